@@ -137,6 +137,7 @@ def compare(
         study = Study(encodings, tasks, seeds, baseline, settings, **chosen)  # type: ignore[arg-type] # it makes them
     if out is None:
         raise ValueError("out must be a folder: runs are kept there, so that an interrupted study goes on")
+    study = study.with_texts()
     folder, count = Path(out), workers if workers is not None else usable_cores()
     cells = list(study.cells()) if shard is None else study.part(*shard)
     check_folder(folder, study)
@@ -275,7 +276,7 @@ def check_folder(folder: Path, study: Study) -> None:
     stored = folder / FILE
     if stored.exists():
         try:
-            there = Study.read(stored)
+            there, study = Study.read(stored).with_texts(), study.with_texts()
         except (TypeError, ValueError) as error:
             raise RunError(f"{stored} was edited, and is no study any more: {error}") from error
         more = set(there.each_seed) <= set(study.each_seed)

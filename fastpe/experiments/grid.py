@@ -23,7 +23,9 @@ FIRST_SEED = 10_000
 SEEDS = 3
 """How many they are where nobody says otherwise."""
 
-SETTINGS = {f.name for f in fields(TrainConfig)} - {"encoding", "options", "task", "task_options", "seed"}
+SETTINGS = {f.name for f in fields(TrainConfig) if f.compare} - {
+    "encoding", "options", "task", "task_options", "seed",
+}  # fmt: skip
 """The settings that a study gives its runs."""
 LISTED = "help(fastpe.TrainConfig) lists them"
 _ASKED = {

@@ -202,7 +202,9 @@ def report_of(runs: Sequence[Path], out: Path, baseline: str | None = None) -> C
 def _study_of(configs: Sequence[TrainConfig], baseline: str | None) -> tuple[Study, list[Cell]]:
     """The study that runs with these settings are of, and each one's place in it."""
     of = [config.to_dict() for config in configs]
-    names = [name for name in of[0] if name not in ("encoding", "options", "task", "task_options", "seed")]
+    every = dict.fromkeys(name for each in of for name in each)  # some settings are stored only where they are set
+    of = [{**dict.fromkeys(every), **each} for each in of]
+    names = [name for name in every if name not in ("encoding", "options", "task", "task_options", "seed")]
     differ = [name for name in names if any(each[name] != of[0][name] for each in of)]
     tasks = _labelled(of, "task", "task_options", [name for name in differ if _told_by_task(of, name)])
     encodings = _labelled(of, "encoding", "options", [name for name in differ if not _told_by_task(of, name)])
@@ -224,7 +226,10 @@ def _labelled(
     of: Sequence[Mapping[str, Any]], key: str, options: str, own: Sequence[str]
 ) -> list[tuple[str, dict[str, Any]]]:
     """Of every run what a study calls its encoding, or its task, and the entry that stands under that name."""
-    entries = [{key: each[key], "options": each[options], **{name: each[name] for name in own}} for each in of]
+    entries = [
+        {key: each[key], "options": each[options], **{name: each[name] for name in own if each[name] is not None}}
+        for each in of
+    ]
     shown = {
         name
         for one, other in itertools.combinations({repr(entry): entry for entry in entries}.values(), 2)

@@ -172,6 +172,17 @@ class Study:
         """The settings of the runs of a task and an encoding, by default the baseline: those of its first seed."""
         return self.config(Cell(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
 
+    def with_texts(self) -> "Study":
+        """The study with the SHA-256 and the characters of its texts, so that it can be reported without the texts."""
+        tasks = {}
+        for task, entry in self.tasks.items():
+            configs = [self.config_of(task, encoding) for encoding in self.encodings]
+            found = {(config.digest, config.alphabet) for config in configs}
+            digest, alphabet = found.pop()
+            known = digest is not None and not found  # of encodings with texts of their own, there are several
+            tasks[task] = {**entry, "digest": digest, "alphabet": alphabet} if known else entry
+        return replace(self, tasks=tasks)
+
     def part(self, number: int, of: int) -> list[Cell]:
         """The runs of one of several shards, from 1 on: every `of`-th, or where settings are chosen all those of every
         `of`-th task and encoding, which wait for the same tuning runs."""

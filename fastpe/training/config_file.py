@@ -222,8 +222,8 @@ def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainCo
         told = "; ".join(f"{name} was {before.get(name)!r}, now {now.get(name)!r}" for name in changed)
         raise RunError(f"run {folder} cannot be resumed with other settings: {told}. {how}")
     found = replace(stored, epochs=config.epochs, text_places=places)
-    if found.text_places != stored.text_places:
-        found.read_text()
+    if found.symbols is not None and (found.text_places != stored.text_places or "epochs" in changed):
+        found.read_text()  # before anything is written
     return found
 
 

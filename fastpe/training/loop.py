@@ -190,6 +190,9 @@ def _train(
             check_data(config)
         if config.start_from is not None and state.progress.step == 0:
             _start(config, run, model, begin)
+        if run is not None and run.new_epochs and state.ended in ("solved", "validation"):
+            done = f"training had ended after epoch {state.progress.epoch}: in validation {_why(state.ended)}"
+            run.notes.append(f"{done}. More epochs change nothing")
         notes = run.notes if run is not None else []
         told = len(notes)
         for note in [*notes, *_remarks(config)]:
@@ -218,8 +221,9 @@ def _remarks(config: TrainConfig) -> tuple[str, ...]:
         told.append(f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too")
     if config.symbols is not None:
         training, validation = map(len, text_parts(config))
-        told.append(f"{config.data}: {training:,} tokens to train with, {validation:,} to validate with")
-        told += [f"{config.data}: {changed}"] if (changed := config.read_text().changed) else []
+        text = config.read_text()
+        told.append(f"{text.name}: {training:,} tokens to train with, {validation:,} to validate with")
+        told += [f"{text.name}: {text.changed}"] if text.changed else []
     told += config.met_needs()
     return (*told, *precision.remarks(config), *combined.remarks(parts, config.model.spec(config.model.train_length)))
 
@@ -292,8 +296,12 @@ def _run_epochs(
         notify(EpochDone(epoch, steps, loss, seconds, state.history[-1].get("validation")))
         state.ended = reason_to_end(config, state.progress)
     if state.ended != "epochs":
-        why = "every answer is right" if state.ended == "solved" else "the loss no longer falls"
-        notify(Noted(f"training ended after epoch {state.progress.epoch} of {config.epochs}: in validation {why}"))
+        done = f"epoch {state.progress.epoch} of {config.epochs}"
+        notify(Noted(f"training ended after {done}: in validation {_why(state.ended)}"))
+
+
+def _why(ended: str | None) -> str:
+    return "every answer is right" if ended == "solved" else "the loss no longer falls"
 
 
 def _validate(validation: Validation | TextValidation, state: _State, threads: int | None, notify: Listener) -> None:

@@ -49,11 +49,14 @@ class Run:
     config : TrainConfig
     notes : list of str
         What the user should know of how the folder was found.
+    new_epochs : bool
+        Whether `resume` gave the run another number of epochs.
     """
 
     def __init__(self, path: Path, config: TrainConfig) -> None:
         self.path, self.config = path, config
         self.notes: list[str] = []
+        self.new_epochs = False
         self._record: dict[str, Any] = {}
         lock = files.lock_folder(path)
         if lock is None:
@@ -189,7 +192,7 @@ class Run:
             done = self._checked(TensorFile(path), stored).facts["epoch"]
             if now < done:
                 raise RunError(f"epochs must be at least {done}, which run {self.path} has done already, not {now}")
-        elif self.read_result() is not None:
+        elif os.path.lexists(self.path / result_file.SEAL):  # it is finished, and there is nothing to train further
             raise RunError(
                 f"run {self.path} cannot go on to {now} epochs: it has no {_CHECKPOINT}. To train its weights further, "
                 f"start a new run: fastpe train --from {self.path}"
@@ -200,6 +203,7 @@ class Run:
         config_file.note_environment(self._record, epochs=stored.epochs)
         self._record["config"] = self.config.to_dict()
         config_file.write(self.path, self._record)
+        self.new_epochs = True
         self.notes.append(f"{self.path}: epochs was {stored.epochs}, now {now}")
 
     def _checked(self, file: TensorFile, config: TrainConfig) -> TensorFile:

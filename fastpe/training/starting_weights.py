@@ -74,6 +74,9 @@ def read(path: str | Path) -> Origin:
 def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], given: Mapping[str, Any]) -> TrainConfig:
     """The settings of a run that starts from a model. See `TrainConfig.starting_from`."""
     made = origin.model.config
+    for name in ("start_from", "start_digest"):
+        if name in given:
+            raise TypeError(f"{name} is set by starting_from, and cannot be given")
     for name in FIXED:
         if name in given and given[name] != getattr(made, name):
             fixed = f"{name} must be {getattr(made, name)!r}, as in {origin.path}, whose weights the run starts with"
