@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -41,8 +42,8 @@ def test_help_without_a_command_and_the_version():
 def test_train_help_names_every_encoding_and_promised_option():
     text = fastpe("train", "--help").stdout
     promised = (
-        "encoding out resume seed epochs batch samples length test-length lr threads dtype causal layers heads width "
-        "hidden activation norm no-residual option json positions bidirectional"
+        "encoding out resume from seed epochs batch samples length test-length lr threads dtype causal layers heads "
+        "width hidden activation norm no-residual option json positions bidirectional"
     )
     for word in promised.split():
         assert f"--{word}" in text
@@ -112,6 +113,9 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding nope --seed -1", "error: --seed must be at least 0, not -1"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),
         ("train --resume", "--resume needs --out"),
+        ("train --from none --resume --out run", "--from starts a new run with a trained model: leave out --resume"),
+        ("train --from none --preset lacoco", "--from starts a new run with a trained model: leave out --preset"),
+        ("train --from none", "there is no run folder or model file none"),
         ("train --resume --out nosuch", "--encoding is missing: run folder nosuch does not exist"),
         ("train --encoding nope --out file/run", "is not a folder"),
         ("train --encoding nope --out .", "run folder . exists already"),
@@ -228,6 +232,35 @@ def test_what_is_made_for_causal_models_is_trained_so_unless_the_mask_is_given()
         )
     assert fastpe("train", "--resume", "--out", "run0").exit_code == 0
     assert "causal was True, now False" in refused(2, "train", "--resume", "--out", "run0", "--bidirectional")
+
+
+def test_a_run_starts_from_another_one_and_goes_on_without_it(folder):
+    assert fastpe("train", "--encoding", "rope", "--heads", "2", *TINY, "--out", "short").exit_code == 0
+    longer = ["--length", "12", "--test-length", "12", "--samples", "20", "--epochs", "1"]
+    yarn = ["--encoding", "rope_yarn", "--option", "factor=2"]
+    said = fastpe("train", "--from", "short", *longer, *yarn, "--dry-run")
+    assert said.exit_code == 0, said.output
+    result = fastpe("train", "--from", "short", *longer, *yarn, "--out", "long")
+    assert result.exit_code == 0, result.output
+    assert "weights of short: rope_yarn, pairs=interleaved, factor=2.0, task running_sum, the encoding made for 6 " in (
+        result.stderr
+    )
+    config = run_folder.read_config("long")
+    assert (config.width, config.heads, config.train_length, config.encoding_length) == (8, 2, 12, 6)
+    shutil.rmtree(folder / "short")
+    assert fastpe("train", "--resume", "--out", "long", "--epochs", "2").exit_code == 0
+    assert json.loads((folder / "long" / "config.json").read_text())["config"]["start_from"] == "short"
+    assert fastpe("evaluate", "long").exit_code == 0
+    assert json.loads(fastpe("show", "--run", "long", "--json").stdout)["train_length"] == 6
+    refusals = {
+        "--width 16": "error: --width must be 8, as in long, whose weights the run starts with, not 16",
+        "--final-norm": "error: --final-norm must be False, as in long",
+        "--encoding t5": "error: --encoding 't5' cannot start from long, which has 'rope_yarn'",
+        "--task sort": "error: task 'sort' has",
+    }
+    for arguments, line in refusals.items():
+        assert line in refused(2, "train", "--from", "long", *arguments.split(), "--out", "no")
+    assert sorted(path.name for path in folder.iterdir()) == ["long"]
 
 
 def test_random_positions_are_recorded_and_resumed():

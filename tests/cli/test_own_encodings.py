@@ -72,6 +72,19 @@ def test_check_is_of_one_encoding(folder):
 # Other commands ------------------------------------------------------------------------------------------------------
 
 
+def test_a_run_that_starts_from_one_with_an_own_encoding_needs_its_file(folder, monkeypatch):
+    write(folder)
+    assert fastpe("train", "--encoding", "./mine.py", "--out", "run", *TINY).exit_code == 0
+    in_a_new_process(monkeypatch)
+    line = refused(2, "train", "--from", "run", "--out", "next")
+    assert "run has an encoding 'mine' that is not fastpe's, from a file called 'mine.py': name that file" in line
+    assert not (folder / "next").exists()
+    found = fastpe(
+        "train", "--from", "run", "--encoding", "./mine.py", "--samples", "20", "--epochs", "1", "--out", "next"
+    )
+    assert found.exit_code == 0, found.output
+
+
 def test_a_run_knows_its_file(folder, monkeypatch):
     write(folder)
     assert fastpe("train", "--encoding", "./mine.py+alibi", "--out", "run", *TINY).exit_code == 0

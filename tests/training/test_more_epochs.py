@@ -66,8 +66,9 @@ def test_the_bits_are_those_of_a_run_that_had_the_epochs_from_the_start(tmp_path
     texts = [(path / "metrics.jsonl").read_text() for path in (run, whole)]
     lines = [[json.loads(line) | {"seconds": 0} for line in text.splitlines()] for text in texts]
     assert lines[0] == lines[1]
-    assert TensorFile(run / "checkpoint.safetensors").facts["sha256"] == (
-        TensorFile(whole / "checkpoint.safetensors").facts["sha256"]
+    assert (
+        TensorFile(run / "checkpoint.safetensors").facts["sha256"]
+        == (TensorFile(whole / "checkpoint.safetensors").facts["sha256"])
     )
     assert read_config(run).epochs == found.config.epochs == 4
     assert [each["epochs"] for each in config_file.read(run)["resumed"]] == [2]

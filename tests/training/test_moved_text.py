@@ -9,12 +9,12 @@ from command_line import fastpe, refused
 from small_run import same_result
 
 from fastpe import TrainConfig, length_curve, receptive_field, train
-from fastpe.experiments.compare import compare
-from fastpe.experiments.kept import read_again
+from fastpe.experiments.compare import check_folder
+from fastpe.experiments.study import Study
 from fastpe.text.corpus import TextNotFound, read_known
 from fastpe.theory.probes import probe_run
 from fastpe.training import config_file
-from fastpe.training.config_file import read_config
+from fastpe.training.config_file import RunError, read_config
 from fastpe.training.text_data import text_parts
 
 TEXT = "the cat sat on the mat. the dog sat on the log. " * 40
@@ -155,16 +155,20 @@ def test_a_folder_and_its_only_file_are_different_texts(tmp_path):
         read_known([tmp_path / "folder" / "a.txt"], config.digest)
 
 
-def test_a_study_is_reported_without_its_texts(tmp_path, monkeypatch):
+def test_a_study_is_read_without_its_texts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text(TEXT + "\x7f\t")
-    settings = {name: value for name, value in SMALL.items() if name not in ("task", "task_options")}
-    tasks = {"prose": {"task": "text", "options": {"tokens": "characters"}, "data": "text.txt"}}
-    found = compare(["alibi", "nope"], tasks, 1, out="study", workers=1, **settings)
-    again = compare(["alibi", "nope"], tasks, 1, out="study", workers=1, **settings)
-    (tmp_path / "text.txt").unlink()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    reported = read_again(tmp_path / "study")
-    assert reported.summary == found.summary == again.summary
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT + "\x7f\t")  # characters that TOML escapes
+    settings = {name: value for name, value in SMALL.items() if name not in ("task", "task_options", "test_lengths")}
+    tasks = {"prose": {"task": "text", "options": {"tokens": "characters"}, "data": "text.txt"}, "reverse": {}}
+    study = Study(["alibi", "nope"], tasks, 1, settings=settings).with_texts()
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.toml").write_text(study.to_toml())
+    text.write_text(TEXT)
+    with pytest.raises(RunError, match="holds another study"):
+        check_folder(tmp_path / "study", Study(["alibi", "nope"], tasks, 1, settings=settings))
+    text.unlink()
+    stored = Study.read(tmp_path / "study" / "study.toml")
+    assert stored == stored.with_texts() == study
+    assert [stored.config(cell) for cell in stored.cells()] == [study.config(cell) for cell in study.cells()]
+    check_folder(tmp_path / "study", study)

@@ -11,6 +11,8 @@ import fastpe
 from fastpe import Adam, TrainConfig, Transformer, load, resize, train
 from fastpe.base.files import TensorFile
 from fastpe.base.stored import DamagedFileError
+from fastpe.experiments import kept
+from fastpe.experiments.study import Study
 from fastpe.training.config_file import RunError, read_config
 from fastpe.training.data import training_data
 from fastpe.training.events import Started
@@ -89,7 +91,8 @@ def test_a_longer_length(runs, tmp_path, encoding):
 
 
 def _own(model):
-    return {"table": array for name, array in model.parameters.items() if name.endswith("learned.table")} or None
+    table = model.parameters.get("encoding.learned.table")
+    return None if table is None else {"table": table}
 
 
 def test_a_shorter_length_keeps_the_table(runs, tmp_path):
@@ -141,9 +144,8 @@ def test_a_model_file_and_another_task(runs, tmp_path):
 
 def test_another_text_has_the_characters_of_the_first(runs, tmp_path):
     text = tmp_path / "other.txt"
-    text.write_text("a cat and a dog. " * 40)
+    text.write_text("a cat and a dog. " * 40 + "Z")
     with pytest.raises(ValueError, match=r"the vocabulary lacks what .*other\.txt has: 'Z'"):
-        text.write_text("a cat and a dog. " * 40 + "Z")
         starting(runs / "text", data=text)
     text.write_text("a cat on a mat. " * 40)
     config = starting(runs / "text", data=text, train_length=16)
@@ -169,6 +171,14 @@ def test_another_text_has_the_characters_of_the_first(runs, tmp_path):
 def test_what_contradicts_the_weights_is_refused_by_name(runs, encoding, changes, message):
     with pytest.raises((ValueError, TypeError), match=message):
         starting(runs / "rope", encoding, **changes)
+
+
+def test_a_report_tells_runs_by_what_they_start_from(runs):
+    configs = [read_config(runs / "rope"), starting(runs / "rope", test_lengths=(6,))]
+    study, cells = kept._study_of(configs, None)
+    assert [study.config(cell) for cell in cells] == configs
+    again = Study.from_toml(study.to_toml())
+    assert [again.config(cell) for cell in cells] == configs
 
 
 def test_an_origin_that_cannot_be_used_is_an_error_before_any_work(runs, tmp_path):
