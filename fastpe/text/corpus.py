@@ -374,7 +374,9 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
         if not len(ends):
             raise NoSeparator(f"separator {separator!r} does not occur in {path}")
         documents = np.unique(np.concatenate([documents, ends]))
-    return Corpus(str(path), vocabulary, tokens, documents, _joined(path, found, digests, inside), " and ".join(sorted(changed)))
+    return Corpus(
+        str(path), vocabulary, tokens, documents, _joined(path, found, digests, inside), " and ".join(sorted(changed))
+    )
 
 
 def _joined(path: Path, found: Sequence[Path], digests: Sequence[str], inside: bool) -> str:

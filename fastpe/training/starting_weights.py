@@ -81,7 +81,7 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
         if name in given and given[name] != getattr(made, name):
             fixed = f"{name} must be {getattr(made, name)!r}, as in {origin.path}, whose weights the run starts with"
             raise ValueError(f"{fixed}, not {given[name]!r}")
-    encoding = made.encoding if encoding is None else registry.canonical(encoding)
+    encoding = made.encoding if encoding is None else registry.canonical(registry.resolve(encoding))
     kept = made.options if encoding == made.encoding else _rotary_options(origin, encoding)
     own = {name: getattr(made, name) for name in (*FIXED, *KEPT)} | _of_task(origin, given)
     named = {name: value for name, value in given.items() if name != "task_options"}  # which are merged in `own`
