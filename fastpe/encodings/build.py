@@ -87,7 +87,7 @@ def build(
     start : float
         Added to every position.
     dtype : float32 or float64
-        Of the slots (`angles` and `growth` are float64 always).
+        Of the slots. `angles`, `growth`, and `rotors` of blocks of one channel are always float64.
     params : dict, optional
         Learned values, as `init` returns; `init` with `seed` where not given.
     seed : int

@@ -42,15 +42,18 @@ def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
 
     out: dict[str, np.ndarray] = {}
     for slot, shape in slot_shapes(parts, spec).items():
-        dtype = _dtype(slot, spec)
+        dtype = _dtype(slot, shape, spec)
         _check_room(f"slot {slot!r}", parts, shape, dtype, spec)
         out[slot] = np.broadcast_to(np.zeros((), dtype), shape)
     return out
 
 
-def _dtype(slot: str, spec: Spec) -> np.dtype:
+def _dtype(slot: str, shape: tuple[int, ...], spec: Spec) -> np.dtype:
+    """float64 for factors of single channels, as for angles: both fit queries of any dtype."""
     import numpy as np
 
+    if slot == "rotors" and shape[-1] == 1:
+        return np.dtype(np.float64)
     return np.dtype(spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
 
 
@@ -334,7 +337,7 @@ def _times_others(
     for other in parts:
         shapes = shapes_of(other, spec)
         if other is not part and slot in shapes:
-            factor = {each: np.empty(shape, _dtype(each, spec)) for each, shape in shapes.items()}
+            factor = {each: np.empty(shape, _dtype(each, shape, spec)) for each, shape in shapes.items()}
             _fill_part(other, spec, _own(parts, other, params, spec), factor, reference=False)
             gradient = gradient * combined_slots.widened(slot, factor[slot], gradient.shape)
     return gradient

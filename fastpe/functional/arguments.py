@@ -11,7 +11,7 @@ from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.base.validation import at_least_zero, nearest, positive, truth, whole
 from fastpe.functional import polar
-from fastpe.functional.axes import AXES, WIDE, with_batch
+from fastpe.functional.axes import AXES, NARROWED, WIDE, with_batch
 from fastpe.functional.bands import Band, check_bands
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
@@ -142,14 +142,16 @@ def check(
     if "index" in given:
         as_given["index"] = check_index(given["index"], as_given.get("values"))
     axes = AXES | {"angles": polar.ANGLES} if "polar" in as_given else AXES
-    own = {}
+    own, dtype = {}, in_float32(arrays["q"][..., :0]).dtype
     for name, array in as_given.items():
         array = array.astype(np.float64) if name in WIDE else in_float32(array)
+        if name in NARROWED and array.dtype == np.float64:
+            array = array.astype(dtype)
         own[name] = with_batch(name, axes[name], array, sizes, longer=starts is not None)
     if "index" in own:
         own["index"] = cells_of(own["index"], positions)
     bands = check_bands(given, sizes)
-    mask, spans, given_mask = sight(given, sizes, batched, in_float32(arrays["q"][..., :0]).dtype, wrt)
+    mask, spans, given_mask = sight(given, sizes, batched, dtype, wrt)
     check_together(own, causal)
     check_network(given, own)
     scale = _scale(given.get("scale"), sizes)

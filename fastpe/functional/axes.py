@@ -38,6 +38,7 @@ AXES = {
 }
 UNLED = ("sinks", "theta", "mlp_in", "mlp_bias", "mlp_out")  # those that never have a leading axis B
 WIDE = ("angles", "growth", "key_offset", "theta")  # those that are read in float64
+NARROWED = ("rotors",)  # those that may be float64 whatever q is, and are then read in q's dtype
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)", "L1": "max(N, M) or 1"}
 
 

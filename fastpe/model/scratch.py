@@ -190,7 +190,7 @@ class Scratch:
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in INPUTS)
-        rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
+        rotors = lie_in(slots["rotors"].astype(dtype, copy=False)) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies, _ = self.made
         rare, others, net = (rotors, polar, gates, selective), given.slots, None

@@ -164,6 +164,10 @@ def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Cur
 def _rotors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     maps = _sample(slots[slot], 5)
     heads, block = _heads(len(maps), 2), maps.shape[-1]
+    if block == 1 and maps.shape[1] == 1:
+        channels = Axis("channel of the head", np.arange(maps.shape[2]))
+        factors = {head or slot: maps[h, 0, :, 0, 0] for head, h in heads.items()}
+        return [Curves("factors of channels of query and key", channels, factors, "factor")]
     if maps.shape[1] < spec.length:
         made, of = (Axis(f"channel {each} block 0", np.arange(block)) for each in ("made in", "of"))
         return _comparable(

@@ -4,6 +4,7 @@ Frequencies are `Decimal`, radians for a step of one position, the fastest first
 gives another. `angles.py` makes angles of them.
 """
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import lru_cache
 from typing import Any
@@ -65,6 +66,31 @@ def rotated_width(spec: Spec, rotated: int | None) -> int:
 def shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[str, tuple[int, ...]]:
     """One angle for every token and pair, the same for all heads."""
     return {"angles": (*spec.batch, 1, spec.length, rotated_width(spec, rotated) // 2)}
+
+
+def sharper_shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[str, tuple[int, ...]]:
+    """`shapes` of an encoding with a temperature. `rotors` holds it if some channels of a head are not rotated."""
+    found = shapes(spec, rotated=rotated)
+    if rotated_width(spec, rotated) < spec.head_dim:
+        found["rotors"] = (1, 1, spec.head_dim, 1, 1)
+    return found
+
+
+def sharper_scale(spec: Spec, rotated: int | None, mscale: float) -> float:
+    """`scale`: mscale^2 / sqrt(D) if all channels are rotated, otherwise 1 / sqrt(D) beside `sharper_channels`."""
+    whole = rotated_width(spec, rotated) == spec.head_dim
+    return (mscale**2 if whole else 1.0) / math.sqrt(spec.head_dim)
+
+
+def sharper_channels(spec: Spec, rotated: int | None, mscale: float) -> dict[str, Array]:
+    """`rotors` that multiply the rotated channels of query and key by mscale, if other channels are not rotated.
+
+    Rotations by cosines and sines times mscale, as models have them, give the same rows.
+    """
+    width, head = rotated_width(spec, rotated), spec.head_dim
+    if width == head:
+        return {}
+    return {"rotors": np.where(np.arange(head) < width, mscale, 1.0)[None, None, :, None, None]}
 
 
 def check(spec: Spec, *, rotated: int | None = None, **options: Any) -> None:

@@ -10,8 +10,9 @@ Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Milli
 3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su; chosen by the sequence: the Phi-3 models,
 which made it known, modeling_phi3.py, Phi3SuScaledRotaryEmbedding, and rope type "longrope" of transformers.
 
-**Slots**: `angles` (1, N, R/2), `pairs`, `scale`. **Learns**: nothing. The lists come from a search with the model that
-is extended; published models carry theirs.
+**Slots**: `angles` (1, N, R/2), `pairs`, `scale`; if R < D also `rotors` (1, 1, D, 1, 1), which multiplies the rotated
+channels of query and key by mscale and the others by 1 (Phi-4-mini), and `scale` is 1/sqrt(D). **Learns**: nothing.
+The lists come from a search with the model that is extended; published models carry theirs.
 
 **Options**
 - `short`, `long`: the lists, R/2 numbers each. By default all ones, which is `rope` with the temperature alone.
@@ -55,7 +56,9 @@ from fastpe.encodings.parts.rotary import (
     ladder,
     pairs_option,
     rotated_width,
-    shapes,
+    sharper_channels,
+    sharper_scale,
+    sharper_shapes,
     stretch,
 )
 from fastpe.encodings.slots import Spec
@@ -126,14 +129,19 @@ def _chosen(
     return long if stretch(spec, factor if chosen_by == "target" else None) > 1 else short
 
 
-def plain(
-    spec: Spec, *, factor: float | None, mscale: float | None, pairs: str, **options: Any
-) -> dict[str, Any]:  # fmt: skip
-    """The layout, and the score's factor with the temperature in it."""
+def _temperature(spec: Spec, factor: float | None, mscale: float | None) -> float:
+    """The factor of the rotated channels of query and key: as given, or by the formula."""
+    if mscale is not None:
+        return mscale
     s = float(stretch(spec, factor))
-    if mscale is None:
-        mscale = math.sqrt(1 + math.log(s) / math.log(spec.train_length)) if s > 1 and spec.train_length > 1 else 1.0
-    return {"pairs": pairs, "scale": mscale**2 / math.sqrt(spec.head_dim)}
+    return math.sqrt(1 + math.log(s) / math.log(spec.train_length)) if s > 1 and spec.train_length > 1 else 1.0
+
+
+def plain(
+    spec: Spec, *, factor: float | None, mscale: float | None, rotated: int | None, pairs: str, **options: Any
+) -> dict[str, Any]:  # fmt: skip
+    """The layout, and `scale` with the temperature in it if all channels are rotated."""
+    return {"pairs": pairs, "scale": sharper_scale(spec, rotated, _temperature(spec, factor, mscale))}
 
 
 def reference(
@@ -149,7 +157,7 @@ def reference(
         scaled = [own / Decimal(each) for own, each in zip(theta, factors, strict=True)]
     early = np.abs(points) < start_tokens
     angles = np.where(early[..., None], exact_angles(points, theta), exact_angles(points, scaled))
-    return {"angles": angles[..., None, :, :]}
+    return {"angles": angles[..., None, :, :], **sharper_channels(spec, rotated, _temperature(spec, factor, mscale))}
 
 
 def fill(
@@ -157,7 +165,7 @@ def fill(
     long: tuple[float, ...] | None, start_tokens: int, factor: float | None, chosen_by: str, mscale: float | None,
     base: float, rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
-    """Fill `angles`."""
+    """Fill `angles`, and `rotors` if some channels are not rotated."""
     theta, angles = ladder(base, rotated_width(spec, rotated)), out["angles"]
     factors = _chosen(spec, short, long, factor, chosen_by)
     scaled = theta
@@ -171,6 +179,8 @@ def fill(
         plain_angles = np.empty((1, int(early.sum()), len(theta)))
         fill_angles(points[early][:, None], turns(theta), plain_angles)
         angles[..., 0, :, :][early] = plain_angles[0]
+    for slot, channels in sharper_channels(spec, rotated, _temperature(spec, factor, mscale)).items():
+        out[slot][...] = channels
 
 
 def _moves(
@@ -185,7 +195,7 @@ def _moves(
 ENCODING = Encoding(
     summary="rotary, with a searched divisor for each pair",
     use="current",
-    slots=("angles", "pairs", "scale"),
+    slots=("angles", "rotors", "pairs", "scale"),
     options={
         "short": Option(None, "divisors up to the training length", tuple, optional=True, item=float),
         "long": Option(
@@ -216,5 +226,5 @@ ENCODING = Encoding(
         "Ding et al. 2024, arXiv:2402.13753, table 6",
     ),
     ulp=2.0,
-    shapes=shapes,
+    shapes=sharper_shapes,
 )  # fmt: skip

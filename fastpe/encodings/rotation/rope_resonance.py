@@ -9,7 +9,8 @@ Source: Wang, Kobyzev, Lu, Rezagholizadeh and Liu 2024, "Resonance RoPE: Improvi
 Large Language Models" (arXiv:2403.00071); sheryc/resonance_rope,
 src/models/components/positional_embedding/rotary_resonance.py.
 
-**Slots**: `angles` (1, N, R/2), `pairs`; with `yarn` also `scale`. **Learns**: nothing.
+**Slots**: `angles` (1, N, R/2), `pairs`; with `yarn` also `scale`, and `rotors` if R < D, as for `rope_yarn`.
+**Learns**: nothing.
 
 **Options**
 - `rescaling`: what is rounded: `none`, theta itself; `ntk`, the frequencies of `rope_ntk`; `yarn`, those of `rope_yarn`
@@ -49,6 +50,8 @@ from fastpe.encodings.parts.rotary import (
     ramp_of_dimensions,
     rotated_width,
     shapes,
+    sharper_channels,
+    sharper_shapes,
     stretch,
 )
 from fastpe.encodings.rotation import rope_yarn
@@ -63,9 +66,21 @@ def check(spec: Spec, *, beta_fast: float, beta_slow: float, rotated: int | None
     rope_yarn.check(spec, beta_fast=beta_fast, beta_slow=beta_slow, rotated=rotated)
 
 
-def plain(spec: Spec, *, rescaling: str, factor: float | None, pairs: str, **options: Any) -> dict[str, Any]:
+def _shapes(spec: Spec, *, rescaling: str, rotated: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
+    return (sharper_shapes if rescaling == "yarn" else shapes)(spec, rotated=rotated)
+
+
+def plain(
+    spec: Spec, *, rescaling: str, factor: float | None, rotated: int | None, pairs: str, **options: Any
+) -> dict[str, Any]:  # fmt: skip
     """The layout, and YaRN's temperature."""
-    return rope_yarn.plain(spec, factor=factor, pairs=pairs) if rescaling == "yarn" else {"pairs": pairs}
+    if rescaling == "yarn":
+        return rope_yarn.plain(spec, factor=factor, rotated=rotated, pairs=pairs)
+    return {"pairs": pairs}
+
+
+def _channels(spec: Spec, rescaling: str, factor: float | None, rotated: int | None) -> dict[str, Array]:
+    return sharper_channels(spec, rotated, rope_yarn.mscale(spec, factor)) if rescaling == "yarn" else {}
 
 
 def reference(
@@ -92,7 +107,7 @@ def reference(
             turns = Fraction(float(spec.points()[tuple(place)])) / int(wavelengths[t])
             turns -= math.ceil(turns - Fraction(1, 2))  # in (-1/2, 1/2]
             angles[*place, t] = min(float(tau * turns.numerator / turns.denominator), math.pi)
-    return {"angles": angles[..., None, :, :]}
+    return {"angles": angles[..., None, :, :], **_channels(spec, rescaling, factor, rotated)}
 
 
 def _in_whole_wavelengths(theta: Frequencies) -> Frequencies:
@@ -104,7 +119,7 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rescaling: str, factor: float | None,
     beta_fast: float, beta_slow: float, base: float, rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
-    """Fill `angles`."""
+    """Fill `angles`, and `rotors` if YaRN's temperature is for some channels alone."""
     theta, s = ladder(base, rotated_width(spec, rotated)), stretch(spec, factor)
     if rescaling == "ntk":
         theta = of_larger_base(theta, s)
@@ -115,6 +130,8 @@ def fill(
     for first in range(0, spec.length, _BLOCK):
         some = slice(first, first + _BLOCK)
         _settle(angles[..., 0, some, :], np.abs(points[..., some, None]) * np.array(theta, np.float64))
+    for slot, factors in _channels(spec, rescaling, factor, rotated).items():
+        out[slot][...] = factors
 
 
 def _settle(angles: Array, products: Array) -> None:
@@ -129,7 +146,7 @@ def _settle(angles: Array, products: Array) -> None:
 ENCODING = Encoding(
     summary="rotary, in wavelengths of whole positions",
     use="proposed",
-    slots=("angles", "pairs", "scale"),
+    slots=("angles", "rotors", "pairs", "scale"),
     options={
         "rescaling": Option("none", "of the frequencies before they are rounded", str, ("none", "ntk", "yarn")),
         "factor": FACTOR,
@@ -150,5 +167,5 @@ ENCODING = Encoding(
     direction="yes",
     source="Wang et al. 2024, arXiv:2403.00071, and released code",
     ulp=2.0,
-    shapes=shapes,
+    shapes=_shapes,
 )  # fmt: skip

@@ -12,8 +12,10 @@ Source: Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Lan
 section 3.2, eqs. (17) to (20), and section 3.4, eqs. (21) and (22); the formulas above are those of the code,
 jquesnelle/yarn, scaled_rope/LlamaYaRNScaledRotaryEmbedding.py.
 
-**Slots**: `angles` (1, N, R/2), `pairs`, `scale`. **Learns**: nothing. The temperature multiplies sine and cosine of
-query and key in the code; that is mscale^2 on the score, and stands in `scale`.
+**Slots**: `angles` (1, N, R/2), `pairs`, `scale`; if R < D also `rotors` (1, 1, D, 1, 1). **Learns**: nothing. The
+code multiplies the sine and cosine of query and key by mscale. If all channels are rotated, this is mscale^2 on the
+score, in `scale`. Otherwise `rotors` multiplies the rotated channels by mscale and the others by 1, and `scale` is
+1/sqrt(D).
 
 **Options**
 - `factor`: s, fixed (released models: 16 and 32). By default the length that the positions need over the training
@@ -51,7 +53,9 @@ from fastpe.encodings.parts.rotary import (
     ramp_of_dimensions,
     ramp_of_turns,
     rotated_width,
-    shapes,
+    sharper_channels,
+    sharper_scale,
+    sharper_shapes,
     stretch,
 )
 from fastpe.encodings.parts.rotary import check as check_width
@@ -66,10 +70,16 @@ def check(spec: Spec, *, beta_fast: float, beta_slow: float, **options: Any) -> 
         raise ValueError(f"option 'beta_fast' must be larger than 'beta_slow', {beta_slow:g}, not {beta_fast:g}")
 
 
-def plain(spec: Spec, *, factor: float | None, pairs: str, **options: Any) -> dict[str, Any]:
-    """The layout, and the score's factor with the temperature in it."""
-    s = float(stretch(spec, factor))
-    return {"pairs": pairs, "scale": (0.1 * math.log(s) + 1) ** 2 / math.sqrt(spec.head_dim)}
+def mscale(spec: Spec, factor: float | None) -> float:
+    """The temperature: the factor of the rotated channels of query and key."""
+    return 0.1 * math.log(float(stretch(spec, factor))) + 1
+
+
+def plain(
+    spec: Spec, *, factor: float | None, rotated: int | None, pairs: str, **options: Any
+) -> dict[str, Any]:  # fmt: skip
+    """The layout, and `scale` with the temperature in it if all channels are rotated."""
+    return {"pairs": pairs, "scale": sharper_scale(spec, rotated, mscale(spec, factor))}
 
 
 def reference(
@@ -98,26 +108,29 @@ def reference(
             else:
                 share = Decimal(1 if t > lo else 0)
             theta.append(own * (1 - share) + own / s * share)
-    return {"angles": exact_angles(spec.points(), theta)[..., None, :, :]}
+    angles = exact_angles(spec.points(), theta)[..., None, :, :]
+    return {"angles": angles, **sharper_channels(spec, rotated, mscale(spec, factor))}
 
 
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, factor: float | None, beta_fast: float,
     beta_slow: float, ramp: str, truncate: bool, base: float, rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
-    """Fill `angles`."""
+    """Fill `angles`, and `rotors` if some channels are not rotated."""
     theta = ladder(base, rotated_width(spec, rotated))
     if ramp == "turns":
         shares = ramp_of_turns(theta, spec.train_length, beta_fast, beta_slow)
     else:
         shares = ramp_of_dimensions(base, len(theta), spec.train_length, beta_fast, beta_slow, truncate)
     fill_line(spec, mixed(theta, stretch(spec, factor), shares), out["angles"])
+    for slot, factors in sharper_channels(spec, rotated, mscale(spec, factor)).items():
+        out[slot][...] = factors
 
 
 ENCODING = Encoding(
     summary="rotary, slow pairs interpolated, sharper attention",
     use="current",
-    slots=("angles", "pairs", "scale"),
+    slots=("angles", "rotors", "pairs", "scale"),
     options={
         "factor": FACTOR,
         "beta_fast": Option(
@@ -142,5 +155,5 @@ ENCODING = Encoding(
         "Peng et al. 2023, arXiv:2309.00071, table 2",
     ),
     ulp=2.0,
-    shapes=shapes,
+    shapes=sharper_shapes,
 )
