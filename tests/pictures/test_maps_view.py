@@ -23,3 +23,12 @@ def test_maps_show_a_block_and_how_alike_they_stay():
 def test_a_map_that_all_positions_share_is_one_matrix():
     maps = look("string", 12, **SIZES).views["rotors"]
     assert [each.values.tolist() for each in maps] == [np.eye(8).tolist()] * 2
+
+
+def test_factors_of_single_channels_are_one_curve():
+    options = {"rotated": 4, "factor": 4.0}
+    [curves] = look("rope_yarn", 12, **SIZES, **options).views["rotors"]
+    mscale = 1 + 0.1 * np.log(4)
+    assert curves.title == "factors of channels of query and key"
+    [line] = curves.lines.values()
+    np.testing.assert_allclose(line, [mscale] * 4 + [1.0] * 4, rtol=1e-12)

@@ -1,5 +1,7 @@
 """Peers of the encodings that rotate queries and keys."""
 
+import importlib
+
 import mpmath
 import numpy as np
 from peer_case import IN_SINGLE, Case, exactly_turned, keras_layers, phases, power, single, turned, waves
@@ -105,10 +107,31 @@ def llama(places, longest=8192, **rescaling):
     return rotated
 
 
+def rotated_in_part(folder, prefix, **rescaling):
+    """Through the module of a model that rotates three quarters of a head's channels, in float64."""
+
+    def rotated():
+        import torch
+        import transformers
+
+        parameters = {"partial_rotary_factor": 0.75, "original_max_position_embeddings": L0, **SCALED, **rescaling}
+        config = getattr(transformers, f"{prefix}Config")(
+            hidden_size=D, num_attention_heads=1, num_key_value_heads=1, max_position_embeddings=4 * L0,
+            original_max_position_embeddings=L0, pad_token_id=0, rope_parameters=parameters,
+        )  # fmt: skip
+        peer = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+        x = torch.from_numpy(FEW)[None, None]
+        cos, sin = getattr(peer, f"{prefix}RotaryEmbedding")(config)(x, torch.tensor(PLACES)[None])
+        return peer.apply_rotary_pos_emb(x, x, cos, sin)[0][0, 0].numpy()
+
+    return rotated
+
+
 def rotate(name, places=PLACES, **options):
     def rotated(build):
         slots = build(name, len(places), dim=D, positions=places, train_length=L0, **options)
-        return turned(FEW, slots) * (slots.get("scale", D**-0.5) * D**0.5) ** 0.5
+        channels = slots["rotors"].reshape(D) if "rotors" in slots else 1
+        return channels * turned(FEW, slots) * (slots.get("scale", D**-0.5) * D**0.5) ** 0.5
 
     return rotated
 
@@ -120,7 +143,7 @@ def rotate_rows(name, start=0, **options):
 def exact(frequency=theta, places=PLACES, pairs="half", width=D, factor=lambda: 1):
     rows = FEW if len(places) == len(FEW) else ROWS
     entry = exactly_turned(rows, pairs, width, at(places, frequency))
-    return lambda index: factor() * entry(index)
+    return lambda index: (factor() if index[-1] < width else 1) * entry(index)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -140,12 +163,12 @@ def ntk(t):
     return theta(t, 10000 * power(4, D, D - 2))
 
 
-def yarn(t, truncate=True):
-    low, high = (D * mpmath.log(L0 / (2 * mpmath.pi * turns)) / (2 * mpmath.log(10000)) for turns in (32, 1))
+def yarn(t, truncate=True, width=D):
+    low, high = (width * mpmath.log(L0 / (2 * mpmath.pi * turns)) / (2 * mpmath.log(10000)) for turns in (32, 1))
     if truncate:
         low, high = mpmath.floor(low), mpmath.ceil(high)
-    ramp = min(max((t - low) / (high - low), 0), 1)
-    return theta(t) * (1 - ramp) + theta(t) / 4 * ramp
+    ramp, own = min(max((t - low) / (high - low), 0), 1), theta(t, width=width)
+    return own * (1 - ramp) + own / 4 * ramp
 
 
 def llama3(t):
@@ -265,6 +288,10 @@ CASES = (
               llama(PLACES, rope_type="yarn", original_max_position_embeddings=L0, truncate=False, **SCALED),
               rotate("rope_yarn", factor=4, truncate=False, **HALF),
               exact(lambda t: yarn(t, False), factor=lambda: 1 + mpmath.log(4) / 10), why=MSCALE, note="untruncated"),
+    rope_case("rope_yarn", "transformers>=5", "transformers.models.gpt_neox.modeling_gpt_neox",
+              "GPTNeoXRotaryEmbedding, yarn", rotated_in_part("gpt_neox", "GPTNeoX", rope_type="yarn"),
+              rotate("rope_yarn", factor=4, rotated=24, **HALF),
+              exact(lambda t: yarn(t, width=24), width=24, factor=lambda: 1 + mpmath.log(4) / 10), note="partial"),
     rope_case("rope_proportional", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, proportional",
               llama(PLACES, rope_type="proportional", partial_rotary_factor=0.3, **SCALED),
               rotate("rope_proportional", proportion=0.3, factor=4), exact(lambda t: theta(t) / 4 * (t < 4))),
@@ -280,6 +307,12 @@ CASES = (
               rotate("rope_longrope", INSIDE, factor=4, short=SHORT, long=LONG, chosen_by="sequence", **HALF),
               exact(lambda t: theta(t) / mpmath.mpf(SHORT[t]), INSIDE,
                     factor=lambda: mpmath.sqrt(1 + mpmath.log(4) / mpmath.log(L0))), why=MSCALE, note="within"),
+    rope_case("rope_longrope", "transformers>=5", "transformers.models.phi3.modeling_phi3",
+              "Phi3RotaryEmbedding, longrope",
+              rotated_in_part("phi3", "Phi3", rope_type="longrope", short_factor=SHORT[:12], long_factor=LONG[:12]),
+              rotate("rope_longrope", factor=4, short=SHORT[:12], long=LONG[:12], rotated=24, **HALF),
+              exact(lambda t: theta(t, width=24) / mpmath.mpf(LONG[t]), width=24,
+                    factor=lambda: mpmath.sqrt(1 + mpmath.log(4) / mpmath.log(L0))), note="partial"),
     rope_case("rope_llama3", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, llama3",
               llama(PLACES, rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
                     high_freq_factor=4.0, original_max_position_embeddings=L0),
