@@ -13,8 +13,8 @@
     OVERWRITE       start 0
     FROM            start[i, j] = d[i * d_row + j]; d_row = 0 repeats one row (a bias)
     PLUS            add e[i * e_row + j] as well, likewise
-    ONTO            start 0, and d[i * d_row + j] is added to the finished sum: sums over many tiles, each rounded on
-                    its own, are several times as exact as one long sum
+    ONTO            start 0, and d[i * d_row + j] is added to the finished sum, which is more accurate where D is far
+                    larger than the terms
     RELU            f = max(., 0)
     WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
 
@@ -32,6 +32,11 @@ and, where all rows of C begin on cache lines,
 panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of C for the
 whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per row, and
 does rows x `PANEL` multiply-adds.
+
+Accuracy. The rounding error of one running sum grows with its length. So more than `TERMS` terms are summed in pieces
+of `TERMS`, and each finished piece is added to C; what the mode adds at the start is added to the first piece. This
+costs a load, an addition and a store per `TERMS` multiply-adds. Pieces begin at multiples of `TERMS`, also where the
+first terms are left out, so that the order of a sum does not depend on the block that its row is in.
 
 Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= (ROWS - 1) (ROWS - 2) exactly; others end in
 single rows. The columns past the last whole panel go one vector at a time, the last one masked: nothing outside the
@@ -67,6 +72,7 @@ OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO, NO
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.
 ROWS = 6
 PANEL = 4 if REGISTER_BYTES == 64 else 2
+TERMS = np.int64(128)  # products of at most as many terms are one running sum
 FEWER_ROWS = ROWS - 1  # named: Numba takes a global as a literal, an expression not
 ONE_ROW, ONE_VECTOR = 1, 1
 
@@ -199,16 +205,34 @@ def tile_store(typingctx, tile, c, c_row, count):
 
 
 @inner
-def _block(a, a_row, a_col, b, b_row, c, c_row, count, depth, mode, d, d_row, e, e_row, rows, columns):
-    """One register tile of C over the whole depth; `count` columns of it exist when it is one vector wide."""
-    tile = tile_zeros(c, rows, columns)
-    if mode & FROM:
+def _block(
+    a, a_row, a_col, b, b_row, c, c_row, count, before, depth, mode, d, d_row, e, e_row, rows, columns
+):  # fmt: skip
+    """One register tile of C over the whole depth; `count` columns of it exist when it is one vector wide.
+
+    before: how many terms of the whole product are left out before the first one.
+    """
+    tile, done, end = tile_zeros(c, rows, columns), np.int64(0), min(TERMS - before % TERMS, depth)
+    whole = end == depth
+    if whole and mode & FROM:
         tile = tile_add(tile, d, d_row, count)
-    if mode & PLUS:
+    if whole and mode & PLUS:
         tile = tile_add(tile, e, e_row, count)
-    for k in range(depth):
-        tile = tile_multiply_add(tile, at(a, k * a_col), a_row, at(b, k * b_row), count)
-    if mode & ONTO:
+    while True:
+        for k in range(done, end):
+            tile = tile_multiply_add(tile, at(a, k * a_col), a_row, at(b, k * b_row), count)
+        if done:
+            tile = tile_add(tile, c, c_row, count)
+        elif not whole:
+            if mode & (FROM | ONTO):
+                tile = tile_add(tile, d, d_row, count)
+            if mode & PLUS:
+                tile = tile_add(tile, e, e_row, count)
+        if end == depth:
+            break
+        tile_store(tile, c, c_row, count)
+        tile, done, end = tile_zeros(c, rows, columns), end, min(end + TERMS, depth)
+    if whole and mode & ONTO:
         tile = tile_add(tile, d, d_row, count)
     if mode & RELU:
         tile = tile_relu(tile)
@@ -230,15 +254,15 @@ def _column_panel(a, a_row, a_col, b, b_row, c, c_row, top, m, count, depth, mod
         ai, bi, terms = at(a, i * a_row + first * a_col), at(b, first * b_row), last - first
         ci, di, ei = at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         if i + ROWS + shorter * FEWER_ROWS <= m:
-            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, ROWS, columns)
+            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, ROWS, columns)
             i += ROWS
         elif i + FEWER_ROWS <= m:
             _block(
-                ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, FEWER_ROWS, columns
+                ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, FEWER_ROWS, columns
             )
             i += FEWER_ROWS
         else:
-            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, ONE_ROW, columns)
+            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, ONE_ROW, columns)
             i += ONE_ROW
 
 

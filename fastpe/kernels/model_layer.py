@@ -18,7 +18,7 @@ from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
 from fastpe.kernels.dropout import drops
 from fastpe.kernels.ends import add
-from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
+from fastpe.kernels.gemm import FROM, NOT_SOON, ONTO, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.model_gates import gates_backward, make_gates
 from fastpe.kernels.model_reflections import make_reflections, reflections_backward
@@ -44,13 +44,19 @@ def linear(x, c, weight, row, bias, y, n, width, mode, biased):
 
 @inner
 def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, sizes):
-    """y = z + drop(x weight + bias), without z where there is no residual connection."""
+    """y = z + drop(x weight + bias), without z where there is no residual connection.
+
+    With norms the stream may grow to thousands of times what a layer adds, and a sum that starts with it would round
+    every term at its size. So z is added to the finished sum. Without norms, sums start with z: those models have no
+    such values, and keep their bits.
+    """
     n = pack.rows
     if sizes.residual and not drops(dropout):
+        start = ONTO if sizes.norms else FROM
         if sizes.biased:
-            gemm(x, c, ONE, weight, row, y, width, n, width, c, FROM | PLUS, z, width, bias, NONE)
+            gemm(x, c, ONE, weight, row, y, width, n, width, c, start | PLUS, z, width, bias, NONE)
         else:
-            gemm(x, c, ONE, weight, row, y, width, n, width, c, FROM, z, width, y, NONE)
+            gemm(x, c, ONE, weight, row, y, width, n, width, c, start, z, width, y, NONE)
         return
     linear(x, c, weight, row, bias, y, n, width, OVERWRITE, sizes.biased)
     drop_pack(dropout, y, width, place, pack)
