@@ -117,7 +117,7 @@ _STARTED = _in_float32(lambda z, x, w: arrays.gemm(x, w, int(FROM), z))
 
 
 def logits(config: fastpe.ModelConfig, w: Weights, tokens: Array, parts: Parts, seen: Any = None) -> Array:
-    """The graph on one sequence. seen: is called with the layer, the hidden row and what the feed-forward map adds to."""
+    """The graph on one sequence. seen: called with each layer's number, hidden rows, stream and normalised stream."""
     angles = fastpe.build("rope", len(tokens), dim=config.head_width, pairs="half")["angles"][0]
     z = w["embed.weight"][tokens]
     for layer in range(config.layers):

@@ -72,7 +72,7 @@ OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO, NO
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.
 ROWS = 6
 PANEL = 4 if REGISTER_BYTES == 64 else 2
-TERMS = np.int64(128)  # products of at most as many terms are one running sum
+TERMS = np.int64(256)  # products of at most as many terms are one running sum
 FEWER_ROWS = ROWS - 1  # named: Numba takes a global as a literal, an expression not
 ONE_ROW, ONE_VECTOR = 1, 1
 
@@ -254,15 +254,21 @@ def _column_panel(a, a_row, a_col, b, b_row, c, c_row, top, m, count, depth, mod
         ai, bi, terms = at(a, i * a_row + first * a_col), at(b, first * b_row), last - first
         ci, di, ei = at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         if i + ROWS + shorter * FEWER_ROWS <= m:
-            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, ROWS, columns)
+            _block(
+                ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, ROWS, columns
+            )
             i += ROWS
         elif i + FEWER_ROWS <= m:
             _block(
-                ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, FEWER_ROWS, columns
-            )
+                ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, FEWER_ROWS,
+                columns,
+            )  # fmt: skip
             i += FEWER_ROWS
         else:
-            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, ONE_ROW, columns)
+            _block(
+                ai, a_row, a_col, bi, b_row, ci, c_row, count, first, terms, mode, di, d_row, ei, e_row, ONE_ROW,
+                columns,
+            )  # fmt: skip
             i += ONE_ROW
 
 
