@@ -112,9 +112,9 @@ def layouts_of(reader, objects, count):
     """
     found = np.zeros((count, LAYOUT), np.int64)
     for number in range(count):
-        _, device, kind, sizes, strides, _ = _read(reader, objects, number)
+        first, device, kind, sizes, strides, _ = _read(reader, objects, number)
         axes = kind & _AXES
-        if axes > _MOST_AXES or sizes == 0 or strides == 0:
+        if axes > _MOST_AXES or first == 0 or sizes == 0 or strides == 0:
             return found[:0]
         found[number, 1], found[number, 2] = device, kind
         for axis in range(axes):
@@ -135,7 +135,7 @@ def locate(reader, objects, layouts, words, tensor, axis):
     rows, more = layouts[0, tensor, FRONT + 2 * axis], np.int64(0)
     for number in range(layouts.shape[1]):
         first, device, kind, sizes, strides, offset = _read(reader, objects, number)
-        if device != layouts[0, number, 1] or kind != layouts[0, number, 2]:
+        if first == 0 or device != layouts[0, number, 1] or kind != layouts[0, number, 2]:
             return np.int64(-1)
         if number == tensor:
             more = _word(sizes, axis) - rows

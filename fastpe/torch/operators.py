@@ -17,9 +17,13 @@ from fastpe.kernels.simd import bits_of
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The tensor's own memory; of bfloat16 only where `has_arrays`."""
+def array(tensor: torch.Tensor, name: str = "a tensor") -> np.ndarray[Any, Any]:
+    """The tensor's own memory; of bfloat16 only where `has_arrays`. name: what errors call it."""
     own = tensor.detach().resolve_conj().resolve_neg()
+    if own.numel() and (own.data_ptr() == 0 or own.untyped_storage().nbytes() == 0):  # NumPy would make up numbers
+        raise ValueError(
+            f"{name} must have memory; its storage has been freed, or it is a zero tensor or a functional tensor"
+        )
     if own.dtype is torch.bfloat16:
         bits: np.ndarray[Any, Any] = own.view(torch.int16).numpy().view(_bfloat16())
         return bits

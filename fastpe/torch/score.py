@@ -19,7 +19,7 @@ def _arguments(
     dropout: float, tolerance: float | None, pairs: str, rectify: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """What attention takes, by name."""
-    given: dict[str, Any] = {name: array(tensor) for name, tensor in zip(names.split(), tensors, strict=True)}
+    given: dict[str, Any] = {name: array(tensor, name) for name, tensor in zip(names.split(), tensors, strict=True)}
     lengths = given.pop("key_lengths", None)
     if "query_lengths" in given:
         lengths = given.pop("query_lengths"), lengths

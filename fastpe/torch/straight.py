@@ -124,7 +124,7 @@ def attend_with(
         rate, seed = dropped
         own |= {"dropout": rate, "dropout_seed": drawn_seed() if seed is None else seed}
     with at_most(_threads()):
-        found = host.attention(*map(array, (q, k, v)), **own)
+        found = host.attention(array(q, "q"), array(k, "k"), array(v, "v"), **own)
     if given.get("return_lse"):
         return tensor(found[0], q.dtype), torch.from_numpy(found[1])
     return tensor(found, q.dtype)
@@ -251,8 +251,8 @@ def _attend_and_keep(
     key: Any, tensors: tuple[torch.Tensor, ...], given: Mapping[str, torch.Tensor], options: Mapping[str, Any]
 ) -> torch.Tensor:
     """The call on arrays, and what it leaves for those to come."""
-    q, k, v = map(array, tensors[:3])
-    arrays: dict[str, Any] = {n: array(x.float() if x.dtype in HALVES else x) for n, x in given.items()}
+    q, k, v = (array(x, name) for name, x in zip("qkv", tensors[:3], strict=True))
+    arrays: dict[str, Any] = {n: array(x.float() if x.dtype in HALVES else x, n) for n, x in given.items()}
     own = {_NAMES.get(name, name): x for name, x in arrays.items()}
     with at_most(_threads()):
         out = host.attention(q, k, v, **options, **own)
