@@ -35,4 +35,7 @@ def plain_rows(x: Array) -> Array:
 def summed_to(x: Array, shape: tuple[int, ...]) -> Array:
     """x summed over the axes that are 1 in `shape`."""
     repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and x.shape[axis] != 1)
-    return x.sum(axis=repeated, keepdims=True) if repeated else x
+    if not repeated:
+        return x
+    # in float64: NumPy adds along other axes than the last one number by number
+    return x.sum(axis=repeated, keepdims=True, dtype=np.float64).astype(x.dtype)

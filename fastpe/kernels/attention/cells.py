@@ -67,12 +67,16 @@ def dots(x, y, y_row, n, d, out):
 
 @inner
 def add_rows(weights, x, x_row, n, d, y):
-    """y += weights . x of n rows x, of d elements each; even and odd rows have sums of their own."""
+    """y += weights . x of n rows x, of d elements each.
+
+    Even and odd rows have sums of their own, which start at zero: y, a sum over many tiles, is rounded once for each
+    tile, not once for each row.
+    """
     width, even = lanes(y), n // 2 * 2
     c = np.int64(0)
     while d - c >= 4 * width:
         a, b, e, f = zeros(y), zeros(y), zeros(y), zeros(y)
-        s, t, u, w = load(y, c), load(y, c + width), load(y, c + 2 * width), load(y, c + 3 * width)
+        s, t, u, w = zeros(y), zeros(y), zeros(y), zeros(y)
         for j in range(0, even, 2):
             row, one = at(x, j * x_row + c), splat(get(weights, j))
             s, t = fma(one, load(row, 0), s), fma(one, load(row, width), t)
@@ -84,19 +88,19 @@ def add_rows(weights, x, x_row, n, d, y):
             row, one = at(x, even * x_row + c), splat(get(weights, even))
             s, t = fma(one, load(row, 0), s), fma(one, load(row, width), t)
             u, w = fma(one, load(row, 2 * width), u), fma(one, load(row, 3 * width), w)
-        store(y, c, s + a)
-        store(y, c + width, t + b)
-        store(y, c + 2 * width, u + e)
-        store(y, c + 3 * width, w + f)
+        store(y, c, load(y, c) + (s + a))
+        store(y, c + width, load(y, c + width) + (t + b))
+        store(y, c + 2 * width, load(y, c + 2 * width) + (u + e))
+        store(y, c + 3 * width, load(y, c + 3 * width) + (w + f))
         c += 4 * width
     while c < d:
-        s, a = load_first(y, c, d - c), zeros(y)
+        s, a = zeros(y), zeros(y)
         for j in range(0, even, 2):
             s = fma(splat(get(weights, j)), load_first(x, j * x_row + c, d - c), s)
             a = fma(splat(get(weights, j + 1)), load_first(x, (j + 1) * x_row + c, d - c), a)
         if even < n:
             s = fma(splat(get(weights, even)), load_first(x, even * x_row + c, d - c), s)
-        store_first(y, c, s + a, d - c)
+        store_first(y, c, load_first(y, c, d - c) + (s + a), d - c)
         c += width
 
 

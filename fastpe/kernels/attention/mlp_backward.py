@@ -32,7 +32,7 @@ from fastpe.kernels.attention.mlp_terms import (
     products_back,
     scores_back,
 )
-from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm
+from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm
 from fastpe.kernels.simd import (
     at,
     backwards,
@@ -133,7 +133,7 @@ def _weights_back(side, terms, drops, g, block, chunk, h, arena, room):
     dout = at(g.dout, h * g.out_head + block.query * g.out_row)
     mixed = mixed_weights(drops, own, dp, h, block, chunk, arena, room)
     float_gemm(
-        mixed, ROWS, ONE, dout, g.out_row, dv, g.dv_row, n, side.v_width, block.rows, FROM, dv, g.dv_row, dv, NONE
+        mixed, ROWS, ONE, dout, g.out_row, dv, g.dv_row, n, side.v_width, block.rows, ONTO, dv, g.dv_row, dv, NONE
     )
     turned = at(arena, room.dturned + h * side.v_width * ROWS)
     of_offsets(terms, h, block, chunk, dout, g.out_row, mixed)
@@ -248,8 +248,8 @@ def _rows_back(side, terms, g, block, chunk, h, arena, room):
     k = at(side.k, of_keys * side.k_head + chunk.x_start * side.k_row)
     dk = at(g.dk, of_keys * g.dk_head + chunk.x_start * g.dk_row)
     _products_back(side, terms, block, chunk, h, k, dx, arena, room)
-    float_gemm(dx, ONE, ROWS, k, side.k_row, dq, d, block.rows, d, n, FROM, dq, d, dq, NONE)
-    float_gemm(dx, ROWS, ONE, scaled, d, dk, g.dk_row, n, d, block.rows, FROM, dk, g.dk_row, dk, NONE)
+    float_gemm(dx, ONE, ROWS, k, side.k_row, dq, d, block.rows, d, n, ONTO, dq, d, dq, NONE)
+    float_gemm(dx, ROWS, ONE, scaled, d, dk, g.dk_row, n, d, block.rows, ONTO, dk, g.dk_row, dk, NONE)
 
 
 @inner
@@ -271,11 +271,11 @@ def mlp_backward(side, net, terms, drops, g, query, rows, arena, room):
             _biases_back(side, g, block, chunk, h, arena, room)
             _rows_back(side, terms, g, block, chunk, h, arena, room)
     for h in range(side.heads):
-        summed, factor = get(g.dscale, h), splat(factor_of(terms, side, h))
+        summed, factor = 0.0, splat(factor_of(terms, side, h))
         for i in range(rows):
             own, dq = at(arena, room.dq + (h * ROWS + i) * side.width), at(g.dq, h * g.dq_head + (query + i) * g.dq_row)
             summed += dot(at(side.q, h * side.q_head + (query + i) * side.q_row), own, side.width)
             for c in range(0, side.width, lanes(own)):
                 left = side.width - c
                 store_first(dq, c, fma(factor, load_first(own, c, left), load_first(dq, c, left)), left)
-        put(g.dscale, h, summed)
+        put(g.dscale, h, scalar(g.dscale, get(g.dscale, h) + summed))

@@ -20,7 +20,7 @@ from fastpe.kernels.attention.mlp import (
     sees_all,
 )
 from fastpe.kernels.attention.mlp_dropped import drop_weights
-from fastpe.kernels.attention.mlp_maps import LEAKY, ONTO, map_cells
+from fastpe.kernels.attention.mlp_maps import FROM, LEAKY, map_cells
 from fastpe.kernels.attention.mlp_masks import begin_where_shown, hide_masked, hide_masked_units, masks_of
 from fastpe.kernels.attention.mlp_terms import (
     choose_bases,
@@ -29,7 +29,7 @@ from fastpe.kernels.attention.mlp_terms import (
     finish_scores,
     mix_rel_value,
 )
-from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
     backwards,
@@ -143,7 +143,7 @@ def make_scores(side, net, terms, block, chunk, arena, room):
     own = at(s, place)
     map_cells(
         net.out, (net.hidden * net.taps, net.taps, ONE), net.taps, net.hidden, ONE, at(arena, room.ones),
-        at(u, place), own, room.grid, side.heads, cells, ONTO, own, room.grid,
+        at(u, place), own, room.grid, side.heads, cells, FROM, own, room.grid,
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _weigh(block, chunk, h, arena, room):
             score = load(s, place)
             largest = maximum(largest, score if whole else seen(key, lane, score, hidden, arena, room))
         factor = exp(before - largest)
-        total = load(sums, lane) * factor
+        total = zeros(s)
         for key in range(chunk.start, chunk.end):
             place = (key - chunk.start) * ROWS + lane
             weight = exp(load(s, place) - largest)
@@ -171,7 +171,7 @@ def _weigh(block, chunk, h, arena, room):
             store(s, place, weight)
             total = total + weight
         store(top, lane, largest)
-        store(sums, lane, total)
+        store(sums, lane, load(sums, lane) * factor + total)
         store(factors, lane, factor)
 
 
@@ -183,7 +183,7 @@ def _sum_values(side, terms, block, chunk, h, arena, room):
     v = at(side.v, h // side.group * side.v_head + chunk.start * side.v_row)
     float_gemm(
         at(p, cell_of(chunk.start, chunk, room)), ONE, ROWS, v, side.v_row, out, side.v_width, block.rows, side.v_width,
-        chunk.end - chunk.start, FROM, out, side.v_width, out, NONE,
+        chunk.end - chunk.start, ONTO, out, side.v_width, out, NONE,
     )  # fmt: skip
     mix_rel_value(terms, h, block, chunk, at(p, cell_of(chunk.start, chunk, room)), out, side.v_width)
 

@@ -25,7 +25,7 @@ from fastpe.kernels.gemm import (
 )
 from fastpe.kernels.simd import at, code, fma, get, lanes, load, put, total, zeros
 
-PLAIN, ONTO, LEAKY, SLOPED = (np.int64(number) for number in range(4))
+PLAIN, FROM, LEAKY, SLOPED = (np.int64(number) for number in range(4))
 """f: nothing, the start 0 or d; lrelu, the start a number d for each row; times the slope of lrelu where it gave d."""
 _MANY, _SOME, _ONE, _WIDE = 8, 4, 1, 2  # rows and vectors of tiles: named, as Numba takes a global as a literal
 
@@ -63,7 +63,7 @@ def _sloped(typingctx, tile, d, d_row, count):
 def _tile(a, strides, taps, depth, first, ones, x, y, grid, f, d, d_grid, rows):
     """One tile: `rows` rows of y, two vectors wide. strides: of A's rows, columns and taps; first: of the shifts."""
     tile, count = tile_zeros(y, rows, _WIDE), _WIDE * lanes(y)
-    if f == ONTO:
+    if f == FROM:
         tile = tile_add(tile, d, d_grid, count)
     if f == LEAKY:
         tile = tile_multiply_add(tile, d, d_grid, ones, count)

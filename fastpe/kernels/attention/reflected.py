@@ -37,7 +37,7 @@ from fastpe.kernels.attention.reflected_blocks import (
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.attention.reflected_terms import finish_scores, mix_rel_value
 from fastpe.kernels.board import claim
-from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -220,7 +220,7 @@ def meet(head, beside, width, block, first, x, far, along, steps, scores, sight)
         else:  # nothing is hidden before all is added
             _score(at(products, TILE * TILE), steps, scores, count, -TILE)
     if first > block.low:
-        float_gemm(w, ONE, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
+        float_gemm(w, ONE, width, steps, size, far, size, width, size, count, ONTO, x, size, x, size)
     return seen
 
 
@@ -238,14 +238,13 @@ def _weigh(scores, count, v_width, peaks, sums, mixed):
         peak = old
         for j in range(count):
             peak = maximum(peak, load(scores, j * size + i))
-        kept = exp(old - peak)
-        whole = load(sums, i) * kept
+        kept, whole = exp(old - peak), zeros(scores)
         for j in range(count):
             weight = exp(load(scores, j * size + i) - peak)
             whole = whole + weight
             store(scores, j * size + i, weight)
         store(peaks, i, peak)
-        store(sums, i, whole)
+        store(sums, i, load(sums, i) * kept + whole)
         for c in range(v_width):
             store(mixed, c * size + i, load(mixed, c * size + i) * kept)
 
@@ -287,7 +286,7 @@ def block_forward(head, beside, width, v_width, block, q, scale, lowest, dropped
             _weigh(scores, count, v_width, peaks, sums, mixed)
             held = lay_factors(dropped, block, first, held)
             drop_tile(dropped, first, scores, count)
-            product(at(head.v, first * v_width), ONE, v_width, scores, mixed, size, v_width, count, FROM)
+            product(at(head.v, first * v_width), ONE, v_width, scores, mixed, size, v_width, count, ONTO)
             mix_rel_value(beside, block, first, scores, count, v_width, mixed)
     _write(block, peaks, sums, mixed, v_width, out, out_row, lse)
 

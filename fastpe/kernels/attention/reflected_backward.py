@@ -24,7 +24,7 @@ from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, loo
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.attention.reflected_terms import finish_scores, offsets_of_weights, terms_back
 from fastpe.kernels.board import claim
-from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -244,8 +244,8 @@ def _tile_back(head, beside, sizes, block, first, dropped, arena, room, dout, ow
     _add_to_reflectors(w, width, count, block.queries, arena, room, at(dw, at_keys))
     if seen:
         _add_to_keys(k, w, width, count, block.queries, arena, room, at(dk, at_keys), at(dw, at_keys))
-        product(k, ONE, width, at(arena, room.dscores), y, size, width, count, FROM)
-    product(w, ONE, width, back, y, size, width, count, FROM)
+        product(k, ONE, width, at(arena, room.dscores), y, size, width, count, ONTO)
+    product(w, ONE, width, back, y, size, width, count, ONTO)
 
 
 @inner
