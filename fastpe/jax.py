@@ -44,6 +44,8 @@ def attention(
 ) -> Any:  # fmt: skip
     """`fastpe.attention` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap` (one sample after the other).
 
+    NaN and infinity reach the queries that see their key, and no others, as with `fastpe.attention`.
+
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16

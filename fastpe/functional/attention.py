@@ -109,9 +109,12 @@ def attention(
 
     Notes
     -----
-    q, k and v are not looked through for NaN and infinities: one in v spreads to every row that sees its key, but for
-    those where the key's tile is left out, so that `tolerance` = 0 can give NaN where the default does not. With
-    reflectors it may reach some queries that do not see that key as well, which are computed with others.
+    NaN and infinity in q, k and v raise no error. They reach the outputs of the queries that see their key, and no
+    others, however keys are hidden: by `causal`, `window`, `lengths`, `mask` or `spans`. Gradients likewise: those of
+    a query that sees no such key stay right, and so do those of a key that no affected query sees. A key may also fail
+    to reach a query that sees it, where its weight underflows to 0 or its tile is left out: `tolerance` = 0 can give
+    NaN where the default does not. With ``reflectors`` or ``mlp_in``, which compute several queries together, NaN may
+    reach queries that do not see its key.
 
     References
     ----------
@@ -208,6 +211,11 @@ def attention_vjp(
     ------
     TypeError, ValueError
         As for `attention`; also if `wrt` is no tuple of names, or names what is not given or has no gradient.
+
+    Notes
+    -----
+    NaN and infinity in q, k, v and `dout` affect the queries and keys that see each other, and no others: see the notes
+    of `attention`.
 
     References
     ----------

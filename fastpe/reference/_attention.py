@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.reference._case import Array, Case, Gradients, check
+from fastpe.reference._nonfinite import times, where_nonzero
 from fastpe.reference._rounding import Rounding, like
 from fastpe.reference._score import inner_products, logits_of
 from fastpe.reference._sizes import Sizes
@@ -52,6 +53,8 @@ def attention(
     **slots: Any,
 ) -> Any:
     """Return softmax attention in float64 with any combination of slots.
+
+    NaN and infinity reach the queries that see their key, and no others: a key whose weight is 0 adds nothing.
 
     Parameters
     ----------
@@ -269,6 +272,7 @@ _without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore"
 def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
     factors = case.dropped
     inner, inner_pullback = inner_products(case)
+    inner = where_nonzero(case.visible, inner)
     cut = case.rectify & (case.scale * inner <= 0)
     logits, logits_pullback = logits_of(case, inner, cut)
     weights, lse, drained = _masked_softmax(logits + case.mask, case.visible, case.slots.get("sinks"))
@@ -279,11 +283,11 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         return dmixed if factors is None else factors * dmixed
 
     def dlogits_of(dout: Array, dlse: Any, gradients: Gradients) -> Array:
-        dweights = out_pullback(dout, gradients)
+        dweights = where_nonzero(weights, out_pullback(dout, gradients))
         # the same but for the rounding of operands: kernels have the output at hand
         deltas = np.sum(dout * out if isinstance(case.q, Rounding) else weights * dweights, axis=-1) - dlse
         gradients.add("sinks", -(drained * deltas).sum(axis=-1))
-        return weights * (dweights - deltas[..., None])
+        return where_nonzero(weights, weights * (dweights - deltas[..., None]))
 
     @_without_warnings
     def pullback(dout: Any) -> dict[str, Array]:
@@ -325,17 +329,18 @@ def _masked_softmax(logits: Array, visible: Array, sinks: Array | None) -> tuple
     powers, drain = np.exp(logits - shift), np.exp(sink - shift)
     total = np.where(empty, 1, powers.sum(axis=-1, keepdims=True) + drain)
     lse = np.where(empty, -np.inf, top + np.log(total))
-    return powers / total, lse[..., 0], (drain / total)[..., 0]
+    weights = np.where(visible, powers / total, 0)  # also in rows whose total is NaN
+    return weights, lse[..., 0], (drain / total)[..., 0]
 
 
 def _mix(case: Case, weights: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
     v, rel_value = case.v, case.slots.get("rel_value")
-    out = weights @ v
+    out = times(weights, v)
     if rel_value is not None:
         out = out + case.scatter(weights, "rel_value") @ rel_value
 
     def pullback(dout: Array, gradients: Gradients) -> Array:
-        gradients.add("v", _t(weights) @ dout)
+        gradients.add("v", times(_t(weights), dout))
         dweights = dout @ _t(v)
         if rel_value is not None:
             gradients.add("rel_value", _t(case.scatter(weights, "rel_value")) @ dout)

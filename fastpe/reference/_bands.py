@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Call
+from fastpe.reference._nonfinite import times
 from fastpe.reference._rotation import Pairs
 from fastpe.reference._sizes import Sizes
 
@@ -47,7 +48,7 @@ def products(
 
     def pullback(dinner: Array) -> tuple[Array, Array, Array]:
         dq, dk = (np.empty_like(dinner, shape=x.shape) for x in (q, k))
-        dq[..., rest], dk[..., rest] = dinner @ k[..., rest], _t(dinner) @ q[..., rest]
+        dq[..., rest], dk[..., rest] = times(dinner, k[..., rest]), times(_t(dinner), q[..., rest])
         dtheta = np.empty_like(dinner, shape=len(turns))
         for t, ((cos, sin), one, other) in enumerate(zip(turns, first, second, strict=True)):
             if isinstance(dinner, Sizes):
@@ -72,8 +73,7 @@ def _along_and_across(q: Array, k: Array, one: int, other: int) -> tuple[Array, 
 
 def _rows(cells: Array, x: Array, channel: int) -> Array:
     """What cells of rows add up to, each times a channel of its column."""
-    rows: Array = (cells @ x[..., channel, None])[..., 0]  # as `cells` are: sizes stay sizes
-    return rows
+    return times(cells, x[..., channel, None])[..., 0]
 
 
 def _t(matrices: Array) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.reference._case import Array, Case, Gradients, add_up
+from fastpe.reference._nonfinite import where_nonzero
 from fastpe.reference._rounding import like
 from fastpe.reference._sizes import Sizes
 
@@ -34,7 +35,7 @@ def counted(case: Case, content: Array, *, sizes: bool) -> tuple[Any, Callable[[
         dz = like(dz, case.q)
         gradients.add("q", dz @ vectors)
         gradients.add("counts", _t(dz) @ case.q)
-        return dgates * (gates * shut)
+        return where_nonzero(gates, dgates * (gates * shut))
 
     return (1 - share) * of_below + share * of_above, pullback
 

@@ -11,6 +11,7 @@ from fastpe.reference._bands import products
 from fastpe.reference._case import Array, Case, Gradients
 from fastpe.reference._counts import counted
 from fastpe.reference._mlp import networked
+from fastpe.reference._nonfinite import summed, times, where_nonzero
 from fastpe.reference._reflected import reflected
 from fastpe.reference._rotation import crossed, turn
 from fastpe.reference._sizes import Sizes
@@ -32,15 +33,15 @@ def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None
         if "rel_key" in slots:
             by_offset = case.scatter(dinner, "rel_key")
             gradients.add("q", by_offset @ slots["rel_key"])
-            gradients.add("rel_key", _t(by_offset) @ q)
+            gradients.add("rel_key", times(_t(by_offset), q))
         if "rel_query" in slots:
             by_offset = case.scatter(_t(dinner), "rel_query", transposed=True)
             gradients.add("k", by_offset @ slots["rel_query"])
-            gradients.add("rel_query", _t(by_offset) @ k)
+            gradients.add("rel_query", times(_t(by_offset), k))
         if "key_bias" in slots:
             total = dinner.sum(axis=-2)[..., None]
             gradients.add("k", total * slots["key_bias"][:, :, None, :])
-            gradients.add("key_bias", np.sum(total * k, axis=-2))
+            gradients.add("key_bias", np.sum(total * where_nonzero(total, k), axis=-2))
 
     return inner, pullback
 
@@ -63,16 +64,16 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
 
     def pullback(dinner: Array, gradients: Gradients) -> None:
         if plain:
-            dq, dk = dinner @ k, _t(dinner) @ q
+            dq, dk = times(dinner, k), times(_t(dinner), q)
         else:
             dq, dk = (np.empty_like(dinner, shape=x.shape) for x in (q, k))
         for d in channels:
             gain, growth = case.channel_gain(d), case.channel_growth(d)
             factored = dinner * gain * growth
-            dq[..., d] = np.sum(factored * k[..., None, :, d], axis=-1)
-            dk[..., d] = np.sum(factored * q[..., :, None, d], axis=-2)
-            gradients.add_channel_gain(d, dinner * products(d) * growth)
-            gradients.add_channel_growth(d, factored * products(d))
+            dq[..., d], dk[..., d] = summed(factored, k[..., d]), summed(_t(factored), q[..., d])
+            met = where_nonzero(dinner, products(d))
+            gradients.add_channel_gain(d, dinner * met * growth)
+            gradients.add_channel_growth(d, factored * met)
         q_pullback(dq, gradients)
         k_pullback(dk, gradients)
 

@@ -44,7 +44,8 @@ def attention(
 
     It is an operator of PyTorch's dispatcher: `torch.compile`, `torch.export`, `torch.func.grad`, `torch.func.vjp`,
     `torch.vmap` (samples become those of one call where they can) and checkpoints take it as one of their own. It runs
-    on as many threads as `torch.get_num_threads` says, or fewer where `numba.set_num_threads` says so.
+    on as many threads as `torch.get_num_threads` says, or fewer where `numba.set_num_threads` says so. NaN and infinity
+    reach the queries that see their key, and no others, as with `fastpe.attention`.
 
     Parameters
     ----------

@@ -36,14 +36,19 @@ the softmax, which changes out_i by at most 2 tolerance max|v|. Backward the sam
 what is left out of any row of P sums up to at most `tolerance`. The computed norms are rounded up by 1 + 1e-3 and T by
 1e-6 for their own rounding; T is known for every CHUNK of offsets and taken at the chunk's far end.
 
+NaN and infinity. A hidden cell has the weight 0, but 0 times NaN is NaN in a product of a whole tile. Forward, a block
+of queries that comes out with NaN or infinity is made a second time, carefully; backward, rows of partly hidden tiles
+are looked through first. Only tiles that are partly hidden and hold such numbers take the slow products of `nonfinite`.
+A model does none of this (`alone`).
+
 Files: `records` sizes, flags and arrays, `room` a lane's memory, `cells` and `masks` what all share; `bands` and
-`products` what is linear in queries and keys, `columns` what keys and queries add by themselves, `counted` what depends
-on nearer keys, `score` the rest of the score, its derivative, what may be left out, and how a term is added; `words`
-keys and values as bfloat16 products read them; `forward` and `backward` go through the tiles of one head, `calls`
-through heads, and for the model `kernels.model_attention`; `again` calls of few queries that were made before, with
-`given` for their slots, `turns` and `turned_products` for what turns rows, and `banded` for bands. What reads a head,
-or all, in a way of its own stands apart: `mlp` and its files, scores that a network corrects; `reflected` and its
-files, reflections between key and query.
+`products` what is linear in queries and keys, `nonfinite` products that leave out cells of 0, `columns` what keys and
+queries add by themselves, `counted` what depends on nearer keys, `score` the rest of the score, its derivative, what
+may be left out, and how a term is added; `words` keys and values as bfloat16 products read them; `forward` and
+`backward` go through the tiles of one head, `calls` through heads, and for the model `kernels.model_attention`; `again`
+calls of few queries that were made before, with `given` for their slots, `turns` and `turned_products` for what turns
+rows, and `banded` for bands. What reads a head, or all, in a way of its own stands apart: `mlp` and its files, scores
+that a network corrects; `reflected` and its files, reflections between key and query.
 Throughout, `head` is what is read of one head, `terms` the arrays of its terms but `bias` and columns (None of a call
 with neither slots, columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go,
 `tile`, `case` and `scratch` what their types in `records` and `room` say.

@@ -22,9 +22,12 @@ from fastpe.kernels.attention.masks import (
     masked_out,
     on_diagonal,
     own_tile,
+    partly_hidden,
     visible,
     visible_of_block,
+    where_shown,
 )
+from fastpe.kernels.attention.nonfinite import add_product, all_finite
 from fastpe.kernels.attention.products import columns_of, grown, has_factors, prepare_keys, products_backward
 from fastpe.kernels.attention.records import (
     BIAS,
@@ -69,6 +72,7 @@ from fastpe.kernels.simd import (
     splat,
     store,
     store_first,
+    where_zero,
     zeros,
 )
 
@@ -83,14 +87,19 @@ class Turns(NamedTuple):
 
 @inlined
 def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
-    """exp(S - shifts) of the row's keys before `count`, 0 of those before `low`; mask: None where there is none."""
-    width, lowest = lanes(row), splat(scalar(row, -np.inf))
+    """exp(S - shifts) of the row's keys before `count`, 0 of those before `low`; mask: None where there is none.
+
+    Hidden keys get 0 whatever S and the shifts are: either may be NaN.
+    """
+    width, none, lowest = lanes(row), zeros(row), splat(scalar(row, -np.inf))
     for j in range(0, count, width):
         x = score(load(row, j), j, count - j, factors, offsets, has_bias)
-        if mask is not None:
-            x = x + load_first(mask, j, count - j)
-        x = hide(x, j, low, count, lowest, width)
-        store(row, j, exp(x - shifts))
+        if mask is None:
+            x = exp(x - shifts)
+        else:
+            added = load_first(mask, j, count - j)
+            x = where_shown(exp(x + added - shifts), added, lowest, none)
+        store(row, j, hide(x, j, low, count, none, width))
 
 
 @inner
@@ -115,12 +124,16 @@ def _remake_weights(head, tile, factor, lse, case, scratch):
 
 @inlined
 def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
-    """`_weights_backward` of a row's keys before `count`; dmask: None where the gradient of the mask is not wanted."""
-    width = lanes(row)
+    """`_weights_backward` of a row's keys before `count`; dmask: None where the gradient of the mask is not wanted.
+
+    A weight of 0 has the gradient 0, whatever the gradient of the weight is: hidden values may be NaN.
+    """
+    width, none = lanes(row), zeros(row)
     for j in range(0, count, width):
-        x = load(row, j) * (load(grad, j) - delta)
+        weights = load(row, j)
+        x = where_zero(weights, none, weights * (load(grad, j) - delta))
         if count - j < width:
-            x = blend(x, count - j, zeros(row))
+            x = blend(x, count - j, none)
         if dmask is not None:
             store_first(dmask, j, x, count - j)
         store(grad, j, score_backward(x, j, count - j, factors, offsets, wants_bias))
@@ -172,16 +185,15 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     i0, m, j0, n = tile
     d, dv, dcells, do = case.width, case.v_width, scratch.dcells, at(grads.dout, i0 * case.o_row)
     mixed = mixed_weights(head.dropout, head.place, tile, case, scratch)
-    diagonal = on_diagonal(head, tile, case)
+    diagonal, careful = on_diagonal(head, tile, case), _needs_care(head, do, tile, case)
     gemm(
         do, case.o_row, ONE, scratch.v_columns, row_of_turned(scratch.v_columns, TILE_KEYS, dv), dcells, TILE_KEYS, m,
         columns_of(n, dcells), dv, LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
     start = OVERWRITE if _is_whole(head, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
-    gemm(
-        mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.gv_row, n, dv, m, over_queries, grads.dv, case.gv_row,
-        grads.dv, NONE,
+    add_product(
+        mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.gv_row, n, dv, m, over_queries, careful
     )  # fmt: skip
     if terms is not None:
         _mix_backward(head, terms, mixed, grads, tile, case, scratch)
@@ -195,19 +207,27 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     dq = at(grads.dq, i0 * case.g_row)
     if not scaled:
         qr, kr = at(head.qr, i0 * case.qr_row), at(head.kr, j0 * case.kr_row)
-        gemm(
-            dcells, ONE, TILE_KEYS, qr, case.qr_row, grads.dk, case.g_row, n, d, m, over_queries, grads.dk,
-            case.g_row, grads.dk, NONE,
-        )  # fmt: skip
+        add_product(dcells, ONE, TILE_KEYS, qr, case.qr_row, grads.dk, case.g_row, n, d, m, over_queries, careful)
         _wait(turns, case)
-        gemm(dcells, TILE_KEYS, ONE, kr, case.kr_row, dq, case.g_row, m, d, n, over_keys, dq, case.g_row, dq, NONE)
+        add_product(dcells, TILE_KEYS, ONE, kr, case.kr_row, dq, case.g_row, m, d, n, over_keys, careful)
     if terms is not None:
         if scaled:
-            _scaled_content_backward(head, terms, grads, tile, turns, case, scratch)
+            _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch)
         if given(head.table, REL_KEY):  # still the strip's turn
             offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
             relative_mix(dcells, offsets, at(grads.dq_rest, i0 * case.g_row), case.g_row, False)
     add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # and here
+
+
+@inner
+def _needs_care(head, do, tile, case):
+    """Whether NaN or infinity in a tile's rows could spread to queries or keys that do not see them."""
+    i0, m, j0, n = tile
+    if not partly_hidden(head, tile, case):
+        return False
+    finite = all_finite(do, case.o_row, m, case.v_width, do)
+    finite &= all_finite(at(head.qr, i0 * case.qr_row), case.qr_row, m, case.width, do)
+    return not (finite and all_finite(at(head.kr, j0 * case.kr_row), case.kr_row, n, case.width, do))
 
 
 @inner
@@ -222,7 +242,7 @@ def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
 
 
 @inner
-def _scaled_content_backward(head, terms, grads, tile, turns, case, scratch):
+def _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch):
     """Adds to dk, waits for the strip's turn, and adds to dq, where the content has factors (growth, rel_gain)."""
     _, m, _, n = tile
     d, dcells = case.width, scratch.dcells
@@ -240,8 +260,8 @@ def _scaled_content_backward(head, terms, grads, tile, turns, case, scratch):
     else:
         diagonal = on_diagonal(head, tile, case)
         over_queries, over_keys = (UPPER_A, LOWER_A) if diagonal else (OVERWRITE, OVERWRITE)
-        gemm(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, over_queries, theirs, d, theirs, NONE)
-        gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, over_keys, mine, d, mine, NONE)
+        add_product(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, over_queries, careful)
+        add_product(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, over_keys, careful)
     channels = 2 * rows_of(head.table, GROWTH)
     grown(theirs, d, scratch.k_factors, channels, theirs, n, d)
     grown(mine, d, scratch.q_factors, channels, mine, m, d)

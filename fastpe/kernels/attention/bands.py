@@ -18,6 +18,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, add_cells, add_scaled, cell_sums, dot, dots
+from fastpe.kernels.attention.nonfinite import add_product, add_weighted_rows, all_finite
 from fastpe.kernels.attention.records import REL_VALUE, first_offset, rows_of
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
@@ -195,14 +196,14 @@ def relative_gradient(cells, x, x_row, drel, offsets, by_key):
     clipped = clipped_row(offsets)
     if clipped < 0:
         _cells_into_band(cells, band, m, n, by_key)
-        gemm(band, ONE, BAND, x, x_row, rows, width, m + n - 1, width, count, OVERWRITE, rows, NONE, rows, NONE)
+        careful = not all_finite(x, x_row, count, width, rows)
+        add_product(band, ONE, BAND, x, x_row, rows, width, m + n - 1, width, count, OVERWRITE, careful)
         for t in range(m + n - 1):
             target = at(drel, _row_of(first - (m - 1) + t, reach) * width)
             add_scaled(target, scalar(rows, 1.0), at(rows, t * width), width)
         return
     cell_sums(cells, band, m, n, by_key)
-    for r in range(count):
-        add_scaled(at(drel, clipped * width), get(band, r), at(x, r * x_row), width)
+    add_weighted_rows(band, x, x_row, count, width, at(drel, clipped * width))
 
 
 @inner
@@ -238,6 +239,8 @@ def channel_gradients(cells, q, q_row, k, k_row, offsets, dq, dk, drel, wants_re
     rel, reach, width, first, m, n, _, _ = offsets
     for i in range(m):
         for j in range(n):
+            if get(cells, i * TILE_KEYS + j) == 0.0:  # a hidden key, or query, may hold NaN
+                continue
             c, row = splat(get(cells, i * TILE_KEYS + j)), _row_of(first + j - i, reach) * width
             for d in range(0, width, lanes(cells)):
                 left = width - d

@@ -51,6 +51,7 @@ from fastpe.kernels.simd import (
     store,
     total,
     where_negative,
+    where_zero,
     zeros,
 )
 
@@ -273,7 +274,8 @@ def _row_backward(own, row, gates, places, wholes, z, dz, low, first, end):
     for j in range(first // width * width, end, width):
         e, g, t = load(row, j), load(gates, j), hide(load(places, j), j, first, end, none, width)
         dg = running_sums(t) + splat(scalar(row, slope))
-        store(row, j, hide(fma(dg, g * (one - g), e), j, first, end, e, width))
+        x = where_zero(g, e, fma(dg, g * (one - g), e))  # dg may be NaN where a mask hides the key
+        store(row, j, hide(x, j, first, end, e, width))
         slope += np.float64(total(t))
     put(own, _SLOPE, scalar(own, slope))
 

@@ -16,12 +16,15 @@ from fastpe.kernels.attention.masks import (
     mask_of_row,
     masked,
     masked_out,
+    may_hide,
     on_diagonal,
     own_tile,
+    partly_hidden,
     shown_of_block,
     visible,
     visible_of_block,
 )
+from fastpe.kernels.attention.nonfinite import add_product, all_finite
 from fastpe.kernels.attention.products import bring_keys_near, in_place, prepare_keys
 from fastpe.kernels.attention.records import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
 from fastpe.kernels.attention.room import at_block
@@ -120,16 +123,23 @@ def _mix_values(words, v, cells, tile, mode, y, y_row, case):
 
 
 @inner
-def _mix(head, terms, tile, start, y, y_row, case, scratch):
-    """y = weights v (+ y with start ONTO) + rows of rel_value."""
+def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
+    """y = weights v (+ y with start ONTO) + rows of rel_value.
+
+    careful: whether hidden values of the tile may hold NaN or infinity.
+    """
     _, m, j0, n = tile
     d, mode, cells = case.v_width, start | LOWER_A if on_diagonal(head, tile, case) else start, scratch.cells
-    if in_place(case):
+    v = at(head.v, j0 * case.v_row)
+    if careful and partly_hidden(head, tile, case):
+        careful = not all_finite(v, case.v_row, n, d, y)
+        add_product(cells, TILE_KEYS, ONE, v, case.v_row, y, y_row, m, d, n, mode, careful)
+    elif in_place(case):
         bring_keys_near(head.products, at(head.kr, (j0 + n) * case.kr_row), case)
         for i in range(m):
-            add_rows(at(cells, i * TILE_KEYS), at(head.v, j0 * case.v_row), case.v_row, n, d, at(y, i * y_row))
+            add_rows(at(cells, i * TILE_KEYS), v, case.v_row, n, d, at(y, i * y_row))
     else:
-        _mix_values(head.words, at(head.v, j0 * case.v_row), cells, tile, mode, y, y_row, case)
+        _mix_values(head.words, v, cells, tile, mode, y, y_row, case)
     if terms is not None and given(head.table, REL_VALUE):
         relative_mix(cells, offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch), y, y_row, False)
 
@@ -166,22 +176,36 @@ def _mixed_in(typingctx, out, mixed, kept):
 def forward_rows(head, terms, i0, out, lse, case, scratch):
     """out (N, D) and lse of the queries of one head from i0 on, TILE_QUERIES at most.
 
-    Where weights are kept, `lse` is not written.
+    Where weights are kept, `lse` is not written. A block that comes out with NaN or infinity is made again carefully:
+    a value that some of its queries do not see may have spread to them.
     """
     rows, scratch = min(TILE_QUERIES, ends(head, case)[0] - i0), at_block(scratch, i0, case)
     m = max(np.int64(0), min(rows, head.query_length - i0))
-    tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
     y, y_row, start = _mixed_in(at(out, i0 * case.o_row), scratch.mixed, case.kept), case.v_width, ONTO
     if case.kept:
         y_row, start = case.o_row, OVERWRITE
-    else:
+    low, high = visible_of_block(i0, m, head, case)
+    if in_place(case):
+        low, high = shown_of_block(i0, m, low, high, head, case)
+    hides, careful = may_hide(head, case), False
+    while True:
+        _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_row, case, scratch)
+        if careful or not hides or all_finite(scratch.mixed, case.v_width, m, case.v_width, scratch.mixed):
+            break
+        careful = True
+    if not case.kept:
+        _finish_rows(scratch.stats, at(scratch.stats, TILE_QUERIES), i0, rows, out, lse, case, scratch)
+
+
+@inner
+def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_row, case, scratch):
+    """Values mixed in y, with the maximum and the sum of each row in `stats`; low, high: the keys that are seen."""
+    tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
+    if not case.kept:
         clear(scratch.mixed, rows * case.v_width)
         clear(sums, rows)
     for i in range(rows):
         put(tops, i, scalar(tops, -np.inf))
-    low, high = visible_of_block(i0, m, head, case)
-    if in_place(case):
-        low, high = shown_of_block(i0, m, low, high, head, case)
     choose_base(head.columns, head.table, i0, low, high, case)
     start_tallies(head, terms, i0, m, case)
     farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
@@ -208,6 +232,4 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
             continue
         _soften(head, tile, factor, tops, sums, case, scratch)
         drop_cells(head.dropout, head.place, scratch.cells, tile, case)
-        _mix(head, terms, tile, start, y, y_row, case, scratch)
-    if not case.kept:
-        _finish_rows(tops, sums, i0, rows, out, lse, case, scratch)
+        _mix(head, terms, tile, start, careful, y, y_row, case, scratch)

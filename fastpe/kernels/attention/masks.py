@@ -49,9 +49,15 @@ def hide(x, j, low, high, lowest, width):
 
 
 @inner
+def where_shown(x, added, lowest, none):
+    """x; `none` where the mask adds minus infinity, whatever x is."""
+    return where_negative(minus(added - lowest), x, none)
+
+
+@inner
 def masked(x, added, lowest):
     """x + added; minus infinity where that is added, to whatever."""
-    return where_negative(minus(added - lowest), x + added, lowest)
+    return where_shown(x + added, added, lowest, lowest)
 
 
 @inner
@@ -79,6 +85,25 @@ def shown_of_block(i0, m, low, high, head, case):
             end -= 1
         first, last = own if own < before else first, end if end > after else last
     return min(first, last), last
+
+
+@inner
+def may_hide(head, case):
+    """Whether a query may not see a key that another query of its block sees; never of the model, whose rows are
+    finite."""
+    return not case.alone and (case.causal or case.window or case.spanned or given(head.table, MASK))
+
+
+@inner
+def partly_hidden(head, tile, case):
+    """Whether a query of the tile may not see one of its keys."""
+    if not may_hide(head, case):
+        return False
+    hidden = bool(given(head.table, MASK))
+    for i in range(tile.i0, tile.i0 + tile.m):
+        low, high = visible(i, head, case)
+        hidden |= low > tile.j0 or high < tile.j0 + tile.n
+    return hidden
 
 
 @inner

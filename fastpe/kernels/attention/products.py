@@ -18,6 +18,7 @@ from fastpe.kernels.attention.bands import (
 )
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, add_scaled, bring_rows_near, cell_sums, dots
 from fastpe.kernels.attention.masks import on_diagonal
+from fastpe.kernels.attention.nonfinite import add_weighted_rows
 from fastpe.kernels.attention.records import (
     GROWTH,
     KEY_BIAS,
@@ -256,7 +257,7 @@ def _key_terms_backward(head, terms, grads, tile, case, scratch):
     """Adds the gradients of `_add_key_terms`."""
     sums, k, wants = scratch.band, at(head.k, tile.j0 * case.k_row), wanted(head.table, KEY_BIAS)
     cell_sums(scratch.dcells, sums, tile.m, tile.n, True)
+    if wants:
+        add_weighted_rows(sums, k, case.k_row, tile.n, case.width, grads.dkey_bias)
     for j in range(tile.n):
-        if wants:
-            add_scaled(grads.dkey_bias, get(sums, j), at(k, j * case.k_row), case.width)
         add_scaled(at(grads.dk_rest, j * case.g_row), get(sums, j), terms.key_bias, case.width)

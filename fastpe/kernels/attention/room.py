@@ -54,6 +54,7 @@ class Room(NamedTuple):
     count_scores: int
     dcount_scores: int
     count_columns: int
+    values: int
     dbias: int
     dgain: int
     drel_gain: int
@@ -107,6 +108,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         gates=take(counted and tile), places=take(counted and tile), wholes=take(counted and tile),
         count_range=take(counted and 2), count_scores=take(rows * vectors),
         dcount_scores=take(backward * rows * vectors), count_columns=take(not few and max(d, _PAIRS) * vectors),
+        values=take(backward and table[VALUES, WANTED] and table[VALUES, ROWS]),
         dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),
         drel_gain=gradient(REL_GAIN, table[REL_GAIN, ROWS] * d), drel_key=gradient(REL_KEY, table[REL_KEY, ROWS] * d),
         drel_query=gradient(REL_QUERY, table[REL_QUERY, ROWS] * d),
@@ -143,6 +145,7 @@ class Scratch(NamedTuple):
     count_scores: int
     dcount_scores: int
     count_columns: int
+    values: int  # a tile's own sums for the gradient of `values`
 
 
 @inner
@@ -155,6 +158,7 @@ def scratch_of(arena, room, cells):
         at(arena, room.mixed), at(arena, room.dq_scaled), at(arena, room.dk_scaled), at(arena, room.stats),
         at(arena, room.gates), at(arena, room.places), at(arena, room.wholes), at(arena, room.count_range),
         at(arena, room.count_scores), at(arena, room.dcount_scores), at(arena, room.count_columns),
+        at(arena, room.values),
     )  # fmt: skip
 
 
@@ -167,5 +171,5 @@ def at_block(scratch, i0, case):
         scratch.rows, scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors,
         scratch.k_factors, scratch.mixed, scratch.dq_scaled, scratch.dk_scaled, scratch.stats, scratch.gates,
         scratch.places, scratch.wholes, scratch.count_range, scratch.count_scores, scratch.dcount_scores,
-        scratch.count_columns,
+        scratch.count_columns, scratch.values,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from fastpe.kernels._jit import inlined, inner
-from fastpe.kernels.attention.cells import TILE_KEYS, add_cells, copy_cells
+from fastpe.kernels.attention.cells import TILE_KEYS, add_cells, add_scaled, clear, copy_cells
 from fastpe.kernels.attention.columns import columns_backward, has_columns, tail_of_keys, with_columns
 from fastpe.kernels.attention.counted import add_counts, counts_backward
 from fastpe.kernels.attention.products import make_content, make_products
@@ -38,6 +38,7 @@ from fastpe.kernels.attention.records import (
     Options,
     at_offset,
     given,
+    rows_of,
     wanted,
 )
 from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
@@ -56,6 +57,7 @@ from fastpe.kernels.simd import (
     store_first,
     total,
     where_negative,
+    where_zero,
     zeros,
 )
 
@@ -152,7 +154,8 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     if wanted(table, SCORES):
         add_cells(at(grads.dscores, place), case.keys, dcells, TILE_KEYS, m, n)
     if wanted(table, VALUES):
-        _values_backward(dcells, at(terms.indices, place), case.keys, grads.dvalues, m, n)
+        index, count = at(terms.indices, place), rows_of(table, VALUES)
+        _values_backward(dcells, index, case.keys, grads.dvalues, scratch.values, count, m, n)
     counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
         scale_products_backward(head, terms, grads, tile, case, scratch)
@@ -233,7 +236,8 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
         row, inputs, offsets, doffsets = at(cells, i * TILE_KEYS), at(raw, i * TILE_KEYS), at(gain, -i), at(dgain, -i)
         for j in range(0, n, lanes(cells)):
             left = n - j
-            d, x = load_first(row, j, left), load_first(inputs, j, left)
+            d = load_first(row, j, left)
+            x = where_zero(d, none, load_first(inputs, j, left))  # that of a hidden key may be NaN
             if has_gain:
                 u = x * factor
                 if rectify:
@@ -258,8 +262,18 @@ def _add_values(cells, index, index_row, values, m, n):
 
 
 @inner
-def _values_backward(cells, index, index_row, dvalues, m, n):
-    """dvalues[index[i, j]] += cells[i, j]."""
+def _values_backward(cells, index, index_row, dvalues, own, count, m, n):
+    """dvalues[index[i, j]] += cells[i, j]; where there are more cells than values, the tile has its own sums first."""
+    if count > m * n:
+        _add_by_index(cells, index, index_row, dvalues, m, n)
+        return
+    clear(own, count)
+    _add_by_index(cells, index, index_row, own, m, n)
+    add_scaled(dvalues, scalar(own, 1.0), own, count)
+
+
+@inner
+def _add_by_index(cells, index, index_row, dvalues, m, n):
     for i in range(m):
         for j in range(n):
             where = np.int64(get(index, i * index_row + j))

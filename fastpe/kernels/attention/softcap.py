@@ -21,6 +21,7 @@ from fastpe.kernels.simd import (
     splat,
     store_first,
     where_negative,
+    where_zero,
 )
 
 _NEAR = 0.25  # up to which the series is taken
@@ -75,4 +76,5 @@ def cap_cells_backward(cells, slopes, m, n):
     for i in range(m):
         row, slope = at(cells, i * TILE_KEYS), at(slopes, i * TILE_KEYS)
         for j in range(0, n, lanes(cells)):
-            store_first(row, j, load_first(row, j, n - j) * load_first(slope, j, n - j), n - j)
+            d = load_first(row, j, n - j)
+            store_first(row, j, where_zero(d, d, d * load_first(slope, j, n - j)), n - j)  # that of a hidden key: NaN

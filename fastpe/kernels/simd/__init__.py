@@ -45,6 +45,7 @@ from fastpe.kernels.simd.arithmetic import (
     swapped_twos,
     total,
     where_negative,
+    where_zero,
     zeros,
 )
 from fastpe.kernels.simd.halves import bits_of
@@ -95,5 +96,6 @@ __all__ = [
     "load_wide", "maximum", "minimum", "minus", "part", "plain", "pointer", "put", "put_totals", "region", "relu",
     "row", "running_sums", "same_place", "scalar", "splat", "sqrt", "start_of", "store", "store_first",
     "store_interleaved", "store_past_caches", "store_rounded", "swapped", "swapped_eights", "swapped_fours",
-    "swapped_twos", "total", "transpose_block", "where_negative", "whole_vectors", "with_pointers", "zeros",
+    "swapped_twos", "total", "transpose_block", "where_negative", "where_zero", "whole_vectors", "with_pointers",
+    "zeros",
 ]  # fmt: skip

@@ -117,6 +117,17 @@ def where_negative(typingctx, x, y, z):
 
 
 @intrinsic
+def where_zero(typingctx, x, y, z):
+    """y where x == 0, else z, also where x is NaN."""
+
+    def emit(context, b, signature, arguments):
+        zero = b.fcmp_ordered("==", arguments[0], constant(x, 0.0))
+        return b.select(zero, arguments[1], arguments[2])
+
+    return x(x, y, z), emit
+
+
+@intrinsic
 def sqrt(typingctx, x):
     """Square root, correctly rounded."""
     return x(x), lambda context, b, signature, a: call_intrinsic(b, f"llvm.sqrt.{suffix(x)}", llvm_vector(x), a)

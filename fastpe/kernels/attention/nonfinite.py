@@ -1,0 +1,52 @@
+"""Products that keep NaN and infinity away from queries and keys that do not see each other.
+
+The weight of a hidden cell is exactly 0, and so is the gradient of its score. But 0 times NaN is NaN: in a tile where
+some queries do not see some keys, a matrix product would spread a NaN to all of them. Where a tile may be affected,
+`add_product` goes over the cells one by one and leaves out those that are 0.
+"""
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.cells import add_rows, add_scaled, clear
+from fastpe.kernels.attention.records import NONE
+from fastpe.kernels.gemm import ONTO, gemm
+from fastpe.kernels.simd import at, fma, get, lanes, load_first, total, zeros
+
+
+@inner
+def all_finite(x, x_row, n, d, like):
+    """Whether n rows of d elements hold neither NaN nor infinity; like: a pointer to the elements of sums."""
+    none, sums = zeros(like), zeros(like)
+    for j in range(n):
+        for c in range(0, d, lanes(like)):
+            sums = fma(load_first(x, j * x_row + c, d - c), none, sums)
+    return total(sums) == 0.0
+
+
+@inner
+def _add_nonzero(weights, step, x, x_row, n, d, y):
+    """y += weights . x of the rows x whose weight is not 0; weights lie `step` apart."""
+    for j in range(n):
+        weight = get(weights, j * step)
+        if weight != 0.0:  # so is NaN
+            add_scaled(y, weight, at(x, j * x_row), d)
+
+
+@inner
+def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful):
+    """y = cells x, added to y with mode ONTO; careful: whether x may hold NaN or infinity where cells are 0."""
+    if not careful:
+        gemm(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, y, y_row, y, NONE)
+        return
+    for i in range(m):
+        if not mode & ONTO:
+            clear(at(y, i * y_row), n)
+        _add_nonzero(at(cells, i * row), col, x, x_row, depth, n, at(y, i * y_row))
+
+
+@inner
+def add_weighted_rows(weights, x, x_row, n, d, y):
+    """`cells.add_rows`, without the rows whose weight is 0 where any row holds NaN or infinity."""
+    if all_finite(x, x_row, n, d, y):
+        add_rows(weights, x, x_row, n, d, y)
+    else:
+        _add_nonzero(weights, 1, x, x_row, n, d, y)
