@@ -111,7 +111,8 @@ def attention(
     -----
     NaN and infinity in q, k and v raise no error. They reach the outputs of the queries that see their key, and no
     others, however keys are hidden: by `causal`, `window`, `lengths`, `mask` or `spans`. Gradients likewise: those of
-    a query that sees no such key stay right, and so do those of a key that no affected query sees. A key may also fail
+    a query that sees no such key stay right, and so do those of a key that no affected query sees; but those of slots
+    that turn or scale single rows (``angles``, ``growth``, ``rotors``) hold NaN for the row itself. A key may also fail
     to reach a query that sees it, where its weight underflows to 0 or its tile is left out: `tolerance` = 0 can give
     NaN where the default does not. With ``reflectors`` or ``mlp_in``, which compute several queries together, NaN may
     reach queries that do not see its key.
