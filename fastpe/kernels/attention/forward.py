@@ -131,9 +131,8 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
     _, m, j0, n = tile
     d, mode, cells = case.v_width, start | LOWER_A if on_diagonal(head, tile, case) else start, scratch.cells
     v = at(head.v, j0 * case.v_row)
-    if careful and partly_hidden(head, tile, case):
-        careful = not all_finite(v, case.v_row, n, d, y)
-        add_product(cells, TILE_KEYS, ONE, v, case.v_row, y, y_row, m, d, n, mode, careful)
+    if careful and partly_hidden(head, tile, case) and not all_finite(v, case.v_row, n, d, y):
+        add_product(cells, TILE_KEYS, ONE, v, case.v_row, y, y_row, m, d, n, mode, True)
     elif in_place(case):
         bring_keys_near(head.products, at(head.kr, (j0 + n) * case.kr_row), case)
         for i in range(m):
