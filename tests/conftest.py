@@ -14,6 +14,10 @@ else:  # the same examples for everybody; others, for every change, are drawn by
 collect_ignore = ["support/peers/make_torch_values.py", "support/peers/small_models.py"]
 
 
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="also run tests that take many minutes")
+
+
 def pytest_configure(config):
     config.pluginmanager.import_plugin("isolation")
 

@@ -1,5 +1,6 @@
-"""`patch`: BLOOM, MPT and Falcon, whose models attend by themselves; their ALiBi is a number for each key."""
+"""`patch`: BLOOM, MPT and Falcon, whose models compute attention themselves; their ALiBi is a number for each key."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -10,12 +11,12 @@ from fastpe.torch.operators import array
 
 
 def patch(model: torch.nn.Module) -> torch.nn.Module:
-    """Let a model of BLOOM, MPT or Falcon attend by fastpe.
+    """Let a BLOOM, MPT or Falcon model attend through fastpe.
 
     Parameters
     ----------
     model : torch.nn.Module
-        One of transformers 5, or a part of it; it is changed in place. Its parameters stay as they are.
+        A model of transformers 5, or a part of one; it is changed in place. Its parameters stay as they are.
 
     Returns
     -------
@@ -25,7 +26,11 @@ def patch(model: torch.nn.Module) -> torch.nn.Module:
     Raises
     ------
     ValueError
-        If it holds no attention of these.
+        If the model has no attention layer of these kinds, or if such a layer takes an argument that fastpe does not
+        know, as it may in versions of transformers after 5.24. Later, by the model: if it is asked for
+        ``output_attentions``, which fastpe never forms, or for `slow_but_exact`.
+    TypeError
+        Later, by a layer: if it is called with an argument that it does not know.
 
     Notes
     -----
@@ -38,10 +43,15 @@ def patch(model: torch.nn.Module) -> torch.nn.Module:
     found = [module for module in model.modules() if type(module).__name__ in _FORWARDS and _is_theirs(module)]
     if not found:
         raise ValueError(f"{type(model).__name__} has no attention of BLOOM, MPT or Falcon: see register_transformers")
+    for kind in {type(module) for module in found}:
+        _check_arguments(kind)
     for module in found:
         kind = type(module)
         own = {"forward": _FORWARDS[kind.__name__], "__module__": kind.__module__, "__doc__": kind.__doc__}
         module.__class__ = type(kind.__name__, (kind,), own | {"attends_by_fastpe": True})
+    for module in model.modules():
+        if hasattr(module, "get_correct_attn_implementation"):  # a PreTrainedModel
+            module.register_forward_pre_hook(_refuse_weights, with_kwargs=True)
     return model
 
 
@@ -49,13 +59,44 @@ def _is_theirs(module: torch.nn.Module) -> bool:
     return type(module).__module__.startswith("transformers.") and not hasattr(module, "attends_by_fastpe")
 
 
+def _check_arguments(kind: type[torch.nn.Module]) -> None:
+    """Refuse a layer whose own forward takes an argument that its replacement does not have."""
+    theirs = inspect.signature(kind.forward).parameters
+    ours = inspect.signature(_FORWARDS[kind.__name__]).parameters
+    for name, parameter in theirs.items():
+        if name not in {"output_attentions", *ours} and parameter.kind is not parameter.VAR_KEYWORD:
+            raise ValueError(
+                f"{kind.__name__} of the installed transformers takes an argument {name!r} that fastpe does not know; "
+                "fastpe.torch.patch knows transformers 5.0 to 5.24"
+            )
+
+
+def _refuse_others(module: torch.nn.Module, others: dict[str, Any]) -> None:
+    """Refuse arguments that a layer does not have, and attention weights; None says nothing."""
+    if others.pop("output_attentions", False):
+        raise ValueError(f"{type(module).__name__} asks for output_attentions, which attention of fastpe does not have")
+    for name, value in others.items():
+        if value is not None:
+            raise TypeError(f"{type(module).__name__} got an argument {name!r} that fastpe does not know")
+
+
+def _refuse_weights(model: Any, args: Any, given: dict[str, Any]) -> None:
+    """Refuse a forward pass that is to return attention weights, which not every model asks its layers for."""
+    asked = given.get("output_attentions")
+    if getattr(model.config, "output_attentions", False) if asked is None else asked:
+        raise ValueError(
+            f"{type(model).__name__} asks for output_attentions, which attention of fastpe does not have: use the "
+            "model without fastpe.torch.patch"
+        )
+
+
 def _attend(
     module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor | None,
-    of_keys: torch.Tensor | None, scale: float, dropout: float, asked: Any,
+    of_keys: torch.Tensor | None, scale: float, dropout: float,
 ) -> torch.Tensor:  # fmt: skip
     """Attention with numbers (B or 1, H, 1, M) that are added to the scores, as (B, N, C)."""
-    if asked:
-        raise ValueError(f"{type(module).__name__} asks for output_attentions, which attention of fastpe does not have")
+    if of_keys is not None and q.dtype == torch.float64:
+        of_keys = of_keys.double()  # MPT's stay float32 in a model of float64
     given: dict[str, Any] = {"mask": of_keys}
     spans = None
     if seen is None:
@@ -106,15 +147,16 @@ def _by_offset(of_keys: torch.Tensor, spans: torch.Tensor | None) -> dict[str, A
 
 
 def _shown(mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Whether keys are seen, of a mask that is added."""
+    """Which keys a mask that is added to the scores shows."""
     return mask if mask is None or mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
 def _bloom(
     self: Any, hidden_states: torch.Tensor, residual: torch.Tensor, alibi: torch.Tensor,
     attention_mask: torch.Tensor | None, layer_past: Any = None, use_cache: bool = False,
-    output_attentions: bool = False, **_: Any,
+    cache_position: Any = None, **others: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
+    _refuse_others(self, others)
     if self.pretraining_tp > 1 and self.slow_but_exact:
         raise ValueError("BloomAttention asks for slow_but_exact, which attention of fastpe does not have")
     q, k, v = self._reshape(self.query_key_value(hidden_states))
@@ -122,38 +164,42 @@ def _bloom(
         k, v = layer_past.update(k, v, self.layer_idx)
     of_keys = alibi.view(len(q), self.num_heads, 1, -1)
     out = _attend(
-        self, q, k, v, _shown(attention_mask), of_keys, self.inv_norm_factor, self.attention_dropout.p,
-        output_attentions,
+        self, q, k, v, _shown(attention_mask), of_keys, self.inv_norm_factor, self.attention_dropout.p
     )  # fmt: skip
     dropped = torch.nn.functional.dropout(self.dense(out), p=self.hidden_dropout, training=self.training)
     return residual + dropped, None
 
 
 def _mpt(
-    self: Any, hidden_states: torch.Tensor, position_bias: torch.Tensor | None, past_key_values: Any = None,
-    attention_mask: torch.Tensor | None = None, output_attentions: bool = False, **_: Any,
+    self: Any, hidden_states: torch.Tensor, position_bias: torch.Tensor | None, cache: Any = None,
+    attention_mask: torch.Tensor | None = None, cache_position: Any = None, past_key_values: Any = None, **others: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """With the cache as `cache`, or as `past_key_values`, its name in transformers up to 5.16."""
+    _refuse_others(self, others)
+    if cache is None:
+        cache = past_key_values
     mixed = self.Wqkv(hidden_states)
     if self.clip_qkv:
         mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
     q, k, v = (x.unflatten(2, (self.n_heads, self.head_dim)).transpose(1, 2) for x in mixed.chunk(3, dim=2))
-    if past_key_values is not None:
-        k, v = past_key_values.update(k, v, self.layer_idx)
+    if cache is not None:
+        k, v = cache.update(k, v, self.layer_idx)
     keys = k.shape[2]
     if position_bias is not None:
         position_bias = position_bias[None, :, -1:, -keys:]
     seen = None if attention_mask is None else ~attention_mask  # theirs is of what is hidden
-    out = _attend(self, q, k, v, seen, position_bias, self.softmax_scale, self.attn_dropout_p, output_attentions)
+    out = _attend(self, q, k, v, seen, position_bias, self.softmax_scale, self.attn_dropout_p)
     return self.out_proj(out), None
 
 
 def _falcon(
     self: Any, hidden_states: torch.Tensor, alibi: torch.Tensor | None, attention_mask: torch.Tensor | None,
-    position_ids: Any = None, layer_past: Any = None, use_cache: bool = False, output_attentions: bool = False,
-    position_embeddings: Any = None, **_: Any,
+    position_ids: Any = None, layer_past: Any = None, use_cache: bool = False,
+    position_embeddings: Any = None, cache_position: Any = None, **others: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     from transformers.models.falcon.modeling_falcon import apply_rotary_pos_emb
 
+    _refuse_others(self, others)
     q, k, v = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
     if alibi is None:
         q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
@@ -162,7 +208,7 @@ def _falcon(
     of_keys = None if alibi is None else alibi.view(len(q), self.num_heads, 1, -1) * self.inv_norm_factor
     dropout = 0.0 if alibi is None else self.attention_dropout.p  # with rotary embeddings it has none
     seen = _shown(attention_mask)
-    out = _attend(self, q, k, v, seen, of_keys, self.inv_norm_factor, dropout, output_attentions)
+    out = _attend(self, q, k, v, seen, of_keys, self.inv_norm_factor, dropout)
     return self.dense(out), None
 
 

@@ -1,4 +1,9 @@
-"""`register_transformers`: attention and masks of Hugging Face's models, by their interface; its name is "fastpe"."""
+"""`register_transformers`: attention and masks for Hugging Face models through their interface, named "fastpe".
+
+Which keys a query sees follows from the mask alone, as it does for eager attention, except for models for which
+transformers itself supports sdpa: there, as in sdpa, no mask is made for a causal layer, and `is_causal` says what no
+mask means. Models without support for sdpa do not keep `is_causal` right, so that nothing is read from it.
+"""
 
 import inspect
 import sys
@@ -12,22 +17,43 @@ from fastpe.functional.again import MOST_QUERIES
 from fastpe.torch import straight
 from fastpe.torch.call import attention
 
-_HARMLESS = frozenset({  # what models hand on to every layer, and no attention reads beside its mask
+_HARMLESS = frozenset({  # arguments that models pass to every layer, and that change nothing beside the mask
     "cache_position", "deterministic", "hidden_states", "labels", "logits_to_keep", "max_length_k", "max_length_q",
     "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids",
     "return_dict", "seq_idx", "sliding_window", "use_cache",
 })  # fmt: skip
+# Packages of transformers.models whose layers keep `is_causal` right although transformers does not support sdpa for
+# them (for lack of sinks, soft caps or biases there), and those where sdpa and eager attention differ. Compared by
+# tests/torch/sweep_transformers.py.
+_LIKE_SDPA = {
+    **dict.fromkeys((
+        "flint", "gemma2", "gpt_oss", "granite_swa", "granitemoe_swa", "longt5", "mimo_v2_flash",
+        "switch_transformers", "t5gemma", "vaultgemma",
+    ), True),
+    "blt": False,
+}  # fmt: skip
 _WHOLE = (int, torch.SymInt)
 _OF_T5 = ["self", "query_length", "key_length", "device", "past_seen_tokens"]
 
 
 def register_transformers() -> None:
-    """Let Hugging Face's models attend by fastpe, as ``attn_implementation="fastpe"``.
+    """Register fastpe's attention with Hugging Face transformers, as ``attn_implementation="fastpe"``.
 
-    It is what `from_pretrained`, `from_config` and `set_attn_implementation` then take. Padding, masks, packed
-    documents, caches, sliding windows, sinks, soft caps, dropout, grouped queries, biases of positions and their
-    gradients are those of the model. What a model asks for beyond that is refused by its name. Models without that
-    interface are `patch`'s.
+    Afterwards `from_pretrained`, `from_config` and `set_attn_implementation` accept that name. Results are those of
+    eager attention: padding, custom masks, packed documents, caches, sliding windows, sinks, soft caps, dropout,
+    grouped queries, position biases and their gradients are supported.
+
+    What fastpe cannot compute raises a ValueError that names the class and the argument. Load such a model with
+    ``attn_implementation="eager"`` instead. These are refused:
+
+    - ``output_attentions=True``: fastpe never forms attention weights;
+    - arguments of an attention function that fastpe does not know, such as ``head_mask`` or sparse ``indices``;
+    - layers that take their attention from a table of classes, not from transformers' interface (the text model of
+      GIT, the vision encoders of SAM, SAM-HQ and Data2Vec, SuperGlue, Falcon), as soon as such a layer is made;
+    - models that make masks through the interface but compute attention themselves, such as BLOOM and MPT.
+
+    For BLOOM, MPT and Falcon use `patch`. ``bench/results/transformers.md`` in the repository lists every model class
+    of transformers with the result of a comparison with eager attention.
 
     Raises
     ------
@@ -36,8 +62,9 @@ def register_transformers() -> None:
 
     Notes
     -----
-    Queries that see no key give zeros, where other implementations give the mean of all values. While a model
-    of T5's kin attends by fastpe, its `compute_bias` gives one row, the bias by offset, in the place of all N x M.
+    A query that sees no key gives zeros, or, in models for which transformers does not support sdpa, the mean of all
+    values, as eager attention does. While a model with T5's position bias attends through fastpe, its `compute_bias`
+    returns one row, the bias by offset, instead of all N x M.
 
     Examples
     --------
@@ -45,39 +72,78 @@ def register_transformers() -> None:
     >>> model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="fastpe")  # doctest: +SKIP
     """
     try:
-        from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import sdpa_mask
+        from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+        from transformers.masking_utils import eager_mask, sdpa_mask
     except ImportError as error:
         raise ImportError("register_transformers needs transformers 5: pip install 'transformers>=5'") from error
-    AttentionInterface.register("fastpe", _attend)
-    AttentionMaskInterface.register("fastpe", partial(_mask, sdpa_mask))
+    try:  # private, and not in the first versions of transformers 5
+        from transformers.utils.output_capturing import _active_collector as collector
+    except ImportError:
+        collector = None
+    AttentionInterface.register("fastpe", partial(_attend, collector))
+    AttentionMaskInterface.register("fastpe", partial(_mask, sdpa_mask, eager_mask))
+    _refuse_tables(PreTrainedModel)
+
+
+def _refuse_tables(model: Any) -> None:
+    """Make models raise an error that names them where they would look up "fastpe" in a table of attention classes."""
+    checked = model.get_correct_attn_implementation  # called when a model is made and by set_attn_implementation
+    if hasattr(checked, "refuses_tables"):
+        return
+
+    @wraps(checked)
+    def get_correct_attn_implementation(self: Any, requested_attention: Any, *args: Any, **options: Any) -> Any:
+        if requested_attention == "fastpe":
+            for name, table in vars(sys.modules.get(type(self).__module__)).items():
+                if _is_table(table):
+                    table["fastpe"] = partial(_refuse_table, type(self).__name__, name)
+        return checked(self, requested_attention, *args, **options)
+
+    get_correct_attn_implementation.refuses_tables = True  # type: ignore[attr-defined]  # marks what is done
+    model.get_correct_attn_implementation = get_correct_attn_implementation
+
+
+def _is_table(value: Any) -> bool:
+    """Whether it maps names of implementations to attention classes, without "fastpe"."""
+    return isinstance(value, dict) and "fastpe" not in value and isinstance(value.get("eager"), type)
+
+
+def _refuse_table(model: str, table: str, *_: Any, **__: Any) -> None:
+    patched = ", and pass the model to fastpe.torch.patch" if model.startswith("Falcon") else ""
+    raise ValueError(
+        f"{model} cannot attend through fastpe: it takes attention classes from {table}, not from transformers' "
+        f"attention interface; load it with attn_implementation='eager'{patched}"
+    )
 
 
 def _attend(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    collector: Any, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     attention_mask: torch.Tensor | None, dropout: float = 0.0, scaling: float | None = None,
     is_causal: bool | None = None, position_bias: torch.Tensor | None = None, softcap: float | None = None,
     s_aux: torch.Tensor | None = None, cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | None = None, **others: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    """What the interface asks for: (B, N, H, Dv) outputs, and no weights."""
+    """Attention as the interface defines it: (B, N, H, Dv) outputs, and no weights."""
     for name, asked in others.items():
         if name not in _HARMLESS and asked is not None and asked is not False:
-            raise ValueError(f"{type(module).__name__} asks for {name}, which attention of fastpe does not have")
+            _refuse(module, name)
+    # a model that returns attention weights does not always ask for them: its hooks collect what layers return
+    collected = None if collector is None else collector.get()
+    if collected and any(name.endswith("attentions") for name in collected):
+        _refuse(module, "output_attentions")
     queries, keys = query.shape[2], key.shape[2]
-    causal = getattr(module, "is_causal", True) if is_causal is None else bool(is_causal)
-    causal = causal and attention_mask is None and queries > 1
+    causal = queries > 1 and attention_mask is None and _is_causal(module, is_causal)
     if causal and queries != keys:
         raise ValueError(
-            f"{type(module).__name__} needs an attention_mask where {queries} queries meet {keys} keys: fastpe cannot "
-            "know where they stand"
+            f"{type(module).__name__} needs an attention_mask for {queries} queries and {keys} keys: without one "
+            "fastpe does not know the positions of the queries"
         )
     sinks = None if s_aux is None else s_aux.reshape(-1).to(query.dtype)
     if (
         queries <= MOST_QUERIES
         and position_bias is cu_seq_lens_q is None
         and not (dropout or torch.compiler.is_compiling())
-    ):  # where a token is written Python is what takes long
+    ):  # in decoding, Python takes most of the time
         own = {"mask": attention_mask, "sinks": sinks, "scale": scaling}
         seen = {name: x for name, x in own.items() if x is not None}
         found = straight.attend(query, key, value, causal, None, softcap, seen)
@@ -91,6 +157,21 @@ def _attend(
         sinks=sinks, **slots,
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
+
+
+def _refuse(module: torch.nn.Module, name: str) -> None:
+    raise ValueError(
+        f"{type(module).__name__} asks for {name}, which attention of fastpe does not have: use "
+        "attn_implementation='eager'"
+    )
+
+
+def _is_causal(module: torch.nn.Module, is_causal: bool | None) -> bool:
+    """Whether a layer without a mask hides later keys."""
+    config = getattr(module, "config", None)
+    if not _goes_like_sdpa(type(module if config is None else config)):
+        return False
+    return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
 
 
 def _position_bias(bias: torch.Tensor, queries: int, keys: int) -> dict[str, torch.Tensor]:
@@ -113,35 +194,68 @@ def _documents(module: torch.nn.Module, queries: int, edges: torch.Tensor, of_ke
 
 
 def _mask(
-    dense: Callable[..., torch.Tensor | None], *, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
-    allow_is_causal_skip: bool = True, config: Any = None, **others: Any,
+    sdpa: Callable[..., torch.Tensor | None], eager: Callable[..., torch.Tensor | None], *, q_length: int,
+    kv_length: int, q_offset: Any = 0, kv_offset: Any = 0, allow_is_causal_skip: bool = True, config: Any = None,
+    **others: Any,
 ) -> torch.Tensor | None:  # fmt: skip
-    """A mask of bool, as transformers' own `dense` makes it, or None where it hides nothing: it is causal, and as many
-    keys as queries are at hand, or the only query is the last of them."""
+    """The mask of transformers' sdpa, or None if it is causal with as many keys as queries, or if the only query is the
+    last; for models without support for sdpa always that of eager attention, since such models may compute with it."""
     if config is not None and not _prepared(type(config)):
+        name = type(config).__name__
+        patched = ", and pass them to fastpe.torch.patch" if name in ("BloomConfig", "MptConfig") else ""
         raise ValueError(
-            f"models of {type(config).__name__} do not attend by transformers' interface: make them with "
-            "attn_implementation='eager', and hand them to fastpe.torch.patch"
+            f"models of {name} compute attention themselves, not through transformers' attention interface, so they "
+            f"cannot attend through fastpe: load them with attn_implementation='eager'{patched}"
         )
-    # where a tensor holds it, as of a static cache, keys may be at hand that are not yet filled
+    sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
+    if config is None or not _goes_like_sdpa(type(config)):
+        return eager(**sizes, allow_is_causal_skip=False, **others)
+    # with it, layers that get a causal mask say that they are not causal, as in PaliGemma
+    allow_is_causal_skip &= not getattr(config, "use_bidirectional_attention", False)
+    # offsets in tensors are those of a static cache, some keys of which may not be filled yet
     known = isinstance(q_offset, _WHOLE) and isinstance(kv_offset, _WHOLE)
     square = known and q_length == kv_length and q_offset == 0
     last = known and q_length == 1 and q_offset + 1 == kv_offset + kv_length
-    return dense(
-        q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
-        allow_is_causal_skip=allow_is_causal_skip and (square or last), **others,
-    )  # fmt: skip
+    return sdpa(**sizes, allow_is_causal_skip=allow_is_causal_skip and (square or last), **others)
+
+
+@torch.compiler.assume_constant_result
+def _goes_like_sdpa(kind: type) -> bool:
+    """Whether the models of a config, or of the module of a layer, rely on `is_causal` as sdpa does."""
+    return _goes_like_sdpa_once(kind)
+
+
+@cache
+def _goes_like_sdpa_once(kind: type) -> bool:
+    models = _modeling(kind)
+    if models is None:
+        return False
+    place = models.__name__.split(".")
+    if place[:2] == ["transformers", "models"] and place[2] in _LIKE_SDPA:
+        return _LIKE_SDPA[place[2]]
+    found = [
+        each
+        for each in vars(models).values()
+        if isinstance(each, type) and each.__module__ == models.__name__ and hasattr(each, "_supports_sdpa")
+    ]
+    of_config = [each for each in found if getattr(each, "config_class", None) is kind]
+    return bool(found) and all(each._supports_sdpa for each in of_config or found)
+
+
+def _modeling(kind: type) -> Any:
+    """The Python module with the models of a config; that of a layer is its own."""
+    return sys.modules.get(kind.__module__.replace("configuration_", "modeling_"))
 
 
 @torch.compiler.assume_constant_result
 def _prepared(config: type) -> bool:
-    """Whether the models of a kind of settings attend by the interface, as transformers itself finds out."""
+    """Whether the models of a config attend through the interface, judged by their source as transformers does."""
     return _prepared_once(config)
 
 
 @cache
 def _prepared_once(config: type) -> bool:
-    models = sys.modules.get(config.__module__.replace("configuration_", "modeling_"))
+    models = _modeling(config)
     if models is None:
         return True
     for kind in vars(models).values():

@@ -196,7 +196,7 @@ def test_what_is_not_there_is_refused_by_name():
     for name, value in (("output_attentions", True), ("head_mask", q), ("indices", q)):
         with pytest.raises(ValueError, match=f"LlamaAttention asks for {name}, which"):
             attend(module, q, q, q, None, **{name: value})
-    with pytest.raises(ValueError, match="needs an attention_mask where 2 queries meet 3 keys"):
+    with pytest.raises(ValueError, match="needs an attention_mask for 2 queries and 3 keys"):
         attend(module, q[:, :, :2], q, q, None)
     with pytest.raises(ValueError, match="cu_seq_lens_q must end at the number of queries, 3, not at 2"):
         attend(module, q, q, q, None, cu_seq_lens_q=torch.tensor([0, 2]))
@@ -204,8 +204,10 @@ def test_what_is_not_there_is_refused_by_name():
 
 def test_models_without_the_interface_are_pointed_to_patch():
     for name in ("bloom", "mpt"):
-        with pytest.raises(ValueError, match=r"hand them to fastpe.torch.patch"):
+        with pytest.raises(ValueError, match=r"compute attention themselves.*pass them to fastpe.torch.patch"):
             made(name, "fastpe")(**inputs(name))
+    with pytest.raises(ValueError, match=r"FALCON_ATTENTION_CLASSES.*pass the model to fastpe.torch.patch"):
+        made("falcon", "fastpe")
     with pytest.raises(ValueError, match=r"LlamaForCausalLM has no attention of BLOOM, MPT or Falcon"):
         patch(made("llama"))
     with pytest.raises(ValueError, match="has no attention of BLOOM"):
@@ -221,7 +223,12 @@ def test_models_without_the_interface_are_pointed_to_patch():
 )  # fmt: skip
 def test_masks_that_hide_nothing_are_not_made(queries, keys, offset, first, made):
     mask = transformers.AttentionMaskInterface()["fastpe"](
-        batch_size=1, q_length=queries, kv_length=keys, q_offset=offset, kv_offset=first
+        config=transformers.LlamaConfig(),
+        batch_size=1,
+        q_length=queries,
+        kv_length=keys,
+        q_offset=offset,
+        kv_offset=first,
     )
     assert (mask is not None) is made
     if made:

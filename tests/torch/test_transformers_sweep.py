@@ -1,0 +1,74 @@
+"""Model classes of transformers that attend through fastpe, compared with eager attention; with --full, all of them."""
+
+import importlib
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '.[peers]' from a clone of fastpe")
+pytest.importorskip("transformers", minversion="5", reason="a peer: pip install -e '.[peers]'")
+
+import sweep_transformers  # noqa: E402 - only where the peers are
+
+from fastpe.torch import register_transformers  # noqa: E402
+
+# what transformers and PyTorch warn of on their way
+pytestmark = pytest.mark.filterwarnings("ignore")
+FEW = {  # those whose kind was wrong once, or refused; the tests beside this one compare common models more closely
+    "align.AlignTextModel": "right",  # without support for sdpa
+    "bigbird_pegasus.BigBirdPegasusModel": "right",
+    "blt.BltGlobalTransformer": "right",  # its sdpa and eager attention differ
+    "colpali.ColPaliForRetrieval": "right",  # causal masks for layers that say they are not causal
+    "nllb_moe.NllbMoeModel": "right",
+    "pegasus_x.PegasusXModel": "right",
+    "speech_to_text.Speech2TextModel": "right",
+    "splinter.SplinterModel": "right",
+    "gpt_oss.GptOssModel": "right",
+    "data2vec.Data2VecVisionModel": "refused",  # tables of attention classes
+    "git.GitModel": "refused",
+    "sam.SamVisionModel": "refused",
+    "sam_hq.SamHQVisionModel": "refused",
+    "deepseek_v32.DeepseekV32Model": "refused",  # sparse indices
+    "mpt.MptModel": "right",
+}
+
+
+@pytest.fixture(scope="module")
+def calls():
+    yield sweep_transformers.Calls()
+    register_transformers()  # without counting
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_class(name, calls):
+    package, kind = name.split(".")
+    found, _ = sweep_transformers.classes(package)
+    kind = next(each for each in found if each.__name__ == kind)
+    verdict, checks, why = sweep_transformers.row(kind, calls)
+    assert verdict == FEW[name], f"{checks}: {why}"
+    if verdict == "right":
+        assert "plain" in checks
+
+
+def test_all_classes(request, tmp_path):
+    if not request.config.getoption("--full"):
+        pytest.skip("minutes; python -m pytest tests/torch/test_transformers_sweep.py --full")
+    rows = sweep_transformers.sweep(tmp_path / "rows.jsonl")
+    register_transformers()
+    assert len(rows) > 400
+    assert [(each["class"], each["why"]) for each in rows if each["verdict"] == "wrong"] == []
+
+
+@pytest.mark.parametrize(("package", "model", "layer"), [
+    ("git", "GitModel", "GitSelfAttention"), ("sam", "SamVisionModel", "SamVisionAttention"),
+    ("sam_hq", "SamHQVisionModel", "SamHQVisionAttention"),
+    ("data2vec", "Data2VecVisionModel", "Data2VecVisionSelfAttention"),
+])  # fmt: skip
+def test_classes_with_tables_of_attention_are_refused_by_name(package, model, layer):
+    register_transformers()
+    module = importlib.import_module(f"transformers.models.{package}.modeling_{package}" + "_vision" * (package == "data2vec"))
+    kind = getattr(module, model)
+    config = sweep_transformers.made_config(kind, 0)
+    with pytest.raises(ValueError, match=rf"{model} cannot attend through fastpe: .* attn_implementation='eager'"):
+        kind._from_config(config, attn_implementation="fastpe")
+    assert hasattr(module, layer)
+    kind._from_config(sweep_transformers.made_config(kind, 0), attn_implementation="eager")
