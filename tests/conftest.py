@@ -11,7 +11,7 @@ else:  # the same examples for everybody; others, for every change, are drawn by
     settings.load_profile("same")
 
 # without tests or examples, and they import what only the extra `peers` brings
-collect_ignore = ["support/peers/make_torch_values.py", "support/peers/small_models.py"]
+collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "small_models", "sweep_transformers")]
 
 
 def pytest_addoption(parser):

@@ -1,6 +1,7 @@
 """`patch`: BLOOM, MPT and Falcon, whose models compute attention themselves; their ALiBi is a number for each key."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -212,4 +213,4 @@ def _falcon(
     return self.dense(out), None
 
 
-_FORWARDS = {"BloomAttention": _bloom, "MptAttention": _mpt, "FalconAttention": _falcon}
+_FORWARDS: dict[str, Callable[..., Any]] = {"BloomAttention": _bloom, "MptAttention": _mpt, "FalconAttention": _falcon}

@@ -24,7 +24,7 @@ _HARMLESS = frozenset({  # arguments that models pass to every layer, and that c
 })  # fmt: skip
 # Packages of transformers.models whose layers keep `is_causal` right although transformers does not support sdpa for
 # them (for lack of sinks, soft caps or biases there), and those where sdpa and eager attention differ. Compared by
-# tests/torch/sweep_transformers.py.
+# tests/support/peers/sweep_transformers.py.
 _LIKE_SDPA = {
     **dict.fromkeys((
         "flint", "gemma2", "gpt_oss", "granite_swa", "granitemoe_swa", "longt5", "mimo_v2_flash",

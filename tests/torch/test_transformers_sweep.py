@@ -65,7 +65,9 @@ def test_all_classes(request, tmp_path):
 ])  # fmt: skip
 def test_classes_with_tables_of_attention_are_refused_by_name(package, model, layer):
     register_transformers()
-    module = importlib.import_module(f"transformers.models.{package}.modeling_{package}" + "_vision" * (package == "data2vec"))
+    module = importlib.import_module(
+        f"transformers.models.{package}.modeling_{package}" + "_vision" * (package == "data2vec")
+    )
     kind = getattr(module, model)
     config = sweep_transformers.made_config(kind, 0)
     with pytest.raises(ValueError, match=rf"{model} cannot attend through fastpe: .* attn_implementation='eager'"):

@@ -1,6 +1,6 @@
 """Compare fastpe's attention with eager attention for every model class of the installed transformers.
 
-``python tests/torch/sweep_transformers.py`` prints a Markdown table with one row for each class; with ``--out FILE`` it
+``python tests/support/peers/sweep_transformers.py`` prints a Markdown table with one row for each class; with ``--out FILE`` it
 keeps its results in FILE, one line of JSON for each class, and goes on from there when it is started again. Models are
 made from the default config of their class with small sizes and random weights, so nothing is downloaded.
 """
@@ -79,7 +79,9 @@ _WIDTH = re.compile(
     r"embedding_size|embedding_dim|hidden_dim|projection_dim|proj_dim|word_embed_proj_dim|projection_size|model_dim|"
     r"pooler_output_size|dim|emb_dim|output_dim|text_hidden_size)$"
 )
-_INNER = re.compile(r"(intermediate_size|ffn_dim|d_ff|mlp_dim|ffn_hidden_size|n_inner|intermediate_dim|mlp_hidden_size)$")
+_INNER = re.compile(
+    r"(intermediate_size|ffn_dim|d_ff|mlp_dim|ffn_hidden_size|n_inner|intermediate_dim|mlp_hidden_size)$"
+)
 _EXACT = {
     "head_dim": 8, "d_kv": 8, "kv_channels": 8, "attention_head_dim": 8, "dim_head": 8, "global_head_dim": 8,
     "swa_head_dim": 8, "swa_v_head_dim": 8, "linear_head_dim": 8, "resampler_head_dim": 8, "index_head_dim": 8,
@@ -126,10 +128,16 @@ def small(settings, level, of_tokens=None):
             made[key] = _small_list(key, list(value), level)
         else:
             made[key] = value
-    if "qk_rope_head_dim" in made and "head_dim" in made and level < 2:
+    if {"qk_rope_head_dim", "qk_nope_head_dim", "head_dim"} <= made.keys() and level < 2:
         made["head_dim"] = made["qk_rope_head_dim"]
-    if isinstance(made.get("rope_parameters"), dict) and level < 2:
+    if isinstance(made.get("rope_parameters"), dict) and "rope_type" in made["rope_parameters"] and level < 2:
         made["rope_parameters"].setdefault("mrope_section", [1, 1, 2])
+    if "prediction_length" in made:
+        made["num_time_features"] = made.get("num_time_features") or 1
+        for key in ("feature_size", "num_patches"):  # made again from the others
+            made.pop(key, None)
+    if "attention_types" in made:  # GPT-Neo's
+        made["attention_types"] = [[["global", "local"], 1]]
     _keep_kinds_of_layers(settings, made)
     return made
 
@@ -184,7 +192,7 @@ def _small_list(key, value, level):
         return [16] * len(value)
     if _SPECIAL.search(key):
         return [min(x, VOCABULARY - 1) for x in value]
-    if re.search(r"(layer|block|indexes|indices)", key) and key not in ("out_indices",):
+    if re.search(r"(layer|block|indexes|indices)", key) and key not in ("out_indices", "block_sizes"):
         return [x for x in value if x < 2]
     return value
 
@@ -253,6 +261,8 @@ def _value(name, config, form):
     times = times if isinstance(times, int) else times[0]
     merged = channels * times * patch_size**2
 
+    past = _find(config, ["context_length"], 24) + max(_find(config, ["lags_sequence"], [0]) or [0])
+
     def drawn(*shape):
         return torch.randn(shape, generator=draw)
 
@@ -275,11 +285,10 @@ def _value(name, config, form):
         "hidden_states": [drawn(SAMPLES, WORDS, width), drawn(16, merged), drawn(16, width)],
         "inputs_embeds": [drawn(SAMPLES, WORDS, width)],
         "encoder_hidden_states": [drawn(SAMPLES, 6, width)],
-        "past_values": [drawn(SAMPLES, 24 + max(_find(config, ["lags_sequence"], [0]) or [0])),
-                        drawn(SAMPLES, 24, _find(config, ["num_input_channels"], 1)), drawn(SAMPLES, 512, 1)],
-        "past_time_features": [drawn(SAMPLES, 24 + max(_find(config, ["lags_sequence"], [0]) or [0]),
-                                     _find(config, ["num_time_features"], 0))],
-        "past_observed_mask": [torch.ones(SAMPLES, 24 + max(_find(config, ["lags_sequence"], [0]) or [0]))],
+        "past_values": [drawn(SAMPLES, past), drawn(SAMPLES, past, _find(config, ["num_input_channels"], 1)),
+                        drawn(SAMPLES, 512, 1)],
+        "past_time_features": [drawn(SAMPLES, past, _find(config, ["num_time_features"], 0))],
+        "past_observed_mask": [torch.ones(SAMPLES, past)],
         "future_values": [drawn(SAMPLES, 6)],
         "future_time_features": [drawn(SAMPLES, 6, _find(config, ["num_time_features"], 0))],
         "grid_thw": [torch.tensor([[1, 4, 4]])],
@@ -302,10 +311,17 @@ def candidates(model):
     mains = [name for name in dict.fromkeys([
         *(["input_ids"] if "input_ids" in taken else []), main, "pixel_values", "input_features", "input_values", "past_values",
         "pixel_values_videos", "inputs_embeds", "hidden_states", "flattened_patches"]) if name in taken]  # fmt: skip
-    if getattr(model, "main_input_name", None) in ("pixel_values",) and "input_ids" in mains and "pixel_values" in mains:
+    if (
+        getattr(model, "main_input_name", None) in ("pixel_values",)
+        and "input_ids" in mains
+        and "pixel_values" in mains
+    ):
         mains = [["pixel_values", "input_ids"], *mains, ["input_ids", "pixel_values"]]
     else:
-        mains = [*mains, *[["input_ids", x] for x in ("pixel_values", "input_features") if "input_ids" in mains and x in mains]]
+        mains = [
+            *mains,
+            *[["input_ids", x] for x in ("pixel_values", "input_features") if "input_ids" in mains and x in mains],
+        ]
     for names in mains:
         names = [names] if isinstance(names, str) else names
         first = names[-1] if names[0] == "input_ids" else names[0]
@@ -318,8 +334,15 @@ def candidates(model):
                 if value is not None or name in ("cache", "past_key_values", "attention_mask"):
                     given[name] = value
             else:
-                for extra in ("decoder_input_ids", "bbox", "past_time_features", "past_observed_mask", "future_values",
-                              "future_time_features", "image_grid_thw" if "pixel_values" in given else ""):
+                for extra in (
+                    "decoder_input_ids",
+                    "bbox",
+                    "past_time_features",
+                    "past_observed_mask",
+                    "future_values",
+                    "future_time_features",
+                    "image_grid_thw" if "pixel_values" in given else "",
+                ):
                     if extra in taken and extra not in given:
                         value = _value(extra, model.config, 0)
                         yield_with = {**given, extra: value}
@@ -406,7 +429,10 @@ def judged(kind, calls):
         try:
             config = made_config(kind, level)
             with torch.device("meta"):
-                size = sum(x.numel() for x in kind._from_config(copy.deepcopy(config), attn_implementation="eager").parameters())
+                size = sum(
+                    x.numel()
+                    for x in kind._from_config(copy.deepcopy(config), attn_implementation="eager").parameters()
+                )
             if size > MOST_PARAMETERS:
                 raise ValueError(f"{size:,} parameters are too many here")
         except Exception as error:
@@ -449,7 +475,13 @@ def compared(kind, config, eager, given, out, right, calls, package):
     checks, worst, wrong, refusals = ["plain"], off(found, right), [], []
     if not worst <= TOLERANCE:
         wrong.append(f"plain is off by {worst:.1e}")
-    for name, check in (("padding left", _left), ("padding right", _right), ("future", _future), ("cache", _cache), ("output_attentions", _attentions)):
+    for name, check in (
+        ("padding left", _left),
+        ("padding right", _right),
+        ("future", _future),
+        ("cache", _cache),
+        ("output_attentions", _attentions),
+    ):
         try:
             found = check(model, eager, given, out, right)
         except Exception as error:
@@ -501,7 +533,9 @@ def _future(model, eager, given, out, right):
     count, worst = own[name].shape[1], 0.0
     for key, x in right.items():
         if x.ndim == 3 and x.shape[1] == count and changed[key].shape == x.shape:
-            moved, ours_moved = ((a[key] - b[key])[:, :-1].abs().max() for a, b in ((changed, right), (ours_changed, ours)))
+            moved, ours_moved = (
+                (a[key] - b[key])[:, :-1].abs().max() for a, b in ((changed, right), (ours_changed, ours))
+            )
             largest = x.abs().max().clamp(min=1e-3)
             if moved / largest < 1e-6:
                 worst = max(worst, (ours_moved / largest).item())
@@ -543,7 +577,9 @@ def _in_chunks(model, given, name, mask_name, words, field, padding):
         out, made_tensors = run(model, own)
         cache = getattr(out, field)
         if start:
-            found |= {f"{number}{key}": x for key, x in made_tensors.items() if x.ndim == 3 and x.shape[1] == stop - start}
+            found |= {
+                f"{number}{key}": x for key, x in made_tensors.items() if x.ndim == 3 and x.shape[1] == stop - start
+            }
     return None, found
 
 
