@@ -100,8 +100,8 @@ _EXACT = {
     "adapter_attn_dim": 8, "query_length": 4, "num_latents": 4, "d_latents": 32, "spatial_merge_size": 2,
     "max_position_embeddings": 128, "n_positions": 128, "max_seq_len": 128, "num_kv_shared_layers": 0,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "hc_mult": 2,
-    "vocab_size_per_layer_input": VOCABULARY, "conv_channels": 32, "decoder_layers": 2, "expert_capacity": 64, "num_codebooks": 2,
-    "index_topk": 4,
+    "vocab_size_per_layer_input": VOCABULARY, "conv_channels": 32, "decoder_layers": 2, "expert_capacity": 64,
+    "num_codebooks": 2, "index_topk": 4,
     "mamba_d_state": 8, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "classifier_proj_size": 16,
     "context_length": 24, "prediction_length": 6, "num_frames": 4, "max_2d_position_embeddings": 128,
 }  # fmt: skip
@@ -667,8 +667,8 @@ _HEAD = """# Model classes of Hugging Face transformers
 - {counts}
 
 Every class whose small random model eager attention runs is compared with it in float32, relative to the largest output
-({tolerance:.0e} passes): without padding, with padding at the left and at the right, with another last word, with a cache
-in three chunks, and with `output_attentions=True`. BLOOM, MPT and Falcon go through `fastpe.torch.patch`, all others
+({tolerance:.0e} passes): without padding, with padding at the left and at the right, with another last word, with a
+cache in three chunks, and with `output_attentions=True`. BLOOM, MPT and Falcon go through `fastpe.torch.patch`, all others
 through `attn_implementation="fastpe"`.
 
 - right: all that was compared is the same; what is refused, by a ValueError that names it, stands at the right.
