@@ -668,8 +668,8 @@ _HEAD = """# Model classes of Hugging Face transformers
 
 Every class whose small random model eager attention runs is compared with it in float32, relative to the largest output
 ({tolerance:.0e} passes): without padding, with padding at the left and at the right, with another last word, with a
-cache in three chunks, and with `output_attentions=True`. BLOOM, MPT and Falcon go through `fastpe.torch.patch`, all others
-through `attn_implementation="fastpe"`.
+cache in three chunks, and with `output_attentions=True`. BLOOM, MPT and Falcon go through `fastpe.torch.patch`, all
+others through `attn_implementation="fastpe"`.
 
 - right: all that was compared is the same; what is refused, by a ValueError that names it, stands at the right.
 - refused: by a ValueError that names the class and what fastpe lacks; use `attn_implementation="eager"`.
