@@ -18,9 +18,9 @@ from fastpe.torch import straight
 from fastpe.torch.call import attention
 
 _HARMLESS = frozenset({  # arguments that models pass to every layer, and that change nothing beside the mask
-    "cache_position", "deterministic", "grid_thw", "hidden_states", "labels", "logits_to_keep", "max_length_k", "max_length_q",
-    "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids",
-    "return_dict", "seq_idx", "sliding_window", "use_cache",
+    "cache_position", "deterministic", "grid_thw", "hidden_states", "labels", "logits_to_keep", "max_length_k",
+    "max_length_q", "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_embeddings",
+    "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
 })  # fmt: skip
 # Packages of transformers.models whose layers keep `is_causal` right although transformers does not support sdpa for
 # them (for lack of sinks, soft caps or biases there), and those where sdpa and eager attention differ. Compared by
