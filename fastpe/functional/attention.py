@@ -163,7 +163,9 @@ def attention(
 def _may_overflow(*values: Any) -> bool:
     """Whether an array may hold what a cast to int64 changes: calls with such arrays are checked in full each time."""
     flat = (each for value in values for each in (value if type(value) is tuple else (value,)))
-    return any(isinstance(each, np.ndarray) and (each.dtype == np.uint64 or each.dtype == object) for each in flat)
+    # the kind and the size, since big-endian uint64 is not equal to np.uint64
+    dtypes = (each.dtype for each in flat if isinstance(each, np.ndarray))
+    return any(dtype.kind == "O" or (dtype.kind == "u" and dtype.itemsize == 8) for dtype in dtypes)
 
 
 def attention_vjp(

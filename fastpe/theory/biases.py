@@ -48,9 +48,9 @@ def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None
     >>> rows(fastpe.build("alibi", 3, slope=0.5), 3).tolist()
     [[[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]]
     """
-    whole("length", length, 1)
-    stop = length if stop is None else stop
-    if not 0 <= whole("first", first) < whole("stop", stop) <= length:
+    length, first = whole("length", length, 1), whole("first", first)
+    stop = length if stop is None else whole("stop", stop)
+    if not 0 <= first < stop <= length:
         raise ValueError(f"first and stop must be queries of {length}, with first < stop, not {first} and {stop}")
     found = np.zeros((1, stop - first, length))
     if "bias" in slots:
@@ -88,7 +88,7 @@ def last_row(slots: Mapping[str, Any], length: int) -> Array:
     >>> last_row(fastpe.build("alibi", 3, slope=0.5), 3).tolist()
     [[0.0, -0.5, -1.0]]
     """
-    return rows(slots, length, length - 1)[:, 0, ::-1]
+    return rows(slots, length, whole("length", length, 1) - 1)[:, 0, ::-1]
 
 
 def _seen(slots: Mapping[str, Any], length: int, causal: bool) -> Iterator[Array]:
@@ -274,8 +274,8 @@ def alibi_drift(slope: float, train_length: int, length: int) -> Value:
     (0.711348595, 0.75)
     """
     at_least_zero("slope", slope)
-    whole("train_length", train_length, 1)
-    whole("length", length, train_length)
+    train_length = whole("train_length", train_length, 1)
+    length = whole("length", length, train_length)
     inputs = {"slope": slope, "train_length": train_length, "length": length}
     if slope == 0.0:
         return exact(1.0 - train_length / length, "1 - N/N', the limit of no slope", **inputs)

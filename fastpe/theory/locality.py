@@ -49,7 +49,8 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
      'bound': 0.0245, 'sharper': 0.00997338}
     """
     row = one_row("row", row)
-    if not 0 <= whole("trained", trained) <= whole("tested", tested) < len(row):
+    trained, tested = whole("trained", trained), whole("tested", tested)
+    if not 0 <= trained <= tested < len(row):
         raise ValueError(f"0 <= trained <= tested < {len(row)} must hold, not {trained} and {tested}")
     if (fall := float(row[trained] - row[tested])) < 0.0:
         raise ValueError(f"row must not rise from distance {trained} to {tested}, but it does by {-fall:g}")
@@ -79,7 +80,8 @@ def normalised_difference(alpha0: float, train_length: int, distance: int) -> Va
     0.3
     """
     at_least_zero("alpha0", alpha0)
-    apart = abs(whole("distance", distance, 0) - whole("train_length", train_length, 1)) / train_length
+    distance, train_length = whole("distance", distance, 0), whole("train_length", train_length, 1)
+    apart = abs(distance - train_length) / train_length
     return exact(
         alpha0 * apart, "alpha0 |d - N| / N; with equal content only", alpha0=alpha0, train_length=train_length,
         distance=distance,
@@ -107,8 +109,9 @@ def weight_ratio(row: Array, near: int, far: int, content: float = 0.0) -> Value
     0.906649
     """
     row = one_row("row", row)
+    near, far = whole("near", near), whole("far", far)
     for name, distance in (("near", near), ("far", far)):
-        if not 0 <= whole(name, distance) < len(row):
+        if not 0 <= distance < len(row):
             raise ValueError(f"{name} must be a distance of 0 .. {len(row) - 1}, not {distance}")
     apart = float(row[near] - row[far])
     inputs = {"near": near, "far": far, "content": content}

@@ -82,6 +82,7 @@ def end_difference(table: Any, train_length: int) -> dict[str, Value]:
     >>> found["sup"].value, found["sup"].inputs["position"], round(found["scaled"].value, 6), found["norm"].value
     (3.0, 3, 4.242641, 1.0)
     """
+    train_length = whole("train_length", train_length, 1)
     differences = end_differences(table, train_length)
     place, scale = int(differences.argmax()), 2.0 ** ((train_length.bit_length() - 1) / 2)
     largest = float(differences[place])
@@ -117,6 +118,7 @@ def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
     >>> [zero_from(50, wavelet=name).value for name in ("db4", "db2", "haar")]
     [256.0, 128.0, 64.0]
     """
+    dim, train_length = whole("dim", dim, 1), whole("train_length", train_length, 1)
     fastpe.build("wavelet", 1, dim=dim, train_length=train_length, reference=True, **options)  # checks what is given
     given = {name: option.default for name, option in encoding.ENCODING.options.items()} | options
     chosen = encoding.columns(make_spec(1, dim=dim, train_length=train_length), **given)

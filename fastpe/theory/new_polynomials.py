@@ -91,8 +91,9 @@ def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Va
     >>> {name: round(value.value, 6) for name, value in useful_step(64, 50).items()}
     {'trivial': 0.201731, 'claimed': 0.001526, 'width': 4.781762}
     """
-    n, about = whole("train_length", train_length, 1), {"dim": dim, "train_length": train_length, "gamma": gamma}
-    one = step_bounds(whole("dim", dim, 2), n, 1.0, gamma)
+    dim, n = whole("dim", dim, 2), whole("train_length", train_length, 1)
+    about = {"dim": dim, "train_length": n, "gamma": gamma}
+    one = step_bounds(dim, n, 1.0, gamma)
     bound = one["paper"].value
     reached = one["trivial"].value / bound if bound else math.inf
     return {

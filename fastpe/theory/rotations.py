@@ -121,7 +121,7 @@ def critical_channel(omega: Array, length: int) -> Value | None:
     7.206
     """
     omega = np.abs(finite("omega", array("omega", omega), np.float64))
-    whole("length", length, 1)
+    length = whole("length", length, 1)
     if omega.ndim != 1:
         raise ValueError(f"omega must have shape (R/2,), of one head, not {omega.shape}")
     if omega.min() <= 0.0 or (np.diff(omega) >= 0.0).any() or not omega[-1] < TURN / length <= omega[0]:

@@ -162,8 +162,7 @@ def initial_entropy(length: int, deviation: float, *, draws: int = 256, seed: in
     >>> found["entropy"].low < 8.19285 < found["entropy"].high, round(found["limit"].value, 6)
     (True, 8.192766)
     """
-    whole("length", length, 1)
-    whole("draws", draws, 2)
+    length, draws = whole("length", length, 1), whole("draws", draws, 2)
     at_least_zero("deviation", deviation)
     rows = max(1, _BLOCK // length)
     found = np.concatenate([

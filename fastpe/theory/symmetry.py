@@ -163,8 +163,8 @@ def change_of_order(
     >>> found["equivariance"].value, found["invariance"].value > 0.1
     (0.0, True)
     """
-    whole("length", length, 2)
-    network = _Network(name, options, length, dim, heads, causal, whole("seed", seed, 0))
+    length, seed = whole("length", length, 2), whole("seed", seed, 0)
+    network = _Network(name, options, length, dim, heads, causal, seed)
     order = network.order()
     before, after = network(network.x), network(network.x[:, order])
     changed = float(np.abs(after - before).max() / np.abs(before).max())

@@ -61,8 +61,7 @@ def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level
     (1.359177, True)
     """
     psi, beta = truth("psi", psi), at_least_zero("beta", beta)
-    if whole("level", level, 1) > _MOST_LEVEL:
-        raise ValueError(f"level must be at most {_MOST_LEVEL}, not {level}")
+    level = whole("level", level, 1, _MOST_LEVEL)
     filters = orthogonal_filter(wavelet)
     phi = [_two_scale(filters.low, digit) for digit in (0, 1)]
     products = np.eye(len(filters.integers))[None]

@@ -161,12 +161,13 @@ def test_options_without_axes_may_change_in_place(name, first, second):
         np.testing.assert_array_equal(banded(**{name: given}), expected[1])
 
 
-def test_nothing_is_kept_of_calls_with_uint64():
+@pytest.mark.parametrize("dtype", ["uint64", ">u8"])
+def test_nothing_is_kept_of_calls_with_uint64(dtype):
     again._kept.clear()
     seen._kept.clear()
     for _ in range(3):
-        attend("numpy", spans=np.array([[[0, 3]]], np.uint64))
-        attend("numpy", lengths=np.array([3], np.uint64))
+        attend("numpy", spans=np.array([[[0, 3]]], dtype))
+        attend("numpy", lengths=np.array([3], dtype))
     assert not again._kept
     assert not seen._kept
 
