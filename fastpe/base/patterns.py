@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MOST_LAYERS = 10_000  # of a pattern
+MOST_CHARACTERS = 10_000  # of a name: each of its terms is looked up and built, and a file may hold millions
 
 
 def expanded(name: str, value: Any) -> tuple[str, ...]:
@@ -22,17 +23,28 @@ def expanded(name: str, value: Any) -> tuple[str, ...]:
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {value!r}")
+    check_length(name, value)
     found: list[str] = []
     for item in value.split(","):
         own, times, count = item.strip().partition("*")
         if not own.strip():
             raise ValueError(f"{name} {value!r} must have a name before and behind every comma")
-        if times and not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MOST_LAYERS):
+        # the digits are limited, because leading zeros are allowed and a file may hold thousands of them
+        if times and not (count.isascii() and count.isdigit() and len(count) < 12 and 0 < int(count) <= MOST_LAYERS):
             raise ValueError(f"{name} {value!r} must have a number of layers from 1 to {MOST_LAYERS} behind each '*'")
-        found += [own.strip()] * int(count or 1)
-    if len(found) > MOST_LAYERS:
-        raise ValueError(f"{name} {value!r} must have at most {MOST_LAYERS} layers, not {len(found)}")
+        layers = int(count or 1)
+        if len(found) + layers > MOST_LAYERS:
+            raise ValueError(f"{name} {value!r} must have at most {MOST_LAYERS} layers")
+        found += [own.strip()] * layers
     return tuple(found)
+
+
+def check_length(name: str, value: str) -> None:
+    """Raise ValueError if a name, a sum or a pattern has more than `MOST_CHARACTERS` characters."""
+    if len(value) > MOST_CHARACTERS:
+        raise ValueError(
+            f"{name} must have at most {MOST_CHARACTERS} characters, not {len(value)} as in '{value[:40]}...'"
+        )
 
 
 def shortest(items: Sequence[str]) -> str:

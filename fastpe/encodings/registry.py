@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from fastpe.base.own import Kind
-from fastpe.base.patterns import expanded, shortest
+from fastpe.base.patterns import check_length, expanded, shortest
 from fastpe.base.registry import Registry, is_path
 from fastpe.base.validation import nearest
 from fastpe.encodings.encoding import Encoding, Part, of_module
@@ -180,6 +180,7 @@ def split(name: str) -> tuple[str, ...]:
     """The keys that a name such as "wavelet+alibi" adds up."""
     if not isinstance(name, str):
         raise TypeError(f"encoding must be a name, not {name!r}")
+    check_length("encoding", name)
     if _is_pattern(name):
         raise ValueError(
             f"encoding {name!r} says what each layer of a model has: one encoding, or a sum, is wanted here"
@@ -206,7 +207,9 @@ def layers(name: str) -> tuple[tuple[str, ...], ...]:
     """
     if not (isinstance(name, str) and _is_pattern(name)):
         return (split(name),)
-    return tuple(map(split, expanded("encoding", name)))
+    items = expanded("encoding", name)
+    schemes = {item: split(item) for item in dict.fromkeys(items)}  # thousands of layers may have the same sum
+    return tuple(schemes[item] for item in items)
 
 
 def canonical(name: str, names: Mapping[str, str] | None = None) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
 MOST_SEEDS = 10_000
+MOST_CANDIDATES = 10_000  # of a grid, all of which are listed: a short file may ask for 10**12
 _OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims", "choose_seeds")
 
 
@@ -116,6 +118,8 @@ class Study:
         for name, values in self.choose.items():
             if isinstance(values, str) or not isinstance(values, Sequence):
                 raise TypeError(f"choose {name!r} must be a list of values, not {values!r}")
+        if (count := math.prod(map(len, self.choose.values()))) > MOST_CANDIDATES:
+            raise ValueError(f"choose must have at most {MOST_CANDIDATES} combinations of values, not {count}")
         object.__setattr__(self, "choose", {name: list(values) for name, values in self.choose.items()})
         if self.choose:
             seeds = grid.SEEDS if self.choose_seeds is None else self.choose_seeds
