@@ -28,7 +28,14 @@ def _one(item: str, value: Any) -> str:
     way, colon, count = item.partition(":")
     if item == "all":
         return item
-    if way in ("window", "chunks") and colon and count.isascii() and count.isdigit() and len(count) < 12 and 0 < int(count) <= _MOST:
+    if (
+        way in ("window", "chunks")
+        and colon
+        and count.isascii()
+        and count.isdigit()
+        and len(count) < 12
+        and 0 < int(count) <= _MOST
+    ):
         return f"{way}:{int(count)}"
     raise ValueError(
         f"sight must be 'all', 'window:W', 'chunks:C', or a pattern of them such as 'window:512*5,all', with numbers "

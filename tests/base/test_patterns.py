@@ -10,7 +10,7 @@ from fastpe.encodings import registry
     "pattern", ["nope*00000110000000000", "nope*000001" + "9" * 900, ",".join(["nope*9999"] * 500), "nope," * 9000]
 )
 def test_a_pattern_of_too_many_layers_is_refused(pattern):
-    with pytest.raises(ValueError, match="layers|characters"):
+    with pytest.raises(ValueError, match=r"layers|characters"):
         expanded("encoding", pattern)
 
 
