@@ -105,8 +105,11 @@ class Study:
             raise ValueError(f"margin must be above 0, not {self.margin}")
         if not 0 < real("threshold", self.threshold) <= 1:
             raise ValueError(f"threshold must lie in (0, 1], not {self.threshold}")
+        candidates = self.candidates
+        if (count := len(self.tasks) * len(self.encodings) * len(candidates)) > MOST_CANDIDATES:
+            raise ValueError(f"a study must have at most {MOST_CANDIDATES} encodings x tasks x choices, not {count}")
         for task, encoding in itertools.product(self.tasks, self.encodings):
-            for candidate in self.candidates:
+            for candidate in candidates:
                 config = self.config(Cell(task, encoding, self.each_seed[0]), candidate)
                 _check(grid.whose(encoding, task, candidate), config)
         if self.claims is not None:
