@@ -78,8 +78,10 @@ class Option:
             typed: Any = _several(value, self.item) if self.kind is tuple else _CONVERT[self.kind](value)
         except TypeError:
             raise TypeError(f"option {key!r} must be {self.expected()}, not {shown(value)}") from None
-        except (ValueError, OverflowError):
-            raise ValueError(f"option {key!r} must be {self.expected()}, and smaller than {shown(value)}") from None
+        except (ValueError, OverflowError):  # an int that int64 does not hold, or that is too large for a float
+            kind = self.item if self.kind is tuple else self.kind
+            limit = ", at most 2**27" if kind is int and self.maximum == math.inf else ""
+            raise ValueError(f"option {key!r} must be {self.expected()}{limit}, not {shown(value)}") from None
         numbers = typed if self.kind is tuple else (typed,) if self.kind in (int, float) else ()
         wrong = not all(map(self._within, numbers)) or (self.choices and typed not in self.choices)
         if wrong or (self.maximum == math.inf and not all(map(_is_moderate, numbers))):
