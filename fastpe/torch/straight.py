@@ -225,7 +225,9 @@ def _grown(kept: _Kept, key: Any, layouts: Array, tensors: tuple[torch.Tensor, .
         return None
     made = _keep(key, call, layouts, tensors, dict(zip(key[_OPTIONS:], tensors[3:], strict=True)))
     more = call.keys - before[1, FRONT + 4]
-    found = slopes(before[:, FRONT:], layouts[:, FRONT:], more) if call.is_linear else None
+    # only if the same tensors are read in place: one expanded, then one in one piece, lie on a line, too
+    alike = call.is_linear and [number for number, *_ in made.converted] == [number for number, *_ in kept.converted]
+    found = slopes(before[:, FRONT:], layouts[:, FRONT:], more) if alike else None
     if found is not None:
         made.layouts[1, :, FRONT:] = found
     return made

@@ -144,3 +144,16 @@ def test_numbers_that_attention_does_not_take_are_errors():
     given["key_offset"][0, 0, 74] = torch.inf
     with pytest.raises(ValueError, match="key_offset must be finite"):
         fastpe.torch.attention(*rows, **given)
+
+
+def test_a_mask_for_all_samples_is_not_read_as_one_of_each_sample():
+    """Their strides lie on one line of the number of keys, on which one is copied first and the other is not."""
+    draw = torch.Generator().manual_seed(0)
+    for m, shared in ((9, True), (12, True), (8, False), (12, True), (9, True), (11, False), (9, True)):
+        q = torch.randn(2, 2, 4, 8, generator=draw).transpose(1, 2)
+        k, v = torch.randn(2, 2, 4, m, 8, generator=draw)
+        seen = torch.rand(2, 1, 2, m, generator=draw) < 0.6
+        seen[..., 0] = True
+        mask = seen[:1].expand(2, -1, -1, -1) if shared else seen
+        right = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+        torch.testing.assert_close(fastpe.torch.attention(q, k, v, mask=mask), right, rtol=0, atol=1e-5)
