@@ -30,7 +30,7 @@ _LIKE_SDPA = {
         "flint", "gemma2", "gpt_oss", "granite_swa", "granitemoe_swa", "longt5", "mimo_v2_flash",
         "switch_transformers", "t5gemma", "vaultgemma",
     ), True),
-    "blt": False,
+    "blt": False, "phi4_multimodal": False,
 }  # fmt: skip
 _WHOLE = (int, torch.SymInt)
 _OF_T5 = ["self", "query_length", "key_length", "device", "past_seen_tokens"]
@@ -46,7 +46,8 @@ def register_transformers() -> None:
     What fastpe cannot compute raises a ValueError that names the class and the argument. Load such a model with
     ``attn_implementation="eager"`` instead. These are refused:
 
-    - ``output_attentions=True``: fastpe never forms attention weights;
+    - ``output_attentions=True``: fastpe never forms attention weights (Pix2Struct's vision model, which does not ask
+      its layers for them, returns None instead);
     - arguments of an attention function that fastpe does not know, such as ``head_mask`` or sparse ``indices``;
     - layers that take their attention from a table of classes, not from transformers' interface (the text model of
       GIT, the vision encoders of SAM, SAM-HQ and Data2Vec, SuperGlue, Falcon), as soon as such a layer is made;
