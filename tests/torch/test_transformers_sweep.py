@@ -17,6 +17,7 @@ FEW = {  # those whose kind was wrong once, or refused; the tests beside this on
     "align.AlignTextModel": "right",  # without support for sdpa
     "bigbird_pegasus.BigBirdPegasusModel": "right",
     "blt.BltGlobalTransformer": "right",  # its sdpa and eager attention differ
+    "phi4_multimodal.Phi4MultimodalVisionModel": "right",
     "colpali.ColPaliForRetrieval": "right",  # causal masks for layers that say they are not causal
     "nllb_moe.NllbMoeModel": "right",
     "pegasus_x.PegasusXModel": "right",

@@ -312,6 +312,7 @@ def candidates(model):
     needed = [name for name, x in taken.items()
               if x.default is x.empty and x.kind in (x.POSITIONAL_OR_KEYWORD, x.KEYWORD_ONLY)]  # fmt: skip
     main = getattr(model, "main_input_name", "input_ids")
+    main = main if isinstance(main, str) else main[0]
     mains = [name for name in dict.fromkeys([
         *(["input_ids"] if "input_ids" in taken else []), main, "pixel_values", "input_features", "input_values",
         "past_values",
