@@ -9,6 +9,7 @@ from typing import Any
 
 from fastpe.base import stored
 from fastpe.base.registry import Registry
+from fastpe.base.stored import cut
 
 Stated = Mapping[str, Mapping[str, str]]
 
@@ -21,8 +22,8 @@ def check_registered(path: Path, stated: Stated, registry: Registry[Any]) -> Non
     for key in stated:
         if key not in registry.names():
             raise ValueError(
-                f"{path} has {registry.kind.one} {key!r} that is not fastpe's, from a file called "
-                f"{stated[key]['file']!r}: name that file, {registry.kind.how}"
+                f"{path} has {registry.kind.one} {cut(key, 100)!r} that is not fastpe's, from a file called "
+                f"{cut(stated[key]['file'], 100)!r}: name that file, {registry.kind.how}"
             )
 
 

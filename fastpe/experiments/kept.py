@@ -107,7 +107,9 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
     with hold(out):
         files.make_folder(out / RUNS, exist_ok=True)
         for part in parts:
+            _refuse_link(part / RUNS)
             for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
+                _refuse_link(run)
                 if not (out / RUNS / run.name).exists() and (run / result_file.SEAL).exists():
                     _copy(run, out / RUNS / run.name)
         files.write_file(out / FILE, content)
@@ -137,17 +139,19 @@ def shared_study(parts: Sequence[Path]) -> bytes:
     return texts[first]
 
 
-def _copy(run: Path, target: Path) -> None:
-    """Copy the files of a run to a new folder, which is there whole or not at all.
+def _refuse_link(path: Path) -> None:
+    """Raise RunError for a link in a shard: a shard may come from someone else, and lead to any of the user's files."""
+    if path.is_symlink():
+        raise RunError(f"{path} is a link: put what it leads to in its place before the shards are merged")
 
-    A shard may come from someone else: its links could lead to any of the user's files, and are refused.
-    """
+
+def _copy(run: Path, target: Path) -> None:
+    """Copy the files of a run to a new folder, which is there whole or not at all."""
     beside = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     files.make_folder(beside)
     for path in (run / name for name in run_folder.FILES):
-        if path.is_symlink():
-            raise RunError(f"{path} is a link: put the file itself in its place before the shards are merged")
+        _refuse_link(path)
         if os.path.lexists(path):
             with files.open_file(path) as file:
                 files.write_file(beside / path.name, file.read())
