@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fastpe.base.stored import printable
+from fastpe.base.stored import cut, printable
 from fastpe.doctor.machine import usable_cores
 
 from .tables import aligned
@@ -113,7 +113,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _line(text: str) -> str:
-    return printable(" ".join(text.split()))
+    return cut(printable(" ".join(text.split())), 2000)  # a name from a file may have any length
 
 
 def _system(error: OSError) -> str:
