@@ -95,7 +95,8 @@ _EXACT = {
     "n_shared_experts": 1,
     "first_k_dense_replace": 1, "sliding_window": 5, "sliding_window_size": 5, "attention_chunk_size": 5,
     "local_attention": 6, "attention_window": 4, "local_radius": 3, "global_block_size": 4, "num_queries": 7,
-    "num_global_tokens": 4, "query_pre_attn_scalar": 8, "num_nextn_predict_layers": 0, "max_source_positions": 64,
+    "num_global_tokens": 4, "block_size": 16,
+    "query_pre_attn_scalar": 8, "num_nextn_predict_layers": 0, "max_source_positions": 64,
     "max_target_positions": 64, "rotary_dim": 4, "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2,
     "adapter_attn_dim": 8, "query_length": 4, "num_latents": 4, "d_latents": 32, "spatial_merge_size": 2,
     "max_position_embeddings": 128, "n_positions": 128, "max_seq_len": 128, "num_kv_shared_layers": 0,
@@ -142,6 +143,7 @@ def small(settings, level, of_tokens=None):
             made.pop(key, None)
     if "attention_types" in made:  # GPT-Neo's
         made["attention_types"] = [[["global", "local"], 1]]
+        made.pop("attention_layers", None)
     _keep_kinds_of_layers(settings, made)
     return made
 
