@@ -49,8 +49,8 @@ def register_transformers() -> None:
     - ``output_attentions=True``: fastpe never forms attention weights (Pix2Struct's vision model, which does not ask
       its layers for them, returns None instead);
     - arguments of an attention function that fastpe does not know, such as ``head_mask`` or sparse ``indices``;
-    - layers that take their attention from a table of classes, not from transformers' interface (the text model of
-      GIT, the vision encoders of SAM, SAM-HQ and Data2Vec, SuperGlue, Falcon), as soon as such a layer is made;
+    - layers that take their attention from a table of classes, not from transformers' interface (GPT-Neo, Bark, Falcon,
+      SuperGlue, the text model of GIT, the vision encoders of SAM, SAM-HQ and Data2Vec), as soon as one is made;
     - models that make masks through the interface but compute attention themselves, such as BLOOM and MPT.
 
     For BLOOM, MPT and Falcon use `patch`. ``bench/results/transformers.md`` in the repository lists every model class
