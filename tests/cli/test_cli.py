@@ -106,7 +106,7 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("show rope*2,nope", "encoding 'rope*2,nope' says what each layer of a model has"),
         ("encodings rope,nope", "a page is of one encoding, not of several: 'rope,nope'"),
         ("show t5 --causal --option buckets=1", "--option buckets must be"),
-        ("train --encoding lonlat_wrap --positions random:200", "error: --encoding 'lonlat_wrap' needs positions of several"),
+        ("train --encoding lonlat_wrap --positions random:200", "error: --encoding 'lonlat_wrap' needs positions"),
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
         ("show alibi --train-length 0", "error: --train-length must be at least 1, not 0"),
         ("train --encoding nope --test-length 0", "error: --test-length must be at least 1, not 0"),
