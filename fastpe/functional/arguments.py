@@ -23,7 +23,6 @@ Array = np.ndarray[Any, Any]
 
 _SIGHT = ("mask", "spans", "query_start", "bands")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
-_NAMES = frozenset((*AXES, *_PLAIN))
 _OWN = {"causal", "window", "lengths", "tolerance", "return_lse"}
 _LISTED = "help(fastpe.attention) lists them"
 _ELSEWHERE = {
@@ -179,14 +178,14 @@ def check(
 def check_slots(given: Iterable[str]) -> None:
     """Raise TypeError for a name that is neither a slot of attention nor an option, whatever its value."""
     for name in given:
-        if name not in _NAMES:
+        if name not in AXES and name not in _PLAIN:
             raise TypeError(_unknown(name))
 
 
 def _unknown(name: str) -> str:
     if name in _ELSEWHERE:
         return f"{name} {_ELSEWHERE[name]}: it is not an argument of attention"
-    near = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else nearest(name, sorted(_NAMES | _OWN), _LISTED)
+    near = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else nearest(name, sorted({*AXES, *_PLAIN, *_OWN}), _LISTED)
     return f"{name} is not an argument of attention; {near}"
 
 
