@@ -185,7 +185,11 @@ def check_slots(given: Iterable[str]) -> None:
 def _unknown(name: str) -> str:
     if name in _ELSEWHERE:
         return f"{name} {_ELSEWHERE[name]}: it is not an argument of attention"
-    near = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else nearest(name, sorted({*AXES, *_PLAIN, *_OWN}), _LISTED)
+    near = (
+        f"did you mean {_SYNONYMS[name]}?"
+        if name in _SYNONYMS
+        else nearest(name, sorted({*AXES, *_PLAIN, *_OWN}), _LISTED)
+    )
     return f"{name} is not an argument of attention; {near}"
 
 
