@@ -203,8 +203,8 @@ def test_streaming_is_rotary_attention_over_its_cache():
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("rope", {}), ("rope_linear", {"factor": 4.0}), ("rope_ntk", {}), ("rope_yarn", {"rotated": 8}),
-    ("rope_llama3", {}), ("rope_dynamic", {}),
+    ("rope", {}), ("rope_linear", {"factor": 4.0}), ("rope_ntk", {}), ("rope_yarn", {}),
+    ("rope_linear", {"rotated": 8}), ("rope_llama3", {}), ("rope_dynamic", {}),
 ])  # fmt: skip
 def test_frequencies_are_an_encodings(name, options):
     request = {"dim": 16, "train_length": 32, **options}
@@ -233,6 +233,7 @@ def test_a_trained_model_is_read_with_bands_by_the_reference():
 
 @pytest.mark.parametrize(("name", "request_"), [
     ("alibi", {}), ("rope_longrope", {"start_tokens": 2, "long": [2.0] * 4, "train_length": 4}), ("sinusoidal", {}),
+    ("rope_yarn", {"rotated": 4}),
 ])  # fmt: skip
 def test_encodings_without_frequencies_are_refused(name, request_):
     with pytest.raises(ValueError, match=f"not '{name}'"):

@@ -208,7 +208,7 @@ def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[st
 
     >>> nearest("wavlet", ["alibi", "wavelet"]), nearest("x", ["alibi", "wavelet"])
     ("did you mean 'wavelet'?", 'known: alibi, wavelet')
-    >>> nearest("0", map(str, range(100, 200)), "help() lists them")
+    >>> nearest("x", map(str, range(100, 200)), "help() lists them")
     'help() lists them'
     """
     known = sorted(known) if isinstance(known, set | frozenset) else list(known)

@@ -150,3 +150,9 @@ def fill_bound(part: Part, spec: Spec, reference: Mapping[str, Array]) -> dict[s
             bound = bound + np.abs(exact) * (np.finfo(np.float32).eps / 2) + np.finfo(np.float32).smallest_subnormal
         bounds[slot] = np.broadcast_to(bound, exact.shape)
     return bounds
+
+
+def fill_error(slot: str, filled: Array, reference: Array) -> Array:
+    """The absolute error of each entry; of angles, the smaller one around the circle."""
+    error = np.abs(filled - reference)
+    return np.minimum(error, np.abs(2 * np.pi - error)) if slot == "angles" else error

@@ -234,7 +234,7 @@ def _plain(slots: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _worst(name: str, got: Array, exact: Array, bound: Array) -> Difference:
-    size = np.abs(got - exact)
+    size = allowed_error.fill_error(name, got, exact)
     worst = int(np.argmax(size / np.maximum(bound, np.finfo(np.float64).tiny)))  # the first NaN, if there is one
     entry = tuple(map(int, np.unravel_index(worst, exact.shape)))
     where = f"{name}{list(entry)} is {got.flat[worst]:.9g}, the reference {exact.flat[worst]:.9g}"

@@ -281,7 +281,8 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     Raises
     ------
     TypeError, ValueError
-        As `fastpe.build` does; also for encodings whose angles are others.
+        As `fastpe.build` does; also for encodings whose angles are others, and for those with `rotors`, which bands
+        do not take.
 
     Examples
     --------
@@ -292,7 +293,10 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
 
     last = max(whole("length", length, 1, 2**27) - 1.0, 1.0)
     points = np.array([0.0, 0.5, 1.0, last])
-    angles = build(name, len(points), positions=points, **request).get("angles")
+    slots = build(name, len(points), positions=points, **request)
+    angles = slots.get("angles")
+    if "rotors" in slots:
+        raise ValueError(f"name must be an encoding that rotates by angles alone, not {name!r}, which also has rotors")
     if angles is not None and angles.shape[:-2] == (1,):
         theta = angles[0, 2]
         off = np.abs(np.exp(1j * angles[0]) - np.exp(1j * points[:, None] * theta))

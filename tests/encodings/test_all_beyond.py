@@ -15,7 +15,7 @@ from fastpe.encodings.slots import make_spec
 LENGTH, LONG, FAR = 20, 60, 1200
 EDGE = 600  # no encoding tells distances apart from here on if it clips
 WORDS = {"error": "undefined", "clip": "clipped", "interp": "resized", "resize": "resized"}
-OF_POSITIONS = {"row_scale", "table", "qk_table", "growth", "angles"}
+OF_POSITIONS = {"row_scale", "table", "qk_table", "growth", "angles", "rotors"}
 OF_OFFSETS = {"bias", "gain", "rel_key", "rel_query", "rel_gain", "rel_value"}
 
 
@@ -90,7 +90,7 @@ def row_of(slots: dict, query: int, length: int) -> dict:
 def rows_of(slots: dict) -> dict:
     """What every position gets."""
     return {
-        slot: array.swapaxes(0, 1) if slot in ("angles", "row_scale") else array
+        slot: array.swapaxes(0, 1) if slot in ("angles", "rotors", "row_scale") else array
         for slot, array in slots.items()
         if slot in OF_POSITIONS
     }

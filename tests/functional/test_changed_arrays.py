@@ -72,7 +72,7 @@ def test_numbers_that_change_before_the_pullback_harm_nobodys_memory(name):
 def test_only_the_part_of_an_index_that_is_read_counts():
     """Of one that was made for more queries the last rows."""
     given = problem(np.random.default_rng(5), ("values",), b=1, n=3, m=9, d=4)
-    whole = np.full((9, 9), FAR)
+    whole = np.zeros((9, 9), int)
     whole[-3:] = given["index"]
     np.testing.assert_array_equal(fastpe.attention(**given | {"index": whole}), fastpe.attention(**given))
 

