@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional import again, arguments, plans, seen
+from fastpe.functional import arguments, decode
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.axes import WIDE
 from fastpe.functional.together import check_held
@@ -130,42 +130,17 @@ def attention(
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
     if slots:
-        arguments.check_slots(slots)  # what is remembered of a like call below does not look at unknown names
-    key = None
-    given: Any = None
-    if type(dropout) is float and (again.is_seed(dropout_seed) if dropout else dropout_seed is None):
-        nothing: Any = {} if dropout else None
-        given = nothing
-        plain = lengths is mask is spans is query_start is sinks is bands is None and not slots
-        if not plain:
-            own = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "key_lengths": lengths}
-            given = again.given_arrays({**own, **slots}, bands)
-            plain, given = given is not None, given or nothing
-        if plain:
-            key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots, given)
-        if key is not None and (found := again.attend(key, q, k, v, given, dropout_seed)) is not None:
-            return found
+        arguments.check_slots(slots)
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
-    kind = None if bands is not None else seen.kind_of(q, k, v, causal, window, lengths, tolerance, return_lse, slots)
-    if kind is not None and (done := seen.attend(kind, q, k, v, lengths, slots, key, given)) is not None:
-        return done
+    if tolerance is None and type(dropout) is float and not dropout:
+        given = {name: value for name, value in {**slots, "lengths": lengths}.items() if value is not None}
+        del given["dropout"]
+        few = decode.attend(q, k, v, causal, window, return_lse, given)
+        if few is not None:
+            return few
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
-    done = attended(call, checked_tolerance(tolerance, call.computed))
-    if not _may_overflow(lengths, *slots.values(), *(given or {}).values()):
-        if bands is not None and key is not None:
-            plans.keep_banded(key, done, (q, k, v), given)
-        if kind is not None:
-            seen.keep(kind, done, slots)
-    return done.outputs()
-
-
-def _may_overflow(*values: Any) -> bool:
-    """Whether an array may hold what a cast to int64 changes: calls with such arrays are checked in full each time."""
-    flat = (each for value in values for each in (value if type(value) is tuple else (value,)))
-    # the kind and the size, since big-endian uint64 is not equal to np.uint64
-    dtypes = (each.dtype for each in flat if isinstance(each, np.ndarray))
-    return any(dtype.kind == "O" or (dtype.kind == "u" and dtype.itemsize == 8) for dtype in dtypes)
+    return attended(call, checked_tolerance(tolerance, call.computed)).outputs()
 
 
 def attention_vjp(

@@ -20,7 +20,7 @@ from fastpe.functional.bounds import raised
 from fastpe.functional.passes import Pass
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import sinks_gradient
-from fastpe.kernels.attention.banded import weigh
+from fastpe.kernels.attention.split_softmax import weigh
 
 _NO_SINKS = np.zeros(0)
 

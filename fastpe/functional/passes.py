@@ -174,7 +174,7 @@ class Pass(Outcome):
             words = room_for_words(case.batch * case.key_heads * case.strips, case.width, case.v_width)
             run_apart(lanes, calls.rounded_forward, self.way, tuple(words), *rest)
         else:
-            self.record = run_apart(lanes, calls.forward, *rest)
+            run_apart(lanes, calls.forward, *rest)
         self._drain()
 
     def _drain(self) -> None:

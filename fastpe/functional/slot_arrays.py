@@ -14,12 +14,12 @@ from fastpe.kernels.attention import unfolding
 from fastpe.kernels.attention.cells import TILE_QUERIES
 from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.counted import TALLY
-from fastpe.kernels.attention.given import MOST_GROWTH
 from fastpe.kernels.attention.records import COLUMNS, COUNTS, GIVEN, SLOTS, Inputs, Slots
 from fastpe.kernels.dropout import NO_DROPOUT, Dropout
 
 Array = np.ndarray[Any, Any]
 
+_MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
 _NUMBERS = {name: number for number, name in enumerate(SLOTS)}
 _TABLE = len(SLOTS), int(COLUMNS)
 _COLUMNS = ("key_offset", "key_slope", "query_slope")
@@ -145,7 +145,7 @@ def for_gradients(inputs: Inputs) -> Inputs:
 
 def check_growth(growth: Array, dtype: Any) -> None:
     """Raise ValueError where factors would leave the dtype; a block of queries takes them from its first one on."""
-    span, most = min(int(TILE_QUERIES), growth.shape[1]), MOST_GROWTH * float(np.log(np.finfo(dtype).max))
+    span, most = min(int(TILE_QUERIES), growth.shape[1]), _MOST_GROWTH * float(np.log(np.finfo(dtype).max))
     if (growth.max(axis=1) - growth.min(axis=1)).max() <= most:
         return
     change = float((maximum_filter1d(growth, span, axis=1) - minimum_filter1d(growth, span, axis=1)).max())

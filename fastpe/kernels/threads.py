@@ -44,14 +44,15 @@ from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
 from fastpe.kernels._jit import entry
 from fastpe.kernels.board import BOARD
-from fastpe.kernels.openmp import RUNS_LANES, start_threads
+from fastpe.kernels.openmp import start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status
 
-_LITTLE, _LITTLE_AWAKE = 2**18, 2**15
+_LITTLE = 2**18
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
+_RUNS_LANES = types.void(types.intp, types.intp, types.intp, types.intp)  # as `_all_lanes`
 
 
 def threads_for(threads: int | None) -> int:
@@ -69,18 +70,11 @@ def default_threads() -> int:
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
-def lanes_for(work: int, tasks: int, *, most: int = _MOST_THREADS, awake: bool = False) -> int:
-    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work.
-
-    most: that there may be. awake: whether threads wait in a loop for what comes, as those of `openmp.team_of` do,
-    which takes them a microsecond.
-    """
-    if most == 1 or tasks < 2 or work <= (_LITTLE_AWAKE if awake else _LITTLE):
+def lanes_for(work: int, tasks: int) -> int:
+    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
+    if tasks < 2 or work <= _LITTLE:
         return 1
-    lanes, threads = _most.get(), default_threads()  # all without `min`, which takes as long as these two
-    lanes = lanes if lanes < most else most
-    lanes = lanes if lanes < tasks else tasks
-    return lanes if lanes < threads else threads
+    return min(_most.get(), tasks, default_threads())
 
 
 @contextmanager
@@ -149,17 +143,15 @@ def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> An
     return function(_ALONE, np.zeros(BOARD, np.int64), *arguments)
 
 
-def run_again(lanes: int, team: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(run, lanes, *arguments)`` returns that makes its own board: as `run_apart`, but with no
-    more lanes than threads. team: as `openmp.team_of` has it, 0 for Numba's threads.
+def run_short(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an entry ``function(run, lanes, *arguments)`` returns that needs no board: as `run_apart`, but with no more
+    lanes than threads.
 
-    A `Crew` and a board take Numba as long to take in as all else that a call which is made again has.
+    Numba takes 3 microseconds to unpack a `Crew` and a board, as long as attention of a query over 64 keys.
     """
     if lanes == 1:
         return function(0, 1, *arguments)
     _refuse_lost_threads()
-    if team:  # which others may enter, too
-        return function(team, lanes, *arguments)
     with _lanes_lock:
         crew = _crew_of(lanes)
         return function(crew.run, crew.threads, *arguments)
@@ -207,7 +199,7 @@ def _all_lanes(thunk, record, lanes, threads):
 @cache
 def _address_of_all_lanes() -> int:
     """Where the machine code of `_all_lanes` lies, compiled now if it was not; Numba keeps it for good."""
-    compiled = _all_lanes.get_compile_result(RUNS_LANES)
+    compiled = _all_lanes.get_compile_result(_RUNS_LANES)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
 
@@ -224,9 +216,9 @@ def in_lanes(typingctx, crew, function, arguments):
 
     def emit(context, b, signature, values):
         run, lanes, threads = (b.extract_value(values[0], place) for place in range(3))
-        record = cgutils.alloca_once_value(b, uncounted(b, signature.args[2], values[2]))
-        thunk = thunk_of(context, b.module, function, called, values[2].type)
-        call_lanes(context, b, (run, lanes, threads), thunk, b.ptrtoint(record, _I64))
+        record = cgutils.alloca_once_value(b, _uncounted(b, signature.args[2], values[2]))
+        thunk = _thunk_of(context, b.module, function, called, values[2].type)
+        _call_lanes(context, b, (run, lanes, threads), thunk, b.ptrtoint(record, _I64))
         # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
@@ -234,10 +226,10 @@ def in_lanes(typingctx, crew, function, arguments):
     return types.void(crew, function, arguments), emit
 
 
-def call_lanes(context, b, crew, thunk, record):
+def _call_lanes(context, b, crew, thunk, record):
     """Call a thunk once for each lane of a crew, LLVM's values of one, with a record's address."""
     run, lanes, threads = crew
-    kind = context.call_conv.get_function_type(types.void, RUNS_LANES.args)
+    kind = context.call_conv.get_function_type(types.void, _RUNS_LANES.args)
     result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
     with b.if_else(b.icmp_signed("==", lanes, ir.Constant(_I64, 1))) as (alone, together):
         with alone:
@@ -247,37 +239,27 @@ def call_lanes(context, b, crew, thunk, record):
             b.call(b.inttoptr(run, kind.as_pointer()), [result, error, *numbers])
 
 
-def uncounted(b, kind, value):
+def _uncounted(b, kind, value):
     """A value with arrays in it of which nobody owns the memory: what Numba does not count references to."""
     if isinstance(kind, types.Array):
         return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)  # its first field is the owner
     for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
-        value = b.insert_value(value, uncounted(b, member, b.extract_value(value, place)), place)
+        value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)
     return value
 
 
-def thunk_of(context, module, function, called, record_type, changed_type=None):
-    """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`.
-
-    changed_type: where the first arguments are others, the type of these; in the record's place then stand two
-    addresses, the record's and theirs.
-    """
+def _thunk_of(context, module, function, called, record_type):
+    """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`."""
     compiled = function.dispatcher.get_compile_result(called)
-    changed = 0 if changed_type is None else len(changed_type.elements)
-    name = f"fastpe.lane.{changed}.{compiled.fndesc.mangled_name}"
+    name = f"fastpe.lane.{compiled.fndesc.mangled_name}"
     if name in module.globals:
         return module.globals[name]
     thunk = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64, _I64]), name)
     thunk.linkage = "internal"
     b = ir.IRBuilder(thunk.append_basic_block())
-    record, own = thunk.args[0], None
-    if changed:
-        both = b.load(b.inttoptr(record, ir.ArrayType(_I64, 2).as_pointer()))
-        record, own = b.extract_value(both, 0), b.inttoptr(b.extract_value(both, 1), changed_type.as_pointer())
-    record = b.inttoptr(record, record_type.as_pointer())
-    values = [thunk.args[1]]
-    for place in range(len(called.args) - 1):
-        values.append(b.load(cgutils.gep_inbounds(b, own if place < changed else record, 0, place)))
+    record, lane = b.inttoptr(thunk.args[0], record_type.as_pointer()), thunk.args[1]
+    members = range(len(called.args) - 1)
+    values = [lane, *(b.load(cgutils.gep_inbounds(b, record, 0, member)) for member in members)]
     callee = context.declare_function(module, compiled.fndesc)
     status, _ = context.call_conv.call_function(b, callee, called.return_type, called.args, values)
     check_status(b, status.is_error)

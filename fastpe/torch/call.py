@@ -8,13 +8,14 @@ import torch
 
 from fastpe.base import validation
 from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
+from fastpe.functional import decode
 from fastpe.functional.arguments import check_slots, is_pair
 from fastpe.functional.attention import checked_tolerance
 from fastpe.functional.bands import flat
 from fastpe.functional.two_sided import refuse
 from fastpe.kernels.attention.cells import FEW
-from fastpe.torch import straight
-from fastpe.torch.operators import HALVES, has_arrays, is_seen, lies_here
+from fastpe.kernels.threads import at_most
+from fastpe.torch.operators import HALVES, array, has_arrays, is_seen, lies_here, tensor
 from fastpe.torch.score import attend
 
 _is_compiling = torch.compiler.is_compiling
@@ -95,43 +96,38 @@ def attention(
         raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
     if slots:
         check_slots(slots)
-    plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
-    if plain and (return_lse is False or return_lse is True) and not _is_compiling():
-        dropped = (dropout, dropout_seed) if dropout else None
-        given = slots
-        if not lengths is mask is spans is query_start is sinks is None:
-            given = _with_sight(slots, mask, spans, query_start, sinks, lengths)
-        found = None
-        if tolerance is bands is None and not return_lse:
-            found = straight.attend(q, k, v, causal, window, softcap, given, dropped)
-        if found is None:
-            options = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance}
-            options |= {"bands": bands, "return_lse": return_lse}
-            found = straight.attend_with(q, k, v, options | given, dropped)
-        if found is not None:
-            return found
     given = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "dropout_seed": dropout_seed}
+    if tolerance is bands is None and type(dropout) is float and not dropout:
+        few = _decode(q, k, v, causal, window, return_lse, {**slots, **given, "softcap": softcap, "lengths": lengths})
+        if few is not None:
+            return few
     given |= slots if bands is None else slots | flat(bands)
     found = _attended(q, k, v, causal, window, lengths, softcap, dropout, tolerance, given)
     return found if truth("return_lse", return_lse) else found[0]
 
 
-def _with_sight(
-    slots: dict[str, Any], mask: Any, spans: Any, query_start: Any, sinks: Any, lengths: Any
-) -> dict[str, Any]:
-    """What queries see, of that what is given, and the slots; one by one, since a loop takes four times as long."""
-    given = {}
-    if mask is not None:
-        given["mask"] = mask
-    if spans is not None:
-        given["spans"] = spans
-    if query_start is not None:
-        given["query_start"] = query_start
-    if sinks is not None:
-        given["sinks"] = sinks
-    if lengths is not None:
-        given["key_lengths"] = lengths
-    return given | slots if slots else given
+def _decode(
+    q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, given: Mapping[str, Any]
+) -> Any:  # fmt: skip
+    """What `attention` returns by `functional.decode`, or None for a call that is to go through the operator: one of
+    more queries, with other arguments, or that autograd, a transform, a mode or the compiler looks at."""
+    if _is_compiling() or not isinstance(q, torch.Tensor) or q.ndim != 4 or q.shape[2] > decode.MOST_QUERIES:
+        return None
+    given = {name: value for name, value in given.items() if value is not None}
+    tensors = [x for x in (q, k, v, *given.values()) if isinstance(x, torch.Tensor)]
+    if not given.keys() <= decode.TERMS or is_seen(tensors) or torch.is_autocast_enabled("cpu"):
+        return None
+    if not all(map(lies_here, tensors)) or not has_arrays(q.dtype):
+        return None
+    arrays = {
+        name: array(x.float() if x.dtype in HALVES else x, name) if isinstance(x, torch.Tensor) else x
+        for name, x in given.items()
+    }
+    with at_most(torch.get_num_threads()):
+        found = decode.attend(array(q, "q"), array(k, "k"), array(v, "v"), causal, window, return_lse, arrays)
+    if found is None:
+        return None
+    return (tensor(found[0], q.dtype), torch.from_numpy(found[1])) if return_lse else tensor(found, q.dtype)
 
 
 def two_sided(

@@ -4,7 +4,7 @@ An operator takes a list of tensors, and options. Its gradients take those of it
 tensors are wanted, and the same again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -171,7 +171,7 @@ def differentiable(
     return run
 
 
-def is_seen(tensors: tuple[torch.Tensor, ...]) -> bool:
+def is_seen(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether anything looks at operators: a gradient, a subclass, or as `operators_are_seen` has it."""
     by_gradients = torch.is_grad_enabled()
     for x in tensors:

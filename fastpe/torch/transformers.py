@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-from fastpe.functional.again import MOST_QUERIES
-from fastpe.torch import straight
 from fastpe.torch.call import attention
 
 _HARMLESS = frozenset({  # arguments that models pass to every layer, and that change nothing beside the mask
@@ -140,16 +138,6 @@ def _attend(
             "fastpe does not know the positions of the queries"
         )
     sinks = None if s_aux is None else s_aux.reshape(-1).to(query.dtype)
-    if (
-        queries <= MOST_QUERIES
-        and position_bias is cu_seq_lens_q is None
-        and not (dropout or torch.compiler.is_compiling())
-    ):  # in decoding, Python takes most of the time
-        own = {"mask": attention_mask, "sinks": sinks, "scale": scaling}
-        seen = {name: x for name, x in own.items() if x is not None}
-        found = straight.attend(query, key, value, causal, None, softcap, seen)
-        if found is not None:
-            return found.transpose(1, 2).contiguous(), None
     slots: dict[str, Any] = {} if position_bias is None else _position_bias(position_bias, queries, keys)
     if cu_seq_lens_q is not None:
         slots["spans"] = _documents(module, queries, cu_seq_lens_q, cu_seq_lens_k)

@@ -40,7 +40,6 @@ from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.attention.words import Words, pack_strip, strips_of_words, words_of_head
 from fastpe.kernels.bfloat16.way import rounding
 from fastpe.kernels.board import claim, claim_at_ends, end_turn, finish, wait_for, wait_turn
-from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import in_lanes
 
@@ -156,20 +155,13 @@ def _forward_lane(lane, board, out, lse, arenas, case, table, rows, seen, slots,
 
 @entry(label="attention")
 def forward(crew, board, x, dropout, out, lse, case, room, arenas):
-    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it.
-
-    Returns the record of the call (see `kernels.kept`), for `attention.again`.
-    """
+    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it."""
     changing, seen, slots, rest = (
         (pointer(board), out, lse, arenas, case, x[_TABLE], x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:SEEN_OF_INPUTS],),
         (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout),
         (x[SLOTS_OF_INPUTS:_TABLE], x[_AFTER_TABLE:], room, None, None),
     )  # fmt: skip
-    whole = changing + seen + slots + rest
-    in_lanes(crew, _forward_lane, whole)
-    record = np.empty(record_size(whole), np.int64)
-    keep(record, _forward_lane, (changing, changing + seen, changing + seen + slots), whole)
-    return record
+    in_lanes(crew, _forward_lane, changing + seen + slots + rest)
 
 
 @entry(label="attention with bfloat16 products")

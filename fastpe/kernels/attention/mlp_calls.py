@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.beside import beside_of, in_parts, makes_beside, whole_of
 from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
@@ -13,7 +11,6 @@ from fastpe.kernels.attention.mlp_forward import mlp_forward
 from fastpe.kernels.attention.mlp_masks import masked_of
 from fastpe.kernels.attention.mlp_terms import Terms
 from fastpe.kernels.board import claim
-from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import in_lanes
 
@@ -201,8 +198,7 @@ def _backward(lane, board, x, dropout, others, bases, y, case, offsets, room, ar
 
 @entry(label="attention through a network over scores")
 def mlp_forward_calls(crew, board, x, dropout, others, bases, y, case, room, arenas):
-    """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding; returns the record of
-    the call (see `kernels.kept`).
+    """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding.
 
     others: `beside.Others`, or None. bases (B, H, N), float64: where keys have offsets, what lse is less of.
     """
@@ -211,9 +207,6 @@ def mlp_forward_calls(crew, board, x, dropout, others, bases, y, case, room, are
     dropped = (*first, dropout)
     whole = (*dropped, *beside, *slots, *rest, case, room)
     in_lanes(crew, _forward, whole)
-    record = np.empty(record_size(whole), np.int64)
-    keep(record, _forward, (first, dropped, (*dropped, *beside), (*dropped, *beside, *slots)), whole)
-    return record
 
 
 @entry(label="gradients of attention through a network over scores")

@@ -23,7 +23,7 @@ def all_finite(x, x_row, n, d, like):
 
 
 @inner
-def _add_nonzero(weights, step, x, x_row, n, d, y):
+def add_nonzero_rows(weights, step, x, x_row, n, d, y):
     """y += weights . x of the rows x whose weight is not 0; weights lie `step` apart."""
     for j in range(n):
         weight = get(weights, j * step)
@@ -40,7 +40,7 @@ def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful)
     for i in range(m):
         if not mode & ONTO:
             clear(at(y, i * y_row), n)
-        _add_nonzero(at(cells, i * row), col, x, x_row, depth, n, at(y, i * y_row))
+        add_nonzero_rows(at(cells, i * row), col, x, x_row, depth, n, at(y, i * y_row))
 
 
 @inner
@@ -49,4 +49,4 @@ def add_weighted_rows(weights, x, x_row, n, d, y):
     if all_finite(x, x_row, n, d, y):
         add_rows(weights, x, x_row, n, d, y)
     else:
-        _add_nonzero(weights, 1, x, x_row, n, d, y)
+        add_nonzero_rows(weights, 1, x, x_row, n, d, y)

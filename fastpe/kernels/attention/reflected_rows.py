@@ -18,7 +18,6 @@ from fastpe.kernels.attention.reflected_dropped import drop_from, dropped_of, ma
 from fastpe.kernels.attention.reflected_terms import finish_row, mix_rel_value_of_row
 from fastpe.kernels.board import claim_at_ends
 from fastpe.kernels.gemm import ONTO, float_gemm
-from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import (
     at,
     exp,
@@ -164,7 +163,7 @@ def _lane(lane, board, out, lse, bases, arenas, tokens, dropout, rows, seen, of_
 
 @entry(label="attention of few queries through reflections")
 def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
-    """As `reflected.forward`, without products; returns the record of the call (see `kernels.kept`).
+    """As `reflected.forward`, without products.
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """
@@ -173,6 +172,3 @@ def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, arenas
     dropped = (*first, dropout)
     whole = (*dropped, *beside, *slots, *rest, sizes)
     in_lanes(crew, _lane, whole)
-    record = np.empty(record_size(whole), np.int64)
-    keep(record, _lane, (first, dropped, (*dropped, *beside), (*dropped, *beside, *slots)), whole)
-    return record

@@ -57,6 +57,15 @@ def tanh(x, one, near):
 
 
 @inner
+def cap_row(scores, cap, n):
+    """scores = cap tanh(scores / cap) for n elements."""
+    one, near = splat(scalar(scores, 1.0)), splat(scalar(scores, _NEAR))
+    most, inverse = splat(scalar(scores, cap)), splat(scalar(scores, np.float64(1.0) / cap))
+    for j in range(0, n, lanes(scores)):
+        store_first(scores, j, most * tanh(load_first(scores, j, n - j) * inverse, one, near), n - j)
+
+
+@inner
 def cap_cells(cells, slopes, cap, m, n, keeps):
     """cells = cap tanh(cells / cap); slopes: its derivative there, where it `keeps` it."""
     one, near = splat(scalar(cells, 1.0)), splat(scalar(cells, _NEAR))

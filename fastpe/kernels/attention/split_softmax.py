@@ -1,0 +1,36 @@
+"""The weights of parts of keys whose softmaxes are merged (`functional.merged`)."""
+
+import math
+
+import numpy as np
+
+from fastpe.kernels._jit import entry, inlined
+
+_LOG_2 = math.log(2.0)
+
+
+@inlined
+def _log_of_sum(a, b):
+    """Of exp(a) + exp(b)."""
+    if a == b:
+        return a + _LOG_2
+    high, low = (a, b) if a > b else (b, a)
+    return high + math.log1p(math.exp(low - high))
+
+
+@entry(label="the weights of parts of keys")
+def weigh(lses, sinks, lse):
+    """lse (B, H, N) of all parts and the sinks (H,), if there are any; in the place of those of parts, their weights.
+    All are float64."""
+    parts, samples, heads, queries = lses.shape
+    for b in range(samples):
+        for h in range(heads):
+            for i in range(queries):
+                whole = lses[0, b, h, i]
+                for number in range(1, parts):
+                    whole = _log_of_sum(whole, lses[number, b, h, i])
+                if sinks.size:
+                    whole = _log_of_sum(whole, np.float64(sinks[h]))
+                lse[b, h, i] = whole
+                for number in range(parts):
+                    lses[number, b, h, i] = math.exp(lses[number, b, h, i] - (0.0 if whole == -np.inf else whole))
