@@ -135,6 +135,8 @@ def truth(name: str, value: Any) -> bool:
     >>> truth("causal", True)
     True
     """
+    if isinstance(value, bool):
+        return value
     unmasked(name, value)
     of_numpy = str(getattr(value, "dtype", "")) == "bool" and value.shape == ()
     if not isinstance(value, bool) and not of_numpy:

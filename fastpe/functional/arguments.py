@@ -206,12 +206,17 @@ def dropout_key(seed: int) -> tuple[int, int]:
 
 def is_real(dtype: np.dtype[Any]) -> bool:
     """Whether gradients may have this dtype."""
-    return dtype in (np.float32, np.float64) or dtype.name in _HALVES
+    return dtype in (np.float32, np.float64) or is_half(dtype)
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether it is float16 or bfloat16."""
+    return dtype.itemsize == 2 and dtype.name in _HALVES  # NumPy takes microseconds to make the name
 
 
 def in_float32(x: Array) -> Array:
     """x, of half precision in float32."""
-    return x.astype(np.float32) if x.dtype.name in _HALVES else x
+    return x.astype(np.float32) if is_half(x.dtype) else x
 
 
 def any_real(name: str, value: Any) -> Array:
@@ -278,7 +283,9 @@ def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
 
 
 def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
-    array = validation.array("scale", 1 / math.sqrt(sizes["D"]) if scale is None else scale)
+    if scale is None:
+        return np.array(1 / math.sqrt(sizes["D"]))
+    array = validation.array("scale", scale)
     if array.shape not in ((), (sizes["H"],)):
         raise ValueError(f"scale must be a number or have the shape (H,) = ({sizes['H']},), not {array.shape}")
     return array

@@ -14,6 +14,8 @@ from fastpe.functional.axes import WIDE
 from fastpe.functional.together import check_held
 from fastpe.functional.ways import attended
 
+_LARGEST = {np.dtype(kind): np.finfo(kind).max for kind in (np.float32, np.float64)}
+
 
 def attention(
     q: Any,
@@ -109,6 +111,12 @@ def attention(
 
     Notes
     -----
+    Calls with at most 4 queries, as when text is generated, take a shorter path if q, k and v have the axes
+    (B, H, N, D) and of the other arguments only causal, window, return_lse, bias, key_offset, lengths, mask,
+    query_start, scale, sinks, softcap and spans are given. Its results differ from those of the general path by
+    rounding. With rotary encodings, keep a cache of rotated keys: rotate each new key once, and each query when it
+    comes, with `fastpe.rotate`, and leave `angles` out.
+
     NaN and infinity in q, k and v raise no error. They reach the outputs of the queries that see their key, and no
     others, however keys are hidden: by `causal`, `window`, `lengths`, `mask` or `spans`. Gradients likewise: those of
     a query that sees no such key stay right, and so do those of a key that no affected query sees; but those of slots
@@ -255,9 +263,9 @@ def checked(
     for name, array in call.slots.items():
         if name not in ("index", *WIDE) and array.dtype != dtype:
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {array.dtype}")
-        if name != "index" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        if name != "index" and not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite")
-    if not np.all(np.abs(call.scale) <= np.finfo(dtype).max):
+    if not np.abs(call.scale).max() <= _LARGEST[dtype]:
         raise ValueError(f"scale must be finite in {dtype}, not {call.scale.tolist()}")
     return call
 

@@ -57,7 +57,7 @@ class Pass(Outcome):
         self.group = shared_turns(call.slots, h, hk)
         d = width_of(call.slots, d)
         self.sizes = b, h, hk * self.group, n, m, d
-        self.way = _way(n, m) if rounds or call.dtype.name == "bfloat16" else None
+        self.way = _way(n, m) if rounds or (call.dtype.itemsize == 2 and call.dtype.name == "bfloat16") else None
         self.nothing = np.zeros(1, self.dtype)
         self.columns = None
         if call.empty:
@@ -90,8 +90,10 @@ class Pass(Outcome):
         self.table, self.columns = made.table, columns_with_room(made, (b, h, n, m), self._skips())
         content = rows_of_bounds(rows, call.slots)
         bounds = bounds_of(*content, made, (h, n + m - 1) if self._skips() else None)
-        lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
-        scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
+        lengths = np.empty((b, 2), np.int64)
+        lengths[:, 0], lengths[:, 1] = call.query_lengths, call.key_lengths
+        scale = np.empty(h, self.dtype)
+        scale[...] = call.scale
         starts = [simd.start_of(x) for x in rows]
         sight, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
         slots = with_tallies(made, b, h, n)
@@ -112,7 +114,7 @@ class Pass(Outcome):
 
     def _with_rows_as_read(self, call: Call) -> Call:
         """With q, k and v as kernels read them, before they are turned."""
-        if not self.reads_halves:
+        if call.q.dtype.itemsize == 2 and not self.reads_halves:
             call = call.widened("q" if self.sizes[3] <= FEW else "qkv")
         if self.way is None:
             return call
@@ -123,7 +125,9 @@ class Pass(Outcome):
     # ----------------------------------------------------------------------------------------------- what kernels take
 
     def _first_positions(self) -> Array:
-        return np.array(np.broadcast_to(self.call.positions.first, (self.sizes[0],)).astype(np.int64))
+        found = np.empty(self.sizes[0], np.int64)
+        found[...] = self.call.positions.first
+        return found
 
     def _seen(self, mask: Array) -> tuple[Array, Array, Array]:
         """Spans, the mask, and what it leaves of tiles."""
@@ -134,7 +138,8 @@ class Pass(Outcome):
 
     def _skips(self) -> bool:
         """Whether tiles may be left out. To bound the scores of few queries costs as much as to make them."""
-        return self.tolerance > 0 and self.sizes[3] > FEW and score.bounded(self.terms)
+        n, m = self.sizes[3:5]
+        return self.tolerance > 0 and n > FEW and m > TILE_KEYS and score.bounded(self.terms)
 
     def case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
