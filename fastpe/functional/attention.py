@@ -137,16 +137,13 @@ def attention(
     >>> fastpe.attention(q, k, v, causal=True)[0].tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
-    if slots:
-        arguments.check_slots(slots)
-    slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
-    slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
-    if tolerance is None and type(dropout) is float and not dropout:
-        given = {name: value for name, value in {**slots, "lengths": lengths}.items() if value is not None}
-        del given["dropout"]
-        few = decode.attend(q, k, v, causal, window, return_lse, given)
+    if tolerance is bands is dropout_seed is None and dropout == 0.0 and slots.keys() <= decode.SLOTS:
+        sight = lengths, mask, spans, query_start
+        few = decode.attend(q, k, v, causal, window, return_lse, *sight, softcap, sinks, **slots)
         if few is not None:
             return few
+    slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
     return attended(call, checked_tolerance(tolerance, call.computed)).outputs()
 

@@ -5,7 +5,6 @@ else, wrong arguments included, goes through the general path, which has the err
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from fastpe.kernels.threads import lanes_for, run_short
 Array = np.ndarray[Any, Any]
 
 MOST_QUERIES = int(FEW)
-TERMS = frozenset({"bias", "key_offset", "lengths", "mask", "query_start", "scale", "sinks", "softcap", "spans"})
-"""The arguments that the kernel takes besides q, k, v, causal, window and return_lse."""
+SLOTS = frozenset({"bias", "key_offset", "scale"})
+"""The slots that the kernel takes."""
 
 _COMPUTED = {np.dtype(name): np.dtype(name) for name in ("float32", "float64")} | {
     np.dtype("float16"): np.dtype("float32")
@@ -35,35 +34,37 @@ _LARGEST = {dtype: float(np.finfo(dtype).max) for dtype in _COMPUTED.values()}
 
 
 def attend(
-    q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, given: Mapping[str, Any]
+    q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, lengths: Any = None, mask: Any = None,
+    spans: Any = None, query_start: Any = None, softcap: Any = None, sinks: Any = None, bias: Any = None,
+    key_offset: Any = None, scale: Any = None,
 ) -> Any:  # fmt: skip
     """What `attention` returns, or None for a call that is to go through the general path.
 
-    given: the other arguments that are not None; q, k and v have the axes (B, H, N, D).
+    q, k and v have the axes (B, H, N, D), N at most `MOST_QUERIES`.
     """
     if not (type(q) is type(k) is type(v) is np.ndarray and q.ndim == k.ndim == v.ndim == 4):
         return None
-    (b, h, n, d), (hk, m), dv = q.shape, k.shape[1:3], v.shape[3]
-    if n > MOST_QUERIES or not given.keys() <= TERMS:
+    (b, h, n, d), (samples, hk, m, width), dtype = q.shape, k.shape, q.dtype
+    dv = v.shape[3]
+    if n > MOST_QUERIES or samples != b or width != d or v.shape[:3] != (b, hk, m) or 0 in (b, h, n, d, hk, m, dv):
         return None
-    dtype = _computed_dtype(q.dtype)
-    if dtype is None or not (q.dtype == k.dtype == v.dtype and k.shape == (b, hk, m, d) and v.shape == (b, hk, m, dv)):
-        return None
-    if 0 in (b, h, n, d, hk, m, dv) or h % hk:
+    computed = _computed_dtype(dtype)
+    if computed is None or k.dtype != dtype or v.dtype != dtype or h % hk:
         return None
     if type(causal) is not bool or type(return_lse) is not bool or not _is_window(window):
         return None
-    visible = _visible(given, b, n, causal, window)
-    terms = _terms(given, (b, h, n, m, d), dtype)
+    visible = _visible(b, n, causal, window, lengths, query_start, spans)
+    terms = _terms((b, h, n, m, d), computed, scale, bias, key_offset, softcap, mask, sinks)
     if visible is None or terms is None:
         return None
-    rows = [plain_rows(x) for x in (q, k, v)]
-    out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
-    sizes = (b, h, hk, n, m, d, dv, q.itemsize, *(x.strides for x in rows))
+    q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
+    out, lse = np.empty((b, h, n, dv), computed), np.empty((b, h, n), computed)
+    sizes = b, h, hk, n, m, d, dv, q.itemsize, q.strides, k.strides, v.strides
     workers = lanes_for(b * h * n * m * (d + dv), b * h * n)
-    if not run_short(workers, decode, *map(start_of, rows), sizes, visible, terms, _LARGEST[dtype], out, lse):
+    largest = _LARGEST[computed]
+    if not run_short(workers, decode, start_of(q), start_of(k), start_of(v), sizes, visible, terms, largest, out, lse):
         return None
-    out = out.astype(q.dtype, copy=False)
+    out = out if computed is dtype else out.astype(dtype)
     return (out, lse) if return_lse else out
 
 
@@ -76,74 +77,83 @@ def _is_window(window: Any) -> bool:
     return window is None or (type(window) is int and 1 <= window < 2**62)
 
 
-def _visible(given: Mapping[str, Any], b: int, n: int, causal: bool, window: int | None) -> tuple[Any, ...] | None:
+def _visible(
+    b: int, n: int, causal: bool, window: int | None, lengths: Any, starts: Any, spans: Any
+) -> tuple[Any, ...] | None:  # fmt: skip
     """`kernels.attention.decode.Visible`, as a plain tuple."""
-    lengths, starts, spans = _NO_INTEGERS, _NO_INTEGERS, _NO_SPANS
-    if "lengths" in given:
-        lengths = given["lengths"]
-        if not (_is_int64(lengths) and lengths.shape == (b,)):
-            return None
+    if lengths is None:
+        lengths = _NO_INTEGERS
+    elif _is_int64(lengths) and lengths.shape == (b,):
         lengths = contiguous(lengths, np.int64)
-    if "query_start" in given:
-        starts = given["query_start"]
-        if type(starts) is int and abs(starts) < 2**62:
-            starts = np.array([starts])
-        elif not (_is_int64(starts) and starts.shape in ((), (b,))):
-            return None
+    else:
+        return None
+    if starts is None:
+        starts = _NO_INTEGERS
+    elif type(starts) is int and abs(starts) < 2**62:
+        starts = np.array([starts])
+    elif _is_int64(starts) and starts.shape in ((), (b,)):
         starts = contiguous(starts, np.int64).reshape(-1)
-    if "spans" in given:
-        spans = given["spans"]
-        if not (_is_int64(spans) and spans.shape in ((n, 2), (1, n, 2), (b, n, 2))):
-            return None
+    else:
+        return None
+    if spans is None:
+        spans = _NO_SPANS
+    elif _is_int64(spans) and spans.shape in ((n, 2), (1, n, 2), (b, n, 2)):
         spans = _led(spans, 2, np.int64)
+    else:
+        return None
     return causal, window or 0, lengths, starts, spans
 
 
-def _terms(given: Mapping[str, Any], sizes: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, ...] | None:
+def _terms(
+    sizes: tuple[int, ...], dtype: np.dtype[Any], scale: Any, bias: Any, offsets: Any, softcap: Any, mask: Any,
+    sinks: Any,
+) -> tuple[Any, ...] | None:  # fmt: skip
     """`kernels.attention.decode.Terms`, as a plain tuple."""
     b, h, n, m, d = sizes
-    bias, added, sinks = _NOTHING[dtype]
-    offsets, seen, softcap = _NO_OFFSETS, _NO_MASK, 0.0
-    scale: Any = given.get("scale", 1 / math.sqrt(d))
-    if type(scale) is float or type(scale) is int:
+    no_bias, added, no_sinks = _NOTHING[dtype]
+    if scale is None:
+        scale = np.array([1 / math.sqrt(d)])
+    elif type(scale) is float or type(scale) is int:
         scale = np.array([scale], np.float64)
     elif _has_floats(scale) and scale.shape == (h,):
         scale = contiguous(scale, np.float64)
     else:
         return None
-    if "softcap" in given:
-        softcap = given["softcap"]
-        if type(softcap) is not float or not 1e-30 < softcap < 1e30:
-            return None
-    if "bias" in given:
-        bias = given["bias"]
-        if not (_fits(bias, (h, None), b) and bias.dtype == dtype and bias.shape[-1] % 2):
-            return None
+    if bias is None:
+        bias = no_bias
+    elif _fits(bias, (h, None), b) and bias.dtype == dtype and bias.shape[-1] % 2:
         bias = _led(bias, 2, dtype)
-    if "key_offset" in given:
-        offsets = given["key_offset"]
-        if not ((_fits(offsets, (h, m), b) or _fits(offsets, (1, m), b)) and _has_floats(offsets)):
-            return None
+    else:
+        return None
+    if offsets is None:
+        offsets = _NO_OFFSETS
+    elif _has_floats(offsets) and (_fits(offsets, (h, m), b) or _fits(offsets, (1, m), b)):
         offsets = _led(offsets, 2, np.float64)
-    if "mask" in given:
-        mask = given["mask"]
+    else:
+        return None
+    if softcap is None:
+        softcap = 0.0
+    elif type(softcap) is not float or not 1e-30 < softcap < 1e30:
+        return None
+    shown = _NO_MASK
+    if mask is not None:
         if type(mask) is not np.ndarray or mask.ndim > 4:
             return None
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
-        if mask.shape[3] != m or any(size not in (1, most) for size, most in zip(mask.shape, (b, h, n), strict=False)):
-            return None
-        if mask.dtype == np.bool_:
-            seen = contiguous(mask, np.bool_)
-        elif mask.dtype == dtype:
+        fits = all(size in (1, most) for size, most in zip(mask.shape, (b, h, n), strict=False))
+        if fits and mask.shape[3] == m and mask.dtype == np.bool_:
+            shown = contiguous(mask, np.bool_)
+        elif fits and mask.shape[3] == m and mask.dtype == dtype:
             added = contiguous(mask, dtype)
         else:
             return None
-    if "sinks" in given:
-        sinks = given["sinks"]
-        if not (type(sinks) is np.ndarray and sinks.shape == (h,) and sinks.dtype == dtype):
-            return None
+    if sinks is None:
+        sinks = no_sinks
+    elif type(sinks) is np.ndarray and sinks.shape == (h,) and sinks.dtype == dtype:
         sinks = contiguous(sinks, dtype)
-    return scale, bias, offsets, softcap, seen, added, sinks
+    else:
+        return None
+    return scale, bias, offsets, softcap, shown, added, sinks
 
 
 def _is_int64(x: Any) -> bool:

@@ -25,8 +25,7 @@ A lane waits only for tasks that other lanes have claimed and are running, so an
 through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
@@ -77,14 +76,17 @@ def lanes_for(work: int, tasks: int) -> int:
     return min(_most.get(), tasks, default_threads())
 
 
-@contextmanager
-def at_most(threads: int) -> Iterator[None]:
-    """Within it `lanes_for` gives no more: what a framework was told holds for calls on its behalf."""
-    before = _most.set(threads)
-    try:
-        yield
-    finally:
-        _most.reset(before)
+class at_most:
+    """A context within which `lanes_for` gives no more: what a framework was told holds for calls on its behalf."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        self._before = _most.set(self._threads)
+
+    def __exit__(self, *_: object) -> None:
+        _most.reset(self._before)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

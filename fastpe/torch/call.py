@@ -15,7 +15,7 @@ from fastpe.functional.bands import flat
 from fastpe.functional.two_sided import refuse
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.threads import at_most
-from fastpe.torch.operators import HALVES, array, has_arrays, is_seen, lies_here, tensor
+from fastpe.torch.operators import HALVES, has_arrays, is_seen, lies_here, own_array, tensor
 from fastpe.torch.score import attend
 
 _is_compiling = torch.compiler.is_compiling
@@ -97,8 +97,9 @@ def attention(
     if slots:
         check_slots(slots)
     given = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "dropout_seed": dropout_seed}
-    if tolerance is bands is None and type(dropout) is float and not dropout:
-        few = _decode(q, k, v, causal, window, return_lse, {**slots, **given, "softcap": softcap, "lengths": lengths})
+    if tolerance is bands is dropout_seed is None and dropout == 0.0 and slots.keys() <= decode.SLOTS:
+        sight = {"lengths": lengths, "mask": mask, "spans": spans, "query_start": query_start}
+        few = _decode(q, k, v, causal, window, return_lse, {**sight, "softcap": softcap, "sinks": sinks, **slots})
         if few is not None:
             return few
     given |= slots if bands is None else slots | flat(bands)
@@ -106,25 +107,21 @@ def attention(
     return found if truth("return_lse", return_lse) else found[0]
 
 
-def _decode(
-    q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, given: Mapping[str, Any]
-) -> Any:  # fmt: skip
+def _decode(q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, given: Mapping[str, Any]) -> Any:
     """What `attention` returns by `functional.decode`, or None for a call that is to go through the operator: one of
     more queries, with other arguments, or that autograd, a transform, a mode or the compiler looks at."""
     if _is_compiling() or not isinstance(q, torch.Tensor) or q.ndim != 4 or q.shape[2] > decode.MOST_QUERIES:
         return None
-    given = {name: value for name, value in given.items() if value is not None}
-    tensors = [x for x in (q, k, v, *given.values()) if isinstance(x, torch.Tensor)]
-    if not given.keys() <= decode.TERMS or is_seen(tensors) or torch.is_autocast_enabled("cpu"):
+    others = {name: x for name, x in given.items() if isinstance(x, torch.Tensor)}
+    if is_seen((q, k, v, *others.values())) or torch.is_autocast_enabled("cpu") or not has_arrays(q.dtype):
         return None
-    if not all(map(lies_here, tensors)) or not has_arrays(q.dtype):
+    try:
+        own_q, own_k, own_v = own_array(q), own_array(k), own_array(v)
+        arrays = {name: own_array(x.float() if x.dtype in HALVES else x) for name, x in others.items()}
+    except (TypeError, RuntimeError):  # PyTorch refuses tensors of other devices and layouts
         return None
-    arrays = {
-        name: array(x.float() if x.dtype in HALVES else x, name) if isinstance(x, torch.Tensor) else x
-        for name, x in given.items()
-    }
     with at_most(torch.get_num_threads()):
-        found = decode.attend(array(q, "q"), array(k, "k"), array(v, "v"), causal, window, return_lse, arrays)
+        found = decode.attend(own_q, own_k, own_v, causal, window, return_lse, **{**given, **arrays})
     if found is None:
         return None
     return (tensor(found[0], q.dtype), torch.from_numpy(found[1])) if return_lse else tensor(found, q.dtype)

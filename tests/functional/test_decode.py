@@ -67,7 +67,7 @@ def short_only(q, k, v, **given):
 def general_only(q, k, v, **given):
     """Attention that must take the general path."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode, "attend", lambda *_: None)
+        patch.setattr(decode, "attend", lambda *_, **__: None)
         return fastpe.attention(q, k, v, **given)
 
 
@@ -119,9 +119,13 @@ def test_terms_in_any_layout(rng):
 ], ids=str)  # fmt: skip
 def test_other_calls_take_the_general_path(rng, given):
     q, k, v = qkv(rng)
-    assert decode.attend(q, k, v, False, None, False, given) is None
-    if "bias" not in given:
-        np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), general_only(q, k, v, **given))
+    if "bias" in given:
+        with pytest.raises(TypeError, match="bias must have the dtype"):
+            fastpe.attention(q, k, v, **given)
+        return
+    if given.keys() <= {"lengths", "mask", "scale"}:
+        assert decode.attend(q, k, v, False, None, False, **given) is None
+    np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), general_only(q, k, v, **given))
 
 
 @pytest.mark.parametrize(("given", "words"), [
