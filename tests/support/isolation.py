@@ -1,7 +1,4 @@
-"""What a test or example registers is unknown to the next (tests/conftest.py brings this to examples too).
-
-What calls of attention leave behind is forgotten for those that ask.
-"""
+"""What a test or example registers is unknown to the next (tests/conftest.py brings this to examples too)."""
 
 import os
 
@@ -9,7 +6,6 @@ import numba
 import pytest
 
 from fastpe.encodings.registry import ENCODINGS
-from fastpe.functional import again, seen
 from fastpe.kernels import threads
 from fastpe.pictures import canvas
 from fastpe.tasks.registry import TASKS
@@ -45,14 +41,3 @@ def no_pdf_at_all():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(canvas, "find_spec", lambda name: None)
         yield
-
-
-@pytest.fixture
-def nothing_kept():
-    """No call of attention was made before, and those to come have one lane."""
-    for each in (seen, again):
-        each._kept.clear()
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
