@@ -201,7 +201,7 @@ def _decoding(measured: Mapping[str, Any], threads: int) -> Table:
     """A line for each slot, a cell for each number of keys."""
     lines: dict[str, list[str]] = {}
     for row in measured["rows"]:
-        found = f"{row['us']:.1f}: {_verdict(row['times'], _times)}, {_times(row['sdpa'])}"
+        found = f"{row['us']:.1f}: {_times(row['times'])}, {_verdict(row['sdpa'], _times)}"
         lines.setdefault(row["slot"], [row["slot"]]).append(found)
     lengths = dict.fromkeys(row["length"] for row in measured["rows"])
     about = (

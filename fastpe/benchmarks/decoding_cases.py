@@ -334,7 +334,8 @@ def _growth(x: Cache) -> Case:
 
 
 CASES: Mapping[str, Callable[[Cache], Case]] = {
-    "none": lambda x: Case({}, x.attend), "mask of bool": _mask_of_bool, "mask of floats": _mask, "spans": _spans,
+    "none": lambda x: Case({}, x.attend), "causal": lambda x: Case({"causal": True}, x.attend),
+    "mask of bool": _mask_of_bool, "mask of floats": _mask, "spans": _spans,
     "lengths": _lengths, "query_start": _query_start, "window": _window, "softcap": _softcap, "sinks": _sinks,
     "scale": _scale, "scale of each head": _scale_of_heads, "row_scale": _row_scale, "bias": _bias,
     "values, index": _values, "scores": _scores, "key_offset": _key_offset, "key_slope": _key_slope,

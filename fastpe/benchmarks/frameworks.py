@@ -11,9 +11,10 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 
 PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
 SKIPS, SKIPS_NOTHING = 1.5, 0.95
-"""Goals, how often as long as ours a peer should take: with a bias, a window or a mask to be skipped, and without."""
+"""Goals, how often as long as ours a peer should take: with a bias, a window or a mask to be skipped, and without. One
+query alone has those of `decoding`."""
 _SECONDS, _FEW_TURNS = 2.0, 2
-_CACHES = (64, 512, 2048, 8192)
+_CACHES = decoding.LENGTHS
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ CASES = (
     }),
     Case("Llama, documents of 512", "llama packed", (8192,), {"sdpa": {FORWARD: SKIPS}}),
     Case("Llama", "llama", (2048,), {"sdpa": {FORWARD: SKIPS_NOTHING, BOTH: SKIPS_NOTHING}}),
-    Case("one query and a cache", "decode", _CACHES, {"sdpa": {FORWARD: SKIPS_NOTHING}}, processes=4),
+    Case("one query and a cache", "decode", _CACHES[:1], {"sdpa": {FORWARD: 0.5}}, processes=4),
+    Case("one query and a cache", "decode", _CACHES[1:], {"sdpa": {FORWARD: 1.0}}, processes=4),
     Case("Llama, one token and a cache", "llama decode", _CACHES, {"sdpa": {FORWARD: SKIPS_NOTHING}}, processes=4),
 )  # fmt: skip
 """SDPA has a dense mask made beforehand where attention stands alone; in models whatever the model makes, each call."""

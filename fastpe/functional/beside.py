@@ -5,7 +5,6 @@ Its arrays are what the kernels of `kernels.attention.beside` take, and it knows
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,16 +14,6 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.records import Case, Gradients
 from fastpe.kernels.dropout import NO_DROPOUT, Dropout
-
-
-class Ran(NamedTuple):
-    """A forward pass that was run, as it is kept."""
-
-    record: Any  # see `kernels.kept`
-    others: Others | None  # that went beside
-    size: int  # of a lane's memory
-    tasks: int
-    work: int  # of all cells
 
 
 def pass_without(call: Call, own: Collection[str], needless: Collection[str]) -> Pass | None:

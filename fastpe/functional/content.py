@@ -11,8 +11,7 @@ import numpy as np
 
 from fastpe.functional.arguments import Call, in_float32
 from fastpe.functional.bands import Band
-from fastpe.functional.growth import grown
-from fastpe.functional.layouts import contiguous, plain_rows, summed_to
+from fastpe.functional.layouts import plain_rows, summed_to
 from fastpe.functional.polar import lifted, lowered
 from fastpe.functional.positions import Positions
 from fastpe.functional.rotation import channels, crossed, turned
@@ -75,19 +74,6 @@ def turned_rows(
         turned(kr[:, :, keys], angles[1], pairs, made[:, :, keys], 1.0)
         kr = made
     return q, _scaled_rows(qr, slots), k, kr, v
-
-
-def grown_rows(rows: Rows, growth: Array, positions: Positions, pairs: str) -> Rows:
-    """Rows that `turned_rows` gave, of queries that are one block, times their powers; growth: (1, L, R)."""
-    q, qr, k, kr, v = rows
-    of_queries, of_keys = (
-        contiguous(of(growth, -2)[0], np.float64) for of in (positions.of_queries, positions.of_keys)
-    )
-    own_q, own_k = qr is not q, kr is not k  # made by `turned_rows`: written to
-    q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
-    qr = grown(qr if own_q else q, of_queries, of_queries[0], 1.0, pairs, qr if own_q else np.empty(q.shape, q.dtype))
-    kr = grown(kr if own_k else k, of_keys, of_queries[0], -1.0, pairs, kr if own_k else np.empty(k.shape, k.dtype))
-    return q, qr, k, kr, v
 
 
 def rows_read(rows: Rows, slots: Mapping[str, Array]) -> Rows:

@@ -1,32 +1,24 @@
 """Arrays as kernels are compiled for: rows in one piece, memory that may be written to; and sums to a given shape."""
 
-import ctypes
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_byte_at: Any = ctypes.c_char.from_buffer
-PLAIN = 0x501  # NumPy's flags of an array that is in one piece, aligned and writeable
+_PLAIN = 0x501  # NumPy's flags of an array that is in one piece, aligned and writeable
 
 
 def contiguous(x: Array, dtype: Any) -> Array:
     """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
-    if x.dtype == dtype and x.flags.num & PLAIN == PLAIN:
+    if x.dtype == dtype and x.flags.num & _PLAIN == _PLAIN:
         return x
     return np.require(x, dtype, ["C", "A", "W"])
 
 
-def address_of(x: Array) -> int:
-    """Where an array lies that is as `contiguous` has it, and has elements: what NumPy itself says takes four times as
-    long."""
-    return ctypes.addressof(_byte_at(x))
-
-
 def plain_rows(x: Array) -> Array:
     """x with contiguous rows in plain strides; x itself where it has them."""
-    if x.flags.num & PLAIN == PLAIN:
+    if x.flags.num & _PLAIN == _PLAIN:
         return x
     plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
     return x if plain and x.flags.aligned else np.array(x, order="C")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Array
-from fastpe.functional.beside import Ran, dropout_beside
+from fastpe.functional.beside import dropout_beside
 from fastpe.functional.content import Rows
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
@@ -92,14 +92,14 @@ class Network:
         of_head = math.prod(x.shape[-axes:])
         return contiguous(x, self.dtype).reshape(-1), (x.shape[1] * of_head if x.shape[0] > 1 else 0, of_head)
 
-    def forward(self, others: Callable[[int], Others] | None) -> Ran:
+    def forward(self, others: Callable[[int], Others] | None) -> None:
         """others: what goes beside, on so many lanes, or None."""
-        return self.run(mlp_forward_calls, self.case.batch * -(-self.case.queries // _ROWS), self.outputs(), others)
+        self.run(mlp_forward_calls, self.case.batch * -(-self.case.queries // _ROWS), self.outputs(), others)
 
     def run(
         self, function: Any, tasks: int, y: MlpOutputs, others: Callable[[int], Others] | None, *sizes: int
-    ) -> Ran:  # fmt: skip
-        """Either pass; of the forward pass there is a record."""
+    ) -> None:  # fmt: skip
+        """Either pass."""
         case, backward = self.case, function is mlp_backward_calls
         sizes_of_room = case.heads, case.width, case.v_width, case.hidden, case.taps
         room = _room(*sizes_of_room, backward=backward, dropped=self.dropout is not None)
@@ -110,8 +110,7 @@ class Network:
         arenas = make((lanes, room.size), self.dtype)
         beside = None if others is None else others(lanes)
         rest = beside, self.bases.reshape(-1), y, case, *sizes, room, arenas
-        record = run_apart(lanes, function, self.inputs, dropout_beside(beside, self.dropout), *rest)
-        return Ran(record, beside, room.size, tasks, work)
+        run_apart(lanes, function, self.inputs, dropout_beside(beside, self.dropout), *rest)
 
     def outputs(self, *gradients: Array) -> MlpOutputs:
         """What either pass fills."""

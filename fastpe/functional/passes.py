@@ -27,7 +27,7 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.columns import ColumnGradients
-from fastpe.kernels.attention.records import SLOTS, Case, Gradients, Inputs, Options, in_one_row
+from fastpe.kernels.attention.records import SLOTS, Case, Gradients, Inputs, Options
 from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.attention.words import room_for_words
 from fastpe.kernels.bfloat16.product import MEMORY
@@ -100,7 +100,7 @@ class Pass(Outcome):
         dropout = dropout_of(call.dropout, call.dropout_seed)
         slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
         terms = made.bias, scale, slots, columns
-        arrays = *starts, self.nothing[:0], lengths, *sight, *terms, *bounds, self.table, limits
+        arrays = *starts, lengths, *sight, *terms, *bounds, self.table, limits
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()
@@ -174,10 +174,10 @@ class Pass(Outcome):
     def _forward(self) -> None:
         case = self.case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
-        rest = tuple(self.inputs), self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
+        rest = self.inputs, self.dropout, self.out, self.lse, case, room, arenas
         if self.way:
             words = room_for_words(case.batch * case.key_heads * case.strips, case.width, case.v_width)
-            run_apart(lanes, calls.rounded_forward, self.way, tuple(words), *rest)
+            run_apart(lanes, calls.rounded_forward, self.way, words, *rest)
         else:
             run_apart(lanes, calls.forward, *rest)
         self._drain()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Array
-from fastpe.functional.beside import Ran, dropout_beside
+from fastpe.functional.beside import dropout_beside
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import NO_SPANS, Sight
@@ -114,22 +114,18 @@ class Reflections:
         run_apart(lanes, reflected_products.lay_products, self.tokens, sizes, found, arenas)
         self.tokens = self.tokens._replace(products=found)
 
-    def work(self) -> int:
-        """Of all cells."""
-        sizes = self.sizes
-        cells = sizes.batch * sizes.heads * sizes.queries * sizes.keys
-        return _WORK * cells * (sizes.width + sizes.v_width)
-
     def lanes(self, tasks: int) -> int:
         """The lanes of so many tasks."""
-        return lanes_for(self.work(), tasks)
+        sizes = self.sizes
+        cells = sizes.batch * sizes.heads * sizes.queries * sizes.keys
+        return lanes_for(_WORK * cells * (sizes.width + sizes.v_width), tasks)
 
-    def forward(self, others: Callable[[int], Others] | None) -> Ran | None:
-        """others: what goes beside, on so many lanes, or None. Of few queries a record is made."""
+    def forward(self, others: Callable[[int], Others] | None) -> None:
+        """others: what goes beside, on so many lanes, or None."""
         if self.sizes.queries <= _FEW:
-            return self._forward_by_rows(others)
-        self._forward_in_blocks(others)
-        return None
+            self._forward_by_rows(others)
+        else:
+            self._forward_in_blocks(others)
 
     def drain(self, sinks: Array) -> None:
         """What sinks take."""
@@ -144,16 +140,14 @@ class Reflections:
     def _outputs(self) -> tuple[Array, Array, Array]:
         return self.out.reshape(-1), self.lse.reshape(-1), self.bases.reshape(-1)
 
-    def _forward_by_rows(self, others: Callable[[int], Others] | None) -> Ran:
+    def _forward_by_rows(self, others: Callable[[int], Others] | None) -> None:
         sizes = self.sizes
-        tasks = sizes.batch * sizes.heads * sizes.queries
-        lanes = self.lanes(tasks)
+        lanes = self.lanes(sizes.batch * sizes.heads * sizes.queries)
         size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
         arenas = np.zeros((lanes, size), self.dtype)  # to align it takes longer than its vectors gain
         beside = None if others is None else others(lanes)
         rest = dropout_beside(beside, self.dropout), beside, *self._outputs(), arenas
-        record = run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *rest)
-        return Ran(record, beside, size, tasks, self.work())
+        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *rest)
 
     def _forward_in_blocks(self, others: Callable[[int], Others] | None) -> None:
         self.lay_products()

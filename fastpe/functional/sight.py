@@ -55,7 +55,6 @@ def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Arr
 
 
 NO_SPANS = np.zeros((1, 1, 2), np.int64)
-_NO_TILES = np.zeros((1, 1, 1, 1), np.int64)
 
 
 class Sight(NamedTuple):
@@ -64,8 +63,6 @@ class Sight(NamedTuple):
     lengths: Array  # (B, 2): of queries and keys
     starts: Array  # (B,) or (1,): the positions of first queries
     spans: Array  # (B or 1, N, 2); `NO_SPANS` where there are none
-    mask: Mask | None = None
-    occupied: Array = _NO_TILES
 
 
 def as_spans(mask: Array, m: int) -> Array | None:

@@ -74,13 +74,6 @@ def inner(function: Function) -> Function:
     return compiled
 
 
-def allocating(function: Function) -> Function:
-    """As `inner`, for a function that makes arrays, or returns any to an `entry`: there references are counted."""
-    owning = {**_LINKED, "_nrt": True}
-    compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **owning, **_OPTIONS)(function)
-    return compiled
-
-
 def inlined(function: Function) -> Function:
     """As `inner`, for a part of a loop's body: a call would cost more than the function, and move vectors to memory."""
     compiled: Function = numba.njit(
@@ -89,9 +82,7 @@ def inlined(function: Function) -> Function:
     return compiled
 
 
-def entry(
-    function: Function | None = None, *, label: str = "", parallel: bool = False, objects: bool = False
-) -> Any:  # fmt: skip
+def entry(function: Function | None = None, *, label: str = "", parallel: bool = False) -> Any:
     """Compile a function that Python calls, keeping its machine code on disk.
 
     Parameters
@@ -100,31 +91,16 @@ def entry(
         What the user is told is being compiled; the function's name by default.
     parallel : bool
         Whether the function has a `numba.prange` (see `kernels.threads`).
-    objects : bool
-        Whether it looks at Python's objects: no other thread of Python's then runs meanwhile.
     """
     if function is None:
-        return lambda f: entry(f, label=label, parallel=parallel, objects=objects)
-    options = _PLAIN | _OPTIONS | {"nogil": not objects}
-    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **options)(function)
+        return lambda f: entry(f, label=label, parallel=parallel)
+    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_PLAIN, **_OPTIONS)(function)
     if not numba.config.DISABLE_JIT:
         dispatcher._cache = _open_cache(function, label or function.__name__.strip("_").replace("_", " "))
         # Numba's own tables, such as those of what it knows how to compile, do not survive an exception within
         compile_quickly = undisturbed()(dispatcher._compile_for_args)
         dispatcher._compile_for_args = shielded(compile_quickly, global_compiler_lock.is_locked)
     return dispatcher
-
-
-def direct(function: Any, *arguments: Any) -> Any:
-    """What Python calls of an entry for such arguments without asking for their types, which takes as long as the call:
-    whoever calls it answers for them. It is compiled, where it was not, and not called."""
-    return function if numba.config.DISABLE_JIT else function._compile_for_args(*arguments)
-
-
-def strided(x: Any) -> Any:
-    """An array that stands for all with such elements and as many axes, in one piece or not, in `direct`: machine code
-    reads of an array what it was compiled for, and this reads strides."""
-    return np.zeros((*[2] * (x.ndim - 1), 4), x.dtype)[..., ::2]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

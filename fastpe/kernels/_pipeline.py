@@ -20,8 +20,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     calls takes all functions below it, each once, without the arguments that nobody reads (`_drop_arguments`).
 
     Nor does it count references to the arrays that it is handed (a twentieth): its caller holds them. So it makes
-    none; one that does is compiled with `_nrt=True`, and only those that count alike hand each other arrays back
-    (`_check_ownership`).
+    none, and hands none back to a function that Python calls, which does count (`_check_ownership`).
 
     In both, closures and expressions of whole arrays are not looked for (a tenth of the time): kernels have none. One
     with a closure would not compile; one that adds arrays would make a temporary for each operation.
@@ -221,10 +220,8 @@ def _ownership_pass() -> type:
 
 
 def _check_ownership(state: Any) -> None:
-    """Refuse calls that hand back arrays from where references are counted to where they are not, or the other way.
-
-    Nobody would free the ones; the others would be taken from their owner.
-    """
+    """Refuse calls that hand back arrays from where references are not counted to where they are: they would be taken
+    from their owner."""
     from numba.core import ir, types
 
     models, counts = state.targetctx.data_model_manager, bool(state.flags.nrt)
@@ -233,7 +230,7 @@ def _check_ownership(state: Any) -> None:
             callee = state.typemap[call.func.name]
             if isinstance(callee, types.Dispatcher) and callee.dispatcher.targetoptions.get("_nrt", True) != counts:
                 names = state.func_id.func_qualname, callee.dispatcher.py_func.__name__
-                raise TypeError("{} takes arrays from {}: either both are `allocating`, or neither".format(*names))
+                raise TypeError("{} takes arrays from {}, which counts no references to them".format(*names))
 
 
 class _NoEnvironment:

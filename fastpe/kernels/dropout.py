@@ -27,10 +27,6 @@ _MOST = 2**32 - 1
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-# those of words of 64 bits
-_WIDE_MULTIPLIERS = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
-_WIDE_STEPS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B))
-_HALF = np.uint64(32)
 
 
 class Dropout(NamedTuple):
@@ -46,34 +42,6 @@ class Dropout(NamedTuple):
 
 
 NO_DROPOUT = Dropout(0, 0, 0, 0, 0, 1.0, 0)
-
-
-@inner
-def _high(a, b):
-    """The upper half of the product of two numbers of 64 bits."""
-    low = np.uint64(_MOST)
-    a0, a1, b0, b1 = a & low, a >> _HALF, b & low, b >> _HALF
-    middle = a1 * b0 + (a0 * b0 >> _HALF)
-    return a1 * b1 + (middle >> _HALF) + ((middle & low) + a0 * b1 >> _HALF)
-
-
-@inner
-def first_word(seed, name):
-    """The first of `base.random.Stream.words`, from its key, without a step: Philox4x64-10, as NumPy counts."""
-    k0, k1 = np.uint64(seed), np.uint64(name)
-    c0, c1, c2, c3 = np.uint64(1), np.uint64(0), np.uint64(0), np.uint64(0)
-    for _ in range(ROUNDS):
-        first, second = _WIDE_MULTIPLIERS[0], _WIDE_MULTIPLIERS[1]
-        high0, high1 = _high(first, c0), _high(second, c2)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, second * c2, high0 ^ c3 ^ k1, first * c0
-        k0, k1 = k0 + _WIDE_STEPS[0], k1 + _WIDE_STEPS[1]
-    return c0
-
-
-@inner
-def halves_of(word):
-    """The lower and the upper half of a word."""
-    return np.int64(word & np.uint64(_MOST)), np.int64(word >> _HALF)
 
 
 def places_of(layers: int, heads: int) -> int:

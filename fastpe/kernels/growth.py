@@ -2,30 +2,24 @@
 
 Of both logarithms are given, float64, R a row: channels 2c and 2c + 1, or c and c + R with `half`, have one; those from
 2 R on stay as they are. A row's power is that of the distance to an origin, the first query of a block: neither power
-alone need be a finite number. The powers are made once for all heads. Two to three FLOP an element beside them.
+alone need be a finite number. Two to three FLOP an element beside the powers.
 """
 
 import numpy as np
 
-from fastpe.kernels._jit import allocating, entry, inner
-from fastpe.kernels.board import BOARD, claim
+from fastpe.kernels._jit import inner
 from fastpe.kernels.simd import (
     at,
     exp,
-    hold,
     lanes,
     load_first,
-    pointer,
-    row,
     splat,
     store_first,
     store_interleaved,
     store_rounded,
     where_negative,
 )
-from fastpe.kernels.threads import in_lanes
 
-ROWS_OF_A_TASK = 64
 _HIGHEST = 708.0  # beyond it exp is no number that float64 has, or nearly so
 
 
@@ -55,45 +49,3 @@ def grown(x, x_row, factors, channels, y, n, width):
             store_first(y, i * width + c, load_first(x, i * x_row + c, left) * factor, left)
         for c in range(channels, width, lanes(y)):
             store_first(y, i * width + c, load_first(x, i * x_row + c, width - c), width - c)
-
-
-@inner
-def _lane(lane, board, x, growth, origin, sign, factors, y, shape, pairs, half):
-    """One task is a block of rows of all heads."""
-    batch, heads, rows, width = shape
-    own, task = row(factors, lane), claim(board)
-    while task * ROWS_OF_A_TASK < rows:
-        first = task * ROWS_OF_A_TASK
-        count = min(ROWS_OF_A_TASK, rows - first)
-        growth_factors(at(pointer(growth), first * pairs), pointer(origin), count, pairs, half, sign, own)
-        for head in range(batch * heads):
-            place = (head * rows + first) * width
-            grown(at(pointer(x), place), width, own, 2 * pairs, at(pointer(y), place), count, width)
-        task = claim(board)
-
-
-def scratch_size(pairs: int) -> int:
-    """Elements that a lane needs for the powers of a task."""
-    return _OF_A_PAIR * pairs
-
-
-_OF_A_PAIR = 2 * ROWS_OF_A_TASK
-
-
-@allocating
-def grow_within(crew, x, growth, origin, sign, y, shape, pairs, half):
-    """As `grow`, for compiled code; crew: as a plain tuple."""
-    board, factors = np.zeros(BOARD, np.int64), np.empty((crew[1], _OF_A_PAIR * pairs), y.dtype)
-    first = pointer(board)
-    in_lanes(crew, _lane, (first, x, growth, origin, sign, factors, y, shape, pairs, half))
-    hold(board)
-
-
-@entry(label="growth of pairs")
-def grow(crew, board, x, growth, origin, sign, factors, y, shape, pairs, half):
-    """y (B, H, N, D), in one piece, which may be x, from x, in one piece.
-
-    growth: of the rows, in one piece, for all samples and heads; origin: of the row that stays as it is. sign: 1 of
-    queries, -1 of keys. factors: scratch of `scratch_size` elements for every lane.
-    """
-    in_lanes(crew, _lane, (pointer(board), x, growth, origin, sign, factors, y, shape, pairs, half))

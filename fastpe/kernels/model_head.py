@@ -49,7 +49,7 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     spans = at(pointer(position.spans), which * 2 * queries)
     sight = Sight(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
     return Head(
-        q, qr, k, kr, v, None, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
         dropped, gates_of_head(position.gates, h, act, own, sizes, a), _tallies(h, act, position, own, sizes, a),
         None,
     )  # fmt: skip

@@ -6,17 +6,15 @@ t = exp(-|x|), with log(1 + t) = 2 artanh(t / (2 + t)) by its series: both terms
 its relative precision. About 40 (float32) or 60 (float64) FLOP a channel.
 """
 
-import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import allocating, entry, inlined, inner
-from fastpe.kernels.board import BOARD, claim
+from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.board import claim
 from fastpe.kernels.simd import (
     absolute,
     at,
     code,
     exp,
-    hold,
     lanes,
     load_first,
     minus,
@@ -106,8 +104,9 @@ def _lane(lane, board, x, strides, factors, own, y, dy, shape):
         task = claim(board)
 
 
-@inner
-def _fill(phases, width, factors):
+@entry(label="factors of radii")
+def fill_factors(phases, width, factors):
+    """Of every `width` phases in a row, float64, their cosines, then their sines."""
     for first in range(0, phases.size, width):
         angles, cos = at(pointer(phases), first), at(pointer(factors), 2 * first)
         for j in range(0, width, lanes(angles)):
@@ -115,31 +114,6 @@ def _fill(phases, width, factors):
             s, c = sincos(load_first(angles, j, left), splat(1.0), splat(0.0))
             store_rounded(cos, j, c, left)
             store_rounded(cos, width + j, s, left)
-
-
-@entry(label="factors of radii")
-def fill_factors(phases, width, factors):
-    """Of every `width` phases in a row, float64, their cosines, then their sines."""
-    _fill(phases, width, factors)
-
-
-@allocating
-def factors_of_phases(phases, width, like):
-    """As `fill_factors`, of phases of any floats."""
-    wide, factors = np.empty(phases.size), np.empty(2 * phases.size, like.dtype)
-    for c in range(phases.size):
-        wide[c] = phases[c]
-    _fill(wide, width, factors)
-    return factors
-
-
-@allocating
-def lift_within(crew, x, strides, phases, own, y, shape):
-    """As `lift_rows`, for compiled code, by phases; own: their strides of batch and head. crew: as a plain tuple."""
-    board, factors = np.zeros(BOARD, np.int64), factors_of_phases(phases, shape[3], x)
-    first = pointer(board)
-    in_lanes(crew, _lane, (first, x, strides, factors, (2 * own[0], 2 * own[1]), y, None, shape))
-    hold(board)
 
 
 @entry(label="radii of channels")

@@ -9,17 +9,15 @@ share their angles. They are kept as factors of whole vectors: without `half` a 
 neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of each pair.
 """
 
-import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import allocating, entry, inlined, inner
-from fastpe.kernels.board import BOARD, claim
+from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.board import claim
 from fastpe.kernels.choice import called
 from fastpe.kernels.simd import (
     at,
     evens_first,
-    hold,
     lanes,
     load_first,
     minus,
@@ -45,12 +43,9 @@ def factors_of_row(pairs, half):
     return pairs if half else 2 * pairs
 
 
-_OF_A_PAIR = 4 * ROWS_OF_A_TASK
-
-
 def scratch_size(pairs: int) -> int:
     """Elements that a lane needs for the sines and cosines of a task."""
-    return _OF_A_PAIR * pairs
+    return 4 * ROWS_OF_A_TASK * pairs
 
 
 @inlined
@@ -83,12 +78,6 @@ def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
     """As `_make_factors`; those of float32 need not be as near as those of float64."""
     own = _make_nearly if cos.dtype == types.float32 else _make_exactly
     return called(typingctx, own, (angles, sign, cos, sin, n, half))
-
-
-@inner
-def angle_factors(angles, cos, sin, n, half):
-    """What `rotate_row` turns rows by, of n angles in a row."""
-    _make_of_angles(angles, 1.0, cos, sin, n, half)
 
 
 @inner
@@ -202,41 +191,6 @@ def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, fact
                     half,
                 )  # fmt: skip
         task = claim(board)
-
-
-@allocating
-def rotate_within(crew, x, strides, angles, angle_strides, y, shape, pairs, half):
-    """As `rotate`, by angles, for compiled code; crew: as a plain tuple."""
-    board, factors = np.zeros(BOARD, np.int64), np.empty((crew[1], _OF_A_PAIR * pairs), x.dtype)
-    first = pointer(board)
-    in_lanes(
-        crew, _rotate_lane, (first, x, strides, angles, None, 1.0, angle_strides, factors, y, shape, pairs, half)
-    )  # fmt: skip
-    hold(board)
-
-
-@allocating
-def rotate_rows(x, shape, places, turns, first, last, half, y):
-    """The rows from `first` to `last` of y (B, H, N, D) from those of x, each in one piece, by the angles places (B or
-    1, N) times turns (R,), in the thread that calls."""
-    batch, heads, rows, width = shape
-    pairs = turns.size
-    size = factors_of_row(pairs, half)
-    angles, factors = np.empty(ROWS_OF_A_TASK * pairs), np.empty((2, ROWS_OF_A_TASK * size), x.dtype)
-    cos, sin = row(factors, 0), row(factors, 1)
-    for b in range(batch):
-        for start in range(first, last, ROWS_OF_A_TASK):
-            count = min(ROWS_OF_A_TASK, last - start)
-            for i in range(count):
-                for pair in range(pairs):
-                    angles[i * pairs + pair] = places[(b * rows + start + i) % places.size] * turns[pair]
-            _make_factors(angles, None, 0, 1.0, cos, sin, count * pairs, half)
-            for head in range(heads):
-                for i in range(count):
-                    place = ((b * heads + head) * rows + start + i) * width
-                    source, target = at(pointer(x), place), at(pointer(y), place)
-                    rotate_row(source, at(cos, i * size), at(sin, i * size), target, width, pairs, half)
-    hold(factors)
 
 
 @entry(label="rotation")

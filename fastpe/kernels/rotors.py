@@ -12,15 +12,14 @@ A row's result depends on nothing else, and the gradient of a map is one sum in 
 
 import numpy as np
 
-from fastpe.kernels._jit import allocating, entry, inner
+from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.cells import add_scaled
-from fastpe.kernels.board import BOARD, claim
+from fastpe.kernels.board import claim
 from fastpe.kernels.maps_apart import add_apart, map_apart, map_apart_back
 from fastpe.kernels.simd import (
     at,
     fma,
     get,
-    hold,
     lanes,
     load_first,
     part,
@@ -185,30 +184,6 @@ def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, ba
             target = at(pointer(y), (head * rows + i) * width)
             map_row(source, at(pointer(maps), which * size), target, width, block, half, back, own)
         task = claim(board)
-
-
-@allocating
-def laid_in(maps, width, block):
-    """`lie_in` of maps that stand in one row."""
-    if block & (block - 1):
-        return maps
-    found = np.empty(maps.size, maps.dtype)
-    source, target = pointer(maps), pointer(found)
-    for first in range(0, maps.size, width * block):
-        for c in range(width):
-            i, row = c & (block - 1), first + c * block
-            for d in range(block):
-                put(target, first + d * width + c, get(source, row + (i ^ d)))
-    return found
-
-
-@allocating
-def map_within(crew, x, strides, maps, starts, y, shape, of_maps, half):
-    """As `map_rows`, for compiled code; crew: as a plain tuple."""
-    board, scratch = np.zeros(BOARD, np.int64), np.empty((crew[1], 2 * shape[3]), x.dtype)
-    first = pointer(board)
-    in_lanes(crew, _map_lane, (first, x, strides, maps, starts, y, shape, of_maps, half, False, scratch))
-    hold(board)
 
 
 @inner

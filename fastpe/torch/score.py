@@ -45,8 +45,6 @@ def _attended(
     """Outputs and logarithms of denominators; the tensors begin with q, k and v. rounds: whether these hold bfloat16
     numbers, whose products may be made of such."""
     given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
-    if "scale" in given and given["scale"].ndim == 0:
-        given["scale"] = given["scale"].item()  # calls of a kind that was seen before take plain numbers
     dtype = tensors[0].dtype
     with at_most(torch.get_num_threads()):
         out, lse = by_name.outputs(given, rounds=rounds and dtype not in HALVES)

@@ -11,6 +11,7 @@ import pytest
 from fastpe.benchmarks import decoding, decoding_cases, features, framework_cases, frameworks, jobs, turns, worker
 from fastpe.benchmarks.attention_cases import BOTH, FORWARD, Problem
 from fastpe.benchmarks.figures import WrongResult, goals_in
+from fastpe.functional import decode
 
 TORCH, TRANSFORMERS = (importlib.util.find_spec(name) is not None for name in ("torch", "transformers"))
 needs_torch = pytest.mark.skipif(not TORCH, reason="PyTorch is a peer: pip install -e '.[peers]'")
@@ -161,7 +162,15 @@ def test_peers_of_one_query_give_the_same_result(slot):
     with torch.no_grad():
         plain, _ = decoding_cases.call("fastpe", "none", decoding_cases.Cache(70, heads=2, width=16))
         same = framework_cases.disagreement(found[0], framework_cases.sampled([plain()])) is None
-    assert same is (slot == "none")
+    assert same is (slot in ("none", "causal"))
+
+
+@needs_torch
+def test_slots_have_a_goal_that_the_short_path_takes():
+    cache = decoding_cases.Cache(70, heads=2, width=16)
+    taken = decode.TERMS | {"causal", "window"}
+    given = {slot: case(cache).given.keys() for slot, case in decoding_cases.CASES.items()}
+    assert {slot for slot, names in given.items() if names <= taken} == set(decoding.JUDGED)
 
 
 def test_a_wrong_result_of_one_query_is_not_timed(monkeypatch):
@@ -206,7 +215,7 @@ def test_the_table(monkeypatch):
     assert all(set(row["peers"]) == {"sdpa"} for row in table["beside"])
     rows = [(row["slot"], row["length"]) for row in table["decoding"]["rows"]]
     assert rows == [(slot, length) for slot in slots for length in (64, 128)] * TORCH
-    assert len(list(goals_in(table))) == 2 * len(there) + len(rows)
+    assert len(list(goals_in(table))) == 2 * len(there) + 2 * TORCH  # dropout has no goal
     assert [(row["feature"], row["part"]) for row in table["features"]] == [
         (name, part) for name in features.FEATURES for part in (FORWARD, BOTH)
     ]

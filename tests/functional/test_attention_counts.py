@@ -214,9 +214,8 @@ def test_a_cache_of_keys_gives_what_all_queries_give(rng, most):
     q = arguments.pop("q")
     whole = fastpe.attention(q, **arguments, causal=True)
     for n in (1, int(FEW), int(FEW) + 1, 130):
-        for _ in range(2):  # of a kind that was not seen before, and of one that was
-            last = fastpe.attention(q[:, :, -n:], **arguments, causal=True)
-            np.testing.assert_allclose(last, whole[:, :, -n:], rtol=0, atol=2e-6)
+        last = fastpe.attention(q[:, :, -n:], **arguments, causal=True)
+        np.testing.assert_allclose(last, whole[:, :, -n:], rtol=0, atol=2e-6)
 
 
 def test_any_number_of_threads_gives_the_same_bits(rng, monkeypatch):

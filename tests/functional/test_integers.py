@@ -1,5 +1,4 @@
-"""Integers given to attention: of any type that holds them, or one error that names the argument; on every path, and
-again once they were changed in place."""
+"""Integers given to attention: of any type that holds them, or one error that names the argument; on every path."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 from integer_kinds import as_int, equal_to, far_off, no_integers
 
 import fastpe
-from fastpe.functional import again, seen
 
 KEYS = 12
 FORMS = ["numpy", "vjp", "reference", "torch", "jax"]
@@ -20,7 +18,7 @@ def values(rows: int) -> np.ndarray:
 
 
 def attend(form: str, queries: int = 1, **given: Any) -> np.ndarray:
-    """What attention gives; NumPy's is called three times, the last two on the ways of calls that were made before."""
+    """What attention gives."""
     q, k, v = values(queries), values(KEYS), values(KEYS)[..., ::-1].copy()
     if form == "vjp":
         return fastpe.attention_vjp(q, k, v, **given)[0]
@@ -30,12 +28,11 @@ def attend(form: str, queries: int = 1, **given: Any) -> np.ndarray:
         torch = pytest.importorskip("torch")
         tensors = [torch.from_numpy(x) for x in (q, k, v)]
         given = {name: torch.from_numpy(x) if name == "values" else x for name, x in given.items()}
-        calls = [fastpe.torch.attention(*tensors, **given) for _ in range(3)]
-        return calls[-1].numpy()
+        return fastpe.torch.attention(*tensors, **given).numpy()
     if form == "jax":
         pytest.importorskip("jax")
         return np.asarray(fastpe.jax.attention(q, k, v, **given))
-    return [fastpe.attention(q, k, v, **given) for _ in range(3)][-1]
+    return fastpe.attention(q, k, v, **given)
 
 
 VALUES = values(9)[0, :, :9, 0].copy()
@@ -103,15 +100,14 @@ def test_ends_of_spans_past_all_keys_are_the_last_key(form):
 @pytest.mark.parametrize("dtype", ["uint64", "int64", "uint32"])
 @pytest.mark.parametrize("name", ["query_start", "spans", "lengths", "index"])
 def test_arrays_that_change_between_calls_are_checked_anew(name, dtype):
-    """Whatever earlier calls left behind: an entry that is out of range in the second call alone."""
     shape = {"spans": (1, 1, 2), "index": (1, KEYS)}.get(name, (1,))
     q, k, v, given = values(1), values(KEYS), values(KEYS), np.full(shape, 4, dtype)
     rest = {"values": VALUES} if name == "index" else {"causal": True}
     for number in (4, 5, 2):
         given[..., -1] = number
-        out = [fastpe.attention(q, k, v, **{name: given}, **rest) for _ in range(3)]
+        out = fastpe.attention(q, k, v, **{name: given}, **rest)
         exact = fastpe.reference.attention(q, k, v, **{name: given}, **rest)
-        np.testing.assert_allclose(out, [exact] * 3, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-6)
     given[..., -1] = np.iinfo(dtype).max
     if name == "spans":
         exact = fastpe.reference.attention(q, k, v, spans=given)
@@ -119,9 +115,8 @@ def test_arrays_that_change_between_calls_are_checked_anew(name, dtype):
         return
     if (name, dtype) == ("query_start", "uint32"):
         given = given.astype("uint64") << 20
-    for _ in range(3):
-        with pytest.raises(ValueError, match=rf"^(lengths of keys|{name}) must lie in \[0, "):
-            fastpe.attention(q, k, v, **{name: given}, **rest)
+    with pytest.raises(ValueError, match=rf"^(lengths of keys|{name}) must lie in \[0, "):
+        fastpe.attention(q, k, v, **{name: given}, **rest)
 
 
 @pytest.mark.parametrize("window", [1, 5, KEYS, 2**40, 2**41, 2**63 - 1])
@@ -130,8 +125,8 @@ def test_windows_of_any_width_at_any_position(window):
     for start in (0, 2, KEYS, KEYS + 7, 2**40):
         exact = fastpe.reference.attention(q, k, v, window=window, query_start=start)
         for given in (start, np.array([start])):
-            out = [fastpe.attention(q, k, v, window=window, query_start=given) for _ in range(3)]
-            np.testing.assert_allclose(out, [exact] * 3, rtol=1e-5, atol=1e-6)
+            out = fastpe.attention(q, k, v, window=window, query_start=given)
+            np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-6)
 
 
 def banded(**given: Any) -> np.ndarray:
@@ -140,8 +135,7 @@ def banded(**given: Any) -> np.ndarray:
     return fastpe.attention(q, k, v, bands=near, theta=np.array([1.0, 0.1]), **given)
 
 
-def test_a_window_beside_bands_is_that_of_each_call():
-    """Wider than all that the first call sees, and not than what a later one does."""
+def test_a_window_beside_bands_is_one_of_positions():
     near = fastpe.bands.self_extend(1, KEYS, group=2, window=3)
     q, k, v = values(1), values(KEYS), values(KEYS)
     for start in (0, KEYS, 100):
@@ -152,24 +146,12 @@ def test_a_window_beside_bands_is_that_of_each_call():
 
 @pytest.mark.parametrize(("name", "first", "second"), [("window", 2, 5), ("scale", 0.5, 2.0)])
 def test_options_without_axes_may_change_in_place(name, first, second):
-    """Beside bands too, where calls are kept by their options."""
     torch = pytest.importorskip("torch")
     for make in (np.array, torch.tensor):
         given, expected = make(first), [banded(**{name: number}) for number in (first, second)]
         np.testing.assert_array_equal(banded(**{name: given}), expected[0])
         given += second - first
         np.testing.assert_array_equal(banded(**{name: given}), expected[1])
-
-
-@pytest.mark.parametrize("dtype", ["uint64", ">u8"])
-def test_nothing_is_kept_of_calls_with_uint64(dtype):
-    again._kept.clear()
-    seen._kept.clear()
-    for _ in range(3):
-        attend("numpy", spans=np.array([[[0, 3]]], dtype))
-        attend("numpy", lengths=np.array([3], dtype))
-    assert not again._kept
-    assert not seen._kept
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "object"])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from refusals import attempt
 
 import fastpe
-from fastpe.functional import again, looked, passes, plans, seen, slot_arrays
-from fastpe.functional.again import MOST_QUERIES
+from fastpe.functional import decode, passes, slot_arrays
 from fastpe.functional.polar import APART
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 31, 33)
@@ -85,7 +84,7 @@ def judge(case: dict[str, Any]) -> None:
     arguments, options = _arguments(rng, case)
     before = {name: np.copy(array) for name, array in arguments.items()}
     with pytest.MonkeyPatch.context() as patch:
-        checks = guarded_allocations(patch, some=False), guarded_results(patch, looked, passes, plans, slot_arrays)
+        checks = guarded_allocations(patch, some=False), guarded_results(patch, decode, passes, slot_arrays)
         if case["mistake"] is not None:
             _refused(case["mistake"], rng, arguments, options)
         elif case["wild"] is not None or case["tolerance"] == 1e-3:
@@ -93,10 +92,7 @@ def judge(case: dict[str, Any]) -> None:
         else:
             condition = max(1.0, case["sharp"])
             assert_agrees(arguments, condition=condition, tolerance=case["tolerance"], **options)
-            first, second = (fastpe.attention(**arguments, **options, tolerance=case["tolerance"]) for _ in range(2))
-            np.testing.assert_array_equal(second, first, err_msg="of a kind that was seen before")
-            if case["n"] <= MOST_QUERIES:
-                _grows(case, rng)
+            _agrees_alone(case, arguments, options)
         for check in checks:
             check()
     for name, array in arguments.items():
@@ -104,19 +100,13 @@ def judge(case: dict[str, Any]) -> None:
             np.testing.assert_array_equal(array, before[name], err_msg=name)
 
 
-def _grows(case: dict[str, Any], rng: np.random.Generator) -> None:
-    """A call with more keys than those before it gives what it gives where none were before."""
-    plain = {"kinds": [None] * 4, "batched": True, "spans": False, "lengths": case["lengths"] and "keys"}
-    keys, tolerance = case["m"] or case["n"], case["tolerance"]
-    for m in (keys, keys, keys + 1 + case["seed"] % 70):
-        arguments, options = _arguments(rng, {**case, **plain, "m": m})
-        if m > keys and case["seed"] % 2:  # there is room for more
-            arguments |= {name: np.concatenate([arguments[name]] * 2, axis=-2)[..., :m, :] for name in "kv"}
-        found = fastpe.attention(**arguments, **options, tolerance=tolerance)
-    for kept in (seen._kept, again._kept):
-        kept.clear()
-    alone = fastpe.attention(**arguments, **options, tolerance=tolerance)
-    np.testing.assert_array_equal(found, alone, err_msg="of a cache that has grown")
+def _agrees_alone(case: dict[str, Any], arguments: dict[str, Any], options: dict[str, Any]) -> None:
+    """Without gradients, where few queries take a path of their own, the output is that of the other path."""
+    given = {**arguments, **options, "tolerance": case["tolerance"], "return_lse": True}
+    (out, lse), _ = fastpe.attention_vjp(**given, wrt=())
+    near = 1e-4 if out.dtype == np.float32 else 1e-11
+    for found, expected in zip(fastpe.attention(**given), (out, lse), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=near * max(1.0, case["sharp"]), atol=near)
 
 
 def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,19 +1,26 @@
-"""Powers of positions, for one row of content after the other."""
+"""Powers of positions."""
 
 import mpmath
 import numpy as np
 import pytest
 
-from fastpe.functional.growth import grown
+from fastpe.kernels._jit import entry
+from fastpe.kernels.growth import growth_factors
+from fastpe.kernels.simd import pointer
 
 FARTHEST = 708.0  # beyond it powers are infinite, and below minus that 0
 
 
+@entry(label="powers of positions, for tests")
+def _powers(logarithms, origin, sign, factors):
+    growth_factors(pointer(logarithms), pointer(origin), factors.shape[0], 1, True, sign, pointer(factors))
+
+
 def powers(logarithms, sign=1.0, dtype=np.float64):
-    """What rows of ones become."""
-    count = len(logarithms)
-    x = np.ones((1, 1, count, 2), dtype)
-    return grown(x, np.reshape(logarithms, (-1, 1)), np.zeros(1), sign, "half", np.empty_like(x))[0, 0, :, 0]
+    """Of rows of one pair."""
+    factors = np.empty((len(logarithms), 2), dtype)
+    _powers(np.array(logarithms, np.float64), np.zeros(1), sign, factors)
+    return factors[:, 0]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -1,10 +1,7 @@
-"""Arguments of attention by name, and calls of a kind that was seen before."""
+"""Arguments of attention by name."""
 
 import numpy as np
-import pytest
 
-import fastpe
-from fastpe.functional import attention
 from fastpe.functional.polar import APART
 
 OPTIONS = (
@@ -75,10 +72,3 @@ def options(rng, names, b, h, n, m, d, dtype):
     if "growth" in given and "angles" in given:
         given["growth"] = given["growth"][:, : given["angles"].shape[-1]]
     return given
-
-
-def only_seen(q, k, v, **given):
-    """Attention that must not go the whole way."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "checked", None)
-        return fastpe.attention(q, k, v, **given)

@@ -45,17 +45,17 @@ class Seen(TorchDispatchMode):
 
 
 def test_both_ways_give_the_same(given, directly):
-    straight = attention(*given, causal=True, scale=0.3)
+    unseen = attention(*given, causal=True, scale=0.3)
     assert len(directly) == 1
     given[0].requires_grad_()
     seen = attention(*given, causal=True, scale=0.3)
     assert len(directly) == 1
     assert seen.requires_grad
-    assert straight.equal(seen)
+    assert unseen.equal(seen)
     with torch.no_grad():
-        assert attention(*given, causal=True, scale=0.3).equal(straight)
+        assert attention(*given, causal=True, scale=0.3).equal(unseen)
     with torch.inference_mode():
-        assert attention(*given, causal=True, scale=0.3).equal(straight)
+        assert attention(*given, causal=True, scale=0.3).equal(unseen)
     assert len(directly) == 3
 
 

@@ -45,10 +45,10 @@ Files: `records` sizes, flags and arrays, `room` a lane's memory, `cells` and `m
 `products` what is linear in queries and keys, `nonfinite` products that leave out cells of 0, `columns` what keys and
 queries add by themselves, `counted` what depends on nearer keys, `score` the rest of the score, its derivative, what
 may be left out, and how a term is added; `words` keys and values as bfloat16 products read them; `forward` and
-`backward` go through the tiles of one head, `calls` through heads, and for the model `kernels.model_attention`; `again`
-calls of few queries that were made before, with `given` for their slots, `turns` and `turned_products` for what turns
-rows, and `banded` for bands. What reads a head, or all, in a way of its own stands apart: `mlp` and its files, scores
-that a network corrects; `reflected` and its files, reflections between key and query.
+`backward` go through the tiles of one head, `calls` through heads, and for the model `kernels.model_attention`;
+`split_softmax` has the weights of passes over parts of the keys. What reads a head, or all, in a way of its own stands
+apart: `decode`, few queries with few terms; `mlp` and its files, scores that a network corrects; `reflected` and its
+files, reflections between key and query.
 Throughout, `head` is what is read of one head, `terms` the arrays of its terms but `bias` and columns (None of a call
 with neither slots, columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go,
 `tile`, `case` and `scratch` what their types in `records` and `room` say.

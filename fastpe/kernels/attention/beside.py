@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import allocating, inner
+from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import offsets_of, relative_gradient, relative_mix, relative_scores
 from fastpe.kernels.attention.calls import head_of_call
 from fastpe.kernels.attention.cells import TILE_KEYS, add_cells
@@ -24,12 +23,8 @@ from fastpe.kernels.attention.records import (
     REL_KEY,
     REL_QUERY,
     REL_VALUE,
-    ROWS_OF_INPUTS,
-    SEEN_OF_INPUTS,
-    SLOTS_OF_INPUTS,
     VALUES,
     HeadGradients,
-    Inputs,
     given,
     rows_of,
     terms_of,
@@ -50,44 +45,6 @@ class Others(NamedTuple):
     room: Any
     arenas: Any
     gradients: Any
-
-
-@intrinsic
-def in_parts(typingctx, others):
-    """A call's `Others` of the forward pass as records have them (`kernels.kept`): its rows, what queries see and the
-    lanes' memory; slots; all else. Each is of nothing but None where there are none."""
-    return called(typingctx, _no_parts if others is types.none else _parts, (others,))
-
-
-@inner
-def _no_parts(others):
-    return (None, None, None), (None,), (None, None, None)
-
-
-@allocating
-def _parts(others):
-    x = others.x
-    return (
-        (x[:ROWS_OF_INPUTS], x[ROWS_OF_INPUTS:SEEN_OF_INPUTS], others.arenas), (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS],),
-        (x[SLOTS_OF_INPUTS:], others.case, others.room),
-    )  # fmt: skip
-
-
-@intrinsic
-def whole_of(typingctx, parts):
-    """`Others` of these parts, one after the other."""
-    return called(typingctx, _nothing if parts[0] is types.none else _whole, (parts,))
-
-
-@inner
-def _nothing(parts):
-    return None
-
-
-@inner
-def _whole(parts):
-    rows, seen, arenas, slots, rest, case, room = parts
-    return Others(Inputs(*rows, *seen, *slots, *rest), case, room, arenas, None)
 
 
 class Beside(NamedTuple):

@@ -8,7 +8,6 @@ from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, 
 from fastpe.kernels.attention.columns import column_gradients, columns_of
 from fastpe.kernels.attention.counted import tallies_of
 from fastpe.kernels.attention.forward import forward_rows
-from fastpe.kernels.attention.products import Products
 from fastpe.kernels.attention.records import (
     BIAS,
     COUNTS,
@@ -22,30 +21,23 @@ from fastpe.kernels.attention.records import (
     REL_QUERY,
     REL_VALUE,
     ROWS,
-    ROWS_OF_INPUTS,
-    SEEN_OF_INPUTS,
-    SLOTS_OF_INPUTS,
     VALUES,
     WANTED,
     Guard,
     Head,
     HeadGradients,
-    Inputs,
     Sight,
-    case_of,
     place,
     terms_of,
 )
-from fastpe.kernels.attention.room import Room, scratch_of
-from fastpe.kernels.attention.words import Words, pack_strip, strips_of_words, words_of_head
+from fastpe.kernels.attention.room import scratch_of
+from fastpe.kernels.attention.words import pack_strip, strips_of_words, words_of_head
 from fastpe.kernels.bfloat16.way import rounding
 from fastpe.kernels.board import claim, claim_at_ends, end_turn, finish, wait_for, wait_turn
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import in_lanes
 
 _OF_A_CLAIM = 2**15  # multiplications that a claim is to bring
-_TABLE = Inputs._fields.index("table")
-_AFTER_TABLE = _TABLE + 1
 
 
 @inlined
@@ -62,18 +54,11 @@ def _sight(x, b, h, case):
     own = (b % by_sample * by_head + h % by_head) * blocks
     spans = b % x.spans.shape[0] * case.queries * 2
     size = max(x.table[MASK, ROWS] * case.queries, case.keys)
-    start = x.starts[b] if x.starts.size else case.keys - case.queries
     return Sight(
-        start, part(pointer(x.spans), spans, 2 * case.queries * case.spanned),
+        x.starts[b], part(pointer(x.spans), spans, 2 * case.queries * case.spanned),
         part(pointer(x.mask), place(x.table, MASK, b, h), size * x.table[MASK, GIVEN]),
         part(pointer(x.occupied), own, blocks * x.table[MASK, GIVEN]),
     )  # fmt: skip
-
-
-@inner
-def _products(x, head, case):
-    cells = case.queries * case.keys
-    return Products(part(pointer(x.products), head * cells, cells), x.products.size)
 
 
 @inner
@@ -81,7 +66,6 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
-    whole = x.lengths.size == 0
     guard = Guard(
         part(pointer(x.q_norms), (b * case.heads + h) * case.queries, case.queries), pointer(x.key_norms[b, kh]),
         pointer(x.bias_tails[b % x.bias_tails.shape[0], h]), x.limits[0], x.limits[1],
@@ -89,10 +73,8 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
     return Head(
         at(_own(x.q, memory, way), q), at(_own(x.qr, memory, way), q), at(_own(x.k, memory, way), k),
         at(_own(x.kr, memory, way), k), at(_own(x.v, memory, way), b * case.v_batch + kh * case.v_head),
-        _products(x, b * case.heads + h, case),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
-        x.scale[h], case.queries if whole else x.lengths[b, 0], case.keys if whole else x.lengths[b, 1],
-        _sight(x, b, h, case), guard, dropout, b * case.heads + h,
+        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
         columns_of(x.columns, x.table, b, h, case), tallies_of(x.slots, pointer(x.scale), b, h, case),
         words_of_head(words, b, kh, memory, way, case),
     )  # fmt: skip
@@ -121,9 +103,8 @@ def _run_of(blocks, packed, tasks, lanes, case):
 
 
 @inner
-def _forward_lane(lane, board, out, lse, arenas, case, table, rows, seen, slots, dropout, rest, last, room, way, words):
+def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas, way, words):
     """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
-    x, case, room = Inputs(*rows, *seen, *slots, *rest, table, *last), case_of(case), Room(*room)
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads, packed = case.batch * case.heads, strips_of_words(words)
     memory = at(row(arenas, lane), room.size)
@@ -155,24 +136,15 @@ def _forward_lane(lane, board, out, lse, arenas, case, table, rows, seen, slots,
 
 @entry(label="attention")
 def forward(crew, board, x, dropout, out, lse, case, room, arenas):
-    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it."""
-    changing, seen, slots, rest = (
-        (pointer(board), out, lse, arenas, case, x[_TABLE], x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:SEEN_OF_INPUTS],),
-        (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout),
-        (x[SLOTS_OF_INPUTS:_TABLE], x[_AFTER_TABLE:], room, None, None),
-    )  # fmt: skip
-    in_lanes(crew, _forward_lane, changing + seen + slots + rest)
+    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`."""
+    in_lanes(crew, _forward_lane, (pointer(board), x, dropout, out, lse, case, room, arenas, None, None))
 
 
 @entry(label="attention with bfloat16 products")
 def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, arenas):
-    """As `forward`, of operands rounded to bfloat16; words: `Words`, as a plain tuple; arenas: `MEMORY` elements longer
-    (see `bfloat16.product`)."""
-    inputs = (
-        x[_TABLE], x[:ROWS_OF_INPUTS], x[ROWS_OF_INPUTS:SEEN_OF_INPUTS], x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout,
-        x[SLOTS_OF_INPUTS:_TABLE], x[_AFTER_TABLE:],
-    )  # fmt: skip
-    in_lanes(crew, _forward_lane, (pointer(board), out, lse, arenas, case, *inputs, room, way, Words(*words)))
+    """As `forward`, of operands rounded to bfloat16; words: `Words`; arenas: `MEMORY` elements longer (see
+    `bfloat16.product`)."""
+    in_lanes(crew, _forward_lane, (pointer(board), x, dropout, out, lse, case, room, arenas, way, words))
 
 
 @inner

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import entry
 
 
-@inner
-def drain_rows(out, lse, sinks):
+@entry(label="sinks")
+def drain(out, lse, sinks):
     """All weights of a row shrink alike, and its lse is that of one more key. out (B, H, N, Dv), sinks (H,)."""
     samples, heads, queries = lse.shape
     for b in range(samples):
@@ -19,9 +19,3 @@ def drain_rows(out, lse, sinks):
                 share = math.exp(own - np.float64(lse[b, h, i]))
                 for c in range(out.shape[3]):
                     out[b, h, i, c] = np.float64(out[b, h, i, c]) * share
-
-
-@entry(label="sinks")
-def drain(out, lse, sinks):
-    """`drain_rows`, called from Python."""
-    drain_rows(out, lse, sinks)

@@ -7,7 +7,7 @@ from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, clear, scale_row
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear, scale_row
 from fastpe.kernels.attention.columns import choose_base
 from fastpe.kernels.attention.counted import counts_keys, start_tallies
 from fastpe.kernels.attention.dropped import drop_cells
@@ -25,7 +25,7 @@ from fastpe.kernels.attention.masks import (
     visible_of_block,
 )
 from fastpe.kernels.attention.nonfinite import add_product, all_finite
-from fastpe.kernels.attention.products import bring_keys_near, in_place, prepare_keys
+from fastpe.kernels.attention.products import in_place, prepare_keys
 from fastpe.kernels.attention.records import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
 from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
@@ -134,7 +134,7 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
     if careful and partly_hidden(head, tile, case) and not all_finite(v, case.v_row, n, d, y):
         add_product(cells, TILE_KEYS, ONE, v, case.v_row, y, y_row, m, d, n, mode, True)
     elif in_place(case):
-        bring_keys_near(head.products, at(head.kr, (j0 + n) * case.kr_row), case)
+        bring_rows_near(at(head.kr, (j0 + n) * case.kr_row), case.kr_row, case.width)
         for i in range(m):
             add_rows(at(cells, i * TILE_KEYS), v, case.v_row, n, d, at(y, i * y_row))
     else:

@@ -68,11 +68,7 @@ def mask_of_row(i, j0, head):
 
 @inner
 def shown_of_block(i0, m, low, high, head, case):
-    """Of what `visible_of_block` gives, from the first key that the mask shows to any of the queries to the last one.
-
-    A mask that leaves every query an interval becomes spans in the first call of a kind, and is a mask in those after
-    it: the bits are the same where both have the same tiles.
-    """
+    """The keys of `visible_of_block`, but for those at both ends that the mask hides from all queries."""
     if not given(head.table, MASK):
         return low, high
     first, last = high, np.int64(0)

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.attention.beside import beside_of, in_parts, makes_beside, whole_of
+from fastpe.kernels.attention.beside import beside_of, makes_beside
 from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
 from fastpe.kernels.attention.mlp_dropped import drops_of
@@ -162,11 +162,7 @@ def _drops(dropout, b, case):
 
 
 @inner
-def _forward(
-    lane, board, x, y, bases, arenas, dropout, rows, seen, of_others, slots, rest, case_of_others, room_of_others, case,
-    room,
-):  # fmt: skip
-    others = whole_of((rows, seen, of_others, slots, rest, case_of_others, room_of_others))
+def _forward(lane, board, x, dropout, others, bases, y, case, room, arenas):
     blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
     h, n, e = case.heads, case.queries, case.v_width
     while task < case.batch * blocks:
@@ -202,11 +198,7 @@ def mlp_forward_calls(crew, board, x, dropout, others, bases, y, case, room, are
 
     others: `beside.Others`, or None. bases (B, H, N), float64: where keys have offsets, what lse is less of.
     """
-    first = pointer(board), x, y, bases, arenas
-    beside, slots, rest = in_parts(others)
-    dropped = (*first, dropout)
-    whole = (*dropped, *beside, *slots, *rest, case, room)
-    in_lanes(crew, _forward, whole)
+    in_lanes(crew, _forward, (pointer(board), x, dropout, others, bases, y, case, room, arenas))
 
 
 @entry(label="gradients of attention through a network over scores")

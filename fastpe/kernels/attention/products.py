@@ -5,8 +5,6 @@
 The content is the product of the rotated queries and keys, with their growth and `rel_gain` (`bands`).
 """
 
-from typing import NamedTuple
-
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import (
     channel_scores,
@@ -42,14 +40,6 @@ from fastpe.kernels.simd import (
     same_place,
     store_first,
 )
-
-
-class Products(NamedTuple):
-    """Those of one head's queries with all keys, as they are turned, and how many there are: 0 where none were made."""
-
-    first: int  # pointer
-    size: int
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Forward
@@ -98,23 +88,9 @@ def columns_of(n, cells):
 
 
 @inner
-def _make_in_place(products, content, content_row, keys, key_row, tile, case, cells):
-    if products is not None and products.size > 0:
-        for i in range(tile.m):
-            made, own = at(products.first, (tile.i0 + i) * case.keys + tile.j0), at(cells, i * TILE_KEYS)
-            for j in range(0, tile.n, lanes(cells)):
-                store_first(own, j, load_first(made, j, tile.n - j), tile.n - j)
-        return
+def _make_in_place(content, content_row, keys, key_row, tile, case, cells):
     for i in range(tile.m):
         dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
-
-
-@inner
-def bring_keys_near(products, keys, case):
-    """Ask for the keys that are read next, where they are."""
-    if products is not None and products.size > 0:
-        return
-    bring_rows_near(keys, case.kr_row, case.width)
 
 
 @inner
@@ -124,7 +100,7 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     if in_place(case):
         bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
-        _make_in_place(head.products, content, content_row, keys, key_row, tile, case, cells)
+        _make_in_place(content, content_row, keys, key_row, tile, case, cells)
         return
     columns = scratch.k_columns if has_factors(head.table) else keys_of_tile(head.words, tile, scratch.k_columns)
     gemm(
@@ -140,7 +116,7 @@ def make_products(head, terms, tile, case, scratch):
     content, content_row = at(head.qr, tile.i0 * case.qr_row), case.qr_row
     if has_factors(table):
         _make_with_factors(content, content_row, keys, head, terms, tile, case, scratch)
-    elif _reads_keys_once(head.products, head, terms, tile, case, scratch):
+    elif _reads_keys_once(head, terms, tile, case, scratch):
         _make_with_key_terms(content, content_row, keys, head, terms, tile, case, scratch)
         if given(table, REL_KEY):
             _add_query_terms(head, terms, tile, case, scratch)
@@ -171,16 +147,14 @@ def _make_with_factors(content, content_row, keys, head, terms, tile, case, scra
 
 
 @inner
-def _reads_keys_once(products, head, terms, tile, case, scratch):
+def _reads_keys_once(head, terms, tile, case, scratch):
     """Whether `_make_with_key_terms` may be called, and has something to add."""
-    if products is None:
-        return False
     table = head.table
     if not (in_place(case) and (given(table, KEY_BIAS) or given(table, REL_QUERY))):
         return False
     offsets = offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch)
     one_row = not given(table, REL_QUERY) or clipped_row(offsets) >= 0
-    return one_row and products.size == 0 and same_place(head.k, head.kr)
+    return one_row and same_place(head.k, head.kr)
 
 
 @inner
@@ -198,7 +172,7 @@ def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, sc
                 x = x + load_first(offsets.rel, clipped_row(offsets) * d + c, d - c)
             store_first(summed, i * d + c, x, d - c)
     bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
-    _make_in_place(None, summed, d, keys, case.kr_row, tile, case, scratch.cells)
+    _make_in_place(summed, d, keys, case.kr_row, tile, case, scratch.cells)
 
 
 @inner

@@ -87,21 +87,6 @@ class Case(NamedTuple):
     joined: int
 
 
-_OPTIONS = Case._fields.index("options")
-_AFTER = _OPTIONS + len(Options._fields)
-
-
-def in_one_row(case: Case) -> tuple[Any, ...]:
-    """The case as one tuple of numbers, which Python hands over to compiled code in a quarter of the time."""
-    return (*case[:_OPTIONS], *case.options, *case[_OPTIONS + 1 :])
-
-
-@inner
-def case_of(numbers):
-    """The case of such a tuple."""
-    return Case(*numbers[:_OPTIONS], Options(*numbers[_OPTIONS:_AFTER]), *numbers[_AFTER:])
-
-
 class Slots(NamedTuple):
     """The arrays of the terms but `bias`, `mask` and columns, flat; one not given is any array of the right type."""
 
@@ -223,7 +208,6 @@ class Head(NamedTuple):
     k: int
     kr: int
     v: int
-    products: Any  # `products.Products`, None of the model
     bias: int
     table: int
     scale: float
@@ -296,9 +280,8 @@ class Inputs(NamedTuple):
     k: np.ndarray
     kr: np.ndarray
     v: np.ndarray
-    products: np.ndarray  # (B, H, N, M), flat, of queries and keys as they are turned, where made before; else empty
-    lengths: np.ndarray  # empty where nothing is padding
-    starts: np.ndarray  # (B,): the positions of the first queries; empty where these are the last
+    lengths: np.ndarray
+    starts: np.ndarray  # (B,): the positions of the first queries
     spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
     mask: np.ndarray  # flat
     occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
@@ -312,10 +295,6 @@ class Inputs(NamedTuple):
     bias_tails: np.ndarray
     table: np.ndarray
     limits: tuple[float, float]  # as `Guard` has them
-
-
-# the first of them are rows; after them come what queries see, with bias and scale, then slots, then all else
-ROWS_OF_INPUTS, SEEN_OF_INPUTS, SLOTS_OF_INPUTS = map(Inputs._fields.index, ("lengths", "slots", "q_norms"))
 
 
 class Gradients(NamedTuple):

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
-from fastpe.kernels.attention.beside import beside_of, in_parts, whole_of
+from fastpe.kernels.attention.beside import beside_of
 from fastpe.kernels.attention.cells import FEW, clear
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of
 from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
@@ -134,8 +134,7 @@ def row_forward(head, beside, width, k_row, v_width, v_row, q, scale, seen, met,
 
 
 @inner
-def _lane(lane, board, out, lse, bases, arenas, tokens, dropout, rows, seen, of_others, slots, rest, case, room, sizes):
-    others = whole_of((rows, seen, of_others, slots, rest, case, room))
+def _lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
     tasks = sizes.batch * sizes.heads * sizes.queries
@@ -167,8 +166,4 @@ def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, arenas
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """
-    first = pointer(board), out, lse, bases, arenas, tokens
-    beside, slots, rest = in_parts(others)
-    dropped = (*first, dropout)
-    whole = (*dropped, *beside, *slots, *rest, sizes)
-    in_lanes(crew, _lane, whole)
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, others, out, lse, bases, arenas))

@@ -21,20 +21,14 @@ def are_finite(x):
     return total((sums + a) + (b + c)) == 0.0
 
 
-@entry(label="whether numbers are finite")
-def finite(x):
-    """`are_finite`, called from Python."""
-    return are_finite(x)
-
-
 @inner
 def _repeat(x, target, count):
     for place in range(0, count, lanes(target)):
         store_first(target, place, splat(x), count - place)
 
 
-@inner
-def unfold_into(x, heads, count, first, n, m, unfolded):
+@entry(label="arrays over offsets")
+def unfold(x, heads, count, first, n, m, unfolded):
     """Fill an array with an entry for each offset from -(n - 1) - first to m - 1 - first.
 
     x: (L, H, K) flat, over the clipped offsets -K // 2 .. K // 2. first: (B or 1,), the position of the first query.
@@ -53,9 +47,3 @@ def unfold_into(x, heads, count, first, n, m, unfolded):
             for place in range(low, high, lanes(source)):
                 store_first(target, place, load_first(source, start + place, high - place), high - place)
             _repeat(get(source, count - 1), at(target, high), met - high)
-
-
-@entry(label="arrays over offsets")
-def unfold(x, heads, count, first, n, m, unfolded):
-    """`unfold_into`, called from Python."""
-    unfold_into(x, heads, count, first, n, m, unfolded)

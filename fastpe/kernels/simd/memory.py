@@ -44,17 +44,6 @@ def pointer(typingctx, array):
 
 
 @intrinsic
-def hold(typingctx, array):
-    """Nothing: but an array that was made here lives until here. Numba gives one back after its last use, and a pointer
-    to it is none."""
-
-    def emit(context, b, signature, arguments):
-        return context.get_dummy_value()
-
-    return types.void(array), emit
-
-
-@intrinsic
 def with_pointers(typingctx, record):
     """A named tuple with pointers in the place of its arrays of one axis, and of those of named tuples in it.
 
