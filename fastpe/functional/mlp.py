@@ -5,7 +5,6 @@ those of the call without a network, and so is what becomes of its gradients.
 """
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from fastpe.functional.content import content_gradients, own_angles, shared_turn
 from fastpe.functional.layouts import summed_to
 from fastpe.functional.networks import Network
 from fastpe.functional.outcome import Outcome
-from fastpe.functional.passes import Pass, dropout_of
+from fastpe.functional.passes import Pass, dropout_of, summed_parts
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.functional.slot_arrays import cells_back, fold
@@ -28,8 +27,6 @@ from fastpe.kernels.attention.records import Case, Gradients
 _OWN = {*NETWORK, "bias", "scores", "index", "values", "sinks"}
 _OF_ROWS = {"angles", "rotors", "polar", "row_scale"}  # that queries and keys have before their products
 _RELATIVE = {"rel_key", "rel_query", "key_bias"}
-# that are no sums over queries, or not made of parts here
-_OF_QUERIES = {"dout", "dlse", "deltas", "dq", "dq_rest", "dscores", "dmask", "dk", "dv", "dk_rest"}
 
 
 class Networked(Outcome):
@@ -122,28 +119,24 @@ class Networked(Outcome):
         queries."""
         if self.beside is None:
             return None
-        g = self.beside.room_for_gradients(self._case_of_rest(self.beside, backward=True), dout, dlse)
+        g = self.beside.room_for_gradients(self._case_of_rest(self.beside, backward=True), dout, dlse, parts)
         b, h = self.lse.shape[:2]
-
-        own: dict[str, Any] = {name: _of_parts(x, parts) for name, x in _sums_over_queries(g).items()}
-        own["columns"] = None if g.columns is None else ColumnGradients(*(_of_parts(x, parts) for x in g.columns))
         more = _RELATIVE & self.beside.call.slots.keys()
         keys = np.zeros((b * parts, h, *g.dk.shape[2:]) if more else 1, self.dtype)
-        own |= {"dk_rest": keys, "dq_rest": np.zeros_like(g.dq) if more else keys}
-        return g._replace(**own | {"dscale": np.zeros((b * parts, h, 1))})
+        rest = np.zeros_like(g.dq) if more else keys
+        return g._replace(dk_rest=keys, dq_rest=rest, dscale=np.zeros((b * parts, h, 1)))
 
     def _named_rest(self, g: Gradients, dq: Array, dk: Array, dv: Array) -> dict[str, Array]:
         """The gradients of what goes beside the network by argument, and those of rows."""
         assert self.beside is not None
         parts = self.own.case.parts
-        own: dict[str, Any] = {name: _whole(x, parts) for name, x in _sums_over_queries(g).items()}
-        own["columns"] = None if g.columns is None else ColumnGradients(*(_whole(x, parts) for x in g.columns))
         rest = dq, dk
         if _RELATIVE & self.beside.call.slots.keys():
-            keys = _whole(g.dk_rest, parts).reshape(*dk.shape[:2], -1, *dk.shape[2:]).sum(axis=2)
+            keys = summed_parts(g.dk_rest, parts).reshape(*dk.shape[:2], -1, *dk.shape[2:]).sum(axis=2)
             rest = g.dq_rest, keys
-        own |= {"dq": dq, "dk": dk, "dv": dv, "dq_rest": rest[0], "dk_rest": rest[1]}
-        return self.beside.named(g._replace(**own))
+        columns = None if g.columns is None else ColumnGradients(*(_whole(x, parts) for x in g.columns))
+        own = g._replace(dq=dq, dk=dk, dv=dv, dq_rest=rest[0], dk_rest=rest[1], columns=columns)
+        return self.beside.named(own._replace(dscale=summed_parts(g.dscale, parts)), parts)
 
     def _named(self, g: dict[str, Array], of_rest: Gradients | None) -> dict[str, Array]:
         """The gradients by argument, of parts and repeated axes the sums."""
@@ -175,15 +168,6 @@ class Networked(Outcome):
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
 
 
-def _sums_over_queries(g: Gradients) -> dict[str, Array]:
-    return {name: x for name, x in g._asdict().items() if name[0] == "d" and name not in _OF_QUERIES}
-
-
-def _of_parts(x: Array, parts: int) -> Array:
-    """Room for so many parts of a gradient (B, ...); of what is not wanted none."""
-    return x if x.ndim == 1 else np.zeros((parts * x.shape[0], *x.shape[1:]), x.dtype)
-
-
 def _whole(x: Array, parts: int) -> Array:
-    """Their sum."""
-    return x if x.ndim == 1 else x.reshape(-1, parts, *x.shape[1:]).sum(axis=1)
+    """The sum of the parts of a gradient, if it is wanted."""
+    return x if x.ndim == 1 else summed_parts(x, parts)

@@ -27,8 +27,8 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.columns import ColumnGradients
-from fastpe.kernels.attention.records import SLOTS, Case, Gradients, Inputs, Options
-from fastpe.kernels.attention.room import Room, room_for
+from fastpe.kernels.attention.records import ROWS, SLOTS, SUMMED, Case, Gradients, Inputs, Options
+from fastpe.kernels.attention.room import Room, gradient_places, gradient_shape, room_for, sum_places
 from fastpe.kernels.attention.words import room_for_words
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import SHIFTS, Way, fastest
@@ -38,6 +38,7 @@ from fastpe.kernels.threads import lanes_for, run_apart
 _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys
 _COLUMNS = "key_offset", "key_slope", "query_slope"
+_ROWS_OF_GRADIENTS = ("out", "lse", "dout", "dlse", "deltas", "dq", "dq_rest", "dk", "dk_rest", "dv", "dscale")
 _NO_TERMS = {"sinks", "theta"}  # of the scores, but for norms, which turns keep
 
 
@@ -209,41 +210,47 @@ class Pass(Outcome):
             for name, gradient in self.named(g).items()
         }
 
-    def room_for_gradients(self, case: Case, dout: Array, dlse: Array) -> Gradients:
+    def room_for_gradients(self, case: Case, dout: Array, dlse: Array, parts: int = 1) -> Gradients:
+        """parts: as for `gradient_places`."""
         (b, h, hk, n, m, d), dv = self.sizes, case.v_width
-        shapes: dict[str, tuple[int, ...]] = {"rel_value": (dv,), "values": ()}
-        shapes |= dict.fromkeys(("rel_gain", "rel_key", "rel_query", "key_bias", "counts"), (d,))
 
-        def zeros(*shape: int) -> Array:
-            return np.zeros(shape, self.dtype)
+        def column(name: str) -> Array:
+            if name not in self.call.shapes:
+                return self.nothing
+            return np.zeros((b * parts, h, n if name == "query_slope" else m), self.dtype)
 
         def rows(*shape: int) -> Array:
             return np.empty(shape, self.dtype)
 
-        def slot(name: str) -> Array:
-            if name not in self.call.shapes or (name == "mask" and self.call.mask is None):
-                return self.nothing
-            if name in ("gain", "bias"):
-                return zeros(b, h, n + m - 1)
-            if name in ("scores", "mask"):
-                return zeros(b, h, n, m)
-            if name in _COLUMNS:
-                return zeros(b, h, n if name == "query_slope" else m)
-            rows = () if name == "key_bias" else (int(self.table[SLOTS.index(name), 4]),)
-            return zeros(b, h, *rows, *shapes[name])
-
         dq, dk, apart = rows(b, h, n, d), rows(b, hk, m, d), self._apart()
-        own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth", *_COLUMNS)}
-        columns = None if self.inputs.columns is None else ColumnGradients(*map(slot, _COLUMNS))
+        places, size = gradient_places(case, self.table, parts)
         return Gradients(
             out=self.out, lse=self.lse, dout=dout, dlse=dlse, deltas=np.empty((b, h, n), self.dtype),
             dq=dq, dq_rest=rows(b, h, n, d) if apart else dq, dk=dk, dk_rest=rows(b, hk, m, d) if apart else dk,
-            dv=rows(b, hk, m, dv), dscale=np.zeros((b, h, case.strips)), **own,
-            columns=columns,
+            dv=rows(b, hk, m, dv), slots=np.zeros(max(size, 1), self.dtype), places=places,
+            sum_places=sum_places(case, self.table)[0], dscale=np.zeros((b, h, case.strips)),
+            columns=None if self.inputs.columns is None else ColumnGradients(*map(column, _COLUMNS)),
         )  # fmt: skip
 
-    def named(self, g: Gradients) -> dict[str, Array]:
-        """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat."""
+    def _slot_gradients(self, g: Gradients, parts: int) -> dict[str, Array]:
+        """Those in `g.slots` by name, (B, H, ...); of parts the sums."""
+        found, case = {}, self.case(gradients=True)
+        for number, name in enumerate(SLOTS):
+            start, _, _, size = g.places[number].tolist()
+            if size:
+                own = parts if name in SUMMED else 1
+                flat = g.slots[start : start + case.batch * own * case.heads * size]
+                shape = gradient_shape(name, int(self.table[number, ROWS]), case)
+                found[name] = flat.reshape(case.batch * own, case.heads, *shape)
+                if own > 1:
+                    found[name] = summed_parts(found[name], own)
+        return found
+
+    def named(self, g: Gradients, parts: int = 1) -> dict[str, Array]:
+        """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat.
+
+        parts: as for `room_for_gradients`.
+        """
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
         if "sinks" in call.shapes:
@@ -253,15 +260,11 @@ class Pass(Outcome):
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
-        for name in ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "values", "counts"):
-            found[name] = getattr(g, f"d{name}")
-        for name in ("gain", "bias"):
-            if name in call.shapes:
-                found[name] = fold(getattr(g, f"d{name}"), call.positions, call.slots[name].shape[-1])
-        if "scores" in call.shapes:
-            found["scores"] = cells_back(g.dscores, call.positions, call.slots["scores"].shape[-2:])
-        if "mask" in call.shapes:
-            found["mask"] = g.dmask
+        found |= self._slot_gradients(g, parts)
+        for name in {"gain", "bias"} & found.keys():
+            found[name] = fold(found[name], call.positions, call.slots[name].shape[-1])
+        if "scores" in found:
+            found["scores"] = cells_back(found["scores"], call.positions, call.slots["scores"].shape[-2:])
         wanted = {name: found[name] for name in call.shapes if name in found}
         shapes: dict[str, tuple[int, ...]] = {name: call.slots[name].shape for name in wanted if name in call.slots}
         if "mask" in wanted:
@@ -281,10 +284,16 @@ class Pass(Outcome):
         return sinks_gradient(self.call.slots["sinks"], raised(self.lse, self.columns), deltas)
 
 
+def summed_parts(x: Array, parts: int) -> Array:
+    """The sums of x (B parts, ...) over parts."""
+    return np.asarray(x.reshape(-1, parts, *x.shape[1:]).sum(axis=1))
+
+
 def starts_of(g: Gradients) -> Gradients:
     """Gradients as kernels take them."""
     columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
-    return Gradients._make((*map(simd.start_of, g[:-1]), columns))
+    rows = {name: simd.start_of(getattr(g, name)) for name in _ROWS_OF_GRADIENTS}
+    return g._replace(**rows, columns=columns)
 
 
 def _way(n: int, m: int) -> Way | None:

@@ -5,20 +5,12 @@ from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.counted import TALLY
 from fastpe.kernels.attention.records import (
     BIAS,
-    COUNTS,
-    GAIN,
-    KEY_BIAS,
     NONE,
-    REL_GAIN,
-    REL_KEY,
-    REL_QUERY,
-    REL_VALUE,
-    SCORES,
-    VALUES,
     Guard,
     Head,
     HeadGradients,
     Sight,
+    SlotGradients,
     place,
 )
 from fastpe.kernels.attention.room import scratch_of
@@ -79,17 +71,13 @@ def lse_of(h, act, position, own, a):
 
 
 @inner
-def _sum_of(slot, layer, h, places, gradients):
-    return part(gradients, places[slot, 0] + layer * places[slot, 1] + h * places[slot, 2], places[slot, 3])
-
-
-@inner
 def gradients_of(layer, h, j0, act, arena, memory, slot_gradients, position, own, sizes, a):
     """Where gradients of one head go; those of the scale, which has none, where nobody reads them.
 
     memory: where that of attention begins.
     """
-    c, case, places, g = sizes.width, position.case, position.places, slot_gradients
+    c, case = sizes.width, position.case
+    slots = SlotGradients(slot_gradients, pointer(position.places), layer, h)
     channel, keys = h * (c // sizes.heads), j0 * case.g_row
     first = own.start * 3 * c + channel
     content = rest = at(arena, a.dqkv + first)
@@ -101,12 +89,6 @@ def gradients_of(layer, h, j0, act, arena, memory, slot_gradients, position, own
         at(arena, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a), at(arena, a.deltas), content,
         rest, at(content, widened(c, sizes) + keys), at(rest, widened(c, sizes) + keys),
         at(arena, a.dqkv + 2 * c + first + j0 * case.gv_row),
-        at(_sum_of(BIAS, layer, h, places, g), j0),
-        at(_sum_of(GAIN, layer, h, places, g), j0), _sum_of(REL_GAIN, layer, h, places, g),
-        _sum_of(REL_KEY, layer, h, places, g), _sum_of(REL_QUERY, layer, h, places, g),
-        _sum_of(REL_VALUE, layer, h, places, g), _sum_of(KEY_BIAS, layer, h, places, g),
-        _sum_of(VALUES, layer, h, places, g), _sum_of(COUNTS, layer, h, places, g),
-        _sum_of(SCORES, layer, h, places, g),
-        at(memory, position.room.stats), at(memory, position.room.stats),
+        slots, slots, j0, at(memory, position.room.stats),
         gate_gradients(position.gates, h, j0, arena, own, sizes, a),
     )  # fmt: skip

@@ -42,6 +42,8 @@ from fastpe.kernels.attention.records import (
     at_offset,
     ends,
     given,
+    gradient_of,
+    offset_gradient_of,
     rows_of,
     wanted,
 )
@@ -146,12 +148,13 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
     wants_bias = adds_bias(head.table, case) and wanted(head.table, BIAS)
     wants_mask = wanted(head.table, MASK)
     width, factors, diagonal = lanes(weights), splat(factor), on_diagonal(head, tile, case)
-    dbias = at(grads.dbias, case.queries - 1 - tile.i0)
+    dbias = at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0)
+    whole = gradient_of(grads.whole, MASK)
     for i in range(tile.m):
         row, grad, offsets = at(weights, i * TILE_KEYS), at(dweights, i * TILE_KEYS), at(dbias, -i)
         delta, count = splat(get(grads.deltas, tile.i0 + i)), min(tile.n, i + 1) if diagonal else tile.n
         if wants_mask:
-            dmask = at(grads.dmask, (tile.i0 + i) * case.keys + tile.j0)
+            dmask = at(whole, (tile.i0 + i) * case.keys + tile.j0)
             _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count)
         else:
             _row_backward(row, grad, delta, factors, offsets, wants_bias, None, count)
@@ -238,7 +241,7 @@ def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
         do = at(grads.dout, tile.i0 * case.o_row)
         relative_scores(do, case.o_row, offsets, scratch.dcells, False)
         if wanted(head.table, REL_VALUE):
-            relative_gradient(mixed, do, case.o_row, grads.drel_value, offsets, False)
+            relative_gradient(mixed, do, case.o_row, gradient_of(grads.sums, REL_VALUE), offsets, False)
 
 
 @inner
@@ -251,7 +254,7 @@ def _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scr
         offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
         clear(mine, m * d)
         clear(theirs, n * d)
-        wants, drel_gain = wanted(head.table, REL_GAIN), grads.drel_gain
+        wants, drel_gain = wanted(head.table, REL_GAIN), gradient_of(grads.sums, REL_GAIN)
         if given(head.table, GROWTH):
             channel_gradients(dcells, q_scaled, d, k_scaled, d, offsets, mine, theirs, drel_gain, wants)
         else:

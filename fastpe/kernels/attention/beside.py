@@ -21,12 +21,11 @@ from fastpe.kernels.attention.records import (
     MASK,
     NONE,
     REL_KEY,
-    REL_QUERY,
     REL_VALUE,
-    VALUES,
     HeadGradients,
+    SlotGradients,
     given,
-    rows_of,
+    gradient_of,
     terms_of,
     wanted,
 )
@@ -86,7 +85,7 @@ def beside_of(others, lane, b, h, place):
     return Beside(
         head_of_call(x, b, h, None, None, case, arena, None), terms_of(x.slots, x.table, b, h, case), case,
         scratch_of(arena, others.room, at(arena, others.room.cells)),
-        gradients_of(others.gradients, place, b * case.heads + h, pointer(x.table), case),
+        gradients_of(others.gradients, place, b * case.heads + h, case),
     )  # fmt: skip
 
 
@@ -115,10 +114,11 @@ def add_mask(head, tile, cells):
 
 
 @inner
-def add_to_mask(head, dmask, tile, dcells, case):
+def add_to_mask(head, grads, tile, dcells, case):
     """Its gradient, where it is wanted: that of cells."""
     if wanted(head.table, MASK):
-        add_cells(at(dmask, tile.i0 * case.keys + tile.j0), case.keys, dcells, TILE_KEYS, tile.m, tile.n)
+        whole = gradient_of(grads.whole, MASK)
+        add_cells(at(whole, tile.i0 * case.keys + tile.j0), case.keys, dcells, TILE_KEYS, tile.m, tile.n)
 
 
 @inner
@@ -154,7 +154,7 @@ def add_rel_value(head, terms, grads, tile, dout, dout_row, weights, row_of_keys
     if wanted(head.table, REL_VALUE):
         turned(weights, row_of_keys, tile, scratch.cells)
         offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
-        relative_gradient(scratch.cells, dout, dout_row, grads.drel_value, offsets, False)
+        relative_gradient(scratch.cells, dout, dout_row, gradient_of(grads.sums, REL_VALUE), offsets, False)
 
 
 @inner
@@ -167,21 +167,23 @@ def relative_backward(head, terms, grads, tile, case, scratch):
 
 
 @inner
-def gradients_of(g, place, own, table, case):
+def gradients_of(g, place, own, case):
     """Where those of one head go; of what is `unread` here others take care. place: the number of the head where they
     are sums over queries; own: where they are not."""
     if g is None:
         return None
-    d, n, m, unread = case.width, case.queries, case.keys, pointer(g.dq)
-    offsets = n + m - 1
+    d, n, m, unread, buffer, places = (
+        case.width,
+        case.queries,
+        case.keys,
+        pointer(g.dq),
+        pointer(g.slots),
+        pointer(g.places),
+    )
     return HeadGradients(
         unread, unread, unread, unread, at(pointer(g.dq_rest), own * n * d), unread,
-        at(pointer(g.dk_rest), place * m * d), unread, at(pointer(g.dbias), place * offsets),
-        at(pointer(g.dgain), place * offsets), unread, at(pointer(g.drel_key), place * rows_of(table, REL_KEY) * d),
-        at(pointer(g.drel_query), place * rows_of(table, REL_QUERY) * d),
-        at(pointer(g.drel_value), place * rows_of(table, REL_VALUE) * case.v_width),
-        at(pointer(g.dkey_bias), place * d), at(pointer(g.dvalues), place * rows_of(table, VALUES)), unread,
-        at(pointer(g.dscores), own * n * m), at(pointer(g.dmask), own * n * m), at(pointer(g.dscale), place),
+        at(pointer(g.dk_rest), place * m * d), unread, SlotGradients(buffer, places, NONE, place),
+        SlotGradients(buffer, places, NONE, own), NONE, at(pointer(g.dscale), place),
         column_gradients(g.columns, place, NONE, m, case),
     )  # fmt: skip
 
@@ -190,9 +192,8 @@ def gradients_of(g, place, own, table, case):
 def from_key(g, first, case):
     """The same, those of keys and over offsets from this key on."""
     return HeadGradients(
-        g.dout, g.lse, g.deltas, g.dq, g.dq_rest, g.dk, at(g.dk_rest, first * case.g_row), g.dv, at(g.dbias, first),
-        at(g.dgain, first), g.drel_gain, g.drel_key, g.drel_query, g.drel_value, g.dkey_bias, g.dvalues, g.dcounts,
-        g.dscores, g.dmask, g.dscale, _columns_from_key(g.columns, first),
+        g.dout, g.lse, g.deltas, g.dq, g.dq_rest, g.dk, at(g.dk_rest, first * case.g_row), g.dv, g.sums, g.whole, first,
+        g.dscale, _columns_from_key(g.columns, first),
     )  # fmt: skip
 
 

@@ -10,23 +10,19 @@ from fastpe.kernels.attention.counted import tallies_of
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import (
     BIAS,
-    COUNTS,
+    COUNT,
     GAIN,
     GIVEN,
-    KEY_BIAS,
     MASK,
+    NONE,
     ONE,
-    REL_GAIN,
-    REL_KEY,
-    REL_QUERY,
-    REL_VALUE,
     ROWS,
-    VALUES,
-    WANTED,
     Guard,
     Head,
     HeadGradients,
     Sight,
+    SlotGradients,
+    gradient_of,
     place,
     terms_of,
 )
@@ -153,31 +149,18 @@ def _add(target, source, n):
 
 
 @inner
-def _flush_slot(table, slot, gradient, head, own, width):
-    """Add the strip's own sums for a slot with rows of `width` elements, where its gradient is wanted."""
-    if table[slot, WANTED]:
-        size = table[slot, ROWS] * width
-        _add(part(pointer(gradient), head * size, size), own, size)
-
-
-@inner
-def _flush(g, terms, own, head, number, table, case):
+def _flush(g, own, head, number, case):
     """Add the strip's own sums to the gradients of the head's slots."""
-    d, offsets, j0 = case.width, case.queries + case.keys - 1, number * TILE_KEYS
-    met = case.queries - 1 + min(TILE_KEYS, case.keys - j0)
-    if table[BIAS, WANTED]:
-        _add(at(pointer(g.dbias), head * offsets + j0), own.dbias, met)
-    if terms is not None:
-        if table[GAIN, WANTED]:
-            _add(at(pointer(g.dgain), head * offsets + j0), own.dgain, met)
-        _flush_slot(table, REL_GAIN, g.drel_gain, head, own.drel_gain, d)
-        _flush_slot(table, REL_KEY, g.drel_key, head, own.drel_key, d)
-        _flush_slot(table, REL_QUERY, g.drel_query, head, own.drel_query, d)
-        _flush_slot(table, REL_VALUE, g.drel_value, head, own.drel_value, case.v_width)
-        _flush_slot(table, VALUES, g.dvalues, head, own.dvalues, ONE)
-        _flush_slot(table, COUNTS, g.dcounts, head, own.dcounts, d)
-        if table[KEY_BIAS, WANTED]:
-            _add(at(pointer(g.dkey_bias), head * d), own.dkey_bias, d)
+    whole = SlotGradients(pointer(g.slots), pointer(g.places), NONE, head)
+    for slot in range(g.sum_places.shape[0]):
+        size = g.sum_places[slot, COUNT]
+        if size > 0:
+            shift = number * TILE_KEYS if slot in (BIAS, GAIN) else NONE
+            _add(
+                at(gradient_of(whole, slot), shift),
+                gradient_of(own.sums, slot),
+                min(size, g.places[slot, COUNT] - shift),
+            )
 
 
 @inner
@@ -187,17 +170,14 @@ def _gradients(g, b, h, number, case, arena, room, memory, way):
     first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)
     row, rows = (b * case.key_heads + kh) * case.keys + j0, min(TILE_KEYS, case.keys - j0)
-    keys, met, cells = row * d, rows * d, n * case.keys
+    keys, met = row * d, rows * d
     return HeadGradients(
         part(_own(g.dout, memory, way), first * dv, n * dv), part(_own(g.lse, memory, way), first, n),
         part(_own(g.deltas, memory, way), first, n), part(_own(g.dq, memory, way), queries, n * d),
         part(_own(g.dq_rest, memory, way), queries, n * d), part(_own(g.dk, memory, way), keys, met),
         part(_own(g.dk_rest, memory, way), keys, met), part(_own(g.dv, memory, way), row * dv, rows * dv),
-        at(arena, room.dbias), at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key),
-        at(arena, room.drel_query), at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
-        at(arena, room.dcounts),
-        part(_own(g.dscores, memory, way), first * case.keys, cells),
-        part(_own(g.dmask, memory, way), first * case.keys, cells),
+        SlotGradients(at(arena, room.sums), pointer(g.sum_places), NONE, NONE),
+        SlotGradients(_own(g.slots, memory, way), pointer(g.places), NONE, head), NONE,
         part(_own(g.dscale, memory, None), head * case.strips + number, ONE),
         column_gradients(g.columns, head, j0, min(TILE_KEYS, case.keys - j0), case),
     )  # fmt: skip
@@ -215,11 +195,11 @@ def _strip(b, kh, number, x, dropout, g, turns, case, room, arena, memory, way):
         grads = _gradients(g, b, h, number, case, arena, room, memory, way)
         if h == kh * group:
             prepare_strip(own, terms, grads, number, case, scratch)
-        clear(at(arena, plain(room.dbias)), room.size - plain(room.dbias))
+        clear(at(arena, plain(room.sums)), room.size - plain(room.sums))
         strip_backward(own, terms, grads, number, Turns(turns, head * blocks, number), case, scratch)
         spot = heads * blocks + head
         wait_turn(turns, spot, number)
-        _flush(g, terms, grads, head, number, x.table, case)
+        _flush(g, grads, head, number, case)
         end_turn(turns, spot)
 
 

@@ -25,7 +25,7 @@ from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import PACKED, TILE_KEYS, clear, dots
 from fastpe.kernels.attention.masks import hide, mask_of_row, visible
 from fastpe.kernels.attention.products import in_place
-from fastpe.kernels.attention.records import COUNTS, MASK, NONE, ONE, given, rows_of, wanted
+from fastpe.kernels.attention.records import COUNTS, MASK, NONE, ONE, given, gradient_of, rows_of, wanted
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     absolute,
@@ -311,5 +311,5 @@ def counts_backward(head, terms, grads, tile, case, scratch):
     q, vectors, dq = at(head.q, i0 * case.q_row), at(terms.counts, low * d), at(grads.dq_rest, i0 * case.g_row)
     gemm(gradients, row_of_z, ONE, vectors, d, dq, case.g_row, m, d, wide, ONTO, dq, case.g_row, dq, NONE)
     if wanted(head.table, COUNTS):
-        dvectors = at(grads.dcounts, low * d)
+        dvectors = at(gradient_of(grads.sums, COUNTS), low * d)
         gemm(gradients, ONE, row_of_z, q, case.q_row, dvectors, d, wide, d, m, ONTO, dvectors, d, dvectors, NONE)

@@ -248,7 +248,7 @@ def scores_back(terms, h, block, chunk, dscores):
     own, tile = _of_head(terms, h), _tile(block, chunk)
     scratch, grads = own.scratch, from_key(own.gradients, tile.j0, own.case)
     turned(dscores, ROWS, tile, scratch.dcells)
-    add_to_mask(own.head, grads.dmask, tile, scratch.dcells, own.case)
+    add_to_mask(own.head, grads, tile, scratch.dcells, own.case)
     if own.case.options.softcap > 0.0:
         cap_cells_backward(scratch.dcells, scratch.slopes, tile.m, tile.n)
     columns_backward(own.head.columns, grads.columns, own.head, tile, scratch)

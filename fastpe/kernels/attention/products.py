@@ -26,6 +26,7 @@ from fastpe.kernels.attention.records import (
     REL_KEY,
     REL_QUERY,
     given,
+    gradient_of,
     rows_of,
     wanted,
 )
@@ -216,11 +217,11 @@ def products_backward(head, terms, grads, tile, case, scratch):
     q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     if wanted(table, REL_KEY):
         offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
-        relative_gradient(dcells, q, case.q_row, grads.drel_key, offsets, False)
+        relative_gradient(dcells, q, case.q_row, gradient_of(grads.sums, REL_KEY), offsets, False)
     if given(table, REL_QUERY):
         offsets = offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch)
         if wanted(table, REL_QUERY):
-            relative_gradient(dcells, k, case.k_row, grads.drel_query, offsets, True)
+            relative_gradient(dcells, k, case.k_row, gradient_of(grads.sums, REL_QUERY), offsets, True)
         relative_mix(dcells, offsets, grads.dk_rest, case.g_row, True)
     if given(table, KEY_BIAS):
         _key_terms_backward(head, terms, grads, tile, case, scratch)
@@ -232,6 +233,6 @@ def _key_terms_backward(head, terms, grads, tile, case, scratch):
     sums, k, wants = scratch.band, at(head.k, tile.j0 * case.k_row), wanted(head.table, KEY_BIAS)
     cell_sums(scratch.dcells, sums, tile.m, tile.n, True)
     if wants:
-        add_weighted_rows(sums, k, case.k_row, tile.n, case.width, grads.dkey_bias)
+        add_weighted_rows(sums, k, case.k_row, tile.n, case.width, gradient_of(grads.sums, KEY_BIAS))
     for j in range(tile.n):
         add_scaled(at(grads.dk_rest, j * case.g_row), get(sums, j), terms.key_bias, case.width)

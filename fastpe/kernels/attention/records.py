@@ -17,6 +17,10 @@ SLOTS = (
     REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH, MASK, KEY_OFFSET,
     KEY_SLOPE, QUERY_SLOPE, COUNTS,
 ) = (np.int64(number) for number in range(len(SLOTS)))  # fmt: skip
+SUMMED = ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "counts")
+"""Slots whose gradients are sums over queries and keys: every strip of keys has its own sums first."""
+OF_CELLS = ("scores", "mask")
+"""Slots with an entry for every query and key."""
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
 GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
 COLUMNS, CHUNK = np.int64(5), np.int64(32)  # of that table; offsets for which one sum of biases is known
@@ -181,6 +185,26 @@ def rows_of(table, slot):
     return get(table, slot * COLUMNS + ROWS)
 
 
+# columns of the table of places of gradients: where the first head's begins, from one sample (or layer) and from one
+# head to the next, entries of a head; 0 of a slot whose gradient is not wanted
+START, OUTER, STEP, COUNT = (np.int64(number) for number in range(4))
+PLACES = np.int64(4)
+
+
+@inner
+def gradient_of(gradients, slot):
+    """Where the gradient of a slot goes; gradients: `SlotGradients`."""
+    row, places = slot * PLACES, gradients.places
+    start = get(places, row + START) + gradients.outer * get(places, row + OUTER)
+    return part(gradients.buffer, start + gradients.head * get(places, row + STEP), get(places, row + COUNT))
+
+
+@inner
+def offset_gradient_of(grads, slot):
+    """That of a slot over offsets, from the entry on that the first query and the strip's first key read."""
+    return at(gradient_of(grads.sums, slot), grads.shift)
+
+
 class Guard(NamedTuple):
     """What tells whether a tile may be left out: see `score.bound` and the head of this package."""
 
@@ -222,10 +246,19 @@ class Head(NamedTuple):
     words: Any  # `words.HeadWords`, None where keys and values are not packed beforehand
 
 
+class SlotGradients(NamedTuple):
+    """Where the gradients of slots go that belong to one head: see `gradient_of`."""
+
+    buffer: int  # pointer
+    places: int  # pointer to the table of places in it
+    outer: int  # the sample, or the layer of a model
+    head: int
+
+
 class HeadGradients(NamedTuple):
     """Pointers to gradients of one head: of its output, and with it lse and deltas; what is to be filled or added to.
 
-    Those of queries belong to the whole head; those of keys, and slots over offsets, begin at the strip's first key.
+    Those of queries belong to the whole head; those of keys begin at the strip's first key.
     """
 
     dout: int
@@ -236,17 +269,9 @@ class HeadGradients(NamedTuple):
     dk: int
     dk_rest: int
     dv: int
-    dbias: int
-    dgain: int
-    drel_gain: int
-    drel_key: int
-    drel_query: int
-    drel_value: int
-    dkey_bias: int
-    dvalues: int
-    dcounts: int
-    dscores: int  # of the whole head, (N, M)
-    dmask: int
+    sums: SlotGradients  # what is summed over queries
+    whole: SlotGradients  # of slots that have an entry for every query and key
+    shift: int  # entries before those of the strip's first key in gradients over offsets
     dscale: int
     columns: Any  # `columns.ColumnGradients`
 
@@ -300,8 +325,7 @@ class Inputs(NamedTuple):
 class Gradients(NamedTuple):
     """What the backward pass reads and fills: (B, H, ...) each, k and v (B, Hk, M, D).
 
-    dq and dk are those of the content (after rotation), dq_rest and dk_rest of the terms without it. Of a slot whose
-    gradient is not wanted it is any array.
+    dq and dk are those of the content (after rotation), dq_rest and dk_rest of the terms without it.
     """
 
     out: np.ndarray
@@ -314,16 +338,8 @@ class Gradients(NamedTuple):
     dk: np.ndarray
     dk_rest: np.ndarray
     dv: np.ndarray
-    drel_gain: np.ndarray
-    drel_key: np.ndarray
-    drel_query: np.ndarray
-    drel_value: np.ndarray
-    dkey_bias: np.ndarray
-    dgain: np.ndarray
-    dbias: np.ndarray
-    dvalues: np.ndarray
-    dcounts: np.ndarray
-    dscores: np.ndarray
-    dmask: np.ndarray
+    slots: np.ndarray  # of all slots, flat, but for those of `columns`
+    places: np.ndarray  # of each slot in `slots`
+    sum_places: np.ndarray  # likewise in a strip's own sums
     dscale: np.ndarray
     columns: Any  # `columns.ColumnGradients`

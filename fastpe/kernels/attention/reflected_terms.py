@@ -21,7 +21,7 @@ from fastpe.kernels.attention.beside import (
 from fastpe.kernels.attention.cells import TILE_KEYS, clear, copy_cells, scale_row
 from fastpe.kernels.attention.columns import add_query_slopes, with_slopes
 from fastpe.kernels.attention.products import add_relative_products
-from fastpe.kernels.attention.records import BIAS, ONE, Tile, at_offset, wanted
+from fastpe.kernels.attention.records import BIAS, ONE, Tile, at_offset, offset_gradient_of, wanted
 from fastpe.kernels.attention.reflected_blocks import BLOCK, ahead_of, hide, raise_scores
 from fastpe.kernels.attention.score import (
     add_bias,
@@ -147,9 +147,9 @@ def terms_back(beside, block, first, weights, dout, count, dscores):
     grads = from_key(beside.gradients, first, case)
     add_rel_value(own, terms, grads, tile, dout, case.v_width, weights, size, case, scratch)
     turned(dscores, size, tile, dcells)
-    add_to_mask(own, grads.dmask, tile, dcells, case)
+    add_to_mask(own, grads, tile, dcells, case)
     if adds_bias(own.table, case) and wanted(own.table, BIAS):
-        bias_backward(dcells, at(grads.dbias, case.queries - 1 - tile.i0), tile.m, count)
+        bias_backward(dcells, at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0), tile.m, count)
     factor = score_factor(own, terms, case)
     for i in range(tile.m):
         scale_row(at(dcells, i * TILE_KEYS), count, factor)

@@ -1,5 +1,6 @@
 """A lane's scratch memory: where things lie in it."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,17 +8,19 @@ import numpy as np
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import BAND, FEW, PACKED, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import (
-    BIAS,
     COUNTS,
-    GAIN,
     GIVEN,
     GROWTH,
     KEY_BIAS,
+    OF_CELLS,
+    PLACES,
     REL_GAIN,
     REL_KEY,
     REL_QUERY,
     REL_VALUE,
     ROWS,
+    SLOTS,
+    SUMMED,
     VALUES,
     WANTED,
     Case,
@@ -55,15 +58,7 @@ class Room(NamedTuple):
     dcount_scores: int
     count_columns: int
     values: int
-    dbias: int
-    dgain: int
-    drel_gain: int
-    drel_key: int
-    drel_query: int
-    drel_value: int
-    dkey_bias: int
-    dvalues: int
-    dcounts: int
+    sums: int  # a strip's own, for gradients of slots
     size: int
 
 
@@ -92,9 +87,6 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
     counted, packed = bool(table[COUNTS, GIVEN]), int(PACKED)
     vectors = -(-int(table[COUNTS, ROWS]) // packed) * packed
 
-    def gradient(slot: np.int64, count: int) -> int:
-        return take(backward and not case.alone and table[slot, WANTED] and count)
-
     return Room(
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
         slopes=take(backward and case.keep_slopes and tile), dropped=take(backward and case.dropped and tile),
@@ -109,13 +101,46 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         count_range=take(counted and 2), count_scores=take(rows * vectors),
         dcount_scores=take(backward * rows * vectors), count_columns=take(not few and max(d, _PAIRS) * vectors),
         values=take(backward and table[VALUES, WANTED] and table[VALUES, ROWS]),
-        dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),
-        drel_gain=gradient(REL_GAIN, table[REL_GAIN, ROWS] * d), drel_key=gradient(REL_KEY, table[REL_KEY, ROWS] * d),
-        drel_query=gradient(REL_QUERY, table[REL_QUERY, ROWS] * d),
-        drel_value=gradient(REL_VALUE, table[REL_VALUE, ROWS] * dv),
-        dkey_bias=gradient(KEY_BIAS, d), dvalues=gradient(VALUES, table[VALUES, ROWS]),
-        dcounts=gradient(COUNTS, table[COUNTS, ROWS] * d), size=cursor,
+        sums=take(backward and not case.alone and sum_places(case, table)[1]), size=cursor,
     )  # fmt: skip
+
+
+def gradient_shape(slot: str, rows: int, case: Case) -> tuple[int, ...]:
+    """That of the gradient of one head's slot, before it is folded; rows: as the table of slots has them."""
+    if slot in ("gain", "bias"):
+        return (case.queries + case.keys - 1,)
+    if slot in OF_CELLS:
+        return case.queries, case.keys
+    if slot == "key_bias":
+        return (case.width,)
+    return (rows,) if slot == "values" else (rows, case.v_width if slot == "rel_value" else case.width)
+
+
+def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
+    """Where a strip's own sums lie, as `records.gradient_of` reads it, and their size."""
+    places, end = np.zeros((len(SLOTS), int(PLACES)), np.int64), 0
+    for number, slot in enumerate(SLOTS):
+        if slot in SUMMED and table[number, WANTED]:
+            size = math.prod(gradient_shape(slot, int(table[number, ROWS]), case))
+            if slot in ("gain", "bias"):  # of the offsets that a strip meets
+                size = case.queries + int(TILE_KEYS)
+            places[number] = end, 0, 0, size
+            end += -(-size // 16) * 16
+    return places, end
+
+
+def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.ndarray, int]:
+    """Where the gradients of slots, (B, H, ...) each, lie in one array, as `records.gradient_of` reads it; its size.
+
+    parts: how many there are of each sum over queries and keys, for every sample.
+    """
+    places, end = np.zeros((len(SLOTS), int(PLACES)), np.int64), 0
+    for number, slot in enumerate(SLOTS):
+        if slot in (*SUMMED, *OF_CELLS) and table[number, WANTED]:
+            size = math.prod(gradient_shape(slot, int(table[number, ROWS]), case))
+            places[number] = end, case.heads * size, size, size
+            end += case.batch * (parts if slot in SUMMED else 1) * case.heads * size
+    return places, end
 
 
 class Scratch(NamedTuple):

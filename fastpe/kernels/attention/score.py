@@ -38,6 +38,8 @@ from fastpe.kernels.attention.records import (
     Options,
     at_offset,
     given,
+    gradient_of,
+    offset_gradient_of,
     rows_of,
     wanted,
 )
@@ -149,13 +151,14 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     if case.options.softcap > 0.0:
         cap_cells_backward(dcells, scratch.slopes, m, n)
         if wanted(table, BIAS):
-            bias_backward(dcells, at(grads.dbias, case.queries - 1 - i0), m, n)
+            bias_backward(dcells, at(offset_gradient_of(grads, BIAS), case.queries - 1 - i0), m, n)
     columns_backward(head.columns, grads.columns, head, tile, scratch)
     if wanted(table, SCORES):
-        add_cells(at(grads.dscores, place), case.keys, dcells, TILE_KEYS, m, n)
+        add_cells(at(gradient_of(grads.whole, SCORES), place), case.keys, dcells, TILE_KEYS, m, n)
     if wanted(table, VALUES):
         index, count = at(terms.indices, place), rows_of(table, VALUES)
-        _values_backward(dcells, index, case.keys, grads.dvalues, scratch.values, count, m, n)
+        dvalues = gradient_of(grads.sums, VALUES)
+        _values_backward(dcells, index, case.keys, dvalues, scratch.values, count, m, n)
     counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
         scale_products_backward(head, terms, grads, tile, case, scratch)
@@ -229,7 +232,8 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
     """dcells: the gradient of `scale_products`' result on entry, of its input (`raw`) on return; adds to the others."""
     _, m, _, n = tile
     rectify, has_gain, wants_gain = case.options.rectify, given(head.table, GAIN), wanted(head.table, GAIN)
-    gain, dgain = at_offset(terms.gain, tile, case), at(grads.dgain, case.queries - 1 - tile.i0)
+    gain = at_offset(terms.gain, tile, case)
+    dgain = at(offset_gradient_of(grads, GAIN), case.queries - 1 - tile.i0)
     cells, raw = scratch.dcells, scratch.raw
     factor, scale_sum, none = splat(head.scale), zeros(cells), zeros(cells)
     for i in range(m):
