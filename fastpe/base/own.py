@@ -120,6 +120,19 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
     return Source(str(value), _key_of(kind, path.stem, str(value)), path, _read(path, str(value)), str(path))
 
 
+def digest_of(way: str) -> str:
+    """SHA-256 of the file that a `Source.way` leads to. Of a module the packages above it are run, but not the module.
+
+    Raises ValueError if it cannot be read.
+    """
+    if way.endswith(".py"):
+        return hashlib.sha256(_read(Path(way), way)).hexdigest()
+    spec = util.find_spec(way)
+    if spec is None or spec.origin is None:
+        raise ValueError(f"module {way!r} has no source file")
+    return hashlib.sha256(_read(Path(spec.origin), way)).hexdigest()
+
+
 def load(kind: Kind[Record], found: Source) -> Own[Record]:
     """What a source defines: its bytes are run, under a name of fastpe's own.
 

@@ -217,9 +217,11 @@ class Registry(Generic[Record]):
     def register_ways(self, found: Mapping[str, Mapping[str, str]]) -> None:
         """Register what another process of the same user has; raises ValueError where a file has changed meanwhile."""
         for key, each in found.items():
+            way, changed = each["way"], f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered"
             if key not in self._offered and key not in self._registered:
-                way = each["way"]
+                if own.digest_of(way) != each["sha256"]:  # before anything of it is run
+                    raise ValueError(changed)
                 self.register(way if way.endswith(".py") else import_module(way))
             known = self.own(key)
             if known is None or known.sha256 != each["sha256"]:
-                raise ValueError(f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered")
+                raise ValueError(changed)

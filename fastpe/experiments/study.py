@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fastpe.base import files, validation
 from fastpe.base.registry import Registry
-from fastpe.base.stored import printable
+from fastpe.base.stored import parse_toml, printable
 from fastpe.base.validation import named_arguments, nearest, real, whole
 from fastpe.encodings import registry
 from fastpe.experiments import claims, grid
@@ -225,10 +224,7 @@ class Study:
         ValueError, TypeError
             If it is not TOML, names something unknown, or as `Study` does.
         """
-        try:
-            found = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"the study is not TOML: {error}") from error
+        found = parse_toml(text)
         known = (*_OF_STUDY, "encoding", "task", "settings", "choose")
         for name in found:
             if name not in known:

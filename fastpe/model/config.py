@@ -25,6 +25,7 @@ INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_n
 TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
 """Metadata of a setting that is stored only where it is not None: files from before it existed stay as they are."""
+MOST_LAYERS = 10_000  # every one has parameters with names of their own
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
 
 
@@ -59,7 +60,8 @@ class ModelConfig:
     options : dict
         The encoding's options by name; in a sum or pattern, by ``"encoding.option"``, as ``"rope@far.base"``.
     width, heads, layers, hidden : int
-        Model width C, attention heads H (a divisor of C), layers, and width inside the feed-forward map.
+        Model width C, attention heads H (a divisor of C), layers (at most 10,000), and width inside the feed-forward
+        map.
     causal : bool
         Whether a position may attend only to itself and to earlier ones.
     sight : str
@@ -177,8 +179,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         self._set("encoding", registry.canonical(registry.resolve(self.encoding)))
         self._set("options", Options(_checked_options(self.encoding, self.options)))
-        for name in ("width", "heads", "layers", "hidden", "train_length"):
+        for name in ("width", "heads", "hidden", "train_length"):
             self._set(name, whole(name, getattr(self, name), 1))
+        self._set("layers", whole("layers", self.layers, 1, MOST_LAYERS))
         self._check_layers("encoding", self.encoding, len(registry.layers(self.encoding)))
         if self.width % self.heads:
             raise ValueError(f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}")

@@ -97,7 +97,7 @@ def test_what_is_no_study(arguments, named, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seeds = ", "the study is not TOML"),
+        ("seeds = ", "it is not TOML"),
         ("seed = 3", "the study names 'seed', which is unknown; did you mean 'seeds'"),
         ("seeds = 3", r"the study lacks \[encoding.NAME\]"),
         ("encoding = 3", r"the study lacks \[encoding.NAME\]"),

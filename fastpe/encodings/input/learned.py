@@ -85,7 +85,7 @@ def resize(params: Any, *, length: int) -> dict[str, np.ndarray]:
     [0.0, 0.5, 1.0, 2.5, 4.0]
     """
     rows = only_table(params)
-    whole("length", length, len(rows))
+    length = whole("length", length, len(rows))
     return build(
         "learned", length, dim=rows.shape[1], train_length=len(rows), dtype=rows.dtype, params={"table": rows},
         beyond="interp",
