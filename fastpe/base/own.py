@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fastpe.base.validation import path as checked_path
+from fastpe.base.validation import shown
 
 Record = TypeVar("Record")
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
@@ -108,7 +109,7 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
             file, key, Path(file).absolute(), _read(Path(file), file), value.__name__, value.__package__ or ""
         )
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"module_or_path must be a module or the path of a file that ends in .py, not {value!r}")
+        raise TypeError(f"module_or_path must be a module or the path of a file that ends in .py, not {shown(value)}")
     if value == "":
         raise ValueError("module_or_path must be a module or the path of a file that ends in .py, not ''")
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from fastpe.base import guard, own, shielded
 from fastpe.base.own import Kind, Own, Record, Source
-from fastpe.base.validation import nearest
+from fastpe.base.validation import nearest, shown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -166,7 +166,7 @@ class Registry(Generic[Record]):
         Raises ValueError if it is not; the message has the nearest keys.
         """
         if not isinstance(name, str):
-            raise TypeError(f"{self.kind.word} must be a name, not {name!r}")
+            raise TypeError(f"{self.kind.word} must be a name, not {shown(name)}")
         if name in self.files or name in self._registered or name in self._offered:
             return name
         if is_path(name):

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from fastpe.base import validation
 from fastpe.base.patterns import expanded
-from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, real, truth, whole
+from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, real, shown, truth, whole
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec, make_spec
@@ -197,7 +197,8 @@ class ModelConfig:
         if self.vocabulary is not None:
             self._set("vocabulary", whole("vocabulary", self.vocabulary, 2, MOST_TOKENS))
         # np.float32 has a __name__, np.dtype("float32") prints as its name
-        self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
+        dtype = str(self.dtype) if hasattr(self.dtype, "newbyteorder") else self.dtype
+        self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", dtype), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
         if self.precision == "bfloat16" and self.dtype != "float32":
             raise ValueError(
@@ -298,7 +299,7 @@ class ModelConfig:
         True
         """
         if not isinstance(settings, Mapping):
-            raise TypeError(f"a configuration must be a mapping of names to values, not {settings!r}")
+            raise TypeError(f"a configuration must be a mapping of names to values, not {shown(settings)}")
         stored = [f for f in fields(cls) if f.compare]
         known = [f.name for f in stored]
         for name in settings:
@@ -319,12 +320,12 @@ class ModelConfig:
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:
     """The options that are given, each in its own type."""
     if not isinstance(options, Mapping):
-        raise TypeError(f"options must be a mapping of names to values, not {options!r}")
+        raise TypeError(f"options must be a mapping of names to values, not {shown(options)}")
     if not options:
         return {}
     for name in options:
         if not isinstance(name, str):
-            raise TypeError(f"the name of an option must be a string, not {name!r}")
+            raise TypeError(f"the name of an option must be a string, not {shown(name)}")
     parts = registry.parse_all(encoding, options)
     typed = {f"{part.scheme}.{key}": value for part in parts for key, value in part.options.items()}
     return {name: typed[name if "." in name else f"{encoding}.{name}"] for name in options}
