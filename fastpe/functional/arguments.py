@@ -193,14 +193,9 @@ def _unknown(name: str) -> str:
     return f"{name} is not an argument of attention; {near}"
 
 
-def dropout_stream(seed: int) -> Stream:
-    """What the key of dropped weights is the first word of."""
-    return Stream(seed, "attention dropout")
-
-
 def dropout_key(seed: int) -> tuple[int, int]:
     """The two words that the numbers of dropped weights come from."""
-    key = int(dropout_stream(seed).words(1)[0])
+    key = int(Stream(seed, "attention dropout").words(1)[0])
     return key % 2**32, key // 2**32
 
 
