@@ -106,8 +106,7 @@ def pointer_type(dtype: Any) -> Any:
 
 def first_element(b: Any, kind: Any, array: Any) -> Any:
     """The pointer to the first element of an array, given as Numba's structure."""
-    stored = stored_as(kind.dtype)
-    data = array.data if stored is kind.dtype else b.bitcast(array.data, stored.stored.as_pointer())
+    data = array.data
     if not CHECK_BOUNDS:
         return data
     start = b.ptrtoint(data, I64)
