@@ -26,6 +26,9 @@ from fastpe.kernels.simd.halves import read_as
 from fastpe.kernels.simd.pointers import I64, REGION, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
 
+# Private: `make_array`, which knows an array's fields, and `impl_ret_borrowed`; Numba's manual uses both in examples.
+# Without them there are no kernels.
+
 _TO_L1 = 3
 _BYTES = ir.IntType(8).as_pointer()
 
