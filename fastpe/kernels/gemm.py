@@ -48,8 +48,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.choice import called
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     Vector,

@@ -41,8 +41,8 @@ from numba.np.ufunc import parallel
 from fastpe.base import forks
 from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
-from fastpe.kernels._jit import entry
 from fastpe.kernels.board import BOARD
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.openmp import start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status

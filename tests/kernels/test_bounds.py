@@ -16,7 +16,7 @@ PROGRAM = """
 import json, os, resource
 from typing import NamedTuple
 import numpy as np
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import (
     aligned_zeros, at, get, load, load_first, part, plain, pointer, put, region, row, store, store_first,
     store_past_caches, store_rounded, total, transpose_block,

@@ -11,8 +11,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.mlp import LEAK, ROWS
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import (
     cells_of,
     load_cell,

@@ -6,7 +6,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from fastpe.kernels._jit import inlined
+from fastpe.kernels.compile.decorators import inlined
 from fastpe.kernels.simd import pointers
 from fastpe.kernels.simd.code import (
     I32,

@@ -30,7 +30,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import NativeValue, lower_builtin, models, register_model, type_callable, typeof_impl, unbox
 
-from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.compile.switches import CHECK_BOUNDS
 from fastpe.kernels.simd.halves import stored_as
 
 I64 = ir.IntType(64)
