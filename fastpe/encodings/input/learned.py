@@ -35,7 +35,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
 from fastpe.encodings.parts.resizing import only_table
 from fastpe.encodings.parts.row_blocks import farthest_of, points_of, row_blocks
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import at, fma, lanes, load_wide, pointer, splat, store_rounded
 from fastpe.kernels.table import LARGE, finish, move_rows
 
