@@ -23,7 +23,7 @@ import numpy as np
 
 from fastpe import Adam, ModelConfig, Transformer
 from fastpe.kernels import model_batch
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.composed import compose, decompose
 from fastpe.kernels.simd import pointer, row
 from fastpe.kernels.threads import run_lanes

@@ -108,7 +108,6 @@ def _tell_facts(facts: dict[str, Any], tell: Any) -> None:
     else:
         state = "stale: fastpe's sources have changed meanwhile" if cache["stale"] else "not stale"
         tell("cache", f"{cache['folder']}: {cache['files']} files, {_megabytes(cache['bytes'])}; {state}")
-        tell("", f"digests in all, for this and other versions: {cache['digests']}, {_megabytes(cache['total_bytes'])}")
 
 
 def _megabytes(count: int) -> str:
@@ -185,10 +184,10 @@ def _percent(count: int, total: int) -> str:
 
 def _warm(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
     from fastpe.doctor import diagnosis, machine
-    from fastpe.kernels import _jit
+    from fastpe.kernels.compile import cache
 
-    if _jit.cache_problem:
-        raise click.ClickException(f"compiled code cannot be kept: {_jit.cache_problem}")
+    if cache.problem:
+        raise click.ClickException(f"compiled code cannot be kept: {cache.problem}")
     parts: list[dict[str, Any]] = []
     start = time.perf_counter()
     with _compiled() as compiled:
@@ -202,24 +201,24 @@ def _warm(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
             compiled.clear()
             if not verdict.passed:
                 raise click.ClickException(f"{check.name} ({check.dtype}) is not right: see fastpe doctor")
-    seconds, cache = time.perf_counter() - start, machine.compile_cache()
+    seconds, facts = time.perf_counter() - start, machine.compile_cache()
     if as_json:
-        print_json({"schema": 1, "passed": True, "seconds": seconds, "parts": parts, "cache": cache})
+        print_json({"schema": 1, "passed": True, "seconds": seconds, "parts": parts, "cache": facts})
     else:
         count = sum(len(part["compiled"]) for part in parts)
         what = f"{count} functions compiled" if count else "everything was compiled already"
-        click.echo(f"{what}, {seconds:.1f} s; {cache['folder']}: {cache['files']} files, {_megabytes(cache['bytes'])}")
+        click.echo(f"{what}, {seconds:.1f} s; {facts['folder']}: {facts['files']} files, {_megabytes(facts['bytes'])}")
     return True
 
 
 @contextmanager
 def _compiled() -> Iterator[list[str]]:
     """A list that takes up what is compiled."""
-    from fastpe.kernels import _jit
+    from fastpe.kernels.compile import cache
 
     found: list[str] = []
-    _jit.on_compile = found.append
+    cache.on_compile = found.append
     try:
         yield found
     finally:
-        _jit.on_compile = None
+        cache.on_compile = None

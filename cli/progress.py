@@ -11,20 +11,20 @@ class Reporter(TrainingBar):
     """A listener for `fastpe.train` and `fastpe.evaluate` that tells of compiling too."""
 
     def __enter__(self) -> Self:
-        from fastpe.kernels import _jit
+        from fastpe.kernels.compile import cache
 
         def announce(what: str) -> None:
-            problem = _jit.cache_problem
+            problem = cache.problem
             why = f"every time: no cache, {problem}" if problem else "once; kept in the cache"
             self.line(f"compiling {what} ({why})")
 
-        _jit.on_compile = announce
+        cache.on_compile = announce
         return self
 
     def __exit__(self, *_: object) -> None:
-        from fastpe.kernels import _jit
+        from fastpe.kernels.compile import cache
 
-        _jit.on_compile = None
+        cache.on_compile = None
         self.close()
 
 

@@ -253,12 +253,15 @@ def _slots(name: str, length: int, request: Mapping[str, Any], outlines: Mapping
 def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
     """Output and lse of arguments by name."""
     of_bands = {} if given.get("bands") is None else flat(given["bands"])
+    for name, value in of_bands.items():
+        _check_no_key(name, value)
     for name, value in ({name: given.get(name) for name in _OPTIONS} | of_bands).items():
         if isinstance(value, jax.core.Tracer):
             raise TypeError(f"{name} must be known when the function is traced, not {value}")
     given |= joined({name: np.asarray(x) if isinstance(x, jax.Array) else x for name, x in of_bands.items()})
     for name, value in given.items():
         unmasked(name, value)  # which JAX would take for its values
+        _check_no_key(name, value)
         if isinstance(value, np.ndarray) and name not in (*_CONSTANT, *_OPTIONS):
             given[name] = jax.numpy.asarray(value)
     _check(given)
@@ -269,6 +272,15 @@ def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
     whole = {name: value for name, value in traced.items() if name not in real}
     out, lse = _differentiable(constants)(real, whole)
     return out.astype(dtype), lse
+
+
+def _check_no_key(name: str, value: Any) -> None:
+    """Refuse random keys of JAX, which no array of NumPy holds."""
+    for each in value if isinstance(value, tuple) else (value,):
+        if isinstance(each, jax.Array) and jax.dtypes.issubdtype(each.dtype, jax.dtypes.prng_key):
+            raise TypeError(
+                f"{name} must hold numbers, not random keys, {each.dtype}: jax.random.bits makes integers of a key"
+            )
 
 
 def _check(given: Mapping[str, Any]) -> None:

@@ -140,7 +140,7 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
         _check_room(1, int(edges[-1]))
         lengths = np.diff(edges)
         return np.stack([np.repeat(edges[:-1], lengths), np.repeat(edges[1:], lengths)], axis=-1)[None]
-    rows = validation.array("ids", ids, "integers", "iu")
+    rows = validation.integer_array("ids", ids)
     if rows.ndim not in (1, 2) or 0 in rows.shape:
         raise ValueError(f"ids must have the shape (N,) or (B, N), not {rows.shape}")
     return np.stack([_edges(row) for row in np.atleast_2d(rows)])

@@ -1,6 +1,7 @@
 """Integers of all public functions but attention's: as the int that they equal, or one error that names them."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import fastpe
 from fastpe import bands, spans, temperatures
 from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
+from fastpe.experiments.study import Study
 from fastpe.model.generation import Sampling
 from fastpe.training.length_curve import checked_lengths
 
@@ -58,9 +60,7 @@ ARGUMENTS = {
     "build heads": Argument(lambda x: fastpe.build("rope", 3, dim=12, heads=x, reference=True), "heads|dim", 1, 12),
     "build train_length": Argument(lambda x: fastpe.build("alibi", 3, train_length=x), "train_length", 1, SIZES),
     "build seed": Argument(lambda x: fastpe.build("learned", 3, dim=4, seed=x), "seed", 0, SEEDS),
-    "init train_length": Argument(
-        lambda x: fastpe.init("t5", heads=2, train_length=x), "train_length|length", 1, SIZES
-    ),
+    "init train_length": Argument(lambda x: fastpe.init("t5", heads=2, train_length=x), "train_length", 1, SIZES),
     "option": Argument(lambda x: fastpe.build("wavelet", 3, dim=4, scales=x), "option 'scales", 1, 30),
     "Stream": Argument(lambda x: Stream(x, "a").uniform(2), "seed", 0, SEEDS),
     "Stream step": Argument(lambda x: Stream(0, "a", x).uniform(2), "step", 0, SEEDS),
@@ -82,8 +82,6 @@ OF_SAMPLES = ("spans.causal offset", "spans.prefix lengths", "spans.padding left
 """Those that may be one integer, or one for each sample."""
 OR_NAMES = ("Stream step",)
 """Those that may be a string instead."""
-IN_LISTS = ("spans.documents",)
-"""Those in a list with other integers: NumPy reads True there as 1."""
 
 
 def same(found: Any, expected: Any) -> None:
@@ -116,7 +114,7 @@ def test_everything_else_is_refused_by_name(name):
                 call(value)
     for kind, value in no_integers().items():
         allowed = (kind == "two" and name in OF_SAMPLES) or (kind == "str" and name in OR_NAMES)
-        if not allowed and not ("bool" in kind and name in IN_LISTS):
+        if not allowed:
             with pytest.raises((TypeError, ValueError), match=rf"^({called})\b"):
                 call(value)
 
@@ -145,3 +143,61 @@ def test_tokens_and_targets_of_any_type(dtype):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=rf"^{name} must "):
             call()
+
+
+def test_collections_without_end_are_refused_at_once():
+    model = fastpe.Transformer(fastpe.ModelConfig("alibi", width=8, hidden=8))
+    many = range(1, 10**12)
+    for call, name in (
+        (lambda: training(test_lengths=many), "test_lengths"), (lambda: fastpe.evaluate(model, many, 2), "lengths"),
+        (lambda: checked_lengths(many, 9, 99), "lengths"), (lambda: Study(["nope"], ["sort"], seeds=many), "seeds"),
+        (lambda: Study(many, ["sort"]), "encodings"), (lambda: spans.documents(many), "ids"),
+        (lambda: fastpe.build("rope", 3, positions=many), "positions"), (lambda: model(many), "x"),
+        (lambda: fastpe.build("sandwich", 3, divisors=many), "option 'divisors"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"^{name}\b"):
+            call()
+
+
+def test_durations_are_no_settings():
+    for call, name in (
+        (lambda x: training(lr=x), "lr"), (lambda x: fastpe.build("rope", 3, start=x), "start"),
+        (lambda x: fastpe.build("wavelet", 3, dim=4, scale=x), "option 'scale"),
+        (lambda x: Sampling(temperature=x), "temperature"), (lambda x: Sampling(top_p=x), "top_p"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=rf"^{name}\b"):
+            call(np.timedelta64(1, "ns"))
+
+
+def test_sampling_computes_with_floats():
+    logits = np.log([0.5, 0.3, 0.2])
+    half = Sampling(temperature=Fraction(1, 2), top_p=Fraction(3, 4), seed=3)
+    assert half == Sampling(0.5, top_p=0.75, seed=3)
+    assert half.draw(logits, 0) == Sampling(0.5, top_p=0.75, seed=3).draw(logits, 0)
+
+
+def test_integers_of_any_size_are_named_where_none_is_wanted():
+    for name in ("encoding", "task", "positions", "dtype", "norm", "options", "task_options", "sight", "final_norm"):
+        with pytest.raises((TypeError, ValueError), match=r"not an integer of 16610 bits$"):
+            fastpe.TrainConfig(**{"encoding": "nope", name: 10**5000})
+
+
+def test_tokens_and_documents_in_sequences_and_object_arrays():
+    model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, causal=True, vocabulary=9, train_length=4))
+    tokens = np.array([[1, 2, 2]])
+    for given in (tokens.tolist(), tokens.astype(object)):
+        same(model(given), model(tokens))
+        assert model.loss(given, given) == model.loss(tokens, tokens)
+        same(spans.documents(given), spans.documents(tokens))
+        same(fastpe.length_curve(model, given[0], [2]).points, fastpe.length_curve(model, tokens[0], [2]).points)
+    for given in ([1, 2**63], [2**63, -1], np.array([2**70, 1], object)):
+        for call, name in (
+            (lambda own: model([own]), "x"), (lambda own: model.loss([[1, 2]], [own]), "y"), (spans.documents, "ids"),
+            (lambda own: fastpe.length_curve(model, own, [1]), "tokens"),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match=rf"^{name} must lie in .*, not \d+ at index "):
+                call(given)
+    with pytest.raises(ValueError, match=r"^x must lie in \[0, 8\], not 9223372036854775808 at index \[0, 1\]$"):
+        model([[1, 2**63]])
+    with pytest.raises(TypeError, match=r"^x must hold tokens, .*, not bool$"):
+        model([[1, True]])

@@ -14,7 +14,7 @@ import re
 import secrets
 import stat
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,8 +47,10 @@ _BESIDE = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")  # what is being written, or
 _NAMES_TRIED = 100
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Put `content` at `path` so that a crash at any moment leaves the old file or the new one, never a part.
+
+    Content that comes in pieces need not fit into memory.
 
     Nothing is ever written through a link: one at `path` is replaced by the file, and what it leads to stays as it is.
 
@@ -63,7 +65,7 @@ def write_file(path: Path, content: bytes) -> None:
         # made, or an error: a link, or whatever else has come to be there, is neither followed nor touched
         with open(beside, "xb") as file:
             _set_mode(path, file)
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -172,6 +174,18 @@ def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
             if len(content) > most:
                 raise damaged(path, f"it is larger than {most} bytes")
         return bytes(content)
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, piece by piece, up to the size that it has when it is opened: some files never end.
+
+    Raises as `open_file` does.
+    """
+    with open_file(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        while left and (piece := file.read(min(left, _PIECE))):
+            left -= len(piece)
+            yield piece
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastpe.base.validation import named_arguments, shown, unmasked, whole
+from fastpe.base.validation import count, is_time, named_arguments, shown, unmasked, whole
 
 _MOST = 2**27  # for integers that have no limit of their own: as many as a sequence may have positions
 
@@ -99,7 +100,7 @@ class Option:
             return None
         try:
             items = [item for item in text.split(",") if item.strip()]
-            value = tuple(map(self.item, items)) if self.kind is tuple else _PARSE[self.kind](text)
+            value = tuple(map(_PARSE[self.item], items)) if self.kind is tuple else _PARSE[self.kind](text)
         except (KeyError, ValueError):
             raise ValueError(f"option {key!r} must be {self.expected()}, not {text!r}") from None
         return self.validate(key, value)
@@ -120,7 +121,7 @@ def _is_moderate(number: float) -> bool:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, (bool, str, bytes)):
+    if isinstance(value, (bool, str, bytes)) or is_time(value):
         raise TypeError
     return float(value)
 
@@ -137,6 +138,8 @@ def _instance(kind: type) -> Callable[[Any], Any]:
 def _several(value: Any, item: type) -> tuple[Any, ...]:
     if isinstance(value, str):
         raise TypeError
+    if count(value) > _MOST:
+        raise ValueError
     return tuple(whole("item", each) if item is int else _number(each) for each in value)
 
 
@@ -146,10 +149,18 @@ _CONVERT: dict[type, Callable[[Any], Any]] = {
     float: _number,
     str: _instance(str),
 }
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch("[+-]?[0-9]+", text.strip()):  # Python reads "1_0" and digits of other scripts
+        raise ValueError
+    return int(text)
+
+
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _PARSE: dict[type, Callable[[str], Any]] = {
     bool: lambda text: _TRUTH[text.lower()],
-    int: int,
+    int: _integer,
     float: float,
     str: str,
 }

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fastpe.base.validation import path as checked_path
+from fastpe.base.validation import shown
 
 Record = TypeVar("Record")
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
@@ -108,7 +109,7 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
             file, key, Path(file).absolute(), _read(Path(file), file), value.__name__, value.__package__ or ""
         )
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"module_or_path must be a module or the path of a file that ends in .py, not {value!r}")
+        raise TypeError(f"module_or_path must be a module or the path of a file that ends in .py, not {shown(value)}")
     if value == "":
         raise ValueError("module_or_path must be a module or the path of a file that ends in .py, not ''")
     try:
@@ -118,6 +119,19 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
     if path.suffix != ".py":
         raise ValueError(f"{value}: the file of {kind.one} must end in .py")
     return Source(str(value), _key_of(kind, path.stem, str(value)), path, _read(path, str(value)), str(path))
+
+
+def digest_of(way: str) -> str:
+    """SHA-256 of the file that a `Source.way` leads to. Of a module the packages above it are run, but not the module.
+
+    Raises ValueError if it cannot be read.
+    """
+    if way.endswith(".py"):
+        return hashlib.sha256(_read(Path(way), way)).hexdigest()
+    spec = util.find_spec(way)
+    if spec is None or spec.origin is None:
+        raise ValueError(f"module {way!r} has no source file")
+    return hashlib.sha256(_read(Path(spec.origin), way)).hexdigest()
 
 
 def load(kind: Kind[Record], found: Source) -> Own[Record]:

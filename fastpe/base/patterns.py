@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from fastpe.base.validation import shown
+
 MOST_LAYERS = 10_000  # of a pattern
 MOST_CHARACTERS = 10_000  # of a name: each of its terms is looked up and built, and a file may hold millions
 
@@ -22,7 +24,7 @@ def expanded(name: str, value: Any) -> tuple[str, ...]:
     ('rope', 'rope', 'alibi+nope')
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str, not {value!r}")
+        raise TypeError(f"{name} must be a str, not {shown(value)}")
     check_length(name, value)
     found: list[str] = []
     for item in value.split(","):

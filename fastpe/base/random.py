@@ -55,7 +55,7 @@ class Stream:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", validation.seed("seed", self.seed))
         if not isinstance(self.stream, str):
-            raise TypeError(f"stream must be a string, got {self.stream!r}")
+            raise TypeError(f"stream must be a string, got {validation.shown(self.stream)}")
         if not isinstance(self.step, str):
             object.__setattr__(self, "step", validation.whole("step", self.step, 0, 2**64 - 1))
 

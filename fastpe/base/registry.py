@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from fastpe.base import guard, own, shielded
 from fastpe.base.own import Kind, Own, Record, Source
-from fastpe.base.validation import nearest
+from fastpe.base.validation import nearest, shown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -166,7 +166,7 @@ class Registry(Generic[Record]):
         Raises ValueError if it is not; the message has the nearest keys.
         """
         if not isinstance(name, str):
-            raise TypeError(f"{self.kind.word} must be a name, not {name!r}")
+            raise TypeError(f"{self.kind.word} must be a name, not {shown(name)}")
         if name in self.files or name in self._registered or name in self._offered:
             return name
         if is_path(name):
@@ -217,9 +217,11 @@ class Registry(Generic[Record]):
     def register_ways(self, found: Mapping[str, Mapping[str, str]]) -> None:
         """Register what another process of the same user has; raises ValueError where a file has changed meanwhile."""
         for key, each in found.items():
+            way, changed = each["way"], f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered"
             if key not in self._offered and key not in self._registered:
-                way = each["way"]
+                if own.digest_of(way) != each["sha256"]:  # before anything of it is run
+                    raise ValueError(changed)
                 self.register(way if way.endswith(".py") else import_module(way))
             known = self.own(key)
             if known is None or known.sha256 != each["sha256"]:
-                raise ValueError(f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered")
+                raise ValueError(changed)

@@ -1,4 +1,5 @@
-"""What files hold, checked before it is used: one parser of JSON, with limits, and *forms* that say what belongs where.
+"""What files hold, checked before it is used: parsers of JSON and TOML, with limits, and *forms* that say what belongs
+where.
 
 A form is a function of a key and its value that raises `Unfit` where the value is not what belongs there; `whole`,
 `number`, `text` and the others make forms, `record` and `by_key` put them together. Forms of files stand beside those
@@ -11,6 +12,7 @@ import json
 import math
 import re
 import reprlib
+import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,12 @@ _MOST_DIGITS = 40  # of a number; Python takes quadratic time for them
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control characters and what else is no character of a line, of Unicode
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may hold some
+
+_MOST_PARTS = 8  # of a dotted key of TOML; a study has at most four
+_TOML_STRINGS = re.compile(  # and comments; what is not closed goes to the end
+    r"\"{3}(?:[^\\]|\\.)*?(?:\"{3}|\Z)|'{3}.*?(?:'{3}|\Z)|\"(?>[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|#[^\n]*+", re.DOTALL
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}")
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
@@ -131,6 +139,32 @@ def parse(content: bytes) -> Any:
     except UnicodeEncodeError:
         raise ValueError("it holds half of a surrogate pair, which is no character") from None
     return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text of bounded depth.
+
+    Raises ValueError that says what is wrong.
+
+    >>> parse_toml("seeds = 3")
+    {'seeds': 3}
+    >>> parse_toml(".".join("a" * 1000) + " = 1")
+    Traceback (most recent call last):
+        ...
+    ValueError: it is not TOML of ours: a key has more than 8 parts
+    """
+    bare = _TOML_STRINGS.sub(lambda found: "" if found[0].startswith("#") else "x", text)
+    if _LONG_KEY.search(bare):  # tomllib takes quadratic time for it
+        raise ValueError(f"it is not TOML of ours: a key has more than {_MOST_PARTS} parts")
+    depth = 0
+    for found in re.finditer(r"[][{}]", bare):
+        depth += 1 if found[0] in "[{" else -1
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"it is not TOML of ours: it is nested more than {_MOST_DEPTH} deep")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"it is not TOML: {error}") from None
 
 
 def _integer(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from fastpe.base.stored import printable
 
 _FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001 - spreadsheets take the wide forms for the same signs
-_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(")  # begins an HTML tag, or the target of a link
+_MARKUP = re.compile(r"\\|<(?=[A-Za-z/!?])|(?<=\])\(")  # escapes, begins an HTML tag, or the target of a link
 
 
 def csv_text(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
@@ -85,7 +85,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: in
 def markdown_text(text: str) -> str:
     r"""One line of Markdown in which no name makes a tag of HTML or a link.
 
-    >>> markdown_text("<script> [x](y)")
-    '\\<script> [x]\\(y)'
+    >>> print(markdown_text(r"<script> [x](y) \<b>"))
+    \<script> [x]\(y) \\\<b>
     """
     return _MARKUP.sub(r"\\\g<0>", printable(text))

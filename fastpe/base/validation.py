@@ -5,6 +5,7 @@ Importing this module imports neither NumPy nor Numba.
 
 from __future__ import annotations
 
+import array as array_module
 import difflib
 import functools
 import inspect
@@ -13,7 +14,7 @@ import numbers
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,8 +26,16 @@ if TYPE_CHECKING:
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 _MOST_NAMED = 12  # names that an error lists
-_FLAT = (str, bytes, bytearray, memoryview, range)  # sequences that can hold no array
+_FLAT = (
+    str,
+    bytes,
+    bytearray,
+    memoryview,
+    array_module.array,
+)  # sequences read at once, that hold no arrays
+_MOST_ELEMENTS = 2**27  # of other sequences, which NumPy reads one by one: as many as there are positions
 _FLOATS = {"float32", "f4", "f", "single", "float64", "f8", "d", "double", "float"}
+_ANY = "biufcmMOSUV"  # kinds of NumPy's dtypes
 _SINGLE = {int, float, bool, str, type(None)}
 _MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
 _CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
@@ -92,11 +101,21 @@ def _index(name: str, value: Any) -> int:
             raise TypeError
         if hasattr(value, "item"):  # PyTorch's own `__index__` accepts booleans, and fails above int64
             found = value.item()
-        if isinstance(found, bool):
+        if isinstance(found, bool) or is_time(value):
             raise TypeError
         return operator.index(found)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must be an integer, not {shown(value)}") from None
+
+
+def is_time(value: Any) -> bool:
+    """Whether it is a date or a duration of NumPy, which has durations among its integers.
+
+    >>> import numpy as np
+    >>> is_time(np.timedelta64(3, "ns")), is_time(3)
+    (True, False)
+    """
+    return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
 
 
 def _limit(number: int) -> str:
@@ -130,7 +149,7 @@ def shown(value: Any) -> str:
 
 
 def truth(name: str, value: Any) -> bool:
-    """The value, which must be True or False, Python's or NumPy's.
+    """The value, which must be True or False, Python's or NumPy's, or an array or tensor of one without axes.
 
     >>> truth("causal", True)
     True
@@ -138,10 +157,14 @@ def truth(name: str, value: Any) -> bool:
     if isinstance(value, bool):
         return value
     unmasked(name, value)
-    of_numpy = str(getattr(value, "dtype", "")) == "bool" and value.shape == ()
-    if not isinstance(value, bool) and not of_numpy:
-        raise TypeError(f"{name} must be True or False, not {value!r}")
+    if not isinstance(value, bool) and not (_is_boolean(value) and value.shape == ()):
+        raise TypeError(f"{name} must be True or False, not {shown(value)}")
     return bool(value)
+
+
+def _is_boolean(value: Any) -> bool:
+    """Whether it is an array or a tensor of booleans."""
+    return str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:
@@ -151,7 +174,7 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
     'none'
     """
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(choices)}, not {value!r}")
+        raise ValueError(f"{name} must be {' or '.join(choices)}, not {shown(value)}")
     return str(value)
 
 
@@ -161,8 +184,8 @@ def real(name: str, value: Any) -> float:
     >>> real("start", 4)
     4.0
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or is_time(value):
+        raise TypeError(f"{name} must be a number, not {shown(value)}")
     try:
         number = float(value)
     except OverflowError:
@@ -258,14 +281,14 @@ def _named_arguments(call: Any, name: str) -> Any:
 def path(name: str, value: Any) -> Path:
     """The path of a file or folder."""
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
-        raise TypeError(f"{name} must be a path, as a str or pathlib.Path, not {value!r}")
+        raise TypeError(f"{name} must be a path, as a str or pathlib.Path, not {shown(value)}")
     return Path(value)
 
 
 def instance(name: str, value: Any, kind: type, example: str) -> None:
     """Raise unless the value is of this class; `example` shows how one is made."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, as in {example}, not {value!r}")
+        raise TypeError(f"{name} must be a {kind.__name__}, as in {example}, not {shown(value)}")
 
 
 def floating(dtype: Any) -> np.dtype:
@@ -276,10 +299,10 @@ def floating(dtype: Any) -> np.dtype:
         # NumPy takes None for float64, and warns of some names of types that are refused here anyway
         unknown = dtype is None or (isinstance(dtype, str) and dtype.lstrip("<>=|") not in _FLOATS)
         given = None if unknown else np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):  # of an integer that Python does not print
         given = None
     if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype must be float32 or float64, not {dtype!r}")
+        raise TypeError(f"dtype must be float32 or float64, not {shown(dtype)}")
     return given
 
 
@@ -300,16 +323,41 @@ def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.fill
 
 def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
     """Whether a value is of these classes, or an element of it, at any depth of nested sequences."""
+    return isinstance(value, kinds) or any(issubclass(kind, kinds) for _, own in _nested(value) for kind in own)
+
+
+def _nested(value: Any) -> Iterator[tuple[Sequence[Any], set[type]]]:
+    """A sequence and all those in it, at any depth, each with the types of its elements: none of those of `_FLAT`."""
     left, seen = [value], dict[int, Any]()
     while left:
         each = left.pop()
-        if isinstance(each, kinds):
-            return True
         if isinstance(each, Sequence) and not isinstance(each, _FLAT) and id(each) not in seen:
             seen[id(each)] = each  # a list may hold itself; what is kept here lends its number to nobody else
-            if within := tuple(one for one in set(map(type, each)) if issubclass(one, (*kinds, Sequence))):
+            kinds = set() if isinstance(each, range) or count(each) > _MOST_ELEMENTS else set(map(type, each))
+            yield each, kinds
+            if within := tuple(kind for kind in kinds if issubclass(kind, Sequence)):
                 left.extend(one for one in each if isinstance(one, within))
-    return False
+
+
+def count(value: Any) -> int:
+    """How many elements a collection has, 0 where it does not say: without looking at any of them.
+
+    >>> count(range(10**12)), count(iter("abc")), count(range(10**30)) == sys.maxsize
+    (1000000000000, 0, True)
+    """
+    try:
+        return len(value)
+    except TypeError:
+        return 0
+    except OverflowError:
+        return sys.maxsize
+
+
+def _check_counts(name: str, value: Any) -> None:
+    """Refuse ranges, and sequences like them, that NumPy would walk through for hours."""
+    for each, _ in _nested(value):
+        if count(each) > _MOST_ELEMENTS:
+            raise ValueError(f"{name} must have at most {_limit(_MOST_ELEMENTS)} elements, not {count(each)}")
 
 
 def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf") -> np.ndarray:
@@ -346,6 +394,7 @@ def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf"
         found = value
     else:
         _check_device(name, value)
+        _check_counts(name, value)
         only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
         try:
             found = np.from_dlpack(value) if only_dlpack else np.asanyarray(value)
@@ -360,7 +409,7 @@ def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf"
 
 def integers(
     name: str, value: Any, minimum: int | None = None, maximum: int = LARGEST, *, clipped: bool = False,
-    dtype: Any = "int64",
+    dtype: Any = "int64", holds: str = "integers",
 ) -> np.ndarray:  # fmt: skip
     """Return an argument that holds integers as a new array, checked in its own dtype before it is cast.
 
@@ -370,13 +419,15 @@ def integers(
         The name of the argument, for errors.
     value : object
         What `array` accepts, with elements of an integer dtype; also sequences of Python ints of any size. Booleans
-        and floats are refused.
+        and floats are refused, also among integers in a list.
     minimum, maximum : int
         As for `whole`.
     clipped : bool
         Whether values out of range become the nearest limit, where an error is raised otherwise.
     dtype : dtype
         Of the new array: int64, or int32 with limits that fit.
+    holds : str
+        As for `array`.
 
     Raises
     ------
@@ -394,18 +445,49 @@ def integers(
     import numpy as np
 
     low = -LARGEST - 1 if minimum is None else minimum
-    found = array(name, value, "integers", "biufcmMOSUV")
+    found = array(name, value, holds, _ANY)
+    if isinstance(value, Sequence) and _holds_booleans(value):
+        raise TypeError(f"{name} must hold {holds}, not bool")
     if found.dtype.kind not in "iu":
-        found = _python_ints(name, value, found, low, maximum, clipped=clipped)
+        found = _python_ints(name, value, found, low, maximum, clipped=clipped, holds=holds)
     # the array is copied before it is checked: nobody else can change it any longer
     own = found.astype(dtype) if np.can_cast(found.dtype, dtype) else found.copy()
     if clipped:
         wide, limits = np.iinfo(own.dtype), np.iinfo(dtype)
-        own = np.clip(own, max(wide.min, limits.min), min(wide.max, limits.max)).astype(dtype)
+        own = np.asarray(np.clip(own, max(wide.min, limits.min), min(wide.max, limits.max)), dtype)
         return np.clip(own, low, maximum, out=own)
     if own.size and not (low <= int(own.min()) and int(own.max()) <= maximum):
         raise _first_out_of_range(name, own, low, maximum)
     return own.astype(dtype, copy=False)
+
+
+def integer_array(name: str, value: Any, holds: str = "integers") -> np.ndarray:
+    """As `array`, with elements of an integer dtype: no copy where they have one. Sequences are read by `integers`.
+
+    >>> integer_array("ids", [7, 7, 3]).tolist()
+    [7, 7, 3]
+    """
+    if isinstance(value, Sequence):
+        return integers(name, value, holds=holds)
+    found = array(name, value, holds, _ANY)
+    if found.dtype.kind == "O":
+        return integers(name, found, holds=holds)
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold {holds}, not {found.dtype}")
+    return found
+
+
+def _holds_booleans(value: Sequence[Any]) -> bool:
+    """Whether booleans are in nested sequences, also as arrays: NumPy makes integers of them beside integers."""
+    import numpy as np
+
+    for each, kinds in _nested(value):
+        if not kinds.isdisjoint((bool, np.bool_)):
+            return True
+        with_dtype = tuple(kind for kind in kinds if hasattr(kind, "dtype") and not issubclass(kind, np.generic))
+        if with_dtype and any(_is_boolean(one) for one in each if isinstance(one, with_dtype)):
+            return True
+    return False
 
 
 def _first_out_of_range(name: str, array: np.ndarray, low: int, high: int) -> ValueError:
@@ -428,12 +510,14 @@ def _place(shape: tuple[int, ...], index: int) -> str:
     return f" at index {places if len(places) > 1 else places[0]}" if places else ""
 
 
-def _python_ints(name: str, value: Any, found: np.ndarray, low: int, high: int, *, clipped: bool) -> np.ndarray:
+def _python_ints(
+    name: str, value: Any, found: np.ndarray, low: int, high: int, *, clipped: bool, holds: str
+) -> np.ndarray:
     """An int64 array of Python ints: what NumPy makes of a list whose integers no dtype of its own holds."""
     import numpy as np
 
     if found.dtype.kind not in "Of" or (found.dtype.kind != "O" and not isinstance(value, Sequence)):
-        raise TypeError(f"{name} must hold integers, not {found.dtype}")
+        raise TypeError(f"{name} must hold {holds}, not {found.dtype}")
     given = found if found.dtype.kind == "O" else np.array(value, object)  # [2**63, -1] becomes float64
     numbers = given.reshape(-1).tolist()
     for index, number in enumerate(numbers):
@@ -441,7 +525,7 @@ def _python_ints(name: str, value: Any, found: np.ndarray, low: int, high: int, 
             numbers[index] = number = _index(name, number)
         except TypeError:
             kind = f"{shown(number)}{_place(given.shape, index)}" if found.dtype.kind == "O" else found.dtype
-            raise TypeError(f"{name} must hold integers, not {kind}") from None
+            raise TypeError(f"{name} must hold {holds}, not {kind}") from None
         if clipped:
             numbers[index] = min(max(number, low), high)
         elif not low <= number <= high:

@@ -15,7 +15,7 @@ from fastpe.benchmarks.figures import WrongResult, judged
 from fastpe.benchmarks.models import CASES, Product, products
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
 from fastpe.kernels import simd
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.gemm import FROM, PLUS, RELU, WHERE_POSITIVE, gemm, transpose
 from fastpe.kernels.simd import pointer
 

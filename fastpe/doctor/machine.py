@@ -3,6 +3,7 @@
 Importing this module imports neither NumPy nor Numba.
 """
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -61,34 +62,26 @@ def compile_cache() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``folder`` of this process, or None; ``problem``, why there is none; ``files`` and ``bytes`` in that folder;
-        ``stale``, whether the sources that machine code comes from have changed since the folder was opened;
-        ``digests``, how many states of sources and versions have machine code beside each other, and ``total_bytes`` of
-        them all.
+        ``folder``, or None; ``problem``, why there is none; ``files`` and ``bytes`` there, of all states of the
+        sources and all versions; ``stale``, whether a source was changed since this process started.
     """
-    from fastpe.kernels import _jit
+    from fastpe.kernels.compile import cache, sources
 
-    folder = None if _jit.cache_problem else _jit.cache_folder
-    root = _jit.cache_root().resolve()
-    everything = _sizes(root)
-    own = [size for path, size in everything.items() if folder is not None and path.is_relative_to(folder)]
+    folder = None if cache.problem else cache.folder
+    sizes = [] if folder is None else _sizes(folder)
     return {
         "folder": None if folder is None else str(folder),
-        "problem": _jit.cache_problem,
-        "files": len(own),
-        "bytes": sum(own),
-        "stale": folder is not None and folder.name != _jit.code_digest(),
-        "digests": len({path.relative_to(root).parts[0] for path in everything}),
-        "total_bytes": sum(everything.values()),
+        "problem": cache.problem,
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "stale": folder is not None and sources.changed(),
     }
 
 
-def _sizes(folder: Path) -> dict[Path, int]:
-    """Bytes of the machine code and indices below a folder; another process may be writing or pruning there."""
-    sizes = {}
-    for path in folder.glob("*/*.nb?"):
-        try:
-            sizes[path] = path.stat().st_size
-        except FileNotFoundError:
-            continue
+def _sizes(folder: Path) -> list[int]:
+    """Bytes of the files in a folder; another process may be writing or pruning there."""
+    sizes = []
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
     return sizes

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.kernels import simd
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.gemm import OVERWRITE, gemm
 from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store, total, zeros
 from fastpe.kernels.threads import in_lanes, run_lanes

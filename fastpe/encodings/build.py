@@ -198,6 +198,7 @@ def init(
     >>> init("learned", dim=4, train_length=3)["table"].shape
     (3, 4)
     """
+    train_length = whole("train_length", train_length, 1, 2**27)
     sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
     return _seeded(*requested(name, train_length, {**sizes, **options}, ("seed",)), seed)
 

@@ -15,7 +15,7 @@ from typing import Any
 from fastpe.base.own import Kind
 from fastpe.base.patterns import check_length, expanded, shortest
 from fastpe.base.registry import Registry, is_path
-from fastpe.base.validation import nearest
+from fastpe.base.validation import nearest, shown
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
 FOLDERS = ("input", "rotation", "relative", "bias", "content")
@@ -179,7 +179,7 @@ def page(scheme: str) -> str:
 def split(name: str) -> tuple[str, ...]:
     """The keys that a name such as "wavelet+alibi" adds up."""
     if not isinstance(name, str):
-        raise TypeError(f"encoding must be a name, not {name!r}")
+        raise TypeError(f"encoding must be a name, not {shown(name)}")
     check_length("encoding", name)
     if _is_pattern(name):
         raise ValueError(

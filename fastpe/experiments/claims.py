@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base.validation import shown
 from fastpe.experiments.comparison import ALPHA, Comparison, compare
 from fastpe.model.config import DTYPES, INITS, TABLE_SCALES
 from fastpe.tasks import targets
@@ -68,7 +69,7 @@ def check(study: "Study") -> None:
     ValueError
     """
     if study.claims not in NAMES:
-        raise ValueError(f"claims must be {' or '.join(NAMES)}, not {study.claims!r}")
+        raise ValueError(f"claims must be {' or '.join(NAMES)}, not {shown(study.claims)}")
     for what, needed, there in (("encodings", PAPER, study.encodings), ("tasks", READINGS, study.tasks)):
         if lacking := [name for name in needed if name not in there]:
             raise ValueError(f"claims {study.claims!r} are of the {what} {', '.join(needed)}: {lacking[0]!r} lacks")

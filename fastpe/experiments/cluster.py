@@ -29,7 +29,7 @@ from typing import Any
 
 from fastpe.encodings import registry
 from fastpe.experiments import reuse, sweep, worker
-from fastpe.kernels import _jit
+from fastpe.kernels.compile.sources import source_digest
 from fastpe.tasks.registry import TASKS
 from fastpe.training import config_file
 from fastpe.training.config import TrainConfig
@@ -186,7 +186,7 @@ def _message(one: sweep.Job, facts: Mapping[str, str]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """What workers must have alike, beside the CPU, of which identities tell."""
     found = config_file.environment()["versions"]
-    return {**{name: found[name] for name in ("fastpe", "numba", "numpy", "python")}, "sources": _jit.source_digest()}
+    return {**{name: found[name] for name in ("fastpe", "numba", "numpy", "python")}, "sources": source_digest()}
 
 
 def do_run(message: Mapping[str, Any]) -> dict[str, str]:

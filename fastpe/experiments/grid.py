@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpe.base.validation import nearest
+from fastpe.base.validation import nearest, shown
 from fastpe.encodings import registry
 from fastpe.training.config import TrainConfig
 
@@ -61,7 +61,7 @@ def named(candidate: Candidate) -> str:
     >>> named({"lr": 0.001, "heads": 2})
     'lr=0.001 heads=2'
     """
-    return " ".join(f"{name}={value}" for name, value in candidate.items())
+    return " ".join(f"{name}={shown(value) if isinstance(value, int) else value}" for name, value in candidate.items())
 
 
 def whose(encoding: str, task: str, candidate: Candidate) -> str:

@@ -6,11 +6,12 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastpe.base import files, stored
-from fastpe.base.stored import DamagedFileError
+from fastpe.base.stored import DamagedFileError, Unfit
 from fastpe.experiments import choosing, grid
+from fastpe.experiments.choosing import Choices
 from fastpe.experiments.compare import FAILED, FILE, RUNS, Compared, Run, check_folder, hold, summed_up
 from fastpe.experiments.study import Cell, Study
 from fastpe.training import config_file, result_file, run_folder
@@ -18,7 +19,22 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError
 
 _Key = TypeVar("_Key", Cell, grid.Trial)
-_FAILURES = stored.by_key(stored.anything)  # by the digest of a run's settings, why it failed
+
+
+class _Found(NamedTuple):
+    """The runs of a study that are there.
+
+    Attributes
+    ----------
+    cells : dict of Cell to Run
+    choices : dict
+    all : dict of str to Run
+        Those that chose settings among them, by the digest of their settings.
+    """
+
+    cells: dict[Cell, Run]
+    choices: Choices
+    all: dict[str, Run]
 
 
 def read_again(out: Path, runs: Path | None = None) -> Compared:
@@ -39,16 +55,29 @@ def read_again(out: Path, runs: Path | None = None) -> Compared:
         study = Study.read(out / FILE)
     except FileNotFoundError as error:
         raise RunError(f"{out} holds no study: it has no {FILE}") from error
-    kept, failed = _kept(out / RUNS if runs is None else runs), _failures(out)
+    where = "" if runs is not None else f", or, if they are not in {out / RUNS}, name their folder by --runs"
+    found = _found(study, _kept(out / RUNS if runs is None else runs), _failures(out), out, where)
+    return summed_up(study, out, found.cells, found.choices)
+
+
+def _found(study: Study, kept: Mapping[str, Run], failed: Mapping[str, str], out: Path, where: str) -> _Found:
+    """All runs of a study, of those that are kept, or failed, by the digest of their settings.
+
+    Raises
+    ------
+    RunError
+        If runs are missing; `where` says what else can be done.
+    """
+    every: dict[str, Run] = {}
 
     def made(configs: Mapping[_Key, TrainConfig]) -> dict[_Key, Run]:
         found = {}
         for one, config in configs.items():
             key = config_file.digest(config.to_dict())
             if key in kept:
-                found[one] = kept[key]
+                found[one] = every[key] = kept[key]
             elif key in failed:
-                found[one] = Run({"failed": stored.printable(stored.cut(str(failed[key])))}, None, "", "")
+                found[one] = every[key] = Run({"failed": failed[key]}, None, "", "")
         return found
 
     trials = {trial: grid.trial_config(study, trial) for trial in grid.trials(study)}
@@ -63,9 +92,8 @@ def read_again(out: Path, runs: Path | None = None) -> Compared:
     count = len(trials) + len(cells) - len(never)
     missing = count - len(tried) - len(known)
     if missing:
-        where = "" if runs is not None else f", or, if they are not in {out / RUNS}, name their folder by --runs"
         raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command{where}")
-    return summed_up(study, out, known, choices)
+    return _Found(known, choices, every)
 
 
 def _kept(runs: Path) -> dict[str, Run]:
@@ -97,24 +125,40 @@ def finished(path: Path) -> tuple[TrainConfig, Run]:
 def merge(parts: Sequence[Path], out: Path) -> Compared:
     """Join the runs of several shards of one study, which must be whole together.
 
+    All shards are checked before anything is written, and a copy that fails leaves nothing.
+
     Raises
     ------
     RunError
-        If a folder holds no study, or another one, or runs are missing.
+        If a folder holds no study, or another one, or a link, or runs are missing.
+    DamagedFileError
+        If a file in a shard is damaged.
     """
     content = shared_study(parts)
-    check_folder(out, Study.read(parts[0] / FILE))
-    with hold(out):
-        files.make_folder(out / RUNS, exist_ok=True)
-        for part in parts:
-            _refuse_link(part / RUNS)
-            for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
-                _refuse_link(run)
-                if not (out / RUNS / run.name).exists() and (run / result_file.SEAL).exists():
-                    _copy(run, out / RUNS / run.name)
-        files.write_file(out / FILE, content)
-        joined = {name: why for part in parts for name, why in _failures(part).items()}
-        files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
+    study = Study.read(parts[0] / FILE)
+    check_folder(out, study)
+    kept, failed = _kept(out / RUNS), _failures(out)
+    for part in parts:
+        kept = _kept_in_shard(part) | kept
+        failed |= _failures(part)
+    found = _found(study, kept, failed, out, "")
+    copied: dict[Path, Path] = {}  # where to, and from where
+    for run in found.all.values():
+        if run.path is not None and run.path.parent != out / RUNS:
+            target = out / RUNS / run.path.name
+            if target in copied or os.path.lexists(target):
+                raise RunError(f"{run.path} and {copied.get(target, target)} are two runs with one name")
+            copied[target] = run.path
+    failures = {key: run.outcome["failed"] for key, run in found.all.items() if run.path is None}
+    try:
+        with hold(out):
+            _copy_all(list(copied.values()), out / RUNS)
+            files.write_file(out / FILE, content)
+            files.write_file(out / FAILED, files.dump_json(dict(sorted(failures.items()))))
+    except BaseException:
+        with contextlib.suppress(OSError):  # it holds other things
+            out.rmdir()
+        raise
     return read_again(out)
 
 
@@ -128,6 +172,7 @@ def shared_study(parts: Sequence[Path]) -> bytes:
     """
     texts = {}
     for part in parts:
+        _refuse_link(part / FILE)
         try:
             texts[part] = files.read_file(part / FILE)
         except OSError as error:
@@ -145,24 +190,51 @@ def _refuse_link(path: Path) -> None:
         raise RunError(f"{path} is a link: put what it leads to in its place before the shards are merged")
 
 
-def _copy(run: Path, target: Path) -> None:
-    """Copy the files of a run to a new folder, which is there whole or not at all."""
-    beside = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(beside, ignore_errors=True)
-    files.make_folder(beside)
-    for path in (run / name for name in run_folder.FILES):
+def _kept_in_shard(part: Path) -> dict[str, Run]:
+    """The finished runs of a shard by the digest of their settings, with no link in them and no file too large."""
+    found: dict[str, Run] = {}
+    _refuse_link(part / FAILED)
+    _refuse_link(part / RUNS)
+    for path in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
         _refuse_link(path)
-        if os.path.lexists(path):
-            with files.open_file(path) as file:
-                files.write_file(beside / path.name, file.read())
-    beside.rename(target)
+        for name in run_folder.FILES:
+            _refuse_link(path / name)
+        if not files.is_leftover(path.name) and (path / result_file.SEAL).exists():
+            config, run = finished(path)
+            run_folder.check_sizes(path, config)
+            found.setdefault(config_file.digest(config.to_dict()), run)
+    return found
 
 
-def _failures(folder: Path) -> dict[str, Any]:
-    """The runs of a study that failed, and why."""
+def _copy_all(runs: Sequence[Path], folder: Path) -> None:
+    """Copy the files of runs into a folder; where one cannot be copied, none is."""
+    beside = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        for run in runs:
+            files.make_folder(beside / run.name)
+            for path in (run / name for name in run_folder.FILES):
+                _refuse_link(path)
+                if os.path.lexists(path):
+                    files.write_file(beside / run.name / path.name, files.pieces(path))
+        files.make_folder(folder, exist_ok=True)
+        for run in runs:
+            (beside / run.name).rename(folder / run.name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _failures(folder: Path) -> dict[str, str]:
+    """Why runs of a study failed, by the digest of their settings."""
     path = folder / FAILED
     found = files.read_json(path) if path.exists() else {}
-    return dict(stored.checked(path, found, _FAILURES))
+    stored.checked(path, found, stored.by_key(_reason))
+    return {key: stored.printable(stored.cut(why)) for key, why in found.items()}
+
+
+def _reason(key: str, value: Any) -> None:
+    if type(value) is not str:
+        raise Unfit.of(key, value, "a text")
 
 
 def report_of(runs: Sequence[Path], out: Path, baseline: str | None = None) -> Compared:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
-from fastpe.kernels import _jit
+from fastpe.kernels.compile.sources import source_digest
 from fastpe.training import config_file, result_file
 from fastpe.training.config import TrainConfig
 
@@ -28,7 +28,7 @@ def identity(config: TrainConfig) -> str:
 @cache
 def _sources() -> str:
     """Of fastpe's own files, when the first run of this process asks: reading them takes longer than a small run."""
-    return _jit.source_digest(without=_APART)
+    return source_digest(without=_APART)
 
 
 def read(folder: Path, config: TrainConfig, key: str) -> dict[str, Any] | None:

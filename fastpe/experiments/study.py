@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any, NamedTuple
 
 from fastpe.base import files, validation
 from fastpe.base.registry import Registry
-from fastpe.base.stored import printable
-from fastpe.base.validation import named_arguments, nearest, real, whole
+from fastpe.base.stored import parse_toml, printable
+from fastpe.base.validation import count, is_time, named_arguments, nearest, real, shown, whole
 from fastpe.encodings import registry
 from fastpe.experiments import claims, grid
 from fastpe.tasks.registry import TASKS
@@ -90,24 +89,28 @@ class Study:
 
     def __post_init__(self) -> None:
         for name, key in (("encodings", "encoding"), ("tasks", "task")):
-            object.__setattr__(self, name, _entries(name, key, getattr(self, name)))
+            object.__setattr__(self, name, _plain(_entries(name, key, getattr(self, name))))
         _known("settings", self.settings)
+        object.__setattr__(self, "settings", _plain(self.settings))
         object.__setattr__(self, "seeds", _seeds("seeds", self.seeds))
         self._set_grid()
         usual = "nope" if "nope" in self.encodings else next(iter(self.encodings))
         object.__setattr__(self, "baseline", usual if self.baseline is None else self.baseline)
         if self.baseline not in self.encodings:
             known = nearest(self.baseline, self.encodings)
-            raise ValueError(f"baseline must be one of the encodings, not {self.baseline!r}; {known}")
+            raise ValueError(f"baseline must be one of the encodings, not {shown(self.baseline)}; {known}")
         if self.preset is not None and self.preset not in PRESETS:
-            raise ValueError(f"preset must be {' or '.join(PRESETS)}, not {self.preset!r}")
-        if self.margin is not None and not real("margin", self.margin) > 0:
-            raise ValueError(f"margin must be above 0, not {self.margin}")
-        if not 0 < real("threshold", self.threshold) <= 1:
+            raise ValueError(f"preset must be {' or '.join(PRESETS)}, not {shown(self.preset)}")
+        if self.margin is not None:
+            object.__setattr__(self, "margin", real("margin", self.margin))
+            if not self.margin > 0:
+                raise ValueError(f"margin must be above 0, not {self.margin}")
+        object.__setattr__(self, "threshold", real("threshold", self.threshold))
+        if not 0 < self.threshold <= 1:
             raise ValueError(f"threshold must lie in (0, 1], not {self.threshold}")
         candidates = self.candidates
-        if (count := len(self.tasks) * len(self.encodings) * len(candidates)) > MOST_CANDIDATES:
-            raise ValueError(f"a study must have at most {MOST_CANDIDATES} encodings x tasks x choices, not {count}")
+        if (cells := len(self.tasks) * len(self.encodings) * len(candidates)) > MOST_CANDIDATES:
+            raise ValueError(f"a study must have at most {MOST_CANDIDATES} encodings x tasks x choices, not {cells}")
         for task, encoding in itertools.product(self.tasks, self.encodings):
             for candidate in candidates:
                 config = self.config(Cell(task, encoding, self.each_seed[0]), candidate)
@@ -117,19 +120,19 @@ class Study:
 
     def _set_grid(self) -> None:
         if not isinstance(self.choose, Mapping):
-            raise TypeError(f"choose must be a dict of settings to values, not {self.choose!r}")
+            raise TypeError(f"choose must be a dict of settings to values, not {shown(self.choose)}")
         for name, values in self.choose.items():
             if isinstance(values, str) or not isinstance(values, Sequence):
-                raise TypeError(f"choose {name!r} must be a list of values, not {values!r}")
-        if (count := math.prod(map(len, self.choose.values()))) > MOST_CANDIDATES:
-            raise ValueError(f"choose must have at most {MOST_CANDIDATES} combinations of values, not {count}")
-        object.__setattr__(self, "choose", {name: list(values) for name, values in self.choose.items()})
+                raise TypeError(f"choose {name!r} must be a list of values, not {shown(values)}")
+        if (combinations := math.prod(map(count, self.choose.values()))) > MOST_CANDIDATES:
+            raise ValueError(f"choose must have at most {MOST_CANDIDATES} combinations of values, not {combinations}")
+        object.__setattr__(self, "choose", {name: _plain(list(values)) for name, values in self.choose.items()})
         if self.choose:
             seeds = grid.SEEDS if self.choose_seeds is None else self.choose_seeds
             object.__setattr__(self, "choose_seeds", _seeds("choose_seeds", seeds, grid.FIRST_SEED))
             grid.check(self)
         elif self.choose_seeds is not None:
-            raise ValueError(f"choose_seeds needs choose, a grid of settings, not {self.choose_seeds!r} alone")
+            raise ValueError(f"choose_seeds needs choose, a grid of settings, not {shown(self.choose_seeds)} alone")
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
@@ -225,10 +228,7 @@ class Study:
         ValueError, TypeError
             If it is not TOML, names something unknown, or as `Study` does.
         """
-        try:
-            found = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"the study is not TOML: {error}") from error
+        found = parse_toml(text)
         known = (*_OF_STUDY, "encoding", "task", "settings", "choose")
         for name in found:
             if name not in known:
@@ -289,8 +289,10 @@ def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple
     """How many, where they are counted from the first; else each of them."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return whole(name, value, 1, MOST_SEEDS)
+    if count(value) > MOST_SEEDS:
+        raise ValueError(f"{name} must be distinct, 1 to {MOST_SEEDS} of them, not {count(value)}")
     each = tuple(validation.seed(name, seed) for seed in value)
-    if not each or len(set(each)) < len(each) or len(each) > MOST_SEEDS:
+    if not each or len(set(each)) < len(each):
         raise ValueError(f"{name} must be distinct, 1 to {MOST_SEEDS} of them, not {list(value)}")
     return len(each) if each == tuple(range(first, first + len(each))) else each
 
@@ -298,7 +300,9 @@ def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple
 def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
     if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
         example = "['alibi', 'nope']" if key == "encoding" else "['reverse']"
-        raise TypeError(f"{name} must be a list of names, as in {example}, or a dict of them, not {value!r}")
+        raise TypeError(f"{name} must be a list of names, as in {example}, or a dict of them, not {shown(value)}")
+    if count(value) > MOST_CANDIDATES:
+        raise ValueError(f"{name} must be at most {MOST_CANDIDATES}, not {count(value)}")
     given = value if isinstance(value, Mapping) else {each: {} for each in value}
     if not given:
         raise ValueError(f"{name} must name one at least")
@@ -307,9 +311,9 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
     found = {}
     for label, entry in given.items():
         if not isinstance(label, str) or not label or not isinstance(entry, Mapping):
-            raise TypeError(f"{name} must be a dict of names to settings, not {label!r}: {entry!r}")
+            raise TypeError(f"{name} must be a dict of names to settings, not {shown(label)}: {shown(entry)}")
         if not isinstance(entry.get("options", {}), Mapping):
-            raise TypeError(f"options of {label!r} must be a dict, not {entry['options']!r}")
+            raise TypeError(f"options of {label!r} must be a dict, not {shown(entry['options'])}")
         if label != printable(label):
             raise ValueError(f"{name} must have names of one line without control characters, not {label!r}")
         _known(label, {each: entry[each] for each in entry if each not in (key, "options")})
@@ -318,6 +322,16 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
         label = known if label.endswith(".py") else label
         found[label] = {**{each: value for each, value in entry.items() if each != "options" or value}, key: known}
     return found
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of NumPy as Python's own, which TOML has; times, which no setting may be, as they are."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        found = map(_plain, value)
+        return list(found) if isinstance(value, list) else tuple(found)
+    return value.tolist() if hasattr(value, "tolist") and not is_time(value) else value
 
 
 def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[[str], str]) -> dict[str, Any]:
@@ -339,7 +353,7 @@ def _own(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _known(whose: str, settings: object) -> None:
     if not isinstance(settings, Mapping):
-        raise TypeError(f"{whose} must be a dict of settings, not {settings!r}")
+        raise TypeError(f"{whose} must be a dict of settings, not {shown(settings)}")
     for name in settings:
         if name not in grid.SETTINGS:
             raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), grid.SETTINGS, grid.LISTED)}")

@@ -21,7 +21,7 @@ from fastpe.base import files
 from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.experiments import reuse
-from fastpe.kernels import _jit
+from fastpe.kernels.compile import cache
 from fastpe.tasks.registry import TASKS
 from fastpe.training import result_file
 from fastpe.training.config import TrainConfig
@@ -51,7 +51,7 @@ def main() -> None:
         pipe.write(json.dumps(message) + "\n")
         pipe.flush()
 
-    _jit.on_compile = lambda what: send({"note": f"compiling {what}"})
+    cache.on_compile = lambda what: send({"note": f"compiling {what}"})
     threading.Thread(target=listen, daemon=True).start()
     while True:
         answer(jobs.get(), send)

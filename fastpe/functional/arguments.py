@@ -1,7 +1,7 @@
 """The arguments of attention, checked before any work; what the compiled kernels and the reference both start from."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.random import Stream
-from fastpe.base.validation import at_least_zero, nearest, positive, truth, whole
+from fastpe.base.validation import at_least_zero, nearest, positive, shown, truth, whole
 from fastpe.functional import polar
 from fastpe.functional.axes import AXES, NARROWED, WIDE, with_batch
 from fastpe.functional.bands import Band, check_bands
@@ -193,14 +193,9 @@ def _unknown(name: str) -> str:
     return f"{name} is not an argument of attention; {near}"
 
 
-def dropout_stream(seed: int) -> Stream:
-    """What the key of dropped weights is the first word of."""
-    return Stream(seed, "attention dropout")
-
-
 def dropout_key(seed: int) -> tuple[int, int]:
     """The two words that the numbers of dropped weights come from."""
-    key = int(dropout_stream(seed).words(1)[0])
+    key = int(Stream(seed, "attention dropout").words(1)[0])
     return key % 2**32, key // 2**32
 
 
@@ -230,7 +225,7 @@ def any_real(name: str, value: Any) -> Array:
 def check_pairs(pairs: Any) -> str:
     """How channels are paired."""
     if not isinstance(pairs, str) or pairs not in ("interleaved", "half"):
-        raise ValueError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
+        raise ValueError(f"pairs must be 'interleaved' or 'half', not {shown(pairs)}")
     return str(pairs)
 
 
@@ -295,7 +290,7 @@ def check_names(wrt: Any) -> None:
     """Refuse what is no collection of names."""
     names = isinstance(wrt, Collection) and not isinstance(wrt, str) and all(isinstance(name, str) for name in wrt)
     if wrt is not None and not names:
-        raise TypeError(f"wrt must be a tuple of names, as in ('q', 'bias'), not {wrt!r}")
+        raise TypeError(f"wrt must be a tuple of names, as in ('q', 'bias'), not {shown(wrt)}")
 
 
 def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -321,7 +316,7 @@ def is_pair(lengths: Any, batched: bool) -> bool:
     if not isinstance(lengths, tuple) or len(lengths) != 2:
         return False
     plain = (np.asarray(each) if isinstance(each, np.ndarray) else each for each in lengths)
-    return not batched or any(each is None or isinstance(each, list | tuple) or np.ndim(each) for each in plain)
+    return not batched or any(each is None or isinstance(each, Sequence) or np.ndim(each) for each in plain)
 
 
 def _length(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:

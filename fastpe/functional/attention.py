@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.validation import at_least_zero
 from fastpe.functional import arguments, decode
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.axes import WIDE
@@ -271,8 +272,4 @@ def checked_tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
     """The tolerance as a number; by default a quarter of the precision."""
     if tolerance is None:
         return float(np.finfo(dtype).eps) / 4
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number):
-        raise TypeError(f"tolerance must be a number, not {tolerance!r}")
-    if not 0 <= tolerance < 1:
-        raise ValueError(f"tolerance must lie in [0, 1), not {tolerance}")
-    return float(tolerance)
+    return at_least_zero("tolerance", tolerance, below=1.0)

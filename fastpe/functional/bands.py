@@ -130,10 +130,10 @@ def joined(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(value: Any) -> Sequence[Sequence[Any]]:
     if not isinstance(value, tuple | list) or not value or isinstance(value, Band):
-        raise TypeError(f"bands must be a tuple of at least one fastpe.bands.Band, not {value!r}")
+        raise TypeError(f"bands must be a tuple of at least one fastpe.bands.Band, not {validation.shown(value)}")
     for number, each in enumerate(value):
         if not isinstance(each, tuple | list) or len(each) != len(Band._fields):
-            raise TypeError(f"bands[{number}] must be a fastpe.bands.Band, not {each!r}")
+            raise TypeError(f"bands[{number}] must be a fastpe.bands.Band, not {validation.shown(each)}")
     return value
 
 

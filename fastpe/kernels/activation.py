@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inlined, inner
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import (
     absolute,
     at,

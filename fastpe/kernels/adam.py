@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import fma, lanes, load_first, scalar, splat, sqrt, store_first, total, zeros
 
 KEEP, LIMIT = 7, 8  # places in `numbers`

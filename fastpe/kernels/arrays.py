@@ -11,7 +11,7 @@ import numpy as np
 
 from fastpe.kernels import activation, adam, dropout, ends, loss, norm, simd
 from fastpe.kernels import gemm as products
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import lanes, load_first, pointer, store_first
 
 Array = np.ndarray[Any, Any]

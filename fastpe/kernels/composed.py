@@ -20,7 +20,7 @@ Which models have them: `model.scratch`.
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.ends import add, embed_tokens_backward, embed_tokens_forward, head_forward
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first, zeros

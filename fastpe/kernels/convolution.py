@@ -6,7 +6,7 @@ x, z: n rows of c contiguous elements; taps (K, c). 2 n c K FLOP forward, twice 
 (Baevski et al. 2020, "wav2vec 2.0", has such a relative position embedding.)
 """
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, fma, lanes, load_first, store_first, zeros
 
 

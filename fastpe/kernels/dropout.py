@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import Vector, at, code, lanes, llvm_vector, load_first, scalar, store_first
 
 CELL, BLOCKS = np.int64(64), np.int64(16)

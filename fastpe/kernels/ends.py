@@ -11,7 +11,7 @@ bound by the cache. From a row to the logits of all tokens is a matrix product (
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
 
 

@@ -48,8 +48,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.choice import called
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     Vector,
@@ -111,12 +111,12 @@ def unpacked_tile(b, tile, packed):
     return [b.extract_value(packed, number) for number, _, _ in cells_of(tile)]
 
 
-def load_cell(b, tile, p, p_row, i, j, count):
-    """Vector (i, j) of a matrix; a tile one vector wide reads only its first `count` lanes."""
+def load_cell(b, tile, dtype, p, p_row, i, j, count):
+    """Vector (i, j) of a matrix of such elements; a tile one vector wide reads only its first `count` lanes."""
     offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
     if tile.columns == 1:
-        return code.load_lanes(b, tile.vector, p, offset, count)
-    return code.load_vector(b, tile.vector, p, offset)
+        return code.load_lanes(b, tile.vector, dtype, p, offset, count)
+    return code.load_vector(b, tile.vector, dtype, p, offset)
 
 
 @intrinsic(prefer_literal=True)
@@ -135,11 +135,10 @@ def tile_add(typingctx, tile, p, p_row, count):
     """tile + P, where P[i, j] = p[i * p_row + j]."""
 
     def emit(context, b, signature, arguments):
-        packed, p, p_row, count = arguments
+        packed, start, p_row, count = arguments
         old = unpacked_tile(b, tile, packed)
-        return packed_tile(
-            b, tile, [b.fadd(old[c], load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in cells_of(tile)]
-        )
+        new = [load_cell(b, tile, p.dtype, start, p_row, i, j, count) for _, i, j in cells_of(tile)]
+        return packed_tile(b, tile, [b.fadd(x, y) for x, y in zip(old, new, strict=True)])
 
     return tile(tile, p, types.intp, types.intp), emit
 
@@ -149,10 +148,11 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
     """tile + (column a[i * a_row]) (row b[j])."""
 
     def emit(context, b, signature, arguments):
-        packed, a, a_row, row, count = arguments
+        packed, column, a_row, row, count = arguments
         old, vector = unpacked_tile(b, tile, packed), tile.vector
-        across = [load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
-        down = [code.broadcast(b, vector, code.load_element(b, a, b.mul(a_row, _index(i)))) for i in range(tile.rows)]
+        across = [load_cell(b, tile, b_.dtype, row, _index(0), 0, j, count) for j in range(tile.columns)]
+        down = [code.load_element(b, a.dtype, column, b.mul(a_row, _index(i))) for i in range(tile.rows)]
+        down = [code.broadcast(b, vector, each) for each in down]
         return packed_tile(
             b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in cells_of(tile)]
         )
@@ -175,10 +175,10 @@ def tile_where_positive(typingctx, tile, e, e_row, count):
     """tile where E[i, j] = e[i * e_row + j] is positive, else 0."""
 
     def emit(context, b, signature, arguments):
-        packed, e, e_row, count = arguments
+        packed, start, e_row, count = arguments
         old = unpacked_tile(b, tile, packed)
         kept = [
-            code.where_positive(b, tile.vector, old[c], load_cell(b, tile, e, e_row, i, j, count))
+            code.where_positive(b, tile.vector, old[c], load_cell(b, tile, e.dtype, start, e_row, i, j, count))
             for c, i, j in cells_of(tile)
         ]
         return packed_tile(b, tile, kept)
@@ -196,9 +196,9 @@ def tile_store(typingctx, tile, c, c_row, count):
             value = b.extract_value(packed, number)
             offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
             if tile.columns == 1:
-                code.store_lanes(b, tile.vector, p, offset, value, count)
+                code.store_lanes(b, tile.vector, c.dtype, p, offset, value, count)
             else:
-                code.store_vector(b, tile.vector, p, offset, value)
+                code.store_vector(b, tile.vector, c.dtype, p, offset, value)
         return context.get_dummy_value()
 
     return types.void(tile, c, types.intp, types.intp), emit

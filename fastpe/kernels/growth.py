@@ -7,7 +7,7 @@ alone need be a finite number. Two to three FLOP an element beside the powers.
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     at,
     exp,

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     at,
     exp,

@@ -4,7 +4,7 @@ Channel i meets channel i ^ d of its block for every d below b: within a vector 
 apart, beyond it by another vector.
 """
 
-from fastpe.kernels._jit import inlined, inner
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import (
     fma,
     lanes,

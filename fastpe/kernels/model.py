@@ -12,7 +12,7 @@ transposed table of tokens.
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.composed import input_backward, input_forward, output_backward, output_forward
 from fastpe.kernels.convolution import convolution_backward, convolution_forward
 from fastpe.kernels.ends import (

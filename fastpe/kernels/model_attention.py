@@ -9,12 +9,12 @@ sequences make them again. Nothing is rounded to bfloat16 where scores go throug
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import terms_of
 from fastpe.kernels.bfloat16.way import exact
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.model_content import content_backward, make_content, moves

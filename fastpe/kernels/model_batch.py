@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.adam import adam, add_up, clipped_share
 from fastpe.kernels.bfloat16.pack import pack_band
 from fastpe.kernels.bfloat16.way import named, rounding
 from fastpe.kernels.board import claim, finish, wait_for
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.composed import compose, decompose
 from fastpe.kernels.ends import clear
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose

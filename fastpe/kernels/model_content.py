@@ -4,9 +4,9 @@ Where they are not q and k themselves, `turned` holds them, in every row the que
 lifted channel is two there (`kernels.polar`), and in `dcontent`, whose rows then have no room for values.
 """
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_scaled, dot, scale_row
 from fastpe.kernels.attention.records import GROWTH, ROWS, WANTED
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model_selective import add_turns, clear_turns, turn_row
 from fastpe.kernels.pack import place_of
 from fastpe.kernels.polar import lift_row, lower_row

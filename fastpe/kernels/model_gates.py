@@ -16,10 +16,10 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_scaled, clear, dot
 from fastpe.kernels.attention.columns import ColumnGradients, HeadColumns
 from fastpe.kernels.attention.records import KEY_OFFSET, KEY_SLOPE, QUERY_SLOPE
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.pack import pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.simd import at, get, put, scalar
 

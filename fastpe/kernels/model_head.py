@@ -1,6 +1,5 @@
 """What attention reads and fills of one head of the model: see `attention.records`."""
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.counted import TALLY
 from fastpe.kernels.attention.records import (
@@ -14,6 +13,7 @@ from fastpe.kernels.attention.records import (
     place,
 )
 from fastpe.kernels.attention.room import scratch_of
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import place_in
 from fastpe.kernels.model_content import moves, moves_keys, widened
 from fastpe.kernels.model_gates import gate_gradients, gates_of_head

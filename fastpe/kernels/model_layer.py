@@ -13,9 +13,9 @@ the model's output: both without the layer's own maps, whose gradients are made 
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import drops
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, ONTO, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.beside import Beside, makes_beside
 from fastpe.kernels.attention.cells import clear
 from fastpe.kernels.attention.mlp import ROWS, MlpRoom, Net, Side, room_for_mlp
@@ -17,6 +16,7 @@ from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
 from fastpe.kernels.attention.mlp_terms import Terms
 from fastpe.kernels.attention.records import BIAS, GIVEN, HEAD, INDEX, SCORES, VALUES, WANTED, place, terms_of
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import place_in
 from fastpe.kernels.model_content import moves, moves_keys, widened
 from fastpe.kernels.model_gates import first_base

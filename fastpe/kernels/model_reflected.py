@@ -6,7 +6,6 @@ written, go one at a time, and read keys and values where they lie, unless score
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.beside import Beside
 from fastpe.kernels.attention.cells import FEW, add_scaled, clear, dot
 from fastpe.kernels.attention.records import terms_of
@@ -16,6 +15,7 @@ from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, s
 from fastpe.kernels.attention.reflected_dropped import dropped_of
 from fastpe.kernels.attention.reflected_products import tile_products
 from fastpe.kernels.attention.reflected_rows import row_forward
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import place_in
 from fastpe.kernels.model_gates import SIGN, gate_gradients, gates_of_head
 from fastpe.kernels.model_head import gradients_of, head_of, scratch_memory

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.activation import logistic
 from fastpe.kernels.attention.cells import add_scaled, dot, scale_row
 from fastpe.kernels.attention.reflected_backward import Room
 from fastpe.kernels.attention.reflected_blocks import TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.model_gates import add_number
 from fastpe.kernels.pack import pass_on, place_of, rows_of, take_turn

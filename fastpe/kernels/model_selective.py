@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import add_scaled, clear, dot
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.pack import pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.rotate import add_angle_gradients, factors_of_row, put_factors, rotate_row

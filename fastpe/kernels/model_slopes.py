@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_scaled, clear, dot
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model_gates import (
     FACTOR,
     KEY_DIRECTION,

@@ -10,7 +10,7 @@ x, y: m rows of n contiguous elements. `stats`: m pairs (mean, rstd), kept for t
 
 import math
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     at,
     fma,

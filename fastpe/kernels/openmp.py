@@ -21,7 +21,8 @@ def start_threads() -> None:
     each other closely: GNU's spin for a quarter of a millisecond, and then sleep. OpenMP reads the variables once, when
     loaded: other OpenMP libraries here must not see them.
     """
-    parallel._backend_init_process_lock = None  # an interrupt of an earlier start may have left it taken; made anew
+    # an interrupt of an earlier start may have left it taken; made anew. Private: without it nothing changes
+    parallel._backend_init_process_lock = None
     own = {} if _WAITING.keys() & os.environ.keys() else _WAITING
     try:
         for name, value in own.items():

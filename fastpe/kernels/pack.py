@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.board import end_turn, shared_count, wait_turn
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import drop_rows, drops, place_in
 from fastpe.kernels.simd import at, pointer
 

@@ -8,8 +8,8 @@ its relative precision. About 40 (float32) or 60 (float64) FLOP a channel.
 
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.board import claim
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     absolute,
     at,

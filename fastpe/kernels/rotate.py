@@ -12,9 +12,9 @@ neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of ea
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.board import claim
 from fastpe.kernels.choice import called
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
     evens_first,

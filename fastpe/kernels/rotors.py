@@ -12,9 +12,9 @@ A row's result depends on nothing else, and the gradient of a map is one sum in 
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.cells import add_scaled
 from fastpe.kernels.board import claim
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.maps_apart import add_apart, map_apart, map_apart_back
 from fastpe.kernels.simd import (
     at,

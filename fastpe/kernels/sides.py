@@ -4,7 +4,7 @@ What is computed goes into two short lines that stay in cache, upwards for the k
 behind, and from there to its places in the row, in whole lines of memory.
 """
 
-from fastpe.kernels._jit import inlined, inner
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import at, backwards, lanes, load_wide, store_rounded
 from fastpe.kernels.table import move_edges, move_line, move_rows
 

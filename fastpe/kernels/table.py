@@ -6,7 +6,7 @@ table that is larger than the caches is written past them: no line is read befor
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     absolute,
     at,

@@ -41,8 +41,8 @@ from numba.np.ufunc import parallel
 from fastpe.base import forks
 from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
-from fastpe.kernels._jit import entry
 from fastpe.kernels.board import BOARD
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.openmp import start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status
@@ -65,7 +65,8 @@ def default_threads() -> int:
     """Threads used where the caller names no number: `numba.get_num_threads()`; all cores, if nobody changed that."""
     if not (_threads_started or getattr(parallel, "_is_initialized", False)):
         return int(numba.config.NUMBA_NUM_THREADS)  # asking would start the threads
-    # Numba's own function takes a lock first, in Python, where an interrupt may leave it taken
+    # Numba's own function takes a lock first, in Python, where an interrupt may leave it taken; both private names have
+    # that one in their place
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
@@ -177,6 +178,8 @@ def _exchange_threads(typingctx, threads):
 
     In compiled code, so that no interrupt comes before it is set back. Numba's own function compares with a limit that
     it compiles in, and the cache would bring to another process.
+
+    Private: that Numba's threads have these two symbols. Without them nothing runs on several threads.
     """
 
     def emit(context, b, signature, arguments):
@@ -200,7 +203,11 @@ def _all_lanes(thunk, record, lanes, threads):
 
 @cache
 def _address_of_all_lanes() -> int:
-    """Where the machine code of `_all_lanes` lies, compiled now if it was not; Numba keeps it for good."""
+    """Where the machine code of `_all_lanes` lies, compiled now if it was not; Numba keeps it for good.
+
+    Private, here and in what follows: how Numba calls a function in machine code (`call_conv`, `fndesc`) and where it
+    has put it (`library`). Without these nothing runs on several threads.
+    """
     compiled = _all_lanes.get_compile_result(_RUNS_LANES)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
@@ -244,7 +251,8 @@ def _call_lanes(context, b, crew, thunk, record):
 def _uncounted(b, kind, value):
     """A value with arrays in it of which nobody owns the memory: what Numba does not count references to."""
     if isinstance(kind, types.Array):
-        return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)  # its first field is the owner
+        # private: that an array's first field is its owner; were it another, that one would be null in lanes
+        return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)
     for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
         value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)
     return value

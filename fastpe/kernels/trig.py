@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inlined
+from fastpe.kernels.compile.decorators import inlined
 from fastpe.kernels.simd import FUSED, fma, llvm_vector, maximum, minimum, minus, splat
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")

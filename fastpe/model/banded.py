@@ -149,7 +149,9 @@ def parsed(scheme: str) -> tuple[str, dict[str, int]]:
     ('self_extend', {'group': 4, 'window': 32})
     """
     if not isinstance(scheme, str):
-        raise TypeError(f"bands must be a scheme such as 'self_extend:group=4,window=32', not {scheme!r}")
+        raise TypeError(
+            f"bands must be a scheme such as 'self_extend:group=4,window=32', not {validation.shown(scheme)}"
+        )
     name, colon, text = scheme.partition(":")
     if name not in _SCHEMES:
         raise ValueError(f"bands must be one of {', '.join(_SCHEMES)}, not {name!r}")

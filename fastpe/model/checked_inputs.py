@@ -94,14 +94,20 @@ class CheckedInputs:
 
     def _array(self, name: str, value: Any) -> Array:
         """An array of a shape and a kind that will do."""
-        array = validation.array(name, value, self._holds())
+        array = validation.array(name, value, self._holds()) if self._vocabulary is None else self._tokens(name, value)
         if array.ndim not in (1, 2) or 0 in array.shape:
             raise ValueError(
                 f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}"
             )
-        if self._vocabulary is not None and array.dtype.kind not in "iu":
-            raise TypeError(f"{name} must hold {self._holds()}, not {array.dtype}")
         return array
+
+    def _tokens(self, name: str, value: Any) -> Array:
+        """Integers, of which some may be no tokens: those past the end of a sequence, or targets that do not count."""
+        assert self._vocabulary is not None
+        try:
+            return validation.integer_array(name, value, self._holds())
+        except ValueError:  # one that int64 does not hold is none of these: the error gives the range of tokens
+            return validation.integers(name, value, 0, self._vocabulary - 1)
 
     def _proved(self, name: str, given: Array, own: Array) -> Array:
         """`own`, what kernels get, if it holds nothing but finite numbers, or tokens."""

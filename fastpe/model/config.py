@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from fastpe.base import validation
 from fastpe.base.patterns import expanded
-from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, real, truth, whole
+from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, real, shown, truth, whole
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec, make_spec
@@ -25,6 +25,7 @@ INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_n
 TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
 """Metadata of a setting that is stored only where it is not None: files from before it existed stay as they are."""
+MOST_LAYERS = 10_000  # every one has parameters with names of their own
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
 
 
@@ -59,7 +60,8 @@ class ModelConfig:
     options : dict
         The encoding's options by name; in a sum or pattern, by ``"encoding.option"``, as ``"rope@far.base"``.
     width, heads, layers, hidden : int
-        Model width C, attention heads H (a divisor of C), layers, and width inside the feed-forward map.
+        Model width C, attention heads H (a divisor of C), layers (at most 10,000), and width inside the feed-forward
+        map.
     causal : bool
         Whether a position may attend only to itself and to earlier ones.
     sight : str
@@ -177,8 +179,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         self._set("encoding", registry.canonical(registry.resolve(self.encoding)))
         self._set("options", Options(_checked_options(self.encoding, self.options)))
-        for name in ("width", "heads", "layers", "hidden", "train_length"):
+        for name in ("width", "heads", "hidden", "train_length"):
             self._set(name, whole(name, getattr(self, name), 1))
+        self._set("layers", whole("layers", self.layers, 1, MOST_LAYERS))
         self._check_layers("encoding", self.encoding, len(registry.layers(self.encoding)))
         if self.width % self.heads:
             raise ValueError(f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}")
@@ -194,7 +197,8 @@ class ModelConfig:
         if self.vocabulary is not None:
             self._set("vocabulary", whole("vocabulary", self.vocabulary, 2, MOST_TOKENS))
         # np.float32 has a __name__, np.dtype("float32") prints as its name
-        self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
+        dtype = str(self.dtype) if hasattr(self.dtype, "newbyteorder") else self.dtype
+        self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", dtype), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
         if self.precision == "bfloat16" and self.dtype != "float32":
             raise ValueError(
@@ -295,7 +299,7 @@ class ModelConfig:
         True
         """
         if not isinstance(settings, Mapping):
-            raise TypeError(f"a configuration must be a mapping of names to values, not {settings!r}")
+            raise TypeError(f"a configuration must be a mapping of names to values, not {shown(settings)}")
         stored = [f for f in fields(cls) if f.compare]
         known = [f.name for f in stored]
         for name in settings:
@@ -316,12 +320,12 @@ class ModelConfig:
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:
     """The options that are given, each in its own type."""
     if not isinstance(options, Mapping):
-        raise TypeError(f"options must be a mapping of names to values, not {options!r}")
+        raise TypeError(f"options must be a mapping of names to values, not {shown(options)}")
     if not options:
         return {}
     for name in options:
         if not isinstance(name, str):
-            raise TypeError(f"the name of an option must be a string, not {name!r}")
+            raise TypeError(f"the name of an option must be a string, not {shown(name)}")
     parts = registry.parse_all(encoding, options)
     typed = {f"{part.scheme}.{key}": value for part in parts for key, value in part.options.items()}
     return {name: typed[name if "." in name else f"{encoding}.{name}"] for name in options}

@@ -74,6 +74,8 @@ class ModelEncoding:
         if config.shifted and (others := set(combined.slot_shapes(self._parts, spec)) - {"table"}):
             fills = f"{config.encoding!r} fills {min(others)!r}, not a table alone"
             raise ValueError(f"positions cannot be {config.positions!r}: {fills}")
+        for own in self._different():
+            combined.outlines(own, spec)  # refuses what no memory holds
         combined.check_gradients(self._parts, spec)
         filled = {part.scheme: set(combined.shapes_of(part, spec)) for part in self._parts}
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}

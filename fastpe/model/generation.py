@@ -66,11 +66,13 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        validation.at_least_zero("temperature", self.temperature)
+        object.__setattr__(self, "temperature", validation.at_least_zero("temperature", self.temperature))
         if self.top_k is not None:
             object.__setattr__(self, "top_k", validation.whole("top_k", self.top_k, 1))
-        if self.top_p is not None and not 0.0 < validation.real("top_p", self.top_p) <= 1.0:
-            raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
+        if self.top_p is not None:
+            object.__setattr__(self, "top_p", validation.real("top_p", self.top_p))
+            if not 0.0 < self.top_p <= 1.0:
+                raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
         object.__setattr__(self, "seed", validation.seed("seed", self.seed))
 
     def draw(self, logits: Array, place: int) -> int:
@@ -252,7 +254,7 @@ class Writing:
         ((20,), True)
         """
         if progress is not None and not callable(progress):
-            raise TypeError(f"progress must be a function of one token, not {progress!r}")
+            raise TypeError(f"progress must be a function of one token, not {validation.shown(progress)}")
         sampling = Sampling(temperature, top_k, top_p, seed)
         given = self.encoded("prompt", prompt) if isinstance(prompt, str) else prompt
         written = []

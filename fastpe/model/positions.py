@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from fastpe.base.validation import shown
 from fastpe.encodings.slots import MAX_POSITION
 
 DIGIT_ROWS = 1024
@@ -140,7 +141,7 @@ def canonical(value: Any, train_length: int) -> str:
     if value == "usual":
         return "usual"
     if not isinstance(value, str):
-        raise ValueError(f"positions must be one of {FORMS}, not {value!r}")
+        raise ValueError(f"positions must be one of {FORMS}, not {shown(value)}")
     way, _, count = value.partition(":")
     if way in ("random", "offset", "float", "pose"):
         if (most := _number(count)) is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastpe.base.validation import choice, whole
+from fastpe.base.validation import choice, shown, whole
 
 _CONFIGURATIONS = "huggingface/transformers 5.23.0, models/{}/configuration_{}.py"
 
@@ -130,7 +130,7 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     """
     found = SCHEDULES[choice("schedule", name, tuple(SCHEDULES))]
     if near is not None and found.near is None:
-        raise ValueError(f"near is of windows and chunks: all layers of schedule {name!r} see all, not {near!r}")
+        raise ValueError(f"near is of windows and chunks: all layers of schedule {name!r} see all, not {shown(near)}")
     size = found.near if near is None else whole("near", near, 1)
     options = {**found.options, **dict.fromkeys(found.scaled, size)}
     return {"encoding": found.encoding, "options": options, "sight": found.sight.format(size)}

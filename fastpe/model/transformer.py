@@ -19,6 +19,8 @@ from fastpe.text.vocabulary import Vocabulary
 
 Array = np.ndarray[Any, Any]
 
+_LONGEST_TRIED = 2**16  # positions for which slots are filled as a model is made
+
 
 @validation.named_arguments
 class Transformer(Writing, Passes):
@@ -70,8 +72,8 @@ class Transformer(Writing, Passes):
         super().__init__(config)
         self._parameters = Views("parameters", self._layout.views)
         initialise(config, self._layout.views, self._encoding.initial)
-        # whatever the encoding has against these sizes is said now
-        self._encoding.slots(config.train_length, self._layout.views)
+        # whatever the encoding has against these sizes is said now; a file may state any length
+        self._encoding.slots(min(config.train_length, _LONGEST_TRIED), self._layout.views)
 
     parameters = property(lambda self: self._parameters, lambda self, values: self._assign(values))
 

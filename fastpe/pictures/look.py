@@ -20,6 +20,7 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.run_folder import load
 
 _GLUE = "\N{NO-BREAK SPACE}"
+_LONGEST = 2**18  # training length that is shown as a whole, unless a length is given
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,8 @@ def look_at_path(path: str | Path, length: int | None = None, *, layer: int = 0,
 def _look(request: _Request, length: int | None, theory: bool, parameters: str, seed: int | None = None) -> Look:
     parts = registry.parse(request.name, request.options)
     train_length: int = request.sizes["train_length"]
+    if length is None and train_length > _LONGEST:
+        raise ValueError(f"length must be given for a model with train_length={train_length}, as in length=1000")
     remarks: tuple[str, ...] = ()
     try:
         wanted = (4 if theory else 2) * train_length if length is None else length

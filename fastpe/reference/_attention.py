@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.validation import shown
 from fastpe.reference._case import Array, Case, Gradients, check
 from fastpe.reference._nonfinite import times, where_nonzero
 from fastpe.reference._rounding import Rounding, like
@@ -228,7 +229,7 @@ def attention_scores(
     [0.5, 0.5, 0.0]
     """
     if not isinstance(stage, str) or stage not in STAGES:
-        raise ValueError(f"stage must be one of {', '.join(map(repr, STAGES))}, not {stage!r}")
+        raise ValueError(f"stage must be one of {', '.join(map(repr, STAGES))}, not {shown(stage)}")
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "rel_value": None}
     case = check(np.float64, q, k, k, causal=causal, window=window, lengths=lengths, slots=slots)

@@ -44,9 +44,10 @@ def dropout_factors(shape: tuple[int, int], rate: float, *, key: tuple[int, ...]
     [[0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 0.0, 2.0]]
     """
     rows, columns = shape
-    cells = rows * -(-columns // _COLUMNS)
+    cells_of_row = -(-columns // _COLUMNS)
+    cells = rows * cells_of_row
     side = _COLUMNS // _WORDS
     blocks = np.arange(cells * side, dtype=np.uint64)
     words = np.stack(philox4x32((blocks, *counter), key)).reshape(_WORDS, cells, side).transpose(1, 0, 2)
-    kept = words.reshape(rows, -1)[:, :columns] >= round(rate * 2**32)
+    kept = words.reshape(rows, cells_of_row * _COLUMNS)[:, :columns] >= round(rate * 2**32)
     return kept / (1.0 - rate)

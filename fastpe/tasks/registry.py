@@ -17,7 +17,7 @@ from fastpe.base import own
 from fastpe.base.option import Option
 from fastpe.base.own import Kind
 from fastpe.base.registry import Registry
-from fastpe.base.validation import nearest
+from fastpe.base.validation import nearest, shown
 from fastpe.tasks import task
 from fastpe.tasks.task import FUNCTIONS, KINDS, Chosen, Lengths, Task
 
@@ -175,7 +175,7 @@ def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
     key = TASKS.known(name)
     found = TASKS.get(key)
     if options is not None and not isinstance(options, Mapping):
-        raise TypeError(f"options of a task must be a mapping of names to values, not {options!r}")
+        raise TypeError(f"options of a task must be a mapping of names to values, not {shown(options)}")
     with _telling_whose(key):
         given = {each: _option(key, each).validate(each, value) for each, value in (options or {}).items()}
         chosen = Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)

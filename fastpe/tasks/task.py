@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from numbers import Integral, Real
+from numbers import Real
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from fastpe.base import own
 from fastpe.base.option import Option
+from fastpe.base.validation import whole
 
 KINDS = ("answer", "labels", "numbers")
 """Of what a task may be. One that comes with fastpe has another, "text": it draws nothing, and learns from files."""
@@ -228,9 +229,10 @@ class Chosen:
         return found
 
     def _whole(self, name: str, value: object, most: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= most:
-            raise ValueError(f"{self.whose}: {name} must be an integer from 1 to {most}, not {value!r}")
-        return int(value)
+        try:
+            return whole(f"{self.whose}: {name}", value, 1, most)
+        except TypeError as error:  # a mistake in a file of one's own, as others there
+            raise ValueError(str(error)) from None
 
 
 def _is_share(value: object) -> bool:

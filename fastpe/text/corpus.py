@@ -28,7 +28,8 @@ Array = np.ndarray[Any, Any]
 
 _Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]  # whether they are a folder's; path and signature of each
 
-_PIECE = 2**20  # bytes that are read at a time
+_MOST_BYTES, _MOST_FILES = 10**11, 10**6  # of a text: a run that somebody else made may name any folder
+_PIECE = 2**20  # tokens that are looked at at a time
 _MARK = "\ufeff"  # a byte order mark
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
@@ -209,7 +210,7 @@ def read_known(
         except OSError as error:
             known, reason = False, f"cannot be read ({error.strerror or error})"
         except ValueError:  # its message says what a folder holds
-            known, reason = False, "is not a file or a folder of files"
+            known, reason = False, "is not a file or a folder of files, or is too large"
         if known:
             corpus = read(place, kind, separator, vocabulary)
             if corpus.digest == digest:
@@ -225,9 +226,12 @@ def read_known(
 def _found(path: Path) -> tuple[list[Path], bool]:
     """The files of a text, and whether they are those of a folder."""
     try:
-        return _files(path), path.is_dir()
+        found = _files(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"data {path}: there is no such file or folder") from None
+    if sum(each.stat().st_size for each in found) > _MOST_BYTES:
+        raise ValueError(f"data {path} is larger than {_MOST_BYTES / 1e9:.0f} GB")
+    return found, path.is_dir()
 
 
 def _key(found: Sequence[Path], inside: bool) -> _Files:
@@ -243,7 +247,7 @@ def _digest_at(path: Path) -> str:
     for each in found:
         _refuse_devices(each)
         digest = hashlib.sha256()
-        for piece in _pieces(each):
+        for piece in files.pieces(each):
             digest.update(piece)
         digests.append(digest.hexdigest())
     return _joined(path, found, digests, inside)
@@ -254,13 +258,16 @@ def _files(path: Path) -> list[Path]:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError(f"data {path} is a pipe or a device: name a file, or a folder of files")
         return [path]
-    found = [
+    walk = (
         Path(folder, name)
         for folder, inner, names in os.walk(path, onerror=_raise)
         if not _hide(inner)
         for name in names
         if not name.startswith(".")
-    ]
+    )
+    found = list(itertools.islice(walk, _MOST_FILES + 1))
+    if len(found) > _MOST_FILES:
+        raise ValueError(f"data {path} holds more than {_MOST_FILES} files")
     if not found:
         raise ValueError(f"data {path} holds no file")
     return sorted(found, key=lambda each: each.relative_to(path).parts)
@@ -281,17 +288,11 @@ def _signature(path: Path) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
-    with files.open_file(path) as file:
-        while piece := file.read(_PIECE):
-            yield piece
-
-
 def _refuse_binaries(found: Sequence[Path]) -> None:
     """A folder that was taken for one of texts is better known before a model has learned pictures."""
     for path in found:
         _refuse_devices(path)
-        if any(b"\0" in piece for piece in _pieces(path)):
+        if any(b"\0" in piece for piece in files.pieces(path)):
             raise ValueError(f"data: {path} is no text, it has zero bytes: name a folder of texts alone, or one file")
 
 
@@ -329,7 +330,7 @@ def _characters(
 ) -> Iterator[str]:
     """The text of a file, piece by piece; raises ValueError where it is not UTF-8."""
     decoder, before = codecs.getincrementaldecoder("utf-8")(), 0
-    for piece in itertools.chain(_pieces(path), [b""]):
+    for piece in itertools.chain(files.pieces(path), [b""]):
         piece_read(piece)
         kept = len(decoder.getstate()[0])
         try:
@@ -392,7 +393,7 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: s
     """Write a file's tokens, and add to `changed` how its text was changed; returns the file's digest."""
     digest = hashlib.sha256()
     if vocabulary.kind == "bytes":
-        for piece in _pieces(path):
+        for piece in files.pieces(path):
             digest.update(piece)
             _to_disk(room.write, piece)
         return digest.hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import stored
-from fastpe.base.validation import choice
+from fastpe.base.validation import choice, shown
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +57,7 @@ class Vocabulary:
     def __post_init__(self) -> None:
         choice("tokens", self.kind, KINDS)
         if not isinstance(self.alphabet, str):
-            raise TypeError(f"alphabet must be a str, not {self.alphabet!r}")
+            raise TypeError(f"alphabet must be a str, not {shown(self.alphabet)}")
         if self.kind == "characters" and len(self.alphabet) < 2:
             raise ValueError(f"alphabet must have at least two characters, not {self.alphabet!r}")
         if self.kind == "bytes" and self.alphabet:

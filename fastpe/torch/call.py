@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fastpe.base import validation
-from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
+from fastpe.base.validation import FARTHEST, LARGEST, at_least_zero, positive, shown, truth, unmasked, whole
 from fastpe.functional import decode
 from fastpe.functional.arguments import check_slots, is_pair
 from fastpe.functional.attention import checked_tolerance
@@ -193,7 +193,12 @@ def _attended(
     options = _options(causal, window, softcap, dropout, tolerance, pairs, rectify)
     if dropout:
         given["dropout_seed"] = torch.randint(2**62, ()) if seed is None else _checked_seed(seed)
-    tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
+    most = {} if _is_compiling() else _largest(given)
+    tensors = {
+        name: _tensor(_SAID.get(name, name), value, most.get(name, LARGEST))
+        for name, value in given.items()
+        if value is not None
+    }
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
     kinds = {tensors[name].dtype for name in ("q", "k", "v")}
@@ -207,11 +212,21 @@ def _checked_seed(seed: Any) -> Any:
     """The seed of dropout: a tensor, which is checked when the operator runs, or an integer."""
     if _is_compiling() or isinstance(seed, torch.Tensor):
         return seed
-    return validation.seed("dropout_seed", seed)
+    return np.uint64(validation.seed("dropout_seed", seed))  # of Python's int NumPy may make a type that PyTorch lacks
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
 _INTEGERS = ("spans", "query_start", "index", *_SAID.values())
+
+
+def _largest(given: Mapping[str, Any]) -> dict[str, int]:
+    """Limits of integers as `fastpe.attention` has them, which is to word the errors of shapes."""
+    n, m = (given[name].shape[-2] if given[name].ndim > 1 else LARGEST for name in ("q", "k"))
+    values = getattr(given.get("values"), "shape", ())
+    return {
+        "query_start": FARTHEST, "query_lengths": n, "key_lengths": m,
+        "index": values[-1] - 1 if values and values[-1] else LARGEST,
+    }  # fmt: skip
 
 
 def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
@@ -238,20 +253,23 @@ def _options(
         dropout = at_least_zero("dropout", dropout, below=1.0)
         tolerance = None if tolerance is None else checked_tolerance(tolerance, np.dtype(np.float64))
         if pairs is not None and not isinstance(pairs, str):
-            raise TypeError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
+            raise TypeError(f"pairs must be 'interleaved' or 'half', not {shown(pairs)}")
     return causal, window, softcap, dropout, tolerance, pairs or "interleaved", bool(rectify)
 
 
-def _tensor(name: str, value: Any) -> torch.Tensor:
-    """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be."""
+def _tensor(name: str, value: Any, most: int = LARGEST) -> torch.Tensor:
+    """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be.
+
+    most: the largest of its integers.
+    """
     compiling = _is_compiling()
     if not compiling and type(value) is torch.Tensor and lies_here(value):
         return value
     if not isinstance(value, torch.Tensor):
         if compiling:
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-        if name in _INTEGERS:  # lists of large integers are no array of integers to NumPy
-            found = validation.integers(name, value, clipped=name == "spans")
+        if name in _INTEGERS or name.endswith(".spans"):  # lists of large integers are no array of integers to NumPy
+            found = validation.integers(name, value, 0, most, clipped=name.endswith("spans"))
         else:
             found = validation.array(name, value, "numbers", "biuf")
         if not found.flags.writeable or not found.dtype.isnative or min(found.strides, default=0) < 0:

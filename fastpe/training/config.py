@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from fastpe.base.validation import at_least_zero, choice, named_arguments, path, positive, truth, whole
+from fastpe.base.validation import at_least_zero, choice, named_arguments, path, positive, shown, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.encodings.needed import needed
 from fastpe.model.config import IF_SET, ModelConfig, Options
@@ -226,7 +226,7 @@ class TrainConfig(ModelConfig):
         self._set("data", choice("data", data, DATA))
         for name in ("digest", "alphabet", "text_places"):
             if getattr(self, name):
-                raise ValueError(f"{name} is of a text: task {self.task!r} has none, not {getattr(self, name)!r}")
+                raise ValueError(f"{name} is of a text: task {self.task!r} has none, not {shown(getattr(self, name))}")
 
     def _check_text(self) -> None:
         """Find out which text it is and which characters it has, unless both are known."""
@@ -239,7 +239,7 @@ class TrainConfig(ModelConfig):
             self._set("digest", found.digest)
             self._set("alphabet", found.vocabulary.alphabet)
         if not isinstance(self.digest, str) or not isinstance(self.alphabet, str):
-            raise TypeError(f"digest and alphabet must be str, not {self.digest!r}, {self.alphabet!r}")
+            raise TypeError(f"digest and alphabet must be str, not {shown(self.digest)}, {shown(self.alphabet)}")
 
     def read_text(self) -> "Corpus":
         """The text. Raises as `fastpe.text.corpus.read` and, where `digest` is known, `read_known` do."""

@@ -21,6 +21,8 @@ def check_data(config: TrainConfig) -> None:
     """Raise ValueError where the sequences of a training or its tests need more memory than this machine has, or a task
     of one's own cannot be drawn from: that is better known before there is a run folder."""
     chosen = config.chosen
+    what = f"validation with {config.validation} sequences of length {config.train_length}"
+    validation.room(what, config.validation * config.model.train_length * BYTES_DRAWN)
     if chosen.task.kind == "text":
         text_parts(config)
         return

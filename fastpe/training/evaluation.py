@@ -103,7 +103,7 @@ def evaluate(
     validation.choice("target_scale", target_scale, targets.SCALES)
     lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be a function of one event, not {progress!r}")
+        raise TypeError(f"progress must be a function of one event, not {validation.shown(progress)}")
     threads_for(threads)
     notify: Listener = progress or (lambda event: None)
     check_room(lengths, sequences, chosen)

@@ -237,14 +237,14 @@ def read_for(
             if config is not None and config.symbols is not None:
                 tokens, own = text_parts(config)[1], validation_documents(config)
     else:
-        raise TypeError(f"model_or_run must be a Transformer or a run folder, not {model_or_run!r}")
+        raise TypeError(f"model_or_run must be a Transformer or a run folder, not {validation.shown(model_or_run)}")
     if model.config.vocabulary is None or not model.config.causal:
         raise ValueError("model must be causal and have a vocabulary: others do not predict the next token of a text")
     if tokens is None:
         raise ValueError("tokens are missing: this is no run on a text, which would have its own")
     if isinstance(tokens, str):
         tokens = model.encoded("tokens", tokens)
-    array = validation.array("tokens", tokens, "tokens", kinds="iu")
+    array = validation.integer_array("tokens", tokens, "tokens")
     if array.ndim != 1 or len(array) < 2:
         raise ValueError(f"tokens must have the shape (T,), two of them at least, not {array.shape}")
     if array.min() < 0 or array.max() >= model.config.vocabulary:
@@ -266,7 +266,9 @@ def checked_lengths(lengths: Iterable[int] | None, usual: int, total: int) -> li
     if lengths is None:
         return [length for length in (usual << k for k in range(5)) if length < total] or [total - 1]
     if isinstance(lengths, str) or not isinstance(lengths, Iterable):
-        raise TypeError(f"lengths must be a sequence of integers, not {lengths!r}")
+        raise TypeError(f"lengths must be a sequence of integers, not {validation.shown(lengths)}")
+    if validation.count(lengths) > _MOST_LENGTHS:
+        raise ValueError(f"lengths must be 1 to {_MOST_LENGTHS} distinct integers, not {validation.count(lengths)}")
     found = [validation.whole("lengths", length, 1) for length in lengths]
     if not found or len(found) > _MOST_LENGTHS or len(set(found)) < len(found):
         raise ValueError(f"lengths must be 1 to {_MOST_LENGTHS} distinct integers, not {found[:_MOST_LENGTHS]}")

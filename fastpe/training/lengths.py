@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from fastpe.base.validation import unmasked, whole
+from fastpe.base.validation import count, shown, unmasked, whole
 from fastpe.encodings.slots import MAX_POSITION
 from fastpe.tasks import sizes
 from fastpe.tasks.task import Chosen
@@ -58,7 +58,9 @@ def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | s
     """Distinct test lengths that the task can have, or an error that names the argument."""
     unmasked(name, lengths)
     if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
-        raise TypeError(f"{name} must be a sequence of integers, not {lengths!r}")
+        raise TypeError(f"{name} must be a sequence of integers, not {shown(lengths)}")
+    if count(lengths) > _MOST_LENGTHS:
+        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {count(lengths)} of them")
     single = chosen.task.kind in ("numbers", "text")
     checked = tuple(_length(name, length, single) for length in lengths)
     for length in checked:

@@ -161,7 +161,7 @@ def train(
     validation.instance("config", config, TrainConfig, "train(TrainConfig('wavelet'))")
     threads_for(threads)
     if progress is not None and progress is not False and not callable(progress):
-        raise TypeError(f"progress must be a function of one event, False or None, not {progress!r}")
+        raise TypeError(f"progress must be a function of one event, False or None, not {validation.shown(progress)}")
     if progress is None and can_be_drawn():
         with TrainingBar(lines=False) as bar:
             return _train(config, out, resume, threads, bar)

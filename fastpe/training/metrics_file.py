@@ -20,6 +20,11 @@ def write(folder: Path, history: list[dict[str, Any]]) -> None:
     files.write_file(folder / NAME, "".join(lines).encode())
 
 
+def most_bytes(config: TrainConfig) -> int:
+    """The largest size of such a file."""
+    return min(_SPARE + config.epochs * _LONGEST, _MOST)
+
+
 def cut(folder: Path, config: TrainConfig, epochs: int) -> tuple[list[dict[str, Any]], int]:
     """Cut the lines back to the first `epochs` epochs; returns them, and how many were missing or damaged.
 
@@ -29,7 +34,7 @@ def cut(folder: Path, config: TrainConfig, epochs: int) -> tuple[list[dict[str, 
         If it is no file, or much larger than such a run's.
     """
     try:
-        content = files.read_file(folder / NAME, min(_SPARE + config.epochs * _LONGEST, _MOST))
+        content = files.read_file(folder / NAME, most_bytes(config))
     except FileNotFoundError:
         content = b""
     lines, form, found = content.splitlines(), forms.metrics_line(config), {}
@@ -40,7 +45,7 @@ def cut(folder: Path, config: TrainConfig, epochs: int) -> tuple[list[dict[str, 
         except ValueError:
             continue
         found[line["epoch"]] = line
-    history = [found[epoch] for epoch in range(1, epochs + 1) if epoch in found]
+    history = [found[epoch] for epoch in sorted(found) if epoch <= epochs]
     if len(lines) > len(history):
         write(folder, history)
     return history, epochs - len(history)

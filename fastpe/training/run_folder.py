@@ -387,6 +387,26 @@ def load(path: str | Path) -> Transformer:
     return model
 
 
+def check_sizes(path: Path, config: TrainConfig) -> None:
+    """Refuse a run folder with files that are too large to be copied: only their sizes and headers are read.
+
+    Raises
+    ------
+    DamagedFileError
+        If a file is larger than such a file can be, or than its header states.
+    ValueError
+        If it is larger than this machine's memory.
+    """
+    for name in (_CHECKPOINT, _START, _MODEL):
+        if os.path.lexists(path / name):
+            TensorFile(path / name)
+            validation.room(f"{path / name}", (path / name).stat().st_size)
+    if os.path.lexists(path / metrics_file.NAME):
+        with files.open_file(path / metrics_file.NAME) as metrics:
+            if os.fstat(metrics.fileno()).st_size > (most := metrics_file.most_bytes(config)):
+                raise damaged(path / metrics_file.NAME, f"it is larger than {most} bytes")
+
+
 def model_path(path: str | Path) -> Path:
     """The file that holds the model of a run folder, or of a model file."""
     return Path(path) / _MODEL if Path(path).is_dir() else Path(path)

@@ -1,10 +1,26 @@
 """Integers of arguments: any type that holds them, checked in that type, or one clear error."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from integer_kinds import as_int, equal_to, far_off, no_integers
 
-from fastpe.base.validation import LARGEST, integers, whole
+from fastpe.base.option import Option
+from fastpe.base.patterns import expanded
+from fastpe.base.validation import (
+    LARGEST,
+    array,
+    choice,
+    floating,
+    instance,
+    integer_array,
+    integers,
+    path,
+    real,
+    truth,
+    whole,
+)  # fmt: skip
 
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", ">i8", ">u8"]
 
@@ -70,3 +86,80 @@ def test_an_array_is_a_copy_and_of_the_type_asked_for():
     assert (found.tolist(), found.dtype) == ([1, 2], np.int32)
     with pytest.raises(ValueError, match=r"^index must lie in \[0, 9\], not 4294967296 at index 0$"):
         integers("index", np.array([2**32]), 0, 9, dtype=np.int32)
+
+
+def mixed_with_booleans():
+    mixed = [[True, 3], [[3, False]], (np.True_, 3), [np.array(True), 3], [np.array([True, False]), np.array([1, 2])]]
+    try:
+        import torch
+    except ImportError:
+        return mixed
+    return [*mixed, [torch.tensor(True), 3]]
+
+
+@pytest.mark.parametrize("given", mixed_with_booleans(), ids=str)
+def test_booleans_among_integers_are_refused(given):
+    with pytest.raises(TypeError, match=r"^lengths must hold integers, not bool$"):
+        integers("lengths", given)
+    with pytest.raises(TypeError, match=r"^lengths must hold integers, not bool$"):
+        integer_array("lengths", given)
+
+
+def test_durations_are_no_numbers():
+    for value in (np.timedelta64(3), np.timedelta64(3, "ns"), np.datetime64(3, "ns")):
+        with pytest.raises(TypeError, match=r"^lr must be a number, not "):
+            real("lr", value)
+        for given in ([value, value], np.array([value, 2], object), [[value]]):
+            with pytest.raises(TypeError, match=r"^lengths must hold integers, not "):
+                integers("lengths", given)
+
+
+def test_one_integer_may_be_clipped():
+    assert integers("spans", 5, 0, 3, clipped=True).tolist() == 3
+    assert integers("spans", 2**70, 0, 3, clipped=True).shape == ()
+
+
+class Lazy(Sequence):
+    """As many numbers as there are said to be, none of which is there."""
+
+    def __len__(self):
+        return 10**12
+
+    def __getitem__(self, place):
+        raise AssertionError("nobody is to look")
+
+
+@pytest.mark.parametrize("given", [range(10**12), range(10**30), Lazy(), [[0], range(10**12)], [[Lazy()]]], ids=str)
+def test_sequences_without_end_are_refused_at_once(given):
+    for read in (integers, array):
+        with pytest.raises(ValueError, match=r"^lengths must have at most 2\*\*27 elements, not \d+$"):
+            read("lengths", given)
+
+
+def test_ranges_and_buffers_are_read():
+    assert integers("lengths", range(3)).tolist() == [0, 1, 2]
+    assert integer_array("lengths", memoryview(b"ab")).tolist() == [97, 98]
+    given = np.array([1, 2], np.uint8)
+    assert np.shares_memory(integer_array("lengths", given), given)
+    assert integer_array("lengths", given.astype(object)).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda x: truth("x", x), lambda x: choice("x", x, ("a", "b")), lambda x: real("x", [x]), lambda x: path("x", x),
+        lambda x: instance("x", x, dict, "{}"), lambda x: floating(x), lambda x: expanded("x", x),
+    ],
+)  # fmt: skip
+def test_integers_of_any_size_are_named_where_none_is_wanted(check):
+    with pytest.raises((TypeError, ValueError), match=r"^(x|dtype) must be .*, not an (integer of 16610 bits|object)"):
+        check(10**5000)
+
+
+@pytest.mark.parametrize("text", ["1_0", "٣", "0x3", "3.0", ""])
+def test_integers_of_options_are_written_in_ascii_digits(text):
+    for option in (Option(1, "how many", int), Option((1,), "how many", tuple)):
+        assert option.parse("count", " +3 ") in (3, (3,))
+        if text or option.kind is int:
+            with pytest.raises(ValueError, match="option 'count' must be "):
+                option.parse("count", text)

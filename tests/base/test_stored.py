@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastpe.base import stored
-from fastpe.base.stored import DamagedFileError, checked, parse
+from fastpe.base.stored import DamagedFileError, checked, parse, parse_toml
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,38 @@ def test_what_would_steer_a_terminal_is_spelled_out(given, shown):
     if given != shown:
         with pytest.raises(stored.Unfit):
             stored.text("key", given)
+
+
+_LONG = ".".join("a" * 30_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{_LONG} = 1", "a key has more than 8 parts"),
+        (f"[{_LONG}]", "a key has more than 8 parts"),
+        (f'x = {{ y = "\\"", {_LONG} = 1 }}', "a key has more than 8 parts"),
+        (" . ".join(["'a'", '"b.\\"c"', "d\t"] * 3) + " = 1", "a key has more than 8 parts"),
+        (f'"""\n"#\\"""" = 1\n{_LONG} = 1', "a key has more than 8 parts"),
+        ("x = " + "[" * 100_000, "it is nested more than 32 deep"),
+        ("x = " + "{ y = " * 33 + "1" + "}" * 33, "it is nested more than 32 deep"),
+        ("x = ", "it is not TOML: Invalid value"),
+    ],
+)
+def test_toml_of_any_depth_is_refused_before_it_is_parsed(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_toml(text)
+
+
+def test_strings_comments_and_numbers_of_toml_count_as_nothing():
+    dots, deep = "a.b.c.d.e.f.g.h.i.j", "{" * 40
+    text = f"""x = '{dots} [[['  # {dots} {deep}
+y = [1.5, 2.5, "{dots}"]
+z = '{deep}'
+several = \'\'\'{deep}
+{dots} = 1\'\'\'
+[a.b]
+"""
+    assert parse_toml(text) == {
+        "x": f"{dots} [[[", "y": [1.5, 2.5, dots], "z": deep, "several": f"{deep}\n{dots} = 1", "a": {"b": {}},
+    }  # fmt: skip

@@ -31,6 +31,19 @@ def test_numbers_stay_numbers_and_control_characters_are_spelled_out(value, writ
 def test_a_cell_of_markdown_ends_neither_its_cell_nor_its_row_and_begins_no_tag():
     cell = "a|b\n\u2028| c <img src=x> [l](javascript:x) \x1b"
     lines = markdown_table(("head", "b"), [(cell, "1 < 2")]).split("\n")
-    assert lines[2] == r"| a\|b  \| c \<img src=x> [l]\(javascript:x) \x1b | 1 < 2 |"
+    assert lines[2] == r"| a\|b  \| c \<img src=x> [l]\(javascript:x) \\x1b | 1 < 2 |"
     assert len(lines) == 3
     assert markdown_text("x\ny</b>") == r"x y\</b>"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a\\<script>", r"a\\\<script>"), ("a\\\\<script>", r"a\\\\\<script>"),
+        ("[l]\\(javascript:x)", r"[l]\\(javascript:x)"),
+        ("a\\|b", r"a\\\|b"), ("\\", r"\\"),
+    ],
+)  # fmt: skip
+def test_a_backslash_does_not_undo_an_escape(text, written):
+    """A mark is escaped where an odd number of backslashes stands before it."""
+    assert markdown_table(("head",), [(text,)]).split("\n")[2] == f"| {written} |"

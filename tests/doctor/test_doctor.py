@@ -16,7 +16,8 @@ from click.testing import CliRunner
 import fastpe
 from fastpe.doctor import diagnosis
 from fastpe.encodings.registry import built_in, get
-from fastpe.kernels import _jit, arrays
+from fastpe.kernels import arrays
+from fastpe.kernels.compile import cache
 from fastpe_cli.main import main
 
 SOURCES = Path(fastpe.__file__).parent
@@ -149,7 +150,7 @@ def test_warming_covers_all_but_the_checks_of_single_kernels():
 
 
 def test_warming_without_a_cache_is_an_error(monkeypatch):
-    monkeypatch.setattr(_jit, "cache_problem", "the disk is full")
+    monkeypatch.setattr(cache, "problem", "the disk is full")
     with pytest.raises(click.ClickException, match="compiled code cannot be kept: the disk is full"):
         CliRunner().invoke(main, ["doctor", "--warm"], standalone_mode=False, catch_exceptions=False)
 

@@ -1,30 +1,29 @@
 """What fastpe says of the machine that it runs on, and that its measurements measure what they name."""
 
+import time
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import fastpe
 from fastpe.doctor import machine, probe
-from fastpe.kernels import _jit
+from fastpe.kernels.compile import cache, sources
 from fastpe.kernels.threads import run_lanes
 from fastpe_cli.main import main
 
 
 def test_the_cache_is_measured_and_a_change_of_sources_makes_it_stale(tmp_path, monkeypatch):
-    own, other = tmp_path / _jit.code_digest(), tmp_path / "other"
-    for folder, sizes in ((own, (10, 20)), (other, (40,))):
-        folder.mkdir()
-        for number, size in enumerate(sizes):
-            (folder / f"f{number}.nbc").write_bytes(b"x" * size)
-    monkeypatch.setenv("FASTPE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(_jit, "cache_folder", own)
-    monkeypatch.setattr(_jit, "cache_problem", None)
-    facts = {"folder": str(own), "problem": None, "files": 2, "bytes": 30, "stale": False}
-    assert machine.compile_cache() == {**facts, "digests": 2, "total_bytes": 70}
-    monkeypatch.setattr(_jit, "code_digest", lambda: "another")
+    for number, size in enumerate((10, 20)):
+        (tmp_path / f"f{number}.code").write_bytes(b"x" * size)
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(cache, "problem", None)
+    facts = {"folder": str(tmp_path), "problem": None, "files": 2, "bytes": 30, "stale": False}
+    monkeypatch.setattr(sources, "_START", time.time())
+    assert machine.compile_cache() == facts
+    monkeypatch.setattr(sources, "_START", 0.0)
     assert machine.compile_cache()["stale"]
-    monkeypatch.setattr(_jit, "cache_problem", "read-only")
+    monkeypatch.setattr(cache, "problem", "read-only")
     assert machine.compile_cache()["folder"] is None
     result = CliRunner().invoke(main, ["doctor", "--only", "exp"], standalone_mode=False)
     assert "none, code is compiled anew in every process: read-only" in result.stdout

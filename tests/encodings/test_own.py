@@ -316,7 +316,7 @@ def test_another_process_registers_what_this_one_has(tmp_path, monkeypatch):
     registry.ENCODINGS.register_ways(ways)
     assert registry.ENCODINGS.ways() == ways
     monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
-    path.write_text(path.read_text() + "\n# changed\n")
+    path.write_text(path.read_text() + "\nraise AssertionError('what has changed is not run')\n")
     with pytest.raises(ValueError, match=r"encoding 'mine': .*mine\.py has changed since it was registered"):
         registry.ENCODINGS.register_ways(ways)
     assert Path(ways["mine"]["way"]) == path

@@ -97,7 +97,7 @@ def test_what_is_no_study(arguments, named, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seeds = ", "the study is not TOML"),
+        ("seeds = ", "it is not TOML"),
         ("seed = 3", "the study names 'seed', which is unknown; did you mean 'seeds'"),
         ("seeds = 3", r"the study lacks \[encoding.NAME\]"),
         ("encoding = 3", r"the study lacks \[encoding.NAME\]"),
@@ -302,3 +302,16 @@ def test_ten_thousand_runs_are_summed_up_in_a_moment(no_pdf, count):
     table = results.rows(few, some, {})
     files = study_report.files_of(few, said, table, {cell: [1.0, 0.5, 0.2] for cell in few.cells()})
     assert len(files["report.html"]) < 1_000_000
+
+
+def test_numbers_of_numpy_are_written_as_pythons():
+    study = Study(
+        {"alibi": {"options": {"slope": np.float64(0.5)}, "hidden": np.int64(16)}, "nope": {}}, ["reverse"],
+        seeds=[np.int64(2), np.uint64(5)], margin=np.float32(0.5), threshold=np.float64(0.5),
+        settings={"train_length": np.int64(8), "test_lengths": np.array([4, 8]), "causal": np.True_, "width": 8},
+        choose={"lr": [np.float32(0.5), np.float64(0.25)], "layers": [np.int8(1), np.array(2)]},
+    )  # fmt: skip
+    assert Study.from_toml(study.to_toml()) == study
+    assert study.settings == {"train_length": 8, "test_lengths": [4, 8], "causal": True, "width": 8}
+    with pytest.raises(TypeError, match="lr must be a number"):
+        Study(["nope"], ["reverse"], settings={"lr": np.timedelta64(1, "ns")})

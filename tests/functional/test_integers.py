@@ -158,3 +158,98 @@ def test_options_without_axes_may_change_in_place(name, first, second):
 def test_masks_of_integers_are_refused(dtype):
     with pytest.raises(TypeError, match=r"^mask must hold bool, or floats that are added to scores, not "):
         attend("numpy", mask=np.ones((1, KEYS), dtype))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_integer_is_no_spans(form):
+    with pytest.raises(ValueError, match=r"^spans must have the shape .*, not \(\)$"):
+        attend(form, spans=5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("given", [range(10**12), (range(10**12), None)])
+def test_lengths_without_end_are_refused_at_once(form, given):
+    with pytest.raises(ValueError, match=r"^lengths of (keys|queries) must have at most 2\*\*27 elements, not 10{12}$"):
+        attend(form, lengths=given)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_integers_of_any_size_are_named_where_none_is_wanted(form):
+    for name in ("causal", "pairs", "softcap", "rectify", "bands"):
+        given = {name: [10**5000] if name == "softcap" else 10**5000}
+        with pytest.raises((TypeError, ValueError), match=f"^{name} must "):
+            attend(form, **given, theta=np.ones(2) if name == "bands" else None)
+    with pytest.raises(TypeError, match=r"^wrt must be .*, not an integer of"):
+        attend("vjp", wrt=10**5000)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["softcap", "tolerance", "dropout"])
+def test_durations_are_no_numbers(form, name):
+    if (name, form) == ("tolerance", "reference"):
+        return  # which leaves nothing out, and ignores it
+    with pytest.raises(TypeError, match=f"^{name} must be a number"):
+        attend(form, **{name: np.timedelta64(1)})
+
+
+@pytest.mark.parametrize("queries", [2, 20])
+@pytest.mark.parametrize("given", [2**63, 2**64 - 1, np.uint64(2**63), np.array(2**64 - 1, np.ulonglong)])
+def test_large_seeds_drop_the_same_weights_of_tensors(queries, given):
+    pytest.importorskip("torch")
+    exact = attend("numpy", queries, dropout=0.5, dropout_seed=int(given))
+    np.testing.assert_array_equal(attend("torch", queries, dropout=0.5, dropout_seed=given), exact)
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+def test_tensors_have_the_limits_of_arrays(queries):
+    pytest.importorskip("torch")
+    index = np.zeros((queries, KEYS), object)
+    index[0, 0] = 2**63
+    for given in (
+        {"causal": True, "query_start": [2**63]},
+        {"causal": True, "query_start": np.array([2**63], np.uint64)},
+        {"lengths": [2**63]}, {"lengths": ([2**64], None)}, {"index": index, "values": VALUES},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="must lie in") as right:
+            attend("numpy", queries, **given)
+        with pytest.raises(ValueError, match="must lie in") as found:
+            attend("torch", queries, **given)
+        assert str(found.value) == str(right.value)
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+def test_tensors_of_one_boolean_are_options(queries):
+    torch = pytest.importorskip("torch")
+    for form in ("numpy", "torch"):
+        exact = attend(form, queries, causal=True)
+        np.testing.assert_array_equal(attend(form, queries, causal=torch.tensor(True)), exact)
+        with pytest.raises(TypeError, match=r"^causal must be True or False, not (tensor|array)\(1\)$"):
+            attend(form, queries, causal=torch.tensor(1))
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+@pytest.mark.parametrize("form", FORMS)
+def test_spans_of_bands_are_integers_of_any_type(queries, form):
+    (near, *rest), theta = fastpe.bands.rerope(queries, KEYS, window=3), np.array([1.0, 0.1])
+    exact = attend(form, queries, bands=(near, *rest), theta=theta)
+    for spans in (near.spans.tolist(), near.spans.astype(object), near.spans.astype("u8")):
+        np.testing.assert_array_equal(
+            attend(form, queries, bands=(near._replace(spans=spans), *rest), theta=theta), exact
+        )
+    with pytest.raises(TypeError, match=r"^bands\[0\].spans must hold integers"):
+        attend(form, queries, bands=(near._replace(spans=near.spans + 0.0), *rest), theta=theta)
+
+
+@pytest.mark.parametrize("name", ["dropout_seed", "query_start", "lengths", "spans", "mask", "scale"])
+def test_random_keys_of_jax_are_refused_by_name(name):
+    jax = pytest.importorskip("jax")
+    key = jax.random.key(0)
+    for given in (key, (key, None)) if name == "lengths" else (key,):
+        with pytest.raises(TypeError, match=rf"^{name} must hold numbers, not random keys"):
+            attend("jax", dropout=0.5, **{"dropout_seed": 1, name: given})
+    with pytest.raises(TypeError, match=rf"^{name} must hold numbers, not random keys"):
+        jax.jit(lambda own: attend("jax", dropout=0.5, **{"dropout_seed": 1, name: own}))(key)
+
+
+def test_no_queries_with_dropout():
+    assert attend("reference", 0, dropout=0.5, dropout_seed=1).shape == (1, 2, 0, 4)

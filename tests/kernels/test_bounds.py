@@ -5,11 +5,10 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from fastpe.kernels import _jit
+from fastpe.kernels.compile import sources, switches
 
 # Makes the calls that are allowed; then each of the others in a child, as a violation ends the process, and prints that
 # one's exit status and standard error.
@@ -17,7 +16,7 @@ PROGRAM = """
 import json, os, resource
 from typing import NamedTuple
 import numpy as np
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import (
     aligned_zeros, at, get, load, load_first, part, plain, pointer, put, region, row, store, store_first,
     store_past_caches, store_rounded, total, transpose_block,
@@ -151,24 +150,23 @@ def test_what_leaves_its_memory_ends_the_process_and_names_the_line(outcomes, ca
 def test_the_checked_build_has_a_cache_of_its_own(monkeypatch):
     digests = []
     for checked in (False, True):
-        monkeypatch.setattr(_jit, "CHECK_BOUNDS", checked)
-        digests.append(_jit.code_digest())
+        monkeypatch.setattr(switches, "CHECK_BOUNDS", checked)
+        digests.append(sources.digest_of.__wrapped__("fastpe.kernels.gemm"))
+    assert None not in digests
     assert digests[0] != digests[1]
 
 
 def test_a_value_that_is_no_switch_is_refused(monkeypatch):
     for value, meant in {"": False, "0": False, "1": True}.items():
         monkeypatch.setenv("FASTPE_CHECK_BOUNDS", value)
-        assert _jit._check_bounds() is meant
+        assert switches.switch("FASTPE_CHECK_BOUNDS") is meant
     monkeypatch.setenv("FASTPE_CHECK_BOUNDS", "yes")
     with pytest.raises(ValueError, match=r"^FASTPE_CHECK_BOUNDS must be 0 or 1, not 'yes'$"):
-        _jit._check_bounds()
+        switches.switch("FASTPE_CHECK_BOUNDS")
 
 
 def test_memory_is_reached_through_pointers_alone():
-    """An address that is made elsewhere is not checked; `kept` makes those of fields of a record that it laid down,
-    `at_address` those of numbers among words, and of arrays, which know their ends, `dlpack` those of the sizes and
-    strides that another library says a tensor has."""
-    package = Path(_jit.__file__).parents[1]
+    """An address that is made elsewhere is not checked."""
+    package = sources.PACKAGE
     makers = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if ".gep(" in path.read_text()}
-    assert makers == {f"kernels/{name}.py" for name in ("at_address", "dlpack", "kept", "simd/pointers")}
+    assert makers == {"kernels/simd/pointers.py"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd.by_address import by_address
 
 

@@ -1,31 +1,29 @@
 """Machine code is kept on disk, is never stale, and a lost or damaged cache costs a compilation, never the run."""
 
+import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
-import threading
+import types
 from pathlib import Path
 
-import numba
 import pytest
-from numba.core import caching
 
 import fastpe
-from fastpe.base.files import lock_folder
-from fastpe.kernels import _jit
+from fastpe.kernels.compile import cache, sources
 
 PACKAGE = Path(fastpe.__file__).parent
 
 # prints what was compiled, then a value that a helper in another file determines, then why nothing is cached
 PROGRAM = """
 import numpy as np
-from fastpe.kernels import _jit
-_jit.on_compile = lambda what: print("compiled", what)
+from fastpe.kernels.compile import cache
+cache.on_compile = lambda what: print("compiled", what)
 from fastpe.kernels import arrays
 print("value", arrays.gelu_forward(np.ones(1))[0])
-print("problem", _jit.cache_problem)
+print("problem", cache.problem)
 """
 
 
@@ -36,11 +34,11 @@ def package(tmp_path):
     return tmp_path / "source"
 
 
-def run(package: Path, cache: Path) -> dict[str, str]:
+def run(package: Path, cache: Path, program: str = PROGRAM) -> dict[str, str]:
     environment = {**os.environ, "PYTHONPATH": str(package), "FASTPE_CACHE_DIR": str(cache)}
     environment.pop("NUMBA_DISABLE_JIT", None)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, cwd=package, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], env=environment, cwd=package, capture_output=True, text=True, check=True
     )
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
@@ -61,6 +59,80 @@ def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_
     edited = run(package, cache)
     assert "compiled" in edited
     assert float(edited["value"]) == pytest.approx(3 * float(first["value"]), rel=1e-14)
+    helper.write_text(source)
+    assert "compiled" not in run(package, cache)
+
+
+DIGESTS = """
+import json
+from fastpe.kernels.compile import sources
+names = ("kernels.model_batch", "kernels.arrays", "kernels.threads", "encodings.bias.alibi", "encodings.bias.fire")
+print("digests", json.dumps({name: sources.digest_of(f"fastpe.{name}") for name in names}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("edited", "changed"),
+    [
+        ("encodings/bias/alibi.py", {"encodings.bias.alibi"}),
+        ("encodings/parts/distance_runs.py", {"encodings.bias.alibi"}),
+        ("training/loop.py", set()),
+        ("kernels/model_layer.py", {"kernels.model_batch"}),
+        ("kernels/activation.py", {"kernels.model_batch", "kernels.arrays"}),
+        ("kernels/simd/vector.py", None),
+        ("kernels/compile/pipeline.py", None),
+        ("kernels/simd/__init__.py", None),
+    ],
+)
+def test_an_edit_changes_the_digests_of_what_imports_it(package, tmp_path, edited, changed):
+    before = json.loads(run(package, tmp_path, DIGESTS)["digests"])
+    assert None not in before.values()
+    with (package / "fastpe" / edited).open("a") as file:
+        file.write("# edited")
+    after = json.loads(run(package, tmp_path, DIGESTS)["digests"])
+    found = {name for name in before if before[name] != after[name]}
+    assert found == (before.keys() if changed is None else changed)
+
+
+def test_what_is_changed_meanwhile_is_not_kept(tmp_path, package):
+    """What was imported may be another state of the file than what is there now."""
+    edit = "\nfrom pathlib import Path\nPath(fastpe.__file__).parent.joinpath('kernels/simd/vector.py').touch()\n"
+    program = f"import time, fastpe\nfrom fastpe.kernels.compile import sources\ntime.sleep(0.05){edit}{DIGESTS}"
+    found = json.loads(run(package, tmp_path, program)["digests"])
+    assert set(found.values()) == {None}
+
+
+def test_nobody_knows_what_others_functions_are_compiled_from(tmp_path, monkeypatch):
+    assert sources.digest_of("__main__") is None
+    assert sources.digest_of("fastpe.no_module") is None
+    assert sources.digest_of(__name__) is None
+
+
+WITHOUT = """
+import sys
+import numba
+import numba.core.{0} as module
+sys.modules["numba.core.{0}"] = None
+from fastpe.kernels.compile import decorators
+sys.modules["numba.core.{0}"] = module  # where Numba itself asks
+"""
+
+
+@pytest.mark.parametrize(
+    ("gone", "problem"),
+    [
+        ("serialize", "this version of Numba keeps machine code differently"),
+        ("compiler", "this version of Numba keeps machine code differently"),
+        ("compiler_lock", "None"),
+        ("typed_passes", "None"),
+    ],
+)
+def test_a_numba_without_a_private_module_costs_the_cache_at_most(package, tmp_path, gone, problem):
+    program = WITHOUT.format(gone) + PROGRAM
+    first, second = (run(package, tmp_path / "cache", program) for _ in range(2))
+    assert float(first["value"]) == float(second["value"]) == pytest.approx(0.8413447460685429)
+    assert first["problem"].startswith(problem)
+    assert ("compiled" in second) == (problem != "None")
 
 
 def test_the_cache_belongs_to_the_user_alone(package, tmp_path):
@@ -82,12 +154,11 @@ OTHER = 54321  # a user's number
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
     """Opens the cache below a folder, as the start of a process does; returns the folder and the problem."""
-    monkeypatch.setattr(_jit, "code_digest", lambda: "0" * 20)  # reading all sources takes longer
 
     def open_cache(root):
         monkeypatch.setenv("FASTPE_CACHE_DIR", str(root))
-        monkeypatch.setattr(_jit, "cache_problem", None)
-        return _jit._open_folder(), _jit.cache_problem
+        monkeypatch.setattr(cache, "problem", None)
+        return cache._open_folder(), cache.problem
 
     return open_cache
 
@@ -164,28 +235,28 @@ def test_a_link_is_resolved_once(tmp_path, opened):
     assert f"{tmp_path / 'open'}, on the way to" in opened(link / "cache")[1]
     (tmp_path / "planted").symlink_to(tmp_path / "own")
     with pytest.raises(PermissionError, match=r"planted, on the way to .*, is not a folder"):
-        _jit._check_path(tmp_path / "planted" / "cache")
+        cache._check_path(tmp_path / "planted" / "cache")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no permissions")
-def test_a_umask_takes_nothing_from_the_user(tmp_path, opened):
+def test_a_umask_takes_nothing_from_the_user(tmp_path, opened, monkeypatch):
     before = os.umask(0o777)
     try:
         folder, problem = opened(tmp_path / "new" / "cache")
         assert problem is None
-        _jit._CacheFile(str(folder), "kernel", "stamp").save("a", "code of a")
+        save(folder, monkeypatch)
     finally:
         os.umask(before)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").rglob("*") if path.is_dir()}
     assert modes == {0o700}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.glob("kernel*")} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
 def test_a_damaged_cache_is_compiled_anew(package, tmp_path):
     cache = tmp_path / "cache"
     first = run(package, cache)
     damaged = 0
-    for path in cache.rglob("*.nb?"):
+    for path in cache.rglob("*.code"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         damaged += 1
     assert damaged
@@ -202,64 +273,80 @@ def test_a_cache_that_cannot_be_written_is_done_without(package, tmp_path):
     assert result["problem"] != "None"
 
 
-def save_at_once(kind, folder):
-    """What is found under two names, where the second process read the index before the first one saved, and saves all
-    that it has before the first one's code is there."""
-    first, second = (kind(str(folder), "kernel", "stamp") for _ in range(2))
-    save_code = first._save_data
-
-    def meanwhile(name, code):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(second, "_load_index", dict)
-            second.save("b", "code of b")
-        save_code(name, code)
-
-    first._save_data = meanwhile
-    first.save("a", "code of a")
-    return [second.load(name) for name in "ab"]
+def numbers(x):
+    return x + 1
 
 
-def test_processes_that_save_at_once_find_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(_jit, "_PATIENCE", 0.0)
-    assert save_at_once(_jit._CacheFile, tmp_path) == [None, "code of b"]  # the other is compiled again
-    if numba.__version__.startswith("0.68."):
-        (tmp_path / "numbas").mkdir()
-        assert save_at_once(caching.IndexDataCacheFile, tmp_path / "numbas") == [None, "code of a"]
+class Compiled:
+    """A result that has been compiled, as far as it is asked."""
+
+    library = types.SimpleNamespace(has_dynamic_globals=False)
+    codegen = types.SimpleNamespace(magic_tuple=lambda: ("cpu",))
+    target_context = types.SimpleNamespace(codegen=lambda: Compiled.codegen, refresh=lambda: None)
 
 
-def test_what_is_forgotten_leaves_no_files(tmp_path):
-    kept, other = (_jit._CacheFile(str(tmp_path), name, "stamp") for name in ("kernel", "kernels"))
-    for number in range(3):
-        kept.save(number, "code")
-    other.save("a", "code of a")
-    kept.flush()
-    assert kept.load(0) is None
-    assert other.load("a") == "code of a"
-    assert len([*tmp_path.glob("*.nbc")]) == 1
+def save(folder, monkeypatch, digest="0" * 20, function=numbers, signature="int64"):
+    monkeypatch.setattr(cache, "folder", folder)
+    monkeypatch.setattr(cache, "_reduce", lambda compiled: (signature,))
+    monkeypatch.setattr(cache, "_rebuild", lambda target, found: found)
+    monkeypatch.setattr(sources, "digest_of", lambda module: digest)
+    kept = cache.Cache(function, "numbers")
+    kept.save_overload(signature, Compiled)
+    return kept
 
 
-def test_a_process_waits_for_one_that_saves(tmp_path):
-    held = lock_folder(tmp_path)
-    other = _jit._CacheFile(str(tmp_path), "kernel", "stamp")
-    saving = threading.Thread(target=other.save, args=("a", "code of a"))
-    saving.start()
-    saving.join(0.1)
-    assert saving.is_alive() == (held._descriptor is not None)
-    assert not any(tmp_path.iterdir()) or held._descriptor is None
-    held.close()
-    saving.join()
-    assert other.load("a") == "code of a"
-
-
-def test_old_digests_are_pruned(package, tmp_path):
-    cache = tmp_path / "cache"
+def test_the_states_used_last_are_kept(tmp_path, monkeypatch):
+    own = tmp_path / "thesis"  # not made by fastpe
+    own.write_text("")
     for number in range(9):
-        old = cache / f"{number:020x}"
-        old.mkdir(parents=True)
-        (old / _jit._MARKER).touch()
-    own = [cache / "thesis", cache / ("f" * 20), cache / ("e" * 20)]  # not made by fastpe
-    for folder in own:
-        folder.mkdir(parents=True, exist_ok=True)
-    run(package, cache)
-    assert all(folder.is_dir() for folder in own)
-    assert len([folder for folder in cache.iterdir() if folder not in own]) == 4
+        for signature in ("int64", "float64"):
+            kept = save(tmp_path, monkeypatch, f"{number:020x}", signature=signature)
+        for path in kept._files():
+            used = os.stat(path).st_mtime_ns - (100 - number) * 10**9 if path.name.count(f"-{number:020x}-") else 0
+            if used:
+                os.utime(path, ns=(used, used))
+        if number == 3:
+            other = save(tmp_path, monkeypatch, "f" * 20, function=run)
+    assert {int(digest, 16) for digest in kept._files().values()} == {5, 6, 7, 8}
+    assert len(kept._files()) == 8
+    assert len(other._files()) == 1
+    assert own.exists()
+
+
+def test_what_is_read_is_used(tmp_path, monkeypatch):
+    kept = save(tmp_path, monkeypatch)
+    (path,) = kept._files()
+    os.utime(path, (1.0, 1.0))
+    assert kept.load_overload("int64", Compiled.target_context) == "int64"
+    assert path.stat().st_mtime > 1.0
+    assert kept.load_overload("float64", Compiled.target_context) is None
+
+
+def test_types_of_one_name_are_told_apart(tmp_path, monkeypatch):
+    class Named(str):
+        def __eq__(self, other):
+            return False
+
+        __hash__ = str.__hash__
+
+    kept = save(tmp_path, monkeypatch)
+    assert kept.load_overload(Named("int64"), Compiled.target_context) is None
+
+
+def test_what_is_forgotten_leaves_no_files(tmp_path, monkeypatch):
+    for signature in ("int64", "float64"):
+        kept = save(tmp_path, monkeypatch, signature=signature)
+    other = save(tmp_path, monkeypatch, function=run)
+    kept.flush()
+    assert kept.load_overload("int64", Compiled.target_context) is None
+    assert {*tmp_path.iterdir()} == {*other._files()}
+
+
+def test_functions_with_cells_are_not_kept(tmp_path, monkeypatch):
+    step = 2
+
+    def stepped(x):
+        return x + step
+
+    save(tmp_path, monkeypatch, function=stepped)
+    assert not [*tmp_path.iterdir()]

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.growth import growth_factors
 from fastpe.kernels.simd import pointer
 

@@ -20,8 +20,9 @@ from numba.np.ufunc import parallel
 
 import fastpe
 from fastpe.base import guard
-from fastpe.kernels import _jit, threads
-from fastpe.kernels._jit import entry
+from fastpe.kernels import threads
+from fastpe.kernels.compile import cache, sources
+from fastpe.kernels.compile.decorators import entry
 from fastpe.model import adam, transformer
 
 SECONDS, _LEAST = 2.5, 20  # interrupts at least, however long they take
@@ -161,9 +162,16 @@ def test_a_lock_of_numbas_that_an_interrupt_left_taken_stops_no_other_thread():
         assert in_a_thread(lambda: bits(model(x, threads=2))) == expected
 
 
-def test_machine_code_that_an_interrupt_kept_from_the_cache_is_used_all_the_same(tmp_path, monkeypatch):
+@pytest.fixture
+def keeping(tmp_path, monkeypatch):
+    """Machine code of tests' own functions is kept, too, in a folder that is empty."""
+    monkeypatch.setattr(cache, "folder", tmp_path)
+    monkeypatch.setattr(sources, "digest_of", lambda module: "0" * 20)
+    return tmp_path
+
+
+def test_machine_code_that_an_interrupt_kept_from_the_cache_is_used_all_the_same(keeping, monkeypatch):
     """LLVM hands it over in a callback; what is raised in there is lost, and so is what was handed over."""
-    monkeypatch.setattr(_jit, "cache_folder", tmp_path)
 
     @entry
     def doubled(x):
@@ -175,14 +183,14 @@ def test_machine_code_that_an_interrupt_kept_from_the_cache_is_used_all_the_same
     with monkeypatch.context() as patch:
         patch.setattr(codegen.CPUCodeLibrary, "_get_compiled_object", missing)
         assert doubled(3) == 6
+        assert not [*keeping.iterdir()]
     assert doubled(4) == 8
     assert doubled(1.5) == 3.0
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
-def test_alarms_while_numba_compiles_leave_it_whole(tmp_path, monkeypatch):
+def test_alarms_while_numba_compiles_leave_it_whole(keeping):
     """Its tables are filled by generators, which an exception within would end for good."""
-    monkeypatch.setattr(_jit, "cache_folder", tmp_path)  # what an earlier run left would not be compiled
 
     def alarm(*_):
         raise Interrupted
@@ -208,9 +216,7 @@ def test_alarms_while_numba_compiles_leave_it_whole(tmp_path, monkeypatch):
     assert seen > 3
 
 
-def test_an_interrupted_compilation_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(_jit, "cache_folder", tmp_path)
-
+def test_an_interrupted_compilation_is_made_again(keeping):
     @entry
     def tripled(x):
         return 3 * x

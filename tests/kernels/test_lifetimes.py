@@ -1,13 +1,11 @@
 """Arrays that compiled code makes live as long as pointers to them are used."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-from fastpe.kernels import _jit
+from fastpe.kernels.compile.sources import PACKAGE
 
-PACKAGE = Path(_jit.__file__).parents[1]
 POINTS = {"pointer", "row", "rounding"}  # what makes a pointer of an array, which Numba does not count as a use
 
 

@@ -12,8 +12,9 @@ from llvmlite.binding import ffi, parse_assembly
 from numba.core.registry import cpu_target
 
 from fastpe.encodings.bias import alibi
-from fastpe.kernels import _jit, _pipeline, table
-from fastpe.kernels._pipeline import undisturbed
+from fastpe.kernels import table
+from fastpe.kernels.compile import decorators, pipeline
+from fastpe.kernels.compile.pipeline import undisturbed
 
 
 def instructions(dispatcher):
@@ -30,12 +31,12 @@ def instructions(dispatcher):
 )
 def test_passes_that_are_left_out_change_no_instruction(kernel, arguments, monkeypatch):
     both = []
-    monkeypatch.setattr(_pipeline, "_drop_arguments", lambda module, codegen: contextlib.nullcontext())
-    for spared in (_jit._PLAIN, {}):
-        compiled = numba.njit(no_cfunc_wrapper=True, **spared, **_jit._OPTIONS)(kernel.py_func)
+    monkeypatch.setattr(pipeline, "_drop_arguments", lambda module, codegen: contextlib.nullcontext())
+    for spared in (decorators._WHOLE, {}):
+        compiled = numba.njit(no_cfunc_wrapper=True, **spared, **decorators._OPTIONS)(kernel.py_func)
         compiled(*arguments)
         both.append(instructions(compiled))
-    assert _jit._PLAIN
+    assert decorators._WHOLE
     assert len(both[0]) > 1000
     assert both[0] == both[1]
 
@@ -56,11 +57,11 @@ define i64 @entry(i64 %x, i64 %y) {
 
 
 @pytest.mark.skipif(
-    _pipeline._argument_passes(cpu_target.target_context.codegen()) is None, reason="this Numba lacks LLVM's passes"
+    pipeline._argument_passes(cpu_target.target_context.codegen()) is None, reason="this Numba lacks LLVM's passes"
 )
 def test_arguments_that_are_not_read_and_those_that_are_always_the_same_are_dropped():
     module = parse_assembly(_MODULE)
-    with _pipeline._drop_arguments(module, cpu_target.target_context.codegen()):
+    with pipeline._drop_arguments(module, cpu_target.target_context.codegen()):
         assert re.search(r"define linkonce_odr .*@inner\((.*)\)", str(module))[1].count("%") == 1
     assert re.search(r"define internal .*@inner\((.*)\)", str(module))[1].count("%") == 1
     assert re.search(r"define i64 @entry\((.*)\)", str(module))[1].count("%") == 2  # Python calls it
@@ -69,11 +70,11 @@ def test_arguments_that_are_not_read_and_those_that_are_always_the_same_are_drop
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 def test_inner_functions_are_linked_by_what_is_compiled_otherwise():
-    @_jit.inner
+    @decorators.inner
     def power(x, times):
         return x**times
 
-    @_jit.inner
+    @decorators.inner
     def twice(x, times):
         return power(x, times) + power(x, times + 1)
 
@@ -114,7 +115,7 @@ def test_a_collector_that_was_off_stays_off():
 def test_compiling_is_undisturbed_and_ends_it_after_an_error():
     states = []
 
-    @_jit.entry
+    @decorators.entry
     def wrong(x):
         return x.no_such_thing
 
@@ -130,12 +131,12 @@ def test_compiling_is_undisturbed_and_ends_it_after_an_error():
     assert gc.isenabled()
 
 
-@_jit.inner
+@decorators.inner
 def handed_on(x):
     return x
 
 
-@_jit.inner
+@decorators.inner
 def made_itself():
     return np.zeros(3).sum()
 
@@ -149,7 +150,7 @@ def made_itself():
     ],
 )
 def test_who_counts_references_takes_no_arrays_from_who_does_not(function, arguments, message):
-    caller = _jit.entry(lambda *arguments: function(*arguments))
+    caller = decorators.entry(lambda *arguments: function(*arguments))
     with pytest.raises(Exception, match=message):
         caller(*arguments)
 

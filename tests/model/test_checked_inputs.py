@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastpe import ModelConfig, Transformer
-from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.compile.switches import CHECK_BOUNDS
 from fastpe.model.adam import Adam
 from fastpe.model.scratch import Scratch
 

@@ -31,6 +31,7 @@ GOOD = ModelConfig("wavelet+alibi", {"alibi.alpha0": 0.5}, width=12, heads=3)
             )
         ),
         ({"heads": 5}, ValueError, "width must be divisible by heads, but 12 is not divisible by 5"),
+        ({"layers": 10_001}, ValueError, "layers must be at most 10000, not 10001"),
         ({"causal": 1}, TypeError, "causal must be True or False, not 1"),
         ({"residual": None}, TypeError, "residual must be True or False, not None"),
         ({"vocabulary": 1}, ValueError, "vocabulary must be at least 2, not 1"),

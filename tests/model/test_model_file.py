@@ -1,7 +1,9 @@
 """A model in one file, its loss without gradients, and what it says of itself."""
 
 import json
+import tracemalloc
 
+import damage
 import numpy as np
 import own_encodings
 import pytest
@@ -12,6 +14,7 @@ from fastpe.base.files import write_tensors
 from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.model import model_file
+from fastpe.pictures.look import look_at_path
 
 LEARNING = fastpe.ModelConfig("learned+shaw", {"shaw.reach": 2}, width=16, heads=2, hidden=24, train_length=9)
 CONFIGS = [PAPER, DEEP, SMALL, LEARNING]
@@ -127,3 +130,20 @@ def test_a_model_of_ones_own_encoding_needs_the_same_file_again(tmp_path, monkey
     fastpe.register(own_encodings.write(tmp_path, ("0.5", "0.6")))
     with pytest.raises(ValueError, match="was made with another encoding 'mine': the SHA-256 of its file was"):
         fastpe.load(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("encoding", ["sinusoidal", "rope", "alibi"])
+def test_a_file_that_states_a_long_training_length_costs_no_memory_for_it(tmp_path, encoding):
+    path = tmp_path / "model.safetensors"
+    fastpe.Transformer(fastpe.ModelConfig(encoding, width=8, hidden=8, train_length=4)).save(path)
+    damage.with_header(path, lambda entries, facts, data: facts["model"].update(train_length=2**27))
+    tracemalloc.start()
+    try:
+        model = fastpe.load(path)
+        assert np.isfinite(model([1.0, 2.0])).all()
+        assert tracemalloc.get_traced_memory()[1] < 2**28  # every row would take 2**32 bytes
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(ValueError, match="length must be given for a model with train_length=134217728"):
+        look_at_path(path)
+    assert look_at_path(path, 16).spec.length == 16

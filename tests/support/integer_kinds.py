@@ -35,6 +35,7 @@ def no_integers() -> dict[str, Any]:
         "nan": float("nan"), "numpy float": np.float64(1.0), "str": "1", "bytes": b"1", "set": {1}, "class": int,
         "array float": np.array(1.0), "array str": np.array("1"), "array object": np.array(1.0, object),
         "two": np.array([1, 1]), "complex": 1j, "date": np.datetime64(1, "s"),
+        "duration": np.timedelta64(3), "array duration": np.array(3, "m8[ns]"), "nanosecond": np.datetime64(3, "ns"),
     }  # fmt: skip
     try:
         import torch

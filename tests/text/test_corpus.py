@@ -7,8 +7,9 @@ import os
 import numpy as np
 import pytest
 
+from fastpe.base import files
 from fastpe.text import corpus
-from fastpe.text.corpus import read
+from fastpe.text.corpus import TextNotFound, read, read_known
 from fastpe.text.vocabulary import UnknownSymbols, Vocabulary
 
 
@@ -34,6 +35,7 @@ def test_a_file(text, kind):
 def test_pieces_change_nothing(text, kind, piece, monkeypatch):
     whole = read(text, kind, ". ")
     monkeypatch.setattr(corpus, "_PIECE", piece)
+    monkeypatch.setattr(files, "_PIECE", piece)
     monkeypatch.setattr(corpus, "_last", None)
     again = read(text, kind, ". ")
     np.testing.assert_array_equal(again.tokens, whole.tokens)
@@ -125,7 +127,7 @@ def test_what_is_no_text(tmp_path, content, kind, message):
 def test_the_place_of_a_wrong_byte_is_that_in_the_file(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes("ééé".encode() + b"\xe2\x82x")
     for piece in (1, 2, 5, 100):
-        monkeypatch.setattr(corpus, "_PIECE", piece)
+        monkeypatch.setattr(files, "_PIECE", piece)
         with pytest.raises(ValueError, match="byte 6 is 0xe2"):
             read(tmp_path / "a", "characters")
 
@@ -196,6 +198,7 @@ MARKED = "\ufeffone\r\ntwo\r\rthrée\n\ufeff".encode()
 @pytest.mark.parametrize("piece", [1, 2, 3, 100])
 def test_a_byte_order_mark_and_carriage_returns_are_no_characters(tmp_path, piece, monkeypatch):
     monkeypatch.setattr(corpus, "_PIECE", piece)
+    monkeypatch.setattr(files, "_PIECE", piece)
     monkeypatch.setattr(corpus, "_last", None)
     path = tmp_path / "a.txt"
     path.write_bytes(MARKED)
@@ -234,3 +237,24 @@ def test_a_text_of_nothing_but_a_byte_order_mark_is_refused(tmp_path, vocabulary
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf")
     with pytest.raises(ValueError, match=r"a\.txt is empty but for byte order marks"):
         read(tmp_path / "a.txt", "characters", vocabulary=vocabulary)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/pagemap"), reason="a file of Linux")
+def test_a_file_without_an_end_is_read_up_to_its_size():
+    with pytest.raises(TextNotFound, match="/proc/self/pagemap has another SHA-256"):
+        read_known(["/proc/self/pagemap"], "0" * 64)
+    with pytest.raises(ValueError, match="is empty"):
+        read("/proc/self/pagemap")
+
+
+def test_a_text_of_too_many_bytes_or_files_is_refused(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"text")
+    monkeypatch.setattr(corpus, "_MOST_BYTES", 7)
+    with pytest.raises(ValueError, match="is larger than"):
+        read(tmp_path)
+    with pytest.raises(TextNotFound, match="or is too large"):
+        read_known([tmp_path], "0" * 64)
+    monkeypatch.setattr(corpus, "_MOST_FILES", 1)
+    with pytest.raises(ValueError, match="holds more than 1 files"):
+        read(tmp_path)

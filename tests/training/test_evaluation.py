@@ -106,3 +106,14 @@ def test_sequences_that_no_machine_has_room_for_are_refused_before_any_is_drawn(
     with pytest.raises(ValueError, match=says):
         fastpe.train(config, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("task", ["running_sum", "reverse", "text"])
+def test_neither_are_sequences_to_validate_with(tmp_path, task):
+    (tmp_path / "text").write_text("a text " * 100)
+    own = {"data": str(tmp_path / "text")} if task == "text" else {}
+    config = fastpe.TrainConfig("nope", task=task, causal=True, train_length=10, validation=2**36, **own)
+    says = r"validation with 68719476736 sequences of length 10 needs .* GB, and this machine has"
+    with pytest.raises(ValueError, match=says):
+        fastpe.train(config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

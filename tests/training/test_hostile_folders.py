@@ -4,13 +4,14 @@ import os
 import random
 import re
 import shutil
+from dataclasses import replace
 
 import damage
 import pytest
 from command_line import fastpe
 from damage import CONFIG, FILES, read_all
 
-from fastpe.training import config_file
+from fastpe.training import config_file, metrics_file
 from fastpe.training.events import EpochDone, Noted
 from fastpe.training.loop import train
 from fastpe.training.run_folder import Run, RunError, load
@@ -125,6 +126,13 @@ def test_leftovers_of_a_killed_process_are_gone_after_a_resume(half):
     Run.resume(half, CONFIG, {}).close()
     assert [entry.name for entry in half.iterdir() if entry.name.startswith(".")] == [".fastpe-0123456789abcdee.tmp"]
     assert config_file.read_config(half) == CONFIG
+
+
+def test_a_run_of_any_number_of_epochs_costs_the_lines_that_it_has(finished):
+    config = replace(CONFIG, epochs=2**40)
+    history, lacking = metrics_file.cut(finished, config, config.epochs)
+    assert [line["epoch"] for line in history] == [1, 2, 3]
+    assert lacking == 2**40 - 3
 
 
 # At random ------------------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def test_a_path_in_a_strangers_run_is_opened_only_as_a_file_and_never_quoted(mad
     config_file.write(made[1], record)
     with pytest.raises(TextNotFound) as caught:
         text_parts(read_config(made[1]))
-    why = "has another SHA-256" if kind == "secret" else "is not a file or a folder of files"
+    why = "has another SHA-256" if kind == "secret" else "is not a file or a folder of files, or is too large"
     assert f"{record['text']} {why}." in str(caught.value)
     assert not any(word in str(caught.value) for word in ("ZQX", "0xff", "UTF-8", "zero bytes", "vocabulary"))
 

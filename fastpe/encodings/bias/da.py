@@ -33,7 +33,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength, Encoding
 from fastpe.encodings.parts.distance_runs import place, put_values
 from fastpe.encodings.parts.offsets import blocks, check_offsets, sides, stream_of
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.sides import PIECE, SLACK
 from fastpe.kernels.simd import (
     absolute,

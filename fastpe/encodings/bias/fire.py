@@ -39,7 +39,7 @@ import numpy as np
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
     fma,

@@ -35,7 +35,7 @@ from fastpe.encodings.bias.alibi import slopes
 from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import sphere
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import (
     at,
     fma,

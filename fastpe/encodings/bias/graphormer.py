@@ -45,7 +45,7 @@ from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import graphs
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 
 TABLE_ROWS = 512
 FARTHEST = 510

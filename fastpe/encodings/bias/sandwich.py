@@ -35,8 +35,8 @@ from fastpe.encodings.parts.frequencies import exact_product, frequencies
 from fastpe.encodings.parts.offset_biases import as_slots, pairwise, shapes
 from fastpe.encodings.parts.offsets import blocks, waves
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry
 from fastpe.kernels.arrays import gemm
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import at, lanes, load, pointer, splat, total
 from fastpe.kernels.trig import sincos
 

@@ -37,7 +37,7 @@ from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts import offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Sides, shapes
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import fma, lanes, load_first, minus, pointer, relu, splat, store_first, total, where_negative
 
 Array = np.ndarray[Any, Any]

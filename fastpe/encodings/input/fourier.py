@@ -57,7 +57,7 @@ from fastpe.encodings.parts.grids import chosen_sides, raster
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.parts.sinusoid import fill_sinusoid
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import aligned_zeros, at, lanes, load, pointer, splat, store_rounded, whole_vectors
 from fastpe.kernels.table import LARGE, finish, move_rows
 from fastpe.kernels.trig import PI, part_of_turn, plus_part, sincos

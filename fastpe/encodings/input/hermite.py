@@ -47,7 +47,7 @@ from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts.frequencies import exact_product
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inlined
+from fastpe.kernels.compile.decorators import entry, inlined
 from fastpe.kernels.simd import (
     absolute,
     aligned_zeros,

@@ -35,7 +35,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
 from fastpe.encodings.parts.resizing import only_table
 from fastpe.encodings.parts.row_blocks import farthest_of, points_of, row_blocks
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import at, fma, lanes, load_wide, pointer, splat, store_rounded
 from fastpe.kernels.table import LARGE, finish, move_rows
 
@@ -85,7 +85,7 @@ def resize(params: Any, *, length: int) -> dict[str, np.ndarray]:
     [0.0, 0.5, 1.0, 2.5, 4.0]
     """
     rows = only_table(params)
-    whole("length", length, len(rows))
+    length = whole("length", length, len(rows))
     return build(
         "learned", length, dim=rows.shape[1], train_length=len(rows), dtype=rows.dtype, params={"table": rows},
         beyond="interp",

@@ -34,6 +34,7 @@ within have the norm sqrt(N/2), 5 there, if N is even and C at least N/2; beyond
 apart: their products, seen up to N = 4096, are right to 2N 2^-52. Phases of the sines are exact at any position.
 
 **Speed.** The vectors are computed once and kept; within the training length rows are copied, beyond each costs N K.
+N is at most 2^18, for which they take seconds.
 """
 
 from functools import lru_cache
@@ -52,10 +53,13 @@ from fastpe.kernels.arrays import gemm
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 2**19  # sines that are computed at once
+_LONGEST = 2**18  # whose eigenvectors take seconds
 
 
 def check(spec: Spec, *, time_bandwidth: float | None, scale: float) -> None:
-    """W is at most 1/2."""
+    """W is at most 1/2, and the eigenvectors can be computed."""
+    if spec.train_length > _LONGEST:
+        raise ValueError(f"'slepian' needs a training length of at most {_LONGEST}, not {spec.train_length}")
     if time_bandwidth is not None and time_bandwidth > max(0.5, spec.train_length / 2):
         raise ValueError(
             f"option 'time_bandwidth' must be at most half of the training length {spec.train_length}, "

@@ -52,7 +52,7 @@ from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import feature_columns, sphere
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,

@@ -19,7 +19,7 @@ from fastpe.encodings.parts.gather import Term, fill_terms, of_axis
 from fastpe.encodings.parts.grids import along_axes
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,

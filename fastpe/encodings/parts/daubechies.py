@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pywt
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,

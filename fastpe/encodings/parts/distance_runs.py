@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.sides import (
     PIECE,
     SLACK,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import at, pointer
 from fastpe.kernels.table import LARGE, finish, move_rows
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
-from fastpe.kernels._jit import entry, inlined
+from fastpe.kernels.compile.decorators import entry, inlined
 from fastpe.kernels.simd import (
     at,
     before_boundary,

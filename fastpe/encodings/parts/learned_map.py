@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
-from fastpe.kernels._jit import entry, inlined
+from fastpe.kernels.compile.decorators import entry, inlined
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,

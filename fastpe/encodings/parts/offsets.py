@@ -11,7 +11,7 @@ import numpy as np
 
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import lanes, load, pointer, splat, store
 from fastpe.kernels.trig import sincos
 

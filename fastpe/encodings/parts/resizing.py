@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base.validation import array, finite, unmasked, whole
+from fastpe.base.validation import array, finite, shown, unmasked, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +31,7 @@ def whole_sides(name: str, value: Any, count: int) -> tuple[int, ...]:
     (2, 3)
     """
     unmasked(name, value)
-    expected = f"{name} must be {count} whole numbers of at least 1, not {value!r}"
+    expected = f"{name} must be {count} whole numbers of at least 1, not {shown(value)}"
     try:
         sides = tuple(whole(name, side) for side in value)
     except TypeError:

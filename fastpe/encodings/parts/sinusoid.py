@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
-from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     absolute,
     aligned_zeros,

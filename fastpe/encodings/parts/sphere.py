@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry, inlined
+from fastpe.kernels.compile.decorators import entry, inlined
 from fastpe.kernels.simd import absolute, counting, fma, lanes, load, minus, pointer, splat, sqrt, store_first
 from fastpe.kernels.trig import PI, nearest, product_error, sincos
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 
 Array = np.ndarray[Any, Any]
 

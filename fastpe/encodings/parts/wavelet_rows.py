@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from fastpe.encodings.parts.daubechies import at_fractions, mixed_taps, refine
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import (
     absolute,
     any_negative,

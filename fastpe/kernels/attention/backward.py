@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import (
     channel_gradients,
     offsets_of,
@@ -60,6 +59,7 @@ from fastpe.kernels.attention.score import (
     scores_backward,
 )
 from fastpe.kernels.board import end_turn, wait_turn
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     at,

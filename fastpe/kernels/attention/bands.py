@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, add_cells, add_scaled, cell_sums, dot, dots
 from fastpe.kernels.attention.nonfinite import add_product, add_weighted_rows, all_finite
 from fastpe.kernels.attention.records import REL_VALUE, first_offset, rows_of
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
 

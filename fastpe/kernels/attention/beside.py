@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import offsets_of, relative_gradient, relative_mix, relative_scores
 from fastpe.kernels.attention.calls import head_of_call
 from fastpe.kernels.attention.cells import TILE_KEYS, add_cells
@@ -31,6 +30,7 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.attention.room import scratch_of
 from fastpe.kernels.choice import called
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load_first, pointer, row, scalar, splat, store_first
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.attention.columns import column_gradients, columns_of
@@ -30,6 +29,7 @@ from fastpe.kernels.attention.room import scratch_of
 from fastpe.kernels.attention.words import pack_strip, strips_of_words, words_of_head
 from fastpe.kernels.bfloat16.way import rounding
 from fastpe.kernels.board import claim, claim_at_ends, end_turn, finish, wait_for, wait_turn
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import in_lanes
 

@@ -6,7 +6,7 @@ plus j - i. Every routine is one pass over the tile, a few FLOP a cell.
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     at,

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear, scale_row
 from fastpe.kernels.attention.records import (
     GIVEN,
@@ -28,6 +27,7 @@ from fastpe.kernels.attention.records import (
     place,
     wanted,
 )
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     at,
     counting,

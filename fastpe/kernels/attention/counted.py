@@ -21,11 +21,11 @@ come from afar find by taking away, none.
 
 import numpy as np
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import PACKED, TILE_KEYS, clear, dots
 from fastpe.kernels.attention.masks import hide, mask_of_row, visible
 from fastpe.kernels.attention.products import in_place
 from fastpe.kernels.attention.records import COUNTS, MASK, NONE, ONE, given, gradient_of, rows_of, wanted
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     absolute,

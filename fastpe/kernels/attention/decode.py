@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.cells import add_rows, clear, dots, scale_row
 from fastpe.kernels.attention.masks import masked
 from fastpe.kernels.attention.nonfinite import add_nonzero_rows, all_finite
 from fastpe.kernels.attention.softcap import cap_row
 from fastpe.kernels.attention.unfolding import are_finite
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
     exp,

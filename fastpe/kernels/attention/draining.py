@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import entry
+from fastpe.kernels.compile.decorators import entry
 
 
 @entry(label="sinks")

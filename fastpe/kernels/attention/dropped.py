@@ -1,7 +1,7 @@
 """Dropout of attention's weights, tile by tile: those of a row stand in cells of dropout side by side, key by key."""
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import TILE_KEYS, copy_cells
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import CELL, drop_row
 from fastpe.kernels.simd import at
 

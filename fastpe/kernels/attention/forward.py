@@ -5,7 +5,6 @@ import math
 import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear, scale_row
 from fastpe.kernels.attention.columns import choose_base
@@ -31,6 +30,7 @@ from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
 from fastpe.kernels.attention.words import packs_values, values_of_tile
 from fastpe.kernels.choice import called
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import MASK, given, rows_of
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import at, blend, get, minus, where_negative
 
 

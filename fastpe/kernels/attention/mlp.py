@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import clear
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import CELL
 from fastpe.kernels.simd import (
     at,

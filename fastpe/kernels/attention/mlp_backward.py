@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import clear, dot
 from fastpe.kernels.attention.mlp import (
     HIDDEN,
@@ -32,6 +31,7 @@ from fastpe.kernels.attention.mlp_terms import (
     products_back,
     scores_back,
 )
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm
 from fastpe.kernels.simd import (
     at,

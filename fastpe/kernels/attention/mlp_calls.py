@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.beside import beside_of, makes_beside
 from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
@@ -11,6 +10,7 @@ from fastpe.kernels.attention.mlp_forward import mlp_forward
 from fastpe.kernels.attention.mlp_masks import masked_of
 from fastpe.kernels.attention.mlp_terms import Terms
 from fastpe.kernels.board import claim
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import in_lanes
 

@@ -3,8 +3,8 @@
 
 from typing import Any, NamedTuple
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.mlp import NONE, ROWS, cell_of
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import CELL, drop_row, drops, place_in
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load, scalar, splat, store

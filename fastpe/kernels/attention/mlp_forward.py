@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import clear, scale_row
 from fastpe.kernels.attention.mlp import (
     HIDDEN,
@@ -29,6 +28,7 @@ from fastpe.kernels.attention.mlp_terms import (
     finish_scores,
     mix_rel_value,
 )
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,

@@ -11,8 +11,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.mlp import LEAK, ROWS
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import (
     cells_of,
     load_cell,
@@ -48,11 +48,11 @@ def _sloped(typingctx, tile, d, d_row, count):
     """The tile where D is positive, elsewhere times the slope of lrelu there."""
 
     def emit(context, b, signature, arguments):
-        packed, d, d_row, count = arguments
+        packed, start, d_row, count = arguments
         old, kept = unpacked_tile(b, tile, packed), []
         leak, zero = code.constant(tile.vector, LEAK), code.constant(tile.vector, 0.0)
         for number, i, j in cells_of(tile):
-            above = b.fcmp_ordered(">", load_cell(b, tile, d, d_row, i, j, count), zero)
+            above = b.fcmp_ordered(">", load_cell(b, tile, d.dtype, start, d_row, i, j, count), zero)
             kept.append(b.select(above, old[number], b.fmul(leak, old[number])))
         return packed_tile(b, tile, kept)
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.mlp import NONE, ONE, ROWS, Block, cell_of
 from fastpe.kernels.attention.records import GIVEN, HEAD, MASK, place
 from fastpe.kernels.attention.records import ROWS as ROWS_OF_SLOT
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import (
     at,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.beside import (
     add_mask,
     add_offset_scores,
@@ -31,6 +30,7 @@ from fastpe.kernels.attention.products import add_relative_products
 from fastpe.kernels.attention.records import KEY_OFFSET, MASK, Tile, given
 from fastpe.kernels.attention.score import scale_products, scale_products_backward
 from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     at,
     get,

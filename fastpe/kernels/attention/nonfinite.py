@@ -5,9 +5,9 @@ some queries do not see some keys, a matrix product would spread a NaN to all of
 `add_product` goes over the cells one by one and leaves out those that are 0.
 """
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_rows, add_scaled, clear
 from fastpe.kernels.attention.records import NONE
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import ONTO, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, total, zeros
 

@@ -5,7 +5,6 @@
 The content is the product of the rotated queries and keys, with their growth and `rel_gain` (`bands`).
 """
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import (
     channel_scores,
     clipped_row,
@@ -31,6 +30,7 @@ from fastpe.kernels.attention.records import (
     wanted,
 )
 from fastpe.kernels.attention.words import is_packed, keys_of_tile
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_turned, turn
 from fastpe.kernels.growth import grown, growth_factors
 from fastpe.kernels.simd import (

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.simd import at, get, part, pointer
 

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.beside import beside_of
 from fastpe.kernels.attention.reflected_blocks import (
     BLOCK,
@@ -37,6 +36,7 @@ from fastpe.kernels.attention.reflected_blocks import (
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.attention.reflected_terms import finish_scores, mix_rel_value
 from fastpe.kernels.board import claim
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,

@@ -17,13 +17,13 @@ A task is a head: it goes through its blocks in their order and adds to gradient
 
 from typing import Any, NamedTuple
 
-from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.beside import beside_of
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of, meet, product, turned_block
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, look_at_tile
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.attention.reflected_terms import finish_scores, offsets_of_weights, terms_back
 from fastpe.kernels.board import claim
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.gemm import ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,

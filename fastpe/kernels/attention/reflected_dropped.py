@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.reflected_blocks import BLOCK
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.dropout import CELL, drop_row, drops
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load, scalar, splat, store

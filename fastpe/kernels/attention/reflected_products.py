@@ -1,9 +1,9 @@
 """Products of the rows of every tile of keys with its reflectors: `reflected` takes them for all blocks."""
 
-from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import ONE, head_of
 from fastpe.kernels.attention.reflected_blocks import TILE
 from fastpe.kernels.board import claim
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.gemm import OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import in_lanes

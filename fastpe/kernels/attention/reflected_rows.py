@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.beside import beside_of
 from fastpe.kernels.attention.cells import FEW, clear
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of
@@ -17,6 +16,7 @@ from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
 from fastpe.kernels.attention.reflected_dropped import drop_from, dropped_of, margin
 from fastpe.kernels.attention.reflected_terms import finish_row, mix_rel_value_of_row
 from fastpe.kernels.board import claim_at_ends
+from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
     at,

@@ -6,7 +6,6 @@ cell at most, of 8 D FLOP and more.
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.beside import (
     add_mask,
     add_offset_scores,
@@ -31,6 +30,7 @@ from fastpe.kernels.attention.score import (
     scores_backward,
     scores_of_products,
 )
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, blend, get, lanes, load, put, scalar, splat, store
 
 

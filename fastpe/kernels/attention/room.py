@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import BAND, FEW, PACKED, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import (
     COUNTS,
@@ -25,6 +24,7 @@ from fastpe.kernels.attention.records import (
     WANTED,
     Case,
 )
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, region
 
 _PAIRS = 16  # rows of words at least where keys or values are packed: channels go in pairs, 32 at a time

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS, add_cells, add_scaled, clear, copy_cells
 from fastpe.kernels.attention.columns import columns_backward, has_columns, tail_of_keys, with_columns
 from fastpe.kernels.attention.counted import add_counts, counts_backward
@@ -44,6 +43,7 @@ from fastpe.kernels.attention.records import (
     wanted,
 )
 from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import (
     at,
     fma,

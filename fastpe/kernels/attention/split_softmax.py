@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inlined
+from fastpe.kernels.compile.decorators import entry, inlined
 
 _LOG_2 = math.log(2.0)
 

@@ -1,6 +1,6 @@
 """Arrays of slots before they are read: whether their numbers are finite, and those over clipped offsets unfolded."""
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import at, get, lanes, load, load_first, pointer, scalar, splat, store_first, total, zeros
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.bfloat16.pack import STEP, pack_panels, packed_words
 from fastpe.kernels.bfloat16.way import named, rounding
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.gemm import turn
 from fastpe.kernels.simd import aligned_room, at, part, pointer, row
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.kernels._jit import entry
 from fastpe.kernels.bfloat16.pack import STEP, pack_band, packed_words
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import Way, fastest, named, rounding
+from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.gemm import gemm, turn
 from fastpe.kernels.simd import aligned_zeros, pointer
 

@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
 from fastpe.kernels.bfloat16.tiles import words_across, words_along
+from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, get, lanes, load_first, put, store, transpose_block, zeros
 
 STEP = np.int64(32)  # terms that one block holds

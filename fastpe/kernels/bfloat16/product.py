@@ -13,7 +13,6 @@ B is packed already. Both in the order of memory.
 import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.bfloat16.pack import (
     BLOCK_ROWS,
     BLOCK_WORDS,
@@ -26,6 +25,7 @@ from fastpe.kernels.bfloat16.pack import (
 )
 from fastpe.kernels.bfloat16.sums import BLOCK, Ahead, begin, end, sums_of_block
 from fastpe.kernels.choice import called
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import (
     FROM,
     LOWER_A,

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.bfloat16.pack import BLOCK_ROWS, BLOCK_WORDS, PANEL_COLUMNS
 from fastpe.kernels.bfloat16.tiles import (
     begin_tiles,
@@ -19,6 +18,7 @@ from fastpe.kernels.bfloat16.tiles import (
 )
 from fastpe.kernels.bfloat16.way import AMX
 from fastpe.kernels.choice import called
+from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.gemm import tile_store, tile_zeros
 from fastpe.kernels.simd import REGISTER_BYTES, at, bring_near
 

@@ -108,7 +108,8 @@ def tile_multiply_words(typingctx, tile, a, a_row, words, way):
     def emit(context, b, signature, arguments):
         packed, a, a_row, row, _ = arguments
         old, new = unpacked_tile(b, tile, packed), []
-        across = [code.load_vector(b, vector, row, ir.Constant(I64, j * vector.lanes)) for j in range(tile.columns)]
+        places = [ir.Constant(I64, j * vector.lanes) for j in range(tile.columns)]
+        across = [code.load_vector(b, vector, words.dtype, row, place) for place in places]
         for i in range(tile.rows):
             word = b.load(element(b, a, b.mul(a_row, ir.Constant(I64, i))))
             new.append(code.broadcast(b, vector, word))

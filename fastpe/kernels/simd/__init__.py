@@ -82,7 +82,6 @@ from fastpe.kernels.simd.vector import (
     Vector,
     aligned_room,
     aligned_zeros,
-    llvm_scalar,
     llvm_vector,
     start_of,
     whole_vectors,
@@ -91,7 +90,7 @@ from fastpe.kernels.simd.vector import (
 __all__ = [
     "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_room", "aligned_zeros", "any_negative", "at", "backwards",
     "before_boundary", "bits_of", "blend", "bring_near", "counting", "evens_first", "exp", "fence", "fma", "get",
-    "interleaved", "keep_first", "lanes", "largest", "llvm_scalar", "llvm_vector", "load", "load_first",
+    "interleaved", "keep_first", "lanes", "largest", "llvm_vector", "load", "load_first",
     "load_wide", "maximum", "minimum", "minus", "part", "plain", "pointer", "put", "put_totals", "region", "relu",
     "row", "running_sums", "same_place", "scalar", "splat", "sqrt", "start_of", "store", "store_first",
     "store_interleaved", "store_past_caches", "store_rounded", "swapped", "swapped_eights", "swapped_fours",

@@ -3,6 +3,9 @@
 Numba hands on each member by itself: of a model's sizes and offsets that is 250 numbers for each call, for which it
 makes two thirds of all that LLVM reads. Of a `ByAddress` it makes one, and a load where a member is read, which LLVM
 may move, as nothing writes there.
+
+Private: `AttributeTemplate` and `impl_ret_borrowed`, which Numba's manual uses in examples, though they are not in
+`numba.extending`. Without them there are no kernels.
 """
 
 from typing import Any

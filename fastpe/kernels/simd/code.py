@@ -1,4 +1,8 @@
-"""Pieces of LLVM code. `kind` is the Numba `Vector`, `b` the IR builder, the other arguments LLVM values."""
+"""Pieces of LLVM code.
+
+`b` is the IR builder, `kind` the Numba `Vector`, `dtype` Numba's type of the elements in memory; all else are LLVM
+values. Half precision is told by `dtype` alone: LLVM's pointers need not say what they point to.
+"""
 
 import math
 import platform
@@ -8,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from fastpe.kernels.simd.halves import BFLOAT16, FLOAT16
+from fastpe.kernels.simd.halves import BFLOAT16, Half
 from fastpe.kernels.simd.pointers import I64, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, cpu_features, llvm_vector
 
@@ -58,24 +62,24 @@ def address_of(b, kind, pointer, offset, count=None):
     return b.bitcast(place, llvm_vector(kind).as_pointer())
 
 
-def load_element(b, pointer, offset):
+def load_element(b, dtype, pointer, offset):
     """One element."""
-    place = element(b, pointer, offset)
-    return widened(b, b.load(_bits_at(b, place)), place) if _half(place) else b.load(place)
+    read = b.load(element(b, pointer, offset))
+    return widened(b, dtype, read) if isinstance(dtype, Half) else read
 
 
-def load_vector(b, kind, pointer, offset):
+def load_vector(b, kind, dtype, pointer, offset):
     """Unaligned load."""
     place = element(b, pointer, offset, kind.lanes)
-    if _half(place):
-        return widened(b, b.load(_bits_at(b, place, kind.lanes), align=2), place)
+    if isinstance(dtype, Half):
+        return widened(b, dtype, b.load(_bits_at(b, place, kind.lanes), align=2))
     return b.load(b.bitcast(place, llvm_vector(kind).as_pointer()), align=kind.dtype.bitwidth // 8)
 
 
-def store_vector(b, kind, pointer, offset, value):
+def store_vector(b, kind, dtype, pointer, offset, value):
     """Unaligned store; of bfloat16 numbers, rounded to such."""
     place = element(b, pointer, offset, kind.lanes)
-    if _half(place):
+    if isinstance(dtype, Half):
         b.store(narrowed(b, kind, value), _bits_at(b, place, kind.lanes), align=2)
     else:
         b.store(value, b.bitcast(place, llvm_vector(kind).as_pointer()), align=kind.dtype.bitwidth // 8)
@@ -94,16 +98,16 @@ def lanes_below(b, kind, count):
     return b.icmp_signed("<", ir.Constant(integers, list(range(kind.lanes))), counts)
 
 
-def load_lanes(b, kind, pointer, offset, count):
+def load_lanes(b, kind, dtype, pointer, offset, count):
     """The first `count` lanes; the others are zero and their memory is not touched."""
     whole = b.icmp_signed(">=", count, ir.Constant(I64, kind.lanes))
     with b.if_else(whole, likely=True) as (then, otherwise):
         with then:
-            full = load_vector(b, kind, pointer, offset)
+            full = load_vector(b, kind, dtype, pointer, offset)
             full_block = b.block
         with otherwise:
             mask = lanes_below(b, kind, count)
-            part = _load_masked(b, kind, element(b, pointer, offset, count), mask)
+            part = _load_masked(b, kind, dtype, element(b, pointer, offset, count), mask)
             part_block = b.block
     result = b.phi(llvm_vector(kind))
     result.add_incoming(full, full_block)
@@ -111,26 +115,26 @@ def load_lanes(b, kind, pointer, offset, count):
     return result
 
 
-def _load_masked(b, kind, place, mask):
-    half = _half(place)
+def _load_masked(b, kind, dtype, place, mask):
+    half = isinstance(dtype, Half)
     name, vector, size = f"v{kind.lanes}i16" if half else suffix(kind), llvm_vector(kind), kind.dtype.bitwidth // 8
     if half:
         vector, size = ir.VectorType(I16, kind.lanes), 2
     zero = ir.Constant(vector, [0] * kind.lanes) if half else constant(kind, 0.0)
     address = b.bitcast(place, vector.as_pointer())
     part = call_intrinsic(b, f"llvm.masked.load.{name}.p0", vector, [address, ir.Constant(I32, size), mask, zero])
-    return widened(b, part, place) if half else part
+    return widened(b, dtype, part) if half else part
 
 
-def store_lanes(b, kind, pointer, offset, value, count):
+def store_lanes(b, kind, dtype, pointer, offset, value, count):
     """Store the first `count` lanes; no other memory is touched."""
     whole = b.icmp_signed(">=", count, ir.Constant(I64, kind.lanes))
     with b.if_else(whole, likely=True) as (then, otherwise):
         with then:
-            store_vector(b, kind, pointer, offset, value)
+            store_vector(b, kind, dtype, pointer, offset, value)
         with otherwise:
             mask, place = lanes_below(b, kind, count), element(b, pointer, offset, count)
-            half = _half(place)
+            half = isinstance(dtype, Half)
             name, size = (f"v{kind.lanes}i16", 2) if half else (suffix(kind), kind.dtype.bitwidth // 8)
             stored = narrowed(b, kind, value) if half else value
             address = b.bitcast(place, stored.type.as_pointer())
@@ -200,17 +204,17 @@ def interleave(b, dtype, kind, x, y):
     return both, b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, both.lanes), order))
 
 
-def store_vector_past_caches(b, kind, pointer, offset, value):
+def store_vector_past_caches(b, kind, dtype, pointer, offset, value):
     """Store at a multiple of a vector's size, into no cache."""
     stored = b.store(value, address_of(b, kind, pointer, offset), align=REGISTER_BYTES)
     stored.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
 
 
-def transpose(b, kind, source, source_row, target, target_row, past_caches):
-    """log2(lanes) rounds, each swapping the off-diagonal blocks of half the size."""
+def transpose(b, kind, dtypes, source, source_row, target, target_row, past_caches):
+    """log2(lanes) rounds, each swapping the off-diagonal blocks of half the size; `dtypes`: of source and target."""
     width = kind.lanes
     integers = ir.VectorType(I32, width)
-    rows = [load_vector(b, kind, source, b.mul(source_row, ir.Constant(I64, i))) for i in range(width)]
+    rows = [load_vector(b, kind, dtypes[0], source, b.mul(source_row, ir.Constant(I64, i))) for i in range(width)]
     half = width // 2
     while half:
         upper = ir.Constant(integers, [lane if not lane & half else width + lane - half for lane in range(width)])
@@ -225,24 +229,19 @@ def transpose(b, kind, source, source_row, target, target_row, past_caches):
         for branch, put in zip(branches, (store_vector_past_caches, store_vector), strict=True):
             with branch:
                 for i in range(width):
-                    put(b, kind, target, b.mul(target_row, ir.Constant(I64, i)), rows[i])
+                    put(b, kind, dtypes[1], target, b.mul(target_row, ir.Constant(I64, i)), rows[i])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Half precision (see `halves`)
 
 
-def _half(place):
-    """Whether an element's address is that of one of half precision."""
-    return place.type.pointee in (BFLOAT16.stored, FLOAT16.stored)
+def _bits_at(b, place, lanes):
+    return b.bitcast(place, ir.VectorType(I16, lanes).as_pointer())
 
 
-def _bits_at(b, place, lanes=None):
-    return b.bitcast(place, (I16 if lanes is None else ir.VectorType(I16, lanes)).as_pointer())
-
-
-def widened(b, bits, place):
-    """The bits of a number, or of a vector of them, that were read at `place`, as float32: every one exactly."""
+def widened(b, dtype, bits):
+    """The bits of a number of half precision, or of a vector of them, as float32: every one exactly."""
 
     def of(kind):
         return ir.VectorType(kind, bits.type.count) if isinstance(bits.type, ir.VectorType) else kind
@@ -250,10 +249,10 @@ def widened(b, bits, place):
     def number(kind, value):
         return ir.Constant(of(kind), [value] * bits.type.count if of(kind) is not kind else value)
 
-    if place.type.pointee == FLOAT16.stored and _WIDENS:
-        return b.fpext(b.bitcast(bits, of(FLOAT16.stored)), of(ir.FloatType()))
+    if dtype is not BFLOAT16 and _WIDENS:
+        return b.fpext(b.bitcast(bits, of(ir.HalfType())), of(ir.FloatType()))
     wide = b.zext(bits, of(I32))
-    if place.type.pointee == BFLOAT16.stored:
+    if dtype is BFLOAT16:
         return b.bitcast(b.shl(wide, number(I32, 16)), of(ir.FloatType()))
     # the exponent's bias is 127, not 15: times 2^112, which is right of denormal numbers as well
     size = b.shl(b.and_(wide, number(I32, 0x7FFF)), number(I32, 13))

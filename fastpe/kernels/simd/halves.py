@@ -14,20 +14,16 @@ from numba.extending import models, register_model
 
 
 class Half(types.Type):
-    """An element of half precision; `stored`: LLVM's type of it, by which widening tells the two apart."""
-
-    def __init__(self, name: str, stored: Any) -> None:
-        self.stored = stored
-        super().__init__(name=name)
+    """An element of half precision. In memory either is the 16 bits of an integer: this type tells the two apart."""
 
 
 @register_model(Half)
 class _HalfModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Half) -> None:
-        super().__init__(manager, kind, kind.stored)
+        super().__init__(manager, kind, ir.IntType(16))
 
 
-FLOAT16, BFLOAT16 = Half("Float16", ir.HalfType()), Half("BFloat16", ir.IntType(16))
+FLOAT16, BFLOAT16 = Half("Float16"), Half("BFloat16")
 _OF_BITS = {types.int16: FLOAT16, types.uint16: BFLOAT16}
 
 

@@ -6,7 +6,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from fastpe.kernels._jit import inlined
+from fastpe.kernels.compile.decorators import inlined
 from fastpe.kernels.simd import pointers
 from fastpe.kernels.simd.code import (
     I32,
@@ -25,6 +25,9 @@ from fastpe.kernels.simd.code import (
 from fastpe.kernels.simd.halves import read_as
 from fastpe.kernels.simd.pointers import I64, REGION, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
+
+# Private: `make_array`, which knows an array's fields, and `impl_ret_borrowed`; Numba's manual uses both in examples.
+# Without them there are no kernels.
 
 _TO_L1 = 3
 _BYTES = ir.IntType(8).as_pointer()
@@ -120,7 +123,7 @@ def same_place(typingctx, p, other):
 @intrinsic
 def get(typingctx, p, offset):
     """One element."""
-    return read_as(p.dtype)(p, types.intp), lambda context, b, signature, a: load_element(b, *a)
+    return read_as(p.dtype)(p, types.intp), lambda context, b, signature, a: load_element(b, p.dtype, *a)
 
 
 @intrinsic
@@ -169,14 +172,14 @@ def scalar(typingctx, p, value):
 def load(typingctx, p, offset):
     """A whole vector."""
     kind = Vector(p.dtype)
-    return kind(p, types.intp), lambda context, b, signature, a: load_vector(b, kind, a[0], a[1])
+    return kind(p, types.intp), lambda context, b, signature, a: load_vector(b, kind, p.dtype, *a)
 
 
 @intrinsic
 def load_first(typingctx, p, offset, count):
     """The first `count` lanes (all when `count` >= lanes); the others are zero and not read."""
     kind = Vector(p.dtype)
-    return kind(p, types.intp, types.intp), lambda context, b, signature, a: load_lanes(b, kind, a[0], a[1], a[2])
+    return kind(p, types.intp, types.intp), lambda context, b, signature, a: load_lanes(b, kind, p.dtype, *a)
 
 
 @intrinsic
@@ -184,7 +187,7 @@ def store(typingctx, p, offset, value):
     """Store a whole vector."""
 
     def emit(context, b, signature, arguments):
-        store_vector(b, value, *arguments)
+        store_vector(b, value, p.dtype, *arguments)
         return context.get_dummy_value()
 
     return types.void(p, types.intp, value), emit
@@ -195,7 +198,7 @@ def store_first(typingctx, p, offset, value, count):
     """Store the first `count` lanes (all when `count` >= lanes)."""
 
     def emit(context, b, signature, arguments):
-        store_lanes(b, value, *arguments)
+        store_lanes(b, value, p.dtype, *arguments)
         return context.get_dummy_value()
 
     return types.void(p, types.intp, value, types.intp), emit
@@ -210,7 +213,7 @@ def transpose_block(typingctx, source, source_row, target, target_row, past_cach
     kind = Vector(source.dtype)
 
     def emit(context, b, signature, arguments):
-        transpose(b, kind, *arguments)
+        transpose(b, kind, (source.dtype, target.dtype), *arguments)
         return context.get_dummy_value()
 
     return types.void(source, types.intp, target, types.intp, types.boolean), emit
@@ -227,7 +230,7 @@ def load_wide(typingctx, p, offset, count):
 
     def emit(context, b, signature, arguments):
         part = Part(p.dtype, wide.lanes)
-        loaded = load_lanes(b, part, *arguments)
+        loaded = load_lanes(b, part, p.dtype, *arguments)
         return loaded if p.dtype == wide.dtype else b.fpext(loaded, llvm_vector(wide))
 
     return wide(p, types.intp, types.intp), emit
@@ -241,7 +244,7 @@ def store_rounded(typingctx, p, offset, value, count):
         pointer_value, at_offset, wide, lanes_used = arguments
         part = Part(p.dtype, value.lanes)
         rounded = wide if p.dtype == value.dtype else b.fptrunc(wide, llvm_vector(part))
-        store_lanes(b, part, pointer_value, at_offset, rounded, lanes_used)
+        store_lanes(b, part, p.dtype, pointer_value, at_offset, rounded, lanes_used)
         return context.get_dummy_value()
 
     return types.void(p, types.intp, value, types.intp), emit
@@ -254,7 +257,7 @@ def store_interleaved(typingctx, p, offset, x, y, count):
     def emit(context, b, signature, arguments):
         pointer_value, at_offset, *pair, lanes_used = arguments
         both, mixed = interleave(b, p.dtype, x, *pair)
-        store_lanes(b, both, pointer_value, at_offset, mixed, lanes_used)
+        store_lanes(b, both, p.dtype, pointer_value, at_offset, mixed, lanes_used)
         return context.get_dummy_value()
 
     return types.void(p, types.intp, x, y, types.intp), emit
@@ -265,7 +268,7 @@ def store_past_caches(typingctx, p, offset, value):
     """Store a whole vector at a multiple of its size, without keeping it in any cache; `fence` when all is done."""
 
     def emit(context, b, signature, arguments):
-        store_vector_past_caches(b, value, *arguments)
+        store_vector_past_caches(b, value, p.dtype, *arguments)
         return context.get_dummy_value()
 
     return types.void(p, types.intp, value), emit

@@ -5,7 +5,7 @@ through it: those of the array that it was made of, whatever was added to it sin
 that it was cut from. Whatever reads or writes memory asks `element` for the place, which is where the check is; a
 violation names the line of the kernel on standard error and ends the process, as a lane can raise nothing. Arrays that
 kernels index themselves are checked by Numba. Without the variable a pointer is a bare address, and none of this is in
-the machine code; either build has a cache of its own (`kernels._jit`). Kernels become about ten times slower:
+the machine code; either build has machine code of its own in the cache. Kernels become about ten times slower:
 
     FASTPE_CHECK_BOUNDS=1 python -m pytest --capture=sys tests/kernels
 
@@ -21,16 +21,16 @@ import ctypes
 import operator
 import os
 import sys
+from types import FrameType
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.lowering import BaseLower
 from numba.extending import NativeValue, lower_builtin, models, register_model, type_callable, typeof_impl, unbox
 
-from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.compile.switches import CHECK_BOUNDS
 from fastpe.kernels.simd.halves import stored_as
 
 I64 = ir.IntType(64)
@@ -106,8 +106,7 @@ def pointer_type(dtype: Any) -> Any:
 
 def first_element(b: Any, kind: Any, array: Any) -> Any:
     """The pointer to the first element of an array, given as Numba's structure."""
-    stored = stored_as(kind.dtype)
-    data = array.data if stored is kind.dtype else b.bitcast(array.data, stored.stored.as_pointer())
+    data = array.data
     if not CHECK_BOUNDS:
         return data
     start = b.ptrtoint(data, I64)
@@ -206,14 +205,18 @@ def _report(b: Any, *numbers: Any) -> None:
 
 
 def _line_of_kernel() -> str:
-    """The line that Numba is lowering, which it tells nobody but its own frames."""
-    frame = sys._getframe()
-    while frame is not None and not isinstance(frame.f_locals.get("self"), BaseLower):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return "compiled code"
-    lower = frame.f_locals["self"]
-    return f"{lower.func_ir.func_id.modname}.{lower.func_ir.func_id.func_qualname}, line {lower.loc.line}"
+    """The line that Numba is lowering, which it tells nobody but its own frames.
+
+    Private, for the checked build alone: that what lowers a function is called `self` there, and has `func_ir` and
+    `loc`. Without these a message names no line.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        lower: Any = frame.f_locals.get("self")
+        if hasattr(lower, "func_ir") and hasattr(lower, "loc"):
+            return f"{lower.func_ir.func_id.modname}.{lower.func_ir.func_id.func_qualname}, line {lower.loc.line}"
+        frame = frame.f_back
+    return "compiled code"
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p, *[ctypes.c_int64] * 5)

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
-from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.compile.switches import CHECK_BOUNDS
 from fastpe.kernels.simd.halves import bits_of, read_as
 
 

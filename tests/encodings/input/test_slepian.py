@@ -32,6 +32,11 @@ def test_of_very_many_positions() -> None:
     np.testing.assert_allclose(rows, 2**9 * dpss(2**18, 1.0, 2).T, rtol=0, atol=3e-6)
 
 
+def test_more_positions_than_can_be_computed_are_refused() -> None:
+    with pytest.raises(ValueError, match="'slepian' needs a training length of at most 262144, not 262145"):
+        table(8, dim=2, train_length=2**18 + 1)
+
+
 def test_against_eigenvectors_of_the_kernel_in_mpmath() -> None:
     """The definition, without the tridiagonal matrix: the kernel and its continuation in 50 digits."""
     length, product = 12, 2.5

@@ -28,7 +28,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._asked = False
 
     def find_spec(self, name, path=None, target=None):
-        if self._asked or name not in (self._module, "fastpe.kernels._jit"):
+        if self._asked or name not in (self._module, "fastpe.kernels.compile.cache"):
             return None
         self._asked = True
         try:
@@ -58,20 +58,18 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module) -> None:
         super().exec_module(module)
-        if module.__name__ == "fastpe.kernels._jit":
+        if module.__name__ == "fastpe.kernels.compile.cache":
             _keep_stale_code_out(module)
 
 
-def _keep_stale_code_out(jit) -> None:
+def _keep_stale_code_out(cache) -> None:
     stale = set(os.environ["FASTPE_MUTANT_STALE"].split(","))
-    open_cache = jit._open_cache
+    whole = cache.Cache
 
-    def open_unless_stale(function, label):
-        if f"{function.__module__}:{function.__qualname__}" in stale:
-            return jit._NoCache(label)
-        return open_cache(function, label)
+    def unless_stale(function, label):
+        return whole(function, label, kept=f"{function.__module__}:{function.__qualname__}" not in stale)
 
-    jit._open_cache = open_unless_stale
+    cache.Cache = unless_stale
 
 
 def same_code(source: str, tree: ast.Module) -> bool:

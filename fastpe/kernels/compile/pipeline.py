@@ -2,6 +2,10 @@
 
 A training step is some 170 functions, of which Python calls one. Two thirds of the time that it takes to compile are
 Numba's own, in Python, and the rest LLVM's. What is left out below changes no number that comes out.
+
+Private to Numba: all of this, which `pyproject.toml` therefore keeps to versions that it was tried with. Of one where a
+name is missing everything is compiled as Numba does it (`FASTPE_PLAIN_NUMBA=1` is the same), which takes two to three
+times as long. One where a name means something else must be kept out.
 """
 
 import gc
@@ -50,11 +54,13 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
                 state.library = linked_library(state.targetctx.codegen(), state.func_id.func_qualname)
                 return super().run_pass(state)
 
+        nopython_pipeline = DefaultPassBuilder.define_nopython_pipeline
+
         class PlainCompiler(CompilerBase):
             lowering = WholeLowering
 
             def define_pipelines(self) -> Any:
-                passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+                passes = nopython_pipeline(self.state)
                 passes.add_pass_after(ownership, NopythonTypeInference)
                 if not self.state.flags.auto_parallel.enabled:  # a `prange` is made of both
                     unused = (InlineClosureLikes, NopythonRewrites)
@@ -67,7 +73,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
             lowering = LinkedLowering
 
         known = True
-    except ImportError:
+    except (ImportError, AttributeError):
         known = False
     # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
     linked = {"pipeline_class": LinkedCompiler, "_nrt": False} if known else {}
@@ -136,7 +142,10 @@ def _libraries() -> tuple[type[Any], type[Any]]:
 
 
 def _check_names(library: type[Any], *ours: type[Any]) -> None:
-    """Refuse a Numba whose library has not what ours replace and use."""
+    """Refuse a Numba whose library has not what ours replace and use.
+
+    What it makes when it is made, `_final_module` and the lists above, cannot be asked for here.
+    """
     replaced = {name for kind in ours for name in vars(kind) if not name.startswith("__")} - {"alone"}
     used = {"_raise_if_finalized", "_ensure_finalized", "_finalize_dynamic_globals", "enable_object_caching"}
     if not all(hasattr(library, name) for name in replaced | used):
@@ -273,7 +282,8 @@ def undisturbed() -> Iterator[None]:
 
 
 def _timed() -> list[Any]:
-    """What llvmlite calls around each call of LLVM, itself; of one that is put together otherwise, some other list."""
+    """What llvmlite calls around each call of LLVM, itself; of one that is put together otherwise, some other list:
+    then all is timed, as it is without us."""
     from llvmlite.binding import ffi
 
     found = getattr(getattr(ffi.lib, "_lock", None), "_cblist", None)

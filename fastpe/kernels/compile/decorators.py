@@ -1,0 +1,76 @@
+"""What is put before functions: of which Python calls an `entry`, and compiled code all others."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+from fastpe.base.shielded import shielded
+from fastpe.kernels.compile import cache, switches
+from fastpe.kernels.compile.pipeline import compilers, undisturbed
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+try:  # private, see `_shield`
+    from numba.core.compiler_lock import global_compiler_lock
+
+    _is_compiling: Callable[[], bool] | None = global_compiler_lock.is_locked
+except (ImportError, AttributeError):
+    _is_compiling = None
+
+# No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
+_OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if switches.CHECK_BOUNDS else {})}
+_WHOLE, _LINKED = ({}, {}) if switches.PLAIN_NUMBA else compilers()
+
+
+def inner(function: Function) -> Function:
+    """Compile a function that only compiled code calls; it becomes a part of its callers' machine code."""
+    compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LINKED, **_OPTIONS)(function)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """As `inner`, for a part of a loop's body: a call would cost more than the function, and move vectors to memory."""
+    compiled: Function = numba.njit(
+        forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LINKED, **_OPTIONS
+    )(function)  # fmt: skip
+    return compiled
+
+
+def entry(function: Function | None = None, *, label: str = "", parallel: bool = False) -> Any:
+    """Compile a function that Python calls, keeping its machine code on disk.
+
+    Parameters
+    ----------
+    label : str
+        What the user is told is being compiled; the function's name by default.
+    parallel : bool
+        Whether the function has a `numba.prange` (see `kernels.threads`).
+    """
+    if function is None:
+        return lambda f: entry(f, label=label, parallel=parallel)
+    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_WHOLE, **_OPTIONS)(function)
+    if not numba.config.DISABLE_JIT:
+        _keep(dispatcher, cache.Cache(function, label or function.__name__.strip("_").replace("_", " ")))
+        _shield(dispatcher)
+    return dispatcher
+
+
+def _keep(dispatcher: Any, kept: cache.Cache) -> None:
+    """Private: that a dispatcher asks what is in `_cache` before it compiles. Without, nothing is kept."""
+    if hasattr(dispatcher, "_cache"):
+        dispatcher._cache = kept
+    elif cache.problem is None:
+        cache.problem = "this version of Numba asks for machine code elsewhere"
+
+
+def _shield(dispatcher: Any) -> None:
+    """Let no exception of a signal's handler into Numba's compiler, whose tables, such as those of what it knows how to
+    compile, do not survive one.
+
+    Private: that machine code which is not there yet is asked of `_compile_for_args`, and the compiler's lock. Without
+    either, compiling takes longer, and an interrupt meanwhile may leave Numba broken, as it is for everybody.
+    """
+    if _is_compiling is not None and hasattr(dispatcher, "_compile_for_args"):
+        compile_quickly = undisturbed()(dispatcher._compile_for_args)
+        dispatcher._compile_for_args = shielded(compile_quickly, _is_compiling)

@@ -1,0 +1,117 @@
+"""Digests of fastpe's sources: of all of them, and of those that the machine code of one module can come from.
+
+The latter are the module and all that it imports, at its top or within a function, and what those import: whatever is
+compiled into a function was imported to be called there, and what makes a type known to Numba is where the type is.
+"""
+
+import hashlib
+import platform
+import re
+import sys
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import llvmlite
+import numba
+import numpy as np
+
+from fastpe.kernels.compile import switches
+
+PACKAGE = Path(__file__).resolve().parents[2]
+_START = time.time()
+# both begin with letters, and not with a line: such are found many times sooner
+_FROM = re.compile(rb"from (fastpe[\w.]*) import (\([^)]*\)|[^\n]*)")
+_IMPORT = re.compile(rb"import (fastpe[\w.]*)")
+_NAME = re.compile(r"\w+")
+
+
+def source_digest(without: Sequence[str] = ()) -> str:
+    """Digest of fastpe's sources, of the versions that machine code depends on, and of the build.
+
+    Parameters
+    ----------
+    without : sequence of str
+        Rooms, folders of the package, that are left out.
+    """
+    digest = hashlib.sha256(_surroundings())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in without:
+            continue
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:20]
+
+
+def _surroundings() -> bytes:
+    """What machine code depends on besides sources; the CPU is in the names of files."""
+    versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine())
+    builds = {"checked": switches.CHECK_BOUNDS, "plain": switches.PLAIN_NUMBA}
+    return "".join(f"{each}\0" for each in (*versions, *(build for build, chosen in builds.items() if chosen))).encode()
+
+
+@cache
+def digest_of(module: str) -> str | None:
+    """Digest of a module of fastpe, of all modules that it imports, of versions and of the build.
+
+    None if it is no module of fastpe, or if one of those files cannot be read or was changed after this process had
+    started: what was imported may be another state of it than what is read now.
+    """
+    if _file_of(module) is None:
+        return None
+    digest = hashlib.sha256(_surroundings())
+    for name in sorted(closure(module)):
+        if (found := _read(name)) is None:
+            return None
+        digest.update(name.encode() + b"\0" + found[0])
+    return digest.hexdigest()[:20]
+
+
+def closure(module: str) -> set[str]:
+    """A module of fastpe and all those that are imported with it, packages among them; `fastpe` itself is left out: it
+    imports everything when asked, and compiles nothing."""
+    found, coming = {"fastpe"}, [module]
+    while coming:
+        name = coming.pop()
+        if name not in found:
+            found.add(name)
+            coming += [name.rpartition(".")[0], *(_read(name) or (b"", ()))[1]]
+    return found - {"fastpe"}
+
+
+def changed() -> bool:
+    """Whether a source of fastpe was changed after this process had started."""
+    return any(path.stat().st_mtime > _START for path in PACKAGE.rglob("*.py"))
+
+
+@cache
+def _file_of(module: str) -> Path | None:
+    if module != "fastpe" and not module.startswith("fastpe."):
+        return None
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+@cache
+def _read(module: str) -> tuple[bytes, tuple[str, ...]] | None:
+    """Digest of a module's file, and the modules of fastpe that it imports; None as in `digest_of`."""
+    path = _file_of(module)
+    try:
+        if path is None or path.stat().st_mtime > _START:
+            return None
+        source = path.read_bytes()
+    except OSError:
+        return None
+    return hashlib.sha256(source).digest(), tuple(sorted(imports(source)))
+
+
+def imports(source: bytes) -> set[str]:
+    """Modules of fastpe that a source imports, and those that its comments and strings say are imported.
+
+    Python's own parser takes half a second for those of a training step.
+    """
+    found = {name.decode() for name in _IMPORT.findall(source)}
+    for package, names in ((package.decode(), names.decode()) for package, names in _FROM.findall(source)):
+        found |= {package, *(f"{package}.{name}" for name in _NAME.findall(names))}
+    return {name for name in found if _file_of(name) is not None}
