@@ -10,14 +10,12 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.base.validation import at_least_zero, nearest, positive, shown, truth, whole
-from fastpe.functional import polar
-from fastpe.functional.axes import AXES, NARROWED, WIDE, with_batch
 from fastpe.functional.bands import Band, check_bands
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import NO_SPANS, Mask, Sight, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
-from fastpe.functional.together import check_index, check_network, check_reflections, check_together
+from fastpe.functional.slots import SLOTS, check_combination, check_index, check_shapes, with_batch
 
 Array = np.ndarray[Any, Any]
 
@@ -132,27 +130,26 @@ def check(
     given = {name: value for name, value in slots.items() if value is not None}
     check_slots(slots)
     causal = truth("causal", causal)
-    check_reflections(given, causal)
+    check_combination(given.keys(), causal)
     starts = check_starts(given.get("query_start"), sizes, batched)
     positions = Positions(sizes["N"], sizes["M"], starts)
     if starts is not None:
         sizes["L"] = max(sizes["M"], sizes["N"] + int(starts.max(initial=0)))
-    as_given = {name: any_real(name, value) for name, value in given.items() if name in AXES and name != "index"}
+    as_given = {name: any_real(name, value) for name, value in given.items() if name in SLOTS and name != "index"}
     if "index" in given:
         as_given["index"] = check_index(given["index"], as_given.get("values"))
-    axes = AXES | {"angles": polar.ANGLES} if "polar" in as_given else AXES
     own, dtype = {}, in_float32(arrays["q"][..., :0]).dtype
     for name, array in as_given.items():
-        array = array.astype(np.float64) if name in WIDE else in_float32(array)
-        if name in NARROWED and array.dtype == np.float64:
+        kind = SLOTS[name].dtype
+        array = array.astype(np.float64) if kind == "float64" else in_float32(array)
+        if kind == "q or float64" and array.dtype == np.float64:
             array = array.astype(dtype)
-        own[name] = with_batch(name, axes[name], array, sizes, longer=starts is not None)
+        own[name] = with_batch(name, array, sizes, as_given, longer=starts is not None)
     if "index" in own:
         own["index"] = cells_of(own["index"], positions)
     bands = check_bands(given, sizes)
     mask, spans, given_mask = sight(given, sizes, batched, dtype, wrt)
-    check_together(own, causal)
-    check_network(given, own)
+    check_shapes(own)
     scale = _scale(given.get("scale"), sizes)
     real = {name: array for name, array in (own_arrays | as_given).items() if name != "index"}
     real |= {"scale": scale} if "scale" in given else {}
@@ -178,7 +175,7 @@ def check(
 def check_slots(given: Iterable[str]) -> None:
     """Raise TypeError for a name that is neither a slot of attention nor an option, whatever its value."""
     for name in given:
-        if name not in AXES and name not in _PLAIN:
+        if name not in SLOTS and name not in _PLAIN:
             raise TypeError(_unknown(name))
 
 
@@ -188,7 +185,7 @@ def _unknown(name: str) -> str:
     near = (
         f"did you mean {_SYNONYMS[name]}?"
         if name in _SYNONYMS
-        else nearest(name, sorted({*AXES, *_PLAIN, *_OWN}), _LISTED)
+        else nearest(name, sorted({*SLOTS, *_PLAIN, *_OWN}), _LISTED)
     )
     return f"{name} is not an argument of attention; {near}"
 

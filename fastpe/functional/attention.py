@@ -11,10 +11,10 @@ import numpy as np
 from fastpe.base.validation import at_least_zero
 from fastpe.functional import arguments, decode
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.axes import WIDE
-from fastpe.functional.together import check_held
+from fastpe.functional.slots import check_kernels, names_of
 from fastpe.functional.ways import attended
 
+_OTHER_DTYPES = {*names_of("float64"), *names_of("int32")}
 _LARGEST = {np.dtype(kind): np.finfo(kind).max for kind in (np.float32, np.float64)}
 
 
@@ -253,13 +253,13 @@ def checked(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
         reads_halves=reads_halves,
     )  # fmt: skip
-    check_held(call.slots.keys() | ({"bands"} if call.bands else set()))
+    check_kernels(call.slots.keys() | ({"bands"} if call.bands else set()))
     dtype = call.computed
     for name in ("k", "v"):
         if name in call.dtypes and call.dtypes[name] != call.dtype:
             raise TypeError(f"{name} must have the dtype of q, {call.dtype}, not {call.dtypes[name]}")
     for name, array in call.slots.items():
-        if name not in ("index", *WIDE) and array.dtype != dtype:
+        if name not in _OTHER_DTYPES and array.dtype != dtype:
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {array.dtype}")
         if name != "index" and not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite")

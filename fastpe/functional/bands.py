@@ -67,15 +67,8 @@ def look_back(bands: Sequence[Band]) -> Array:
 def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Band, ...]:
     """The bands of a call, their arrays with an axis B or 1 in front; none where none are given."""
     value = given.get("bands")
-    if (value is None) != (given.get("theta") is None):
-        raise ValueError("bands and theta must be given together: places of queries and keys, and what turns them")
     if value is None:
         return ()
-    for name in ("rotors", "polar", "angles", "growth", "rel_gain"):
-        if given.get(name) is not None:
-            raise ValueError(f"{name} cannot be given with bands, which turn queries and keys by theta")
-    if given.get("counts") is not None:
-        raise ValueError("counts cannot be given with bands: a query counts the keys of all of them")
     bands = tuple(_checked(number, each, sizes) for number, each in enumerate(_listed(value)))
     for (one, first), (other, second) in combinations(enumerate(bands), 2):
         low, high = (

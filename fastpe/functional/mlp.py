@@ -18,7 +18,7 @@ from fastpe.functional.passes import Pass, dropout_of, summed_parts
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.functional.slot_arrays import cells_back, fold
-from fastpe.functional.together import NETWORK
+from fastpe.functional.slots import NETWORK
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.columns import ColumnGradients
 from fastpe.kernels.attention.mlp_calls import MlpCase, mlp_backward_calls

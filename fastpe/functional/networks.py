@@ -15,7 +15,7 @@ from fastpe.functional.positions import Positions
 from fastpe.functional.sight import NO_SPANS, Sight
 from fastpe.functional.sinks import drain
 from fastpe.functional.slot_arrays import cells_of, unfold
-from fastpe.functional.together import NETWORK
+from fastpe.functional.slots import NETWORK
 from fastpe.kernels import simd
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.mlp import ROWS, room_for_mlp

@@ -12,21 +12,13 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.layouts import contiguous, plain_rows
+from fastpe.functional.slots import REFUSED
 from fastpe.kernels import polar as kernel
 from fastpe.kernels.threads import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
 
-APART = ("rotors", "growth", "rel_gain", "rel_key", "rel_query", "key_bias", "counts")  # read or map D channels
-ANGLES = ("H1", "L", "D")  # the axes of the slot `angles` beside this one
 _OF_A_RADIUS = 16  # multiplications that one takes
-
-
-def check_polar(slots: Collection[str]) -> None:
-    """Refuse what does not go with it."""
-    for name in APART:
-        if "polar" in slots and name in slots:
-            raise ValueError(f"{name} cannot be given with polar, which makes two channels of each")
 
 
 def lifted(x: Array, phases: Array | None) -> Array:
@@ -89,5 +81,5 @@ def check_radii(name: str, layers: Sequence[Collection[str]]) -> None:
     if lifted and len(lifted) < len(layers):
         raise ValueError(f"{name!r} fills 'polar' in some layers: it must be in all")
     for own in lifted:
-        if apart := [slot for slot in APART if slot in own]:
+        if apart := [slot for slot in REFUSED["polar"] if slot in own]:
             raise ValueError(f"{name!r} fills {apart[0]!r}, which does not go with its 'polar'")

@@ -16,7 +16,7 @@ from fastpe.functional import attention
 from fastpe.functional.arguments import Array, Call, wanted
 from fastpe.functional.merged import Merged, part
 from fastpe.functional.passes import Pass
-from fastpe.functional.together import NETWORK, REFLECTIONS
+from fastpe.functional.slots import NETWORK, REFLECTIONS
 
 _REFUSED = {
     "causal": "for one direction there is key_offset of attention", "key_offset": "before and after stand for it",

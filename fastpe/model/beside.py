@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from fastpe.encodings.encoding import Part
 from fastpe.functional.polar import check_radii
-from fastpe.functional.together import NETWORK, NOT_HELD, NOT_NETWORKED, NOT_REFLECTED
+from fastpe.functional.slots import NETWORK, REFERENCE_ONLY, REFUSED
 from fastpe.model.config import ModelConfig
 
 
@@ -33,8 +33,8 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
     filled: set[str] = set().union(*layers)
     reflects = any(part.encoding.gate.reflects for part in parts if part.encoding.gate is not None)
     for there, what, unheld in (
-        (reflects, "reflections", NOT_REFLECTED | NOT_HELD),
-        (NETWORK[0] in filled, "a network over scores", NOT_NETWORKED),
+        (reflects, "reflections", {**REFUSED["reflectors"], **REFERENCE_ONLY["reflectors"]}),
+        (NETWORK[0] in filled, "a network over scores", REFERENCE_ONLY["mlp_in"]),
     ):
         for slot in sorted(filled & unheld.keys()) if there else ():
             raise ValueError(f"{config.encoding!r} fills {slot!r} beside {what}, which cannot be: {unheld[slot]}")

@@ -11,7 +11,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
-from fastpe.functional.together import NETWORK
+from fastpe.functional.slots import NETWORK
 from fastpe.kernels import model_memory, model_reflections, simd
 from fastpe.kernels.attention.mlp import MlpRoom
 from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED

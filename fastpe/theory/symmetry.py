@@ -15,7 +15,7 @@ from fastpe.base.random import Stream
 from fastpe.base.validation import whole
 from fastpe.encodings import registry
 from fastpe.encodings.slots import OF_OFFSETS
-from fastpe.functional.together import NETWORK
+from fastpe.functional.slots import NETWORK
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.parameters import parameter_shapes

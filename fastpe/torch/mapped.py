@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fastpe.functional.axes import AXES, UNLED
+from fastpe.functional.slots import SLOTS
 
 Tensors = Sequence[torch.Tensor]
 Dims = Sequence[int | None]
 _ROWS = ("q", "k", "v")
 _OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # no axis of one serves all samples
-_AXES = {name: len(axes) for name, axes in AXES.items() if name not in UNLED}
+_AXES = {name: len(slot.axes) for name, slot in SLOTS.items() if slot.batched}
 _AXES |= {"mask": 3, "spans": 2} | dict.fromkeys(_OF_SAMPLES, 0)  # after B
-_SHARED = ("scale", *UNLED)  # by all samples, or nothing is folded
+_SHARED = ("scale", *(name for name, slot in SLOTS.items() if not slot.batched))  # by all samples, or nothing is folded
 _MOST_COPIED = 2**26  # elements of rows that are one and the same
 
 

@@ -16,7 +16,7 @@ import fastpe
 from fastpe import reference, spans
 from fastpe.bands import Band
 from fastpe.functional import attention
-from fastpe.functional.together import NETWORK
+from fastpe.functional.slots import NETWORK
 from fastpe.kernels import threads as threads_of_kernels
 
 DROPPED = {"dropout": 0.3, "dropout_seed": 7}

@@ -16,7 +16,7 @@ from skipping import N, alibi, left_out, tiles_met, trained
 
 import fastpe
 from fastpe.functional.arguments import _PLAIN
-from fastpe.functional.axes import AXES
+from fastpe.functional.slots import SLOTS, Slot
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import Options
 from fastpe.kernels.attention.score import bounded, keeps_raw, terms_given
@@ -223,7 +223,7 @@ def test_scores_that_the_bound_does_not_cover_are_all_computed(slots):
 _BOUNDED = {"bias", "rotors", "polar", "angles", "key_offset", "row_scale"}
 
 
-@pytest.mark.parametrize("name", sorted({*AXES, *Options._fields} - _BOUNDED))
+@pytest.mark.parametrize("name", sorted({*SLOTS, *Options._fields} - _BOUNDED))
 def test_no_other_term_is_said_to_be_bounded(name):
     assert bounded(frozenset(_BOUNDED))
     assert not bounded(frozenset({"bias", name}))
@@ -234,7 +234,7 @@ def test_a_slot_that_nobody_knows_leaves_nothing_out(monkeypatch):
     arguments = trained(np.random.default_rng(11)) | {"bias": alibi([0.5])}
     every, some = (fastpe.attention_vjp(**arguments, tolerance=t)[1](arguments["v"]) for t in (0, 1e-3))
     assert (every["q"] != some["q"]).any()
-    monkeypatch.setitem(AXES, "tomorrow", ("H",))
+    monkeypatch.setitem(SLOTS, "tomorrow", Slot(("H",)))
     unknown = fastpe.attention_vjp(**arguments, tomorrow=np.ones(1), tolerance=1e-3, wrt=("q", "k", "v"))
     for name, gradient in unknown[1](arguments["v"]).items():
         np.testing.assert_array_equal(gradient, every[name])

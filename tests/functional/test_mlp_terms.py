@@ -10,7 +10,7 @@ from network_problems import problem as network
 
 import fastpe
 from fastpe import reference
-from fastpe.functional.together import NETWORK
+from fastpe.functional.slots import NETWORK
 from fastpe.kernels import threads as threads_of_kernels
 
 

@@ -18,9 +18,9 @@ from skipping import N, alibi, left_out, trained
 
 import fastpe
 from fastpe import reference
-from fastpe.functional import polar
+from fastpe.functional.slots import REFUSED
 
-WITH = tuple(name for name in SLOTS if name not in polar.APART)  # slots that may be given beside it
+WITH = tuple(name for name in SLOTS if name not in REFUSED["polar"])  # slots that may be given beside it
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_query_at_a_time_gives_what_all_give(rng):
 # ----------------------------------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize("name", polar.APART)
+@pytest.mark.parametrize("name", REFUSED["polar"])
 def test_what_reads_or_maps_channels_does_not_go_with_it(rng, name):
     given = problem(rng, (name,), n=5, d=8) | {"polar": np.zeros((1, 8))}
     for attention in (fastpe.attention, fastpe.attention_vjp, reference.attention):

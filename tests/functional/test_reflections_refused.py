@@ -36,15 +36,15 @@ WITHOUT_KERNEL = {
 @pytest.mark.parametrize("name", WITHOUT_MEANING)
 def test_what_has_no_meaning_beside_it(rng, attention, name):
     given = problem(rng, SLOTS, b=1, h=1, n=4, d=4)
-    value = (_BAND,) if name == "bands" else np.zeros((1,) * len(arguments.AXES[name]))
+    value = (_BAND,) if name == "bands" else np.zeros((1,) * len(arguments.SLOTS[name].axes))
     with pytest.raises(ValueError, match=f"^{name} cannot be given with reflectors: {WITHOUT_MEANING[name]}$"):
         attention(**given, causal=True, **{name: value})
 
 
 def test_all_else_is_taken_or_known_to_the_reference(rng):
-    others = (*arguments.AXES, "softcap", "mask", "rectify", "window", "spans", "query_start", "dropout", "scale")
+    others = (*arguments.SLOTS, "softcap", "mask", "rectify", "window", "spans", "query_start", "dropout", "scale")
     own = {*SLOTS, *WITHOUT_MEANING, *WITHOUT_KERNEL, "mlp_bias", "mlp_out"}
-    known = problem(rng, [name for name in arguments.AXES if name not in own | {"index", "sinks"}], b=1, n=4, d=4)
+    known = problem(rng, [name for name in arguments.SLOTS if name not in own | {"index", "sinks"}], b=1, n=4, d=4)
     known |= {"sinks": np.zeros(2), "softcap": 2.0, "mask": np.ones((4, 4), bool), "rectify": True, "window": 2}
     known |= {"spans": np.tile([0, 4], (4, 1)), "query_start": 0, "dropout": 0.0, "scale": 1.0}
     given = problem(rng, SLOTS, b=1, n=4, d=4)

@@ -12,7 +12,7 @@ from refusals import attempt
 
 import fastpe
 from fastpe.functional import decode, passes, slot_arrays
-from fastpe.functional.polar import APART
+from fastpe.functional.slots import REFUSED
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 31, 33)
 _EDGES = (63, 64, 65, 95, 96, 97, 128, 130, 193)  # of tiles: with one sample and one head
@@ -116,7 +116,7 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     bands = case["bands"] is not None and case["d"] > 1
     names = [name for name in names if not bands or name not in ("rotors", "angles", "growth", "rel_gain", "counts")]
     if case["polar"] and not bands:
-        names = ["polar", *(name for name in names if name not in APART)]
+        names = ["polar", *(name for name in names if name not in REFUSED["polar"])]
     sizes = {key: case[key] for key in ("h", "hk", "n", "m", "d", "reach", "led", "shared", "sharp", "most")}
     # where scores are rounded to 0, or counts to a whole number, a factor of the gradient is 0 or not as it happens
     dtype = np.dtype("float64" if case["rectify"] or "counts" in names else case["dtype"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastpe.functional.polar import APART
+from fastpe.functional.slots import REFUSED
 
 OPTIONS = (
     "causal", "window", "lengths", "both_lengths", "bias", "clipped_bias", "led_bias", "mask", "one_mask", "head_mask",
@@ -65,7 +65,7 @@ def options(rng, names, b, h, n, m, d, dtype):
     for name in names:
         given |= drawn[name]
     if "polar" in given:
-        given = {name: value for name, value in given.items() if name not in APART}
+        given = {name: value for name, value in given.items() if name not in REFUSED["polar"]}
         if "angles" in given:
             shape = *given["angles"].shape[:-1], d
             given["angles"] = rng.standard_normal(shape).astype(given["angles"].dtype)

@@ -7,7 +7,7 @@ from beside_reference import assert_agrees_in
 from hypothesis import strategies as st
 
 from fastpe import reference
-from fastpe.functional.together import NETWORK
+from fastpe.functional.slots import NETWORK
 from fastpe.reference import _mlp
 
 _NEAR = 2e-5  # several times the error that a unit's input has in float32

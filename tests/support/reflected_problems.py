@@ -5,7 +5,7 @@ from attention_problems import problem
 from beside_reference import assert_agrees_in
 from hypothesis import strategies as st
 
-from fastpe.functional.together import REFLECTIONS
+from fastpe.functional.slots import REFLECTIONS
 
 TERMS = (
     "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "key_slope",

@@ -1,0 +1,222 @@
+"""The table of slots of attention: the axes and dtype of each array, and what can be given together.
+
+Everything that checks arguments reads it. How a kernel reads a slot and where its gradient goes is in
+`kernels.attention.records`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.base import validation
+
+Array = np.ndarray[Any, Any]
+
+
+class Slot(NamedTuple):
+    """An array argument of attention.
+
+    Attributes
+    ----------
+    axes : tuple of str
+        "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" max(N, M), "L1" that or 1, "V", "P" and "W" any size.
+    dtype : str
+        "q": that of q; "float64": read in float64, whatever it has; "q or float64": float64 is rounded to that of q;
+        "int32": integers.
+    batched : bool
+        Whether there may be an axis B before these.
+    """
+
+    axes: tuple[str, ...]
+    dtype: str = "q"
+    batched: bool = True
+
+
+SLOTS: dict[str, Slot] = {
+    "rel_gain": Slot(("H1", "T", "D")),
+    "rel_key": Slot(("H1", "T", "D")),
+    "rel_query": Slot(("H1", "T", "D")),
+    "rel_value": Slot(("H1", "T", "Dv")),
+    "key_bias": Slot(("H", "D")),
+    "gain": Slot(("H", "T")),
+    "bias": Slot(("H", "T")),
+    "values": Slot(("H", "V")),
+    "index": Slot(("N", "M"), "int32"),
+    "scores": Slot(("H", "N", "M")),
+    "rotors": Slot(("H1", "L1", "D/b", "b", "b"), "q or float64"),
+    "polar": Slot(("H1", "D")),
+    "angles": Slot(("H1", "L", "R"), "float64"),
+    "growth": Slot(("L", "R"), "float64"),
+    "sinks": Slot(("H",), batched=False),
+    "key_offset": Slot(("H1", "M"), "float64"),
+    "key_slope": Slot(("H1", "M")),
+    "query_slope": Slot(("H1", "N")),
+    "row_scale": Slot(("H1", "N")),
+    "counts": Slot(("H1", "P", "D")),
+    "theta": Slot(("R",), "float64", batched=False),
+    "reflectors": Slot(("H1", "M", "D")),
+    "reflect": Slot(("H1", "M")),
+    "mlp_in": Slot(("W", "2H", "T"), batched=False),
+    "mlp_bias": Slot(("W",), batched=False),
+    "mlp_out": Slot(("H", "W", "T"), batched=False),
+}
+
+NETWORK, REFLECTIONS = ("mlp_in", "mlp_bias", "mlp_out"), ("reflectors", "reflect")
+TOGETHER = (
+    (("index", "values"), ""), (REFLECTIONS, ""), (NETWORK, ""),
+    (("bands", "theta"), ": places of queries and keys, and what turns them"),
+)  # fmt: skip
+"""Arguments that must be given together, and what is added to the error."""
+
+CAUSAL = {
+    "growth": "it grows without bound for keys after the query", "counts": "nobody counts keys after the query",
+    "reflectors": "nothing is reflected between a query and keys after it",
+}  # fmt: skip
+"""Arguments that need causal=True, and why."""
+
+_TWO_CHANNELS = "it makes two channels of each"
+_TURNS = "they turn queries and keys by theta"
+REFUSED: Mapping[str, Mapping[str, str]] = {
+    "polar": dict.fromkeys(
+        ("rotors", "growth", "rel_gain", "rel_key", "rel_query", "key_bias", "counts"), _TWO_CHANNELS
+    ),
+    "bands": {
+        **dict.fromkeys(("rotors", "polar", "angles", "growth", "rel_gain"), _TURNS),
+        "counts": "a query counts the keys of all of them",
+    },
+    "reflectors": {
+        "rel_gain": "a reflected query has no product by channels with a key",
+        "growth": "reflections mix the channels that grow",
+        "polar": "reflectors have half as many channels as its rows",
+        "bands": "a query has one path to a key, whatever its place is",
+        "theta": "bands, which it is for, cannot either",
+    },
+}  # fmt: skip
+"""What cannot be given with an argument, and why."""
+
+REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
+    "reflectors": {
+        "counts": "its backward pass counts keys by strips of keys, and reflections go back by blocks of queries",
+        **dict.fromkeys(NETWORK, "a network reads the scores of all heads at once, and reflections make those of one"),
+    },
+    "mlp_in": {
+        "rel_gain": "the kernels of a network have one product for a query and a key, not one for each channel",
+        "growth": "rows that grow have no finite factors over all keys, and a network's kernels take rows as they are",
+        "counts": "it counts from near to far, and what a network reads is made from far to near",
+        "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
+        "theta": "bands, which it is for, cannot either",
+    },
+}  # fmt: skip
+"""What has a formula beside an argument, but no kernel: only `fastpe.reference.attention` takes both."""
+
+_PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)", "L1": "max(N, M) or 1"}
+_MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
+
+
+def names_of(dtype: str) -> tuple[str, ...]:
+    """The slots with this dtype in the table."""
+    return tuple(name for name, slot in SLOTS.items() if slot.dtype == dtype)
+
+
+def check_combination(given: Collection[str], causal: bool) -> None:
+    """Refuse arguments that cannot be given together; given: the names of all that are not None.
+
+    >>> check_combination({"index"}, False)
+    Traceback (most recent call last):
+    ...
+    ValueError: index and values must be given together, not index alone
+    """
+    for names, why in TOGETHER:
+        own = [name for name in names if name in given]
+        if own and len(own) < len(names):
+            listed = f"{', '.join(names[:-1])} and {names[-1]}"
+            raise ValueError(f"{listed} must be given together, not {' and '.join(own)} alone{why}")
+    for name, why in CAUSAL.items():
+        if name in given and not causal:
+            raise ValueError(f"{name} needs causal=True: {why}")
+    for main, others in REFUSED.items():
+        for name, why in others.items() if main in given else ():
+            if name in given:
+                raise ValueError(f"{name} cannot be given with {main}: {why}")
+
+
+def check_kernels(given: Collection[str]) -> None:
+    """Refuse arguments that have a formula together, but no kernel.
+
+    >>> check_kernels({"reflectors", "counts"})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ValueError: counts cannot be given with reflectors but to fastpe.reference.attention: its backward pass counts ...
+    """
+    for main, others in REFERENCE_ONLY.items():
+        for name, why in others.items() if main in given else ():
+            if name in given:
+                raise ValueError(f"{name} cannot be given with {main} but to fastpe.reference.attention: {why}")
+
+
+def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collection[str], *, longer: bool) -> Array:
+    """The slot with a leading axis B or 1, its axes checked; those over positions may be longer than need be.
+
+    given: the names of all slots, as `polar` turns D pairs.
+    """
+    axes, batched = SLOTS[name].axes, SLOTS[name].batched
+    if name == "angles" and "polar" in given:
+        axes = (*axes[:-1], "D")
+    led = array if array.ndim == len(axes) + 1 and batched else array[None]
+    square = axes[-2:] == ("N", "M") and len(set(led.shape[-2:])) == 1 and _fits("L", led.shape[-1], sizes, longer)
+    fits = led.ndim == len(axes) + 1 and led.shape[0] in (1, sizes["B"])
+    fits = fits and all(
+        _fits(axis, size, sizes, longer) or (square and axis in "NM")
+        for axis, size in zip(axes, led.shape[1:], strict=True)
+    )
+    if name == "rotors" and fits:
+        fits = led.shape[-3] * led.shape[-2] == sizes["D"] and led.shape[-2] == led.shape[-1]
+    if not fits:
+        printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
+        known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis not in ("L", "Dv") or axis in axes)
+        after = ", or that after B," if batched else ""
+        raise ValueError(f"{name} must have the shape ({printed}){after} where {known}; not {array.shape}")
+    return led
+
+
+def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
+    if axis == "H1":
+        return size in (1, sizes["H"])
+    if axis == "T":
+        return size % 2 == 1
+    if axis == "R":
+        return 1 <= size <= sizes["D"] // 2
+    if axis == "L1":
+        return size == 1 or _fits("L", size, sizes, longer)
+    if axis in ("D/b", "b"):
+        return size >= 1 and sizes["D"] % size == 0
+    if axis == "L" and longer:
+        return size >= sizes["L"]
+    if axis == "2H":
+        return size == 2 * sizes["H"]
+    return size >= 1 if axis in ("V", "P", "W") else size == sizes[axis]
+
+
+def check_index(index: Any, values: Array | None) -> Array:
+    """The entries of `values` that cells choose, as kernels take them."""
+    # without any values their shape is refused later on
+    count = _MOST_VALUES if values is None or 0 in (values.ndim, *values.shape[-1:]) else values.shape[-1]
+    if count > _MOST_VALUES:
+        raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
+    return validation.integers("index", index, 0, count - 1, dtype=np.int32)
+
+
+def check_shapes(slots: Mapping[str, Array]) -> None:
+    """Refuse slots whose shapes do not fit one another; they have a leading axis."""
+    counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
+    if len(set(counts)) > 1:
+        raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")
+    if "mlp_in" in slots:
+        (width, _, taps), offsets, readout = (slots[name].shape[1:] for name in NETWORK)
+        if offsets != (width,):
+            raise ValueError(f"mlp_bias must have the shape (W,) = ({width},) of mlp_in's first axis, not {offsets}")
+        if readout[1:] != (width, taps):
+            raise ValueError(
+                f"mlp_out must have the shape (H, W, T) with W = {width} and T = {taps} as in mlp_in, not {readout}"
+            )
