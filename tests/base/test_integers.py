@@ -128,6 +128,9 @@ class Lazy(Sequence):
     def __getitem__(self, place):
         raise AssertionError("nobody is to look")
 
+    def __repr__(self):
+        return "Lazy()"
+
 
 @pytest.mark.parametrize("given", [range(10**12), range(10**30), Lazy(), [[0], range(10**12)], [[Lazy()]]], ids=str)
 def test_sequences_without_end_are_refused_at_once(given):

@@ -51,20 +51,23 @@ def _surroundings() -> bytes:
     return "".join(f"{each}\0" for each in (*versions, *(build for build, chosen in builds.items() if chosen))).encode()
 
 
-@cache
 def digest_of(module: str) -> str | None:
     """Digest of a module of fastpe, of all modules that it imports, of versions and of the build.
 
     None if it is no module of fastpe, or if one of those files cannot be read or was changed after this process had
-    started: what was imported may be another state of it than what is read now.
+    started, which is looked at anew each time: what was imported may be another state of it than what is read.
     """
     if _file_of(module) is None:
         return None
     digest = hashlib.sha256(_surroundings())
-    for name in sorted(closure(module)):
-        if (found := _read(name)) is None:
-            return None
-        digest.update(name.encode() + b"\0" + found[0])
+    try:
+        for name in sorted(closure(module)):
+            path, content, _ = _read(name)
+            if path.stat().st_mtime > _START:
+                return None
+            digest.update(name.encode() + b"\0" + content)
+    except OSError:
+        return None
     return digest.hexdigest()[:20]
 
 
@@ -76,7 +79,7 @@ def closure(module: str) -> set[str]:
         name = coming.pop()
         if name not in found:
             found.add(name)
-            coming += [name.rpartition(".")[0], *(_read(name) or (b"", ()))[1]]
+            coming += [name.rpartition(".")[0], *_read(name)[2]]
     return found - {"fastpe"}
 
 
@@ -94,16 +97,12 @@ def _file_of(module: str) -> Path | None:
 
 
 @cache
-def _read(module: str) -> tuple[bytes, tuple[str, ...]] | None:
-    """Digest of a module's file, and the modules of fastpe that it imports; None as in `digest_of`."""
-    path = _file_of(module)
-    try:
-        if path is None or path.stat().st_mtime > _START:
-            return None
-        source = path.read_bytes()
-    except OSError:
-        return None
-    return hashlib.sha256(source).digest(), tuple(sorted(imports(source)))
+def _read(module: str) -> tuple[Path, bytes, set[str]]:
+    """A module's file, its digest, and the modules of fastpe that it imports."""
+    if (path := _file_of(module)) is None:
+        raise FileNotFoundError(f"{module} has no source file")
+    source = path.read_bytes()
+    return path, hashlib.sha256(source).digest(), imports(source)
 
 
 def imports(source: bytes) -> set[str]:
