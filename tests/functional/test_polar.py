@@ -18,6 +18,7 @@ from skipping import N, alibi, left_out, trained
 
 import fastpe
 from fastpe import reference
+from fastpe.functional import polar
 from fastpe.functional.slots import REFUSED
 
 WITH = tuple(name for name in SLOTS if name not in REFUSED["polar"])  # slots that may be given beside it
