@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,8 +50,7 @@ _HALVES = ("float16", "bfloat16")  # computed in float32
 _WIDEST = 2 * validation.FARTHEST  # wider windows hide nothing, and kernels add them to positions in int64
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
 
     What kernels index with, `index`, lengths, spans and starts, is a copy that `validation.integers` has checked; all
@@ -105,7 +103,7 @@ class Call:
     def widened(self, names: str = "qkv") -> "Call":
         """With these of q, k and v in float32 where they are of half precision."""
         wide: dict[str, Any] = {name: in_float32(getattr(self, name)) for name in names}
-        return replace(self, **wide)
+        return self._replace(**wide)
 
     def without_axes(self, x: Array) -> Array:
         """x (B, H, ...) without the axes that q did not have."""

@@ -4,7 +4,6 @@ Its arrays are what the kernels of `kernels.attention.beside` take, and it knows
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +21,7 @@ def pass_without(call: Call, own: Collection[str], needless: Collection[str]) ->
     if rest.keys() <= set(needless) and call.mask is None and not (call.softcap or call.rectify):
         return None
     shapes = {name: shape for name, shape in call.shapes.items() if name not in own}
-    plain = replace(call, slots=rest, shapes=shapes, dropout=0.0, dtype=call.computed)
+    plain = call._replace(slots=rest, shapes=shapes, dropout=0.0, dtype=call.computed)
     (b, h, n, _), dv = call.q.shape, call.v.shape[-1]
     return Pass(plain, 0.0, (np.zeros((b, h, n, dv)), np.zeros((b, h, n))))
 

@@ -10,7 +10,6 @@ each takes the merged out and lse in the place of its own, and gradients add up.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,8 +102,8 @@ def part(call: Call, spans: Array) -> tuple[Call, Array]:
     if call.spans is not None:
         first, last = (pick(spans[..., end], call.spans[..., end]) for pick, end in ((np.maximum, 0), (np.minimum, 1)))
         spans = np.stack([first, last], axis=-1)
-    own = replace(
-        call, spans=spans, slots={name: array for name, array in call.slots.items() if name != "sinks"},
+    own = call._replace(
+        spans=spans, slots={name: array for name, array in call.slots.items() if name != "sinks"},
         shapes={name: shape for name, shape in call.shapes.items() if name != "sinks"},
         dtypes={name: np.result_type(np.float32, dtype) for name, dtype in call.dtypes.items()},
     )  # fmt: skip

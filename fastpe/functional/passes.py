@@ -1,6 +1,5 @@
 """One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +9,7 @@ from fastpe.functional.arguments import Array, Call, dropout_key
 from fastpe.functional.bands import angles_of, keys_met
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.content import (
+    Rows,
     content_gradients,
     own_angles,
     rows_of_bounds,
@@ -95,7 +95,7 @@ class Pass(Outcome):
         lengths[:, 0], lengths[:, 1] = call.query_lengths, call.key_lengths
         scale = np.empty(h, self.dtype)
         scale[...] = call.scale
-        starts = [simd.start_of(x) for x in rows]
+        starts = _starts_of_rows(rows)
         sight, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
         slots = with_tallies(made, b, h, n)
         dropout = dropout_of(call.dropout, call.dropout_seed)
@@ -121,7 +121,7 @@ class Pass(Outcome):
             return call
         # products take a matrix whose rows lie in reverse order for a packed one
         k, v = (x if x.strides[-2] >= 0 else np.ascontiguousarray(x) for x in (call.k, call.v))
-        return replace(call, k=k, v=v)
+        return call._replace(k=k, v=v)
 
     # ----------------------------------------------------------------------------------------------- what kernels take
 
@@ -282,6 +282,14 @@ class Pass(Outcome):
 
     def _sinks_gradient(self, deltas: Array) -> Array:
         return sinks_gradient(self.call.slots["sinks"], raised(self.lse, self.columns), deltas)
+
+
+def _starts_of_rows(rows: Rows) -> list[Array]:
+    """Their first elements; one that stands twice is looked up once."""
+    q, qr, k, kr, v = rows
+    own_q, own_k = simd.start_of(q), simd.start_of(k)
+    turned_q, turned_k = own_q if qr is q else simd.start_of(qr), own_k if kr is k else simd.start_of(kr)
+    return [own_q, turned_q, own_k, turned_k, simd.start_of(v)]
 
 
 def summed_parts(x: Array, parts: int) -> Array:

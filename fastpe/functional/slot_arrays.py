@@ -56,6 +56,8 @@ def slot_arrays(
         Whether passes over scores are made for something else than a slot.
     """
     table, nothing = np.zeros(_TABLE, np.int64), np.zeros(1, dtype)
+    if not (given or has_terms):
+        return Arrays(nothing, nothing, None, table, None)
     arrays = dict.fromkeys(SLOTS, nothing)
     for name, array in given.items():
         number = _NUMBERS.get(name)

@@ -6,7 +6,6 @@ What a column leaves out, the offset of the query itself, is the same for all ke
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,7 +123,7 @@ def checked(
     led = [_led(name, column, call) for name, column in columns.items()]
     shapes = wanted(wrt, call.shapes | {name: column.shape for name, column in columns.items()})
     dtypes = {name: like(columns[name], value).dtype for name, value in (("before", before), ("after", after))}
-    return replace(call, shapes=shapes, dtypes=call.dtypes | dtypes), led
+    return call._replace(shapes=shapes, dtypes=call.dtypes | dtypes), led
 
 
 def attended(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> Merged:
@@ -171,7 +170,7 @@ def _led(name: str, column: Array, call: Call) -> Array:
 
 def _with_offsets(call: Call, column: Array) -> Call:
     shapes = {name: shape for name, shape in call.shapes.items() if name not in ("before", "after")}
-    return replace(
-        call, slots=call.slots | {"key_offset": column}, shapes=shapes | {"key_offset": column.shape},
+    return call._replace(
+        slots=call.slots | {"key_offset": column}, shapes=shapes | {"key_offset": column.shape},
         dtypes=call.dtypes | {"key_offset": column.dtype},
     )  # fmt: skip

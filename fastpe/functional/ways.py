@@ -1,8 +1,6 @@
 """The way that a call of attention goes: one pass, one for each band of keys (`merged`), through a network of scores
 (`mlp`), or through reflections (`reflected`)."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call
@@ -34,4 +32,4 @@ def attended(
 def _of_band(call: Call, band: Band) -> Call:
     """The call with one band's keys alone."""
     own, spans = part(call, band.spans)
-    return replace(own, bands=(band._replace(spans=spans),))
+    return own._replace(bands=(band._replace(spans=spans),))
