@@ -52,10 +52,10 @@ def test_what_was_planted_under_a_temporary_name_is_neither_followed_nor_touched
             os.mkfifo(planted)
         case "file":
             planted.write_bytes(b"planted")
-    before = planted.lstat()
+    before = state(planted)
     files.write_file(tmp_path / "x", b"new")
     assert (tmp_path / "x").read_bytes() == b"new"
-    assert planted.lstat() == before
+    assert state(planted) == before
     assert names(tmp_path) == [draws[0], "x"]
     assert not victim.with_name("new").exists()
 
@@ -79,6 +79,12 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_what_it_leads_to_stays(tm
     assert not victim.with_name("new").exists()
 
 
+def state(path):
+    """What tells whether a path was touched; not when it was last read."""
+    found = path.lstat()
+    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def occupied(path, kind):
     match kind:
         case "folder":
@@ -96,12 +102,12 @@ def occupied(path, kind):
 def test_what_is_no_file_is_never_replaced(tmp_path, kind):
     path = tmp_path / "x"
     occupied(path, kind)
-    before = path.lstat()
+    before = state(path)
     with pytest.raises(OSError, match=r"it is a (folder|pipe or a device)") as caught:
         files.write_file(path, b"new")
     assert caught.value.filename == str(path)
     assert caught.value.errno == (errno.EISDIR if "folder" in kind else errno.EINVAL)
-    assert path.lstat() == before
+    assert state(path) == before
     assert names(tmp_path) == ["x"]
 
 

@@ -106,7 +106,7 @@ def test_a_scale_beyond_the_dtype():
         (ValueError, "index must lie in [0, 6], not -1 at index [0, 0]", {"index": -np.eye(N, M, dtype=int)}),
         (ValueError, "tolerance must lie in [0, 1), not 1", {"tolerance": 1}),
         (ValueError, "tolerance must lie in [0, 1), not -0.1", {"tolerance": -0.1}),
-        (ValueError, "tolerance must lie in [0, 1), not nan", {"tolerance": float("nan")}),
+        (ValueError, "tolerance must be finite, not nan", {"tolerance": float("nan")}),
         (TypeError, "tolerance must be a number, not 'none'", {"tolerance": "none"}),
         (TypeError, "tolerance must be a number, not True", {"tolerance": True}),
         (TypeError, "scale must hold real numbers, not <U3", {"scale": "big"}),

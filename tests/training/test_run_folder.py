@@ -276,7 +276,7 @@ def test_the_model_of_another_run_is_refused(finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"width": 10**6}, {"hidden": 10**9}, {"layers": 10**9}, {"dtype": "float64"}, {"train_length": 10**8}]
+    "sizes", [{"width": 10**6}, {"hidden": 10**9}, {"layers": 10**4}, {"dtype": "float64"}, {"train_length": 10**8}]
 )
 def test_sizes_are_compared_before_memory_is_taken(finished, monkeypatch, sizes):
     """Both files are consistent in themselves, checksums included, but the sizes are not those of the tensors."""
