@@ -127,6 +127,10 @@ def check_combination(given: Collection[str], causal: bool) -> None:
     ...
     ValueError: index and values must be given together, not index alone
     """
+    for main, others in REFUSED.items():
+        for name, why in others.items() if main in given else ():
+            if name in given:
+                raise ValueError(f"{name} cannot be given with {main}: {why}")
     for names, why in TOGETHER:
         own = [name for name in names if name in given]
         if own and len(own) < len(names):
@@ -135,10 +139,6 @@ def check_combination(given: Collection[str], causal: bool) -> None:
     for name, why in CAUSAL.items():
         if name in given and not causal:
             raise ValueError(f"{name} needs causal=True: {why}")
-    for main, others in REFUSED.items():
-        for name, why in others.items() if main in given else ():
-            if name in given:
-                raise ValueError(f"{name} cannot be given with {main}: {why}")
 
 
 def check_kernels(given: Collection[str]) -> None:
