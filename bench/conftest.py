@@ -7,7 +7,7 @@ import pytest
 
 from fastpe.doctor import probe
 
-collect_ignore = ["bfloat16.py", "torch_gpt.py", "torch_train.py"]  # programs for the extra `peers`
+collect_ignore = ["accuracy.py", "bfloat16.py", "torch_gpt.py", "torch_train.py"]  # programs for the extra `peers`
 
 peak = cache(probe.sgemm_peak)
 _WARM_CALLS, _LONG = 3, 0.1  # calls beforehand, but one alone that takes so many seconds: it was long enough
