@@ -11,12 +11,15 @@ the bias, unless there is a soft cap, and where there is nothing between it and 
 vector of cells at a time, wherever scores are read. `scores_backward` and `score_backward` are their derivatives. The
 mask is added where keys are hidden.
 
-To add a score term, visit: `functional.arguments`, for its name and shape; `records`, where a number becomes one of the
-`Options`, and an array one of `SLOTS`, with what is made of those (its gradient has a place in `room` and in `calls`);
-and this file, for its pass in `_make_all_scores`, its derivative in `scores_backward`, and whether it is in use in
-`_takes_passes`. A derivative that needs `inner` is named in FROM_RAW. No tile is left out with the
-new term until BOUNDED names it, which is a claim to be proved. The formula goes into `reference`; `encodings.slots` has
-the terms that an encoding may give, and `model_attention` is where the model adds up their gradients.
+To add a score term:
+
+- `functional.slots`: a row with its axes and dtype, and what it cannot be given with;
+- `records`: its name in `SLOTS`, a field in `Slots` and `Terms`, and its place in SUMMED or OF_CELLS; `room` gives its
+  gradient memory there, by `gradient_shape`. A number becomes one of the `Options` instead;
+- here: a pass in `scores_of_products`, the derivative in `scores_backward`, and whether it is in use in
+  `_takes_passes`. A derivative that needs `inner` is named in FROM_RAW. No tile is left out with the new term until
+  BOUNDED names it, which is a claim to be proved;
+- `reference`: the formula. `encodings.slots` lists the terms that an encoding may give.
 """
 
 from collections.abc import Iterable
