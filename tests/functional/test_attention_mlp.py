@@ -220,7 +220,7 @@ def test_no_array_of_queries_times_keys(rng):
 
 WITHOUT_KERNEL = {
     "rel_gain": "the kernels of a network have one product for a query and a key, not one for each channel",
-    "growth": "rows that grow have no finite factors over all keys, and the kernels of a network take rows as they are",
+    "growth": "rows that grow have no finite factors over all keys, and a network's kernels take rows as they are",
     "counts": "it counts from near to far, and what a network reads is made from far to near",
     "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
 }
