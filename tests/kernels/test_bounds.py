@@ -147,6 +147,25 @@ def test_what_leaves_its_memory_ends_the_process_and_names_the_line(outcomes, ca
     assert re.search(r"^fastpe: out of bounds in __main__\..*" + OUTSIDE[call], said), said
 
 
+def test_gradients_of_attention_stay_within_their_memory():
+    """The largest kernels; they once called address 0 in the checked build."""
+    program = """
+import numpy as np, fastpe
+rng = np.random.default_rng(0)
+q, k, v = (rng.standard_normal((1, 2, 130, 8)) for _ in "qkv")
+out, pullback = fastpe.attention_vjp(q, k, v, causal=True, bias=rng.standard_normal((2, 9)))
+print(sum(float(abs(x).sum()) for x in pullback(out).values()))
+"""
+    found = []
+    for checked in ("0", "1"):
+        environment = {**os.environ, "FASTPE_CHECK_BOUNDS": checked}
+        environment.pop("NUMBA_DISABLE_JIT", None)
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        found.append(float(done.stdout))
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
 def test_the_checked_build_has_a_cache_of_its_own(monkeypatch):
     digests = []
     for checked in (False, True):

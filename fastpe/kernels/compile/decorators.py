@@ -20,7 +20,9 @@ except (ImportError, AttributeError):
 
 # No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
 _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if switches.CHECK_BOUNDS else {})}
-_WHOLE, _LINKED = ({}, {}) if switches.PLAIN_NUMBA else compilers()
+# the checked build need not compile quickly, and the short pipeline lost functions of it: the gradients of attention
+# called address 0
+_WHOLE, _LINKED = ({}, {}) if switches.PLAIN_NUMBA or switches.CHECK_BOUNDS else compilers()
 
 
 def inner(function: Function) -> Function:
