@@ -302,7 +302,7 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
         example = "['alibi', 'nope']" if key == "encoding" else "['reverse']"
         raise TypeError(f"{name} must be a list of names, as in {example}, or a dict of them, not {shown(value)}")
     if count(value) > MOST_CANDIDATES:
-        raise ValueError(f"{name} must be at most {MOST_CANDIDATES}, not {count(value)}")
+        raise ValueError(f"{name} must have at most {MOST_CANDIDATES} entries, not {count(value)}")
     given = value if isinstance(value, Mapping) else {each: {} for each in value}
     if not given:
         raise ValueError(f"{name} must name one at least")

@@ -29,7 +29,7 @@ def array(tensor: torch.Tensor, name: str = "a tensor") -> np.ndarray[Any, Any]:
 
 
 def own_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """As `array`, in a fifth of the time; RuntimeError or TypeError for a tensor of which there is no such array."""
+    """As `array`, in half the time; RuntimeError or TypeError for a tensor of which there is no such array."""
     if not _has_memory(tensor):
         raise RuntimeError("a tensor without memory")
     return _as_array(tensor.detach() if tensor.requires_grad else tensor)

@@ -60,7 +60,7 @@ def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | s
     if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
         raise TypeError(f"{name} must be a sequence of integers, not {shown(lengths)}")
     if count(lengths) > _MOST_LENGTHS:
-        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {count(lengths)} of them")
+        raise ValueError(f"{name} must have at most {_MOST_LENGTHS} entries, not {count(lengths)}")
     single = chosen.task.kind in ("numbers", "text")
     checked = tuple(_length(name, length, single) for length in lengths)
     for length in checked:
@@ -72,7 +72,7 @@ def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | s
         elif not len(chosen.lengths.within(first, last)):
             raise ValueError(f"{name} must be lengths that task {chosen.name!r} can have, and none of {length} is one")
     if len(checked) > _MOST_LENGTHS:
-        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {len(checked)} of them")
+        raise ValueError(f"{name} must have at most {_MOST_LENGTHS} entries, not {len(checked)}")
     if len(set(checked)) < len(checked):
         raise ValueError(f"{name} must be distinct, not {checked}")
     return checked

@@ -12,5 +12,5 @@ def test_a_grid_of_too_many_combinations_is_refused():
 
 def test_a_study_of_too_many_encodings_is_refused():
     encodings = {f"nope {n}": {"encoding": "nope"} for n in range(10_001)}
-    with pytest.raises(ValueError, match="at most 10000, not 10001"):
+    with pytest.raises(ValueError, match="at most 10000 entries, not 10001"):
         Study(encodings, ["reverse"], seeds=1)

@@ -78,5 +78,5 @@ def test_what_is_counted_of_a_header_is_no_less_than_it_has(tmp_path):
 
 
 def test_test_lengths_are_as_many_as_a_result_can_hold():
-    with pytest.raises(ValueError, match="test_lengths must be at most 1000, not 1001 of them"):
+    with pytest.raises(ValueError, match="test_lengths must have at most 1000 entries, not 1001"):
         replace(CONFIG, test_lengths=range(1, 1002))

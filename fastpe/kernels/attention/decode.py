@@ -181,7 +181,7 @@ def _softmax(scores, count):
 
 @inner
 def _mix_values(weights, values, step, count, width, y):
-    """y = weights . values. If NaN or infinity comes out, it is made again without the values of weight 0."""
+    """y = weights . values. If NaN or infinity comes out, it is computed again without the values of weight 0."""
     clear(y, width)
     add_rows(weights, values, step, count, width, y)
     if not all_finite(y, np.int64(0), _ONE, width, y):
@@ -247,9 +247,8 @@ def _all_below_infinity(x):
 @inner
 def _are_valid(sizes, visible, terms, largest_scale):
     """Whether all values are such that `arguments.check` takes them."""
-    inside = _all_within(visible.lengths, np.int64(0), sizes.keys) and _all_within(
-        visible.starts, np.int64(0), _FARTHEST
-    )
+    inside = _all_within(visible.lengths, np.int64(0), sizes.keys)
+    inside = inside and _all_within(visible.starts, np.int64(0), _FARTHEST)
     finite = are_finite(terms.bias.reshape(-1)) and are_finite(terms.offsets.reshape(-1)) and are_finite(terms.sinks)
     return (
         inside and finite and _all_below_infinity(terms.added.reshape(-1))
