@@ -5,7 +5,7 @@
 before  a lane goes through whole groups of sequences
 after   where lanes are more than groups, each goes through one pack of a group, and adds to the gradients in turns
 
-The order of tasks, who claims them and what waits for what are those of `fastpe.kernels.model_batch`. Each kind of task
+The order of tasks, who claims them and what waits for what are those of `fastpe.kernels.model.batch`. Each kind of task
 is timed alone, the fastest of many calls; within a pack, which is timed whole, the time is shared out by FLOPs.
 """
 
@@ -22,11 +22,11 @@ from unittest.mock import patch
 import numpy as np
 
 from fastpe import Adam, ModelConfig, Transformer
-from fastpe.kernels import model_batch
 from fastpe.kernels.compile.decorators import entry
-from fastpe.kernels.composed import compose, decompose
+from fastpe.kernels.model import batch as model_batch
+from fastpe.kernels.model.fused_embedding_and_head import compose, decompose
 from fastpe.kernels.simd import pointer, row
-from fastpe.kernels.threads import run_lanes
+from fastpe.kernels.threads.team import run_lanes
 from fastpe.model import passes
 
 LANES = (1, 2, 4, 8, 16, 32, 64)

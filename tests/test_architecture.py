@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe.kernels import gemm, model
 from fastpe.kernels.compile import sources
+from fastpe.kernels.model import transformer as model
+from fastpe.kernels.products import gemm
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 

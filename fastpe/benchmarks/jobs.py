@@ -29,7 +29,7 @@ from fastpe.benchmarks.attention_cases import Calls, Exact, Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe.benchmarks.products import check_product, product_call
 from fastpe.doctor import probe
-from fastpe.kernels.openmp import start_threads
+from fastpe.kernels.threads.openmp import start_threads
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding

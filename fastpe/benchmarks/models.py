@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base.random import Stream
-from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE
+from fastpe.kernels.products.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE
 from fastpe.model.config import ModelConfig
 from fastpe.tasks import frame
 from fastpe.tasks.registry import choose
@@ -63,9 +63,9 @@ def batch_of(case: Case) -> tuple[Array, Array]:
 class Product(NamedTuple):
     """C (m, n) = A (m, depth) B (depth, n): one of the step's, and what the step does in the same pass.
 
-    `fused` is a mode of `fastpe.kernels.gemm`; with PLUS the first addend is a matrix, with FROM alone a row (a bias)
-    unless `onto`, which adds to C. `b_transposed`: B is there as its transpose, and is transposed in every sequence.
-    """
+    `fused` is a mode of `fastpe.kernels.products.gemm`; with PLUS the first addend is a matrix, with FROM alone a row
+    (a bias) unless `onto`, which adds to C. `b_transposed`: B is there as its transpose, and is transposed in every
+    sequence."""
 
     name: str
     m: int

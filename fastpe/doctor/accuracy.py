@@ -22,7 +22,7 @@ from fastpe.encodings import build, registry
 from fastpe.encodings.input import wavelet
 from fastpe.encodings.parts.daubechies import scaling_filter
 from fastpe.encodings.slots import make_spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 Array = np.ndarray[Any, Any]
 Request = dict[str, Any]

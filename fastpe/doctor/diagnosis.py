@@ -24,7 +24,7 @@ from fastpe.doctor.allowed_error import Difference
 from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import SLOTS, Spec, make_spec
-from fastpe.kernels.threads import default_threads
+from fastpe.kernels.threads.team import default_threads
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding

@@ -47,7 +47,7 @@ def threads() -> dict[str, Any]:
     """Threads that fastpe uses by default, and Numba's threading layer: None before the first parallel call."""
     import numba
 
-    from fastpe.kernels.threads import default_threads
+    from fastpe.kernels.threads.team import default_threads
 
     try:
         layer = numba.threading_layer()

@@ -14,9 +14,9 @@ import numpy as np
 
 from fastpe.kernels import simd
 from fastpe.kernels.compile.decorators import entry, inner
-from fastpe.kernels.gemm import OVERWRITE, gemm
+from fastpe.kernels.products.gemm import OVERWRITE, gemm
 from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store, total, zeros
-from fastpe.kernels.threads import in_lanes, run_lanes
+from fastpe.kernels.threads.team import in_lanes, run_lanes
 
 SIZE = 96
 """Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in a core's own cache."""

@@ -266,7 +266,7 @@ def largest(value: np.ndarray) -> float:
     """As `validation.largest`, in one pass where an array is large; below that there is nothing to compile."""
     if value.size < _LARGE or not value.flags.c_contiguous:
         return validation.largest(value)
-    from fastpe.kernels.table import largest_of
+    from fastpe.kernels.fills.table import largest_of
 
     return float(largest_of(value.reshape(-1)))
 

@@ -11,8 +11,8 @@ import numpy as np
 from fastpe.base.validation import at_least_zero
 from fastpe.functional import arguments, decode
 from fastpe.functional.arguments import Array, Call
+from fastpe.functional.dispatch import attended
 from fastpe.functional.slots import check_kernels, names_of
-from fastpe.functional.ways import attended
 
 _OTHER_DTYPES = {*names_of("float64"), *names_of("int32")}
 _LARGEST = {np.dtype(kind): np.finfo(kind).max for kind in (np.float32, np.float64)}

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.layouts import contiguous, plain_rows
-from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.decode import decode
+from fastpe.kernels.attention.tile import FEW
 from fastpe.kernels.simd import start_of
-from fastpe.kernels.threads import lanes_for, run_short
+from fastpe.kernels.threads.team import lanes_for, run_short
 
 Array = np.ndarray[Any, Any]
 

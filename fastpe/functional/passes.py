@@ -7,7 +7,6 @@ import numpy as np
 
 from fastpe.functional.arguments import Array, Call, dropout_key
 from fastpe.functional.bands import angles_of, keys_met
-from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.content import (
     Rows,
     content_gradients,
@@ -19,21 +18,22 @@ from fastpe.functional.content import (
     width_of,
 )
 from fastpe.functional.layouts import contiguous, summed_to
-from fastpe.functional.outcome import Outcome
+from fastpe.functional.result import Outcome
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
+from fastpe.functional.skipping import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.slot_arrays import all_or_none, cells_back, fold, for_gradients, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
-from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.columns import ColumnGradients
-from fastpe.kernels.attention.records import ROWS, SLOTS, SUMMED, Case, Gradients, Inputs, Options
-from fastpe.kernels.attention.room import Room, gradient_places, gradient_shape, room_for, sum_places
-from fastpe.kernels.attention.words import room_for_words
-from fastpe.kernels.bfloat16.product import MEMORY
-from fastpe.kernels.bfloat16.way import SHIFTS, Way, fastest
-from fastpe.kernels.dropout import Dropout
-from fastpe.kernels.threads import lanes_for, run_apart
+from fastpe.kernels.attention.bf16_panels import room_for_words
+from fastpe.kernels.attention.inputs import ROWS, SLOTS, SUMMED, Case, Gradients, Inputs, Options
+from fastpe.kernels.attention.key_query_offsets import ColumnGradients
+from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.workspace import Room, gradient_places, gradient_shape, room_for, sum_places
+from fastpe.kernels.products.bfloat16.isa import SHIFTS, Way, fastest
+from fastpe.kernels.products.bfloat16.product import MEMORY
+from fastpe.kernels.rows.dropout import Dropout
+from fastpe.kernels.threads.team import lanes_for, run_apart
 
 _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys

@@ -13,8 +13,8 @@ import numpy as np
 
 from fastpe.functional.layouts import contiguous, plain_rows
 from fastpe.functional.slots import REFUSED
-from fastpe.kernels import polar as kernel
-from fastpe.kernels.threads import lanes_for, run_apart
+from fastpe.kernels.rows import polar as kernel
+from fastpe.kernels.threads.team import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from fastpe.functional.arguments import any_real, check_pairs, in_float32, wanted
 from fastpe.functional.layouts import contiguous, plain_rows, summed_to
-from fastpe.kernels import rotate as kernel
 from fastpe.kernels import simd
-from fastpe.kernels.threads import lanes_for, run_apart
+from fastpe.kernels.rows import rotate as kernel
+from fastpe.kernels.threads.team import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from fastpe.functional.layouts import contiguous, plain_rows
 from fastpe.functional.positions import Positions
-from fastpe.kernels import rotors as kernel
 from fastpe.kernels import simd
-from fastpe.kernels.threads import lanes_for, run_apart
+from fastpe.kernels.rows import block_maps as kernel
+from fastpe.kernels.threads.team import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 Array = np.ndarray[Any, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.layouts import contiguous
-from fastpe.kernels.attention import draining
+from fastpe.kernels.attention import sinks as draining
 
 Array = np.ndarray[Any, Any]
 

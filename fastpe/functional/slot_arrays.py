@@ -10,12 +10,12 @@ from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
-from fastpe.kernels.attention import unfolding
-from fastpe.kernels.attention.cells import TILE_QUERIES
-from fastpe.kernels.attention.columns import Columns
-from fastpe.kernels.attention.counted import TALLY
-from fastpe.kernels.attention.records import COLUMNS, COUNTS, GIVEN, SLOTS, Inputs, Slots
-from fastpe.kernels.dropout import NO_DROPOUT, Dropout
+from fastpe.kernels.attention import expand_relative_bias as unfolding
+from fastpe.kernels.attention.contextual_positions import TALLY
+from fastpe.kernels.attention.inputs import COLUMNS, COUNTS, GIVEN, SLOTS, Inputs, Slots
+from fastpe.kernels.attention.key_query_offsets import Columns
+from fastpe.kernels.attention.tile import TILE_QUERIES
+from fastpe.kernels.rows.dropout import NO_DROPOUT, Dropout
 
 Array = np.ndarray[Any, Any]
 

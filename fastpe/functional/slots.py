@@ -1,7 +1,7 @@
 """The table of slots of attention: the axes and dtype of each array, and what can be given together.
 
 Everything that checks arguments reads it. How a kernel reads a slot and where its gradient goes is in
-`kernels.attention.records`.
+`kernels.attention.inputs`.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,9 +1,9 @@
 """Attention of both directions with offsets of keys on either side of the query; public as `fastpe.columns.two_sided`,
 and by `by_name` for tensors of PyTorch and arrays of JAX.
 
-One pass over keys up to the query's own, another over those after it, each with a column of its own: see `merged`.
-What a column leaves out, the offset of the query itself, is the same for all keys of its side, and comes in there.
-"""
+One pass over keys up to the query's own, another over those after it, each with a column of its own: see
+`split_softmax`. What a column leaves out, the offset of the query itself, is the same for all keys of its side, and
+comes in there."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,9 +13,9 @@ import numpy as np
 from fastpe.base.pulled import given, like, summed_to
 from fastpe.functional import attention
 from fastpe.functional.arguments import Array, Call, wanted
-from fastpe.functional.merged import Merged, part
 from fastpe.functional.passes import Pass
 from fastpe.functional.slots import NETWORK, REFLECTIONS
+from fastpe.functional.split_softmax import Merged, part
 
 _REFUSED = {
     "causal": "for one direction there is key_offset of attention", "key_offset": "before and after stand for it",

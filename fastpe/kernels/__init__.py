@@ -1,11 +1,13 @@
 """Compiled code, forward and backward, which knows slots and sizes but no encoding.
 
-From outside: `activation`, `arrays`, `attention.beside`, `attention.calls`, `attention.cells`, `attention.columns`,
-`attention.counted`, `attention.decode`, `attention.draining`, `attention.mlp`, `attention.mlp_calls`,
-`attention.records`, `attention.reflected`, `attention.reflected_backward`, `attention.reflected_blocks`,
-`attention.reflected_products`, `attention.reflected_room`, `attention.reflected_rows`, `attention.room`,
-`attention.score`, `attention.split_softmax`, `attention.unfolding`, `attention.words`, `bfloat16.on_arrays`,
-`bfloat16.pack`, `bfloat16.product`, `bfloat16.way`, `compile.cache`, `compile.decorators`, `compile.sources`,
-`dropout`, `gemm`, `model`, `model_batch`, `model_gates`, `model_memory`, `model_network`, `model_reflections`,
-`model_selective`, `openmp`, `pack`, `polar`, `rotate`, `rotors`, `sides`, `simd`, `table`, `threads`, `trig`.
+From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.contextual_positions`,
+`attention.dape.calls`, `attention.dape.layout`, `attention.decode`, `attention.expand_relative_bias`,
+`attention.extra_terms`, `attention.inputs`, `attention.key_query_offsets`, `attention.path.backward`,
+`attention.path.blocks`, `attention.path.forward`, `attention.path.products`, `attention.path.rows`,
+`attention.path.workspace`, `attention.score`, `attention.sinks`, `attention.split_softmax`, `attention.tile`,
+`attention.workspace`, `compile.cache`, `compile.decorators`, `compile.sources`, `fills.sides`, `fills.table`,
+`fills.trig`, `model.batch`, `model.dape`, `model.gates`, `model.memory`, `model.pack`, `model.reflections`,
+`model.selective_angles`, `products.bfloat16.isa`, `products.bfloat16.on_arrays`, `products.bfloat16.pack`,
+`products.bfloat16.product`, `products.gemm`, `rows.activation`, `rows.block_maps`, `rows.dropout`, `rows.polar`,
+`rows.rotate`, `simd`, `threads.openmp`, `threads.team`.
 """

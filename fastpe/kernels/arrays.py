@@ -1,17 +1,20 @@
 """The kernels on NumPy arrays: what tests, benchmarks and `fastpe doctor` call.
 
 Each function allocates its outputs, calls one kernel on one sequence, and returns what a NumPy writer would expect.
-Arrays are C-contiguous, float32 or float64, all of one dtype. The forking loops over a batch are in `model`.
-"""
+Arrays are C-contiguous, float32 or float64, all of one dtype. The forking loops over a batch are in
+`model.transformer`."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from fastpe.kernels import activation, adam, dropout, ends, loss, norm, simd
-from fastpe.kernels import gemm as products
+from fastpe.kernels import simd
 from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.model import adam, loss
+from fastpe.kernels.model import embedding_and_head as ends
+from fastpe.kernels.products import gemm as products
+from fastpe.kernels.rows import activation, dropout, norm
 from fastpe.kernels.simd import lanes, load_first, pointer, store_first
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +32,8 @@ def _gemm(a, turned, b, c, mode, d, e):
 
 
 def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | None = None) -> Array:
-    """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in `kernels.gemm`."""
+    """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in
+    `kernels.products.gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
     turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a number: an array of another order is another type
     a, b, d, e = a.T if turned else a, np.ascontiguousarray(b), c if d is None else d, c if e is None else e

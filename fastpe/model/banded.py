@@ -11,7 +11,7 @@ from fastpe.base import validation
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import Part
 from fastpe.functional.attention import attention
-from fastpe.kernels.threads import at_most, threads_for
+from fastpe.kernels.threads.team import at_most, threads_for
 from fastpe.model import sight
 from fastpe.model.transformer import Transformer
 from fastpe.reference import model_forward

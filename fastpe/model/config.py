@@ -17,7 +17,7 @@ from fastpe.encodings.slots import Spec, make_spec
 from fastpe.model import sight
 from fastpe.model.positions import Rule, canonical, check_tokens, rule_of
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu")  # in the order of `kernels.activation`
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu")  # in the order of `kernels.rows.activation`
 NORMS = ("none", "layernorm", "rmsnorm")
 DTYPES = ("float32", "float64")
 PRECISIONS = ("float32", "bfloat16")

@@ -1,7 +1,7 @@
 """What a training step costs: the useful FLOPs of its matrix products, forward and backward.
 
 They are those of the model as it is defined, map by map, whatever is computed: of a model whose ends are composed
-(`kernels.composed`) a step does fewer, as it does of a causal one.
+(`kernels.model.fused_embedding_and_head`) a step does fewer, as it does of a causal one.
 """
 
 from fastpe.model import sight

@@ -7,7 +7,7 @@ import numpy as np
 from fastpe import reference
 from fastpe.base import validation
 from fastpe.base.random import Stream
-from fastpe.kernels.dropout import Dropout, places_of
+from fastpe.kernels.rows.dropout import Dropout, places_of
 from fastpe.model.config import ModelConfig
 
 Array = np.ndarray[Any, Any]

@@ -20,7 +20,7 @@ from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.model_gates import STEPS
+from fastpe.kernels.model.gates import STEPS
 from fastpe.model import sight, token_positions
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding

@@ -19,7 +19,7 @@ class LayerGate(NamedTuple):
     A layer may have one that adds to scores, and one of angles or of reflections.
     """
 
-    sign: int  # or `kernels.model_gates.STEPS`
+    sign: int  # or `kernels.model.gates.STEPS`
     slopes: tuple[float, ...]  # of heads; () of a gate of offsets that the content makes
     names: Mapping[str, str]
     frequencies: tuple[float, ...] = ()  # of pairs of channels; () where the layer makes no angles
@@ -94,11 +94,11 @@ def _check_angles(
 class Made(NamedTuple):
     """What all layers make, as kernels take it."""
 
-    gates: Array | None  # (layers, 7), int64: where parameters are of what adds to scores, see `kernels.model_gates`
+    gates: Array | None  # (layers, 7), int64: where parameters are of what adds to scores, see `kernels.model.gates`
     slopes: Array  # (H,), float64: what slopes are multiples of; of no meaning where no layer has any
-    selective: Array | None  # (layers, 4), int64: of what turns, see `kernels.model_selective`
+    selective: Array | None  # (layers, 4), int64: of what turns, see `kernels.model.selective_angles`
     frequencies: Array  # (C/2,), float64: what a step turns each pair of channels by; likewise
-    reflections: Array | None  # (layers, 6), int64: see `kernels.model_reflections`
+    reflections: Array | None  # (layers, 6), int64: see `kernels.model.reflections`
 
 
 def made_by(gates: Sequence[LayerGate | None], places: Mapping[str, Place], heads: int) -> Made:

@@ -16,8 +16,8 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.random import Stream
-from fastpe.kernels.attention.cells import TILE_QUERIES
-from fastpe.kernels.threads import threads_for
+from fastpe.kernels.attention.tile import TILE_QUERIES
+from fastpe.kernels.threads.team import threads_for
 from fastpe.text.vocabulary import UnknownSymbols, Vocabulary
 
 if TYPE_CHECKING:

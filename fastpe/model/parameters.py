@@ -9,8 +9,9 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.initial_values import initial_values
 from fastpe.base.random import Stream
-from fastpe.kernels import model_memory, simd
-from fastpe.kernels.bfloat16.pack import STEP, packed_words
+from fastpe.kernels import simd
+from fastpe.kernels.model import memory as model_memory
+from fastpe.kernels.products.bfloat16.pack import STEP, packed_words
 from fastpe.model.config import ModelConfig
 from fastpe.model.gates import LayerGate, made_by
 
@@ -271,7 +272,7 @@ class Views(dict[str, Array]):
 
 class Transposes:
     """Room for the transposed matrices of all layers and of the head (or, tied, of the table of tokens), and the panels
-    they are transposed in (see `kernels.model_batch`).
+    they are transposed in (see `kernels.model.batch`).
 
     In bfloat16 the matrices of the layers are packed, as they are and transposed.
     """

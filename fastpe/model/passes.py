@@ -8,12 +8,12 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
-from fastpe.kernels import model_batch
-from fastpe.kernels.dropout import NO_DROPOUT
-from fastpe.kernels.model_batch import Asked
-from fastpe.kernels.model_memory import Position
-from fastpe.kernels.pack import LINE
-from fastpe.kernels.threads import run_lanes, threads_for
+from fastpe.kernels.model import batch as model_batch
+from fastpe.kernels.model.batch import Asked
+from fastpe.kernels.model.memory import Position
+from fastpe.kernels.model.pack import LINE
+from fastpe.kernels.rows.dropout import NO_DROPOUT
+from fastpe.kernels.threads.team import run_lanes, threads_for
 from fastpe.model import dropout
 from fastpe.model.checked_inputs import CheckedInputs
 from fastpe.model.config import ModelConfig

@@ -1,7 +1,7 @@
 """How a model's products are made: in the type of its numbers, or of operands rounded to bfloat16."""
 
-from fastpe.kernels.bfloat16 import way
-from fastpe.kernels.bfloat16.way import Way
+from fastpe.kernels.products.bfloat16 import isa as way
+from fastpe.kernels.products.bfloat16.isa import Way
 from fastpe.model.config import ModelConfig
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.slots import NETWORK
-from fastpe.kernels.attention.records import GIVEN, SLOTS, Options
+from fastpe.kernels.attention.inputs import GIVEN, SLOTS, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.model.gates import Made
 

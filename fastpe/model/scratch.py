@@ -12,14 +12,16 @@ from fastpe.base import validation
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
 from fastpe.functional.slots import NETWORK
-from fastpe.kernels import model_memory, model_reflections, simd
-from fastpe.kernels.attention.mlp import MlpRoom
-from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED
-from fastpe.kernels.model_gates import gated_columns
-from fastpe.kernels.model_network import Network, network_gradient, room_for_net
-from fastpe.kernels.model_selective import RANK
-from fastpe.kernels.rotate import make_factors
-from fastpe.kernels.rotors import lie_in, lie_out
+from fastpe.kernels import simd
+from fastpe.kernels.attention.dape.layout import MlpRoom
+from fastpe.kernels.attention.inputs import GIVEN, SLOTS, WANTED
+from fastpe.kernels.model import memory as model_memory
+from fastpe.kernels.model import reflections as model_reflections
+from fastpe.kernels.model.dape import Network, network_gradient, room_for_net
+from fastpe.kernels.model.gates import gated_columns
+from fastpe.kernels.model.selective_angles import RANK
+from fastpe.kernels.rows.block_maps import lie_in, lie_out
+from fastpe.kernels.rows.rotate import make_factors
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.gates import Made
@@ -274,7 +276,7 @@ def _sizes(
 def composed_ends(
     config: ModelConfig, length: int, slots: Collection[str], *, gated: bool = False
 ) -> dict[str, Any]:  # fmt: skip
-    """Which ends of the model are one map in a training step (`kernels.composed`).
+    """Which ends of the model are one map in a training step (`kernels.model.fused_embedding_and_head`).
 
     With residual connections, and products that round nothing (`precision`), of
 
@@ -304,7 +306,7 @@ def composed_ends(
 
 
 def _factors(angles: Array, half: int, dtype: Any) -> Array:
-    """What `kernels.rotate` turns rows by, and turns them back."""
+    """What `kernels.rows.rotate` turns rows by, and turns them back."""
     found = np.empty((3, angles.size * (1 if half else 2)), dtype)
     make_factors(np.ascontiguousarray(angles, np.float64).reshape(-1), half > 0, found)
     return found

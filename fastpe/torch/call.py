@@ -13,8 +13,8 @@ from fastpe.functional.arguments import check_slots, is_pair
 from fastpe.functional.attention import checked_tolerance
 from fastpe.functional.bands import flat
 from fastpe.functional.two_sided import refuse
-from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.threads import at_most
+from fastpe.kernels.attention.tile import FEW
+from fastpe.kernels.threads.team import at_most
 from fastpe.torch.operators import HALVES, has_arrays, is_seen, lies_here, own_array, tensor
 from fastpe.torch.score import attend
 

@@ -9,7 +9,7 @@ import torch
 
 from fastpe.functional import by_name
 from fastpe.functional.bands import joined
-from fastpe.kernels.threads import at_most
+from fastpe.kernels.threads.team import at_most
 from fastpe.torch import mapped
 from fastpe.torch.operators import HALVES, array, differentiable, tensor
 

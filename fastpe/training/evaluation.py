@@ -12,7 +12,7 @@ from fastpe.base.random import Stream
 from fastpe.base.stored import printable
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength
-from fastpe.kernels.threads import threads_for
+from fastpe.kernels.threads.team import threads_for
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 from fastpe.tasks import frame, sizes, targets

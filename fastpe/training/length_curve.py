@@ -19,7 +19,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.stored import printable
 from fastpe.encodings.encoding import BeyondTrainingLength
-from fastpe.kernels.threads import threads_for
+from fastpe.kernels.threads.team import threads_for
 from fastpe.model.transformer import Transformer
 from fastpe.text.vocabulary import Vocabulary
 from fastpe.training import run_folder

@@ -18,7 +18,7 @@ import numpy as np
 
 from fastpe.base import files, validation
 from fastpe.encodings import combined, registry
-from fastpe.kernels.threads import threads_for
+from fastpe.kernels.threads.team import threads_for
 from fastpe.model import precision
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer

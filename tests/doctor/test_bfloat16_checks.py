@@ -9,7 +9,7 @@ from fastpe import reference
 from fastpe.doctor import bfloat16_checks
 from fastpe.doctor.diagnosis import STEPS, checks, judge
 from fastpe.kernels import arrays
-from fastpe.kernels.bfloat16 import on_arrays
+from fastpe.kernels.products.bfloat16 import on_arrays
 from fastpe.model import precision
 
 SMALL = replace(STEPS["tokens"], layers=1, width=16, heads=2, hidden=24, train_length=9)

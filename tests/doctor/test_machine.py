@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import fastpe
 from fastpe.doctor import machine, probe
 from fastpe.kernels.compile import cache, sources
-from fastpe.kernels.threads import run_lanes
+from fastpe.kernels.threads.team import run_lanes
 from fastpe_cli.main import main
 
 

@@ -17,8 +17,8 @@ from fastpe.doctor import accuracy
 from fastpe.encodings import registry
 from fastpe.encodings.input import wavelet
 from fastpe.encodings.slots import SLOTS, make_spec
+from fastpe.kernels.fills.table import LARGE
 from fastpe.kernels.simd import aligned_zeros
-from fastpe.kernels.table import LARGE
 
 FAR = 2**24
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 import fastpe
 from fastpe import reference
 from fastpe.functional import attention as host
-from fastpe.functional import passes, ways
-from fastpe.kernels import threads as threads_of_kernels
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.bfloat16 import way
+from fastpe.functional import dispatch as ways
+from fastpe.functional import passes
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.products.bfloat16 import isa as way
+from fastpe.kernels.threads import team as threads_of_kernels
 
 USUAL = {"causal": False, "window": None, "lengths": None, "tolerance": None}
 HALF = 2.0**-8  # what rounding to bfloat16 may change of a number

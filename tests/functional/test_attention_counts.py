@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import reference
-from fastpe.kernels import threads as threads_of_kernels
-from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.threads import team as threads_of_kernels
 from fastpe.reference._attention import attention_vjp_in
 
 EDGES = (1, 2, int(FEW), int(FEW) + 1, 31, 95, int(TILE_QUERIES), 97, int(TILE_KEYS), 129, 193, 257)

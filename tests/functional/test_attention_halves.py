@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpe
-from fastpe.functional import ways
+from fastpe.functional import dispatch as ways
 from fastpe.functional.passes import Pass
-from fastpe.kernels.attention.cells import FEW
+from fastpe.kernels.attention.tile import FEW
 
 NAMES = ["float16", "bfloat16"]
 

@@ -17,7 +17,7 @@ from fastpe import reference, spans
 from fastpe.bands import Band
 from fastpe.functional import attention
 from fastpe.functional.slots import NETWORK
-from fastpe.kernels import threads as threads_of_kernels
+from fastpe.kernels.threads import team as threads_of_kernels
 
 DROPPED = {"dropout": 0.3, "dropout_seed": 7}
 

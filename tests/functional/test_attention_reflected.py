@@ -14,7 +14,7 @@ from reflected_problems import agrees, arguments_of, cases
 import fastpe
 from fastpe import reference
 from fastpe.functional import attention
-from fastpe.kernels import threads as threads_of_kernels
+from fastpe.kernels.threads import team as threads_of_kernels
 
 SLOTS = ("reflectors", "reflect")
 

@@ -17,9 +17,9 @@ from skipping import N, alibi, left_out, tiles_met, trained
 import fastpe
 from fastpe.functional.arguments import _PLAIN
 from fastpe.functional.slots import SLOTS, Slot
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.records import Options
+from fastpe.kernels.attention.inputs import Options
 from fastpe.kernels.attention.score import bounded, keeps_raw, terms_given
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 from fastpe.reference._attention import attention_vjp_in
 
 BLOCKS, TILES = -(-N // int(TILE_QUERIES)), -(-N // int(TILE_KEYS))

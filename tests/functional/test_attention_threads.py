@@ -10,8 +10,8 @@ from attention_problems import SLOTS, problem
 from guards import guarded_allocations
 
 import fastpe
-from fastpe.kernels import threads as threads_of_kernels
 from fastpe.kernels.attention import calls
+from fastpe.kernels.threads import team as threads_of_kernels
 
 EDGES_N, EDGES_M = (1, 2, 31, 95, 96, 97, 193), (1, 2, 45, 127, 128, 129, 257)
 

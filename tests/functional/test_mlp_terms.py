@@ -11,7 +11,7 @@ from network_problems import problem as network
 import fastpe
 from fastpe import reference
 from fastpe.functional.slots import NETWORK
-from fastpe.kernels import threads as threads_of_kernels
+from fastpe.kernels.threads import team as threads_of_kernels
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from reflected_problems import TERMS, agrees
 
 import fastpe
 from fastpe import reference
-from fastpe.kernels import threads as threads_of_kernels
+from fastpe.kernels.threads import team as threads_of_kernels
 
 SLOTS = ("reflectors", "reflect")
 

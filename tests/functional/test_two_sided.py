@@ -9,7 +9,7 @@ from fixture_attention import K, V
 import fastpe
 from fastpe import columns, reference
 from fastpe.base.pulled import summed_to
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 
 def biases(before, after):

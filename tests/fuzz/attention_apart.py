@@ -12,7 +12,11 @@ from guards import guarded_allocations, guarded_results
 from hypothesis import strategies as st
 
 import fastpe
-from fastpe.functional import mlp, networks, passes, reflected, reflections, slot_arrays
+from fastpe.functional import dape as mlp
+from fastpe.functional import dape_inputs as networks
+from fastpe.functional import passes, slot_arrays
+from fastpe.functional import path as reflected
+from fastpe.functional import path_inputs as reflections
 
 _Case = tuple[dict[str, Any], list[str | None]]
 _LAYOUTS = st.lists(st.sampled_from([None, *KINDS]), min_size=8, max_size=8)

@@ -15,9 +15,9 @@ from worker import found
 
 from fastpe.encodings import registry
 from fastpe.encodings.bias import alibi
-from fastpe.functional.mlp import Networked
+from fastpe.functional.dape import Networked
 from fastpe.functional.passes import Pass
-from fastpe.functional.reflected import Reflected
+from fastpe.functional.path import Reflected
 
 WORKER = """
 import os, signal, time, warnings

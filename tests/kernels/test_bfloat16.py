@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fastpe import reference
 from fastpe.kernels import simd
-from fastpe.kernels.bfloat16 import way
-from fastpe.kernels.bfloat16.on_arrays import packed, product, product_into, turned_into
-from fastpe.kernels.bfloat16.product import MEMORY, SLAB
-from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, NOT_SOON, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.products.bfloat16 import isa as way
+from fastpe.kernels.products.bfloat16.on_arrays import packed, product, product_into, turned_into
+from fastpe.kernels.products.bfloat16.product import MEMORY, SLAB
+from fastpe.kernels.products.gemm import FROM, LOWER_A, LOWER_C, NOT_SOON, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
 
 WAYS = way.ways()
 SIZES = sorted({1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65})
@@ -238,7 +238,8 @@ def test_without_permission_there_are_no_tiles(monkeypatch):
 )
 def test_older_cpus_compute_the_same_products(name, features, monkeypatch):
     program = (
-        "import numpy as np; from fastpe import reference; from fastpe.kernels.bfloat16 import way, on_arrays\n"
+        "import numpy as np; from fastpe import reference\n"
+        "from fastpe.kernels.products.bfloat16 import isa as way, on_arrays\n"
         "assert way.ways() == (way.SHIFTS,)\n"
         "r = np.random.default_rng(0); a, b = (r.standard_normal(s).astype('f') for s in ((50, 70), (70, 45)))\n"
         "x, y = reference.bfloat16(a).astype(float), reference.bfloat16(b).astype(float)\n"

@@ -21,8 +21,8 @@ from fastpe.kernels.simd import (
     aligned_zeros, at, get, load, load_first, part, plain, pointer, put, region, row, store, store_first,
     store_past_caches, store_rounded, total, transpose_block,
 )
-from fastpe.kernels.board import claim
-from fastpe.kernels.threads import in_lanes, run_lanes
+from fastpe.kernels.threads.task_counter import claim
+from fastpe.kernels.threads.team import in_lanes, run_lanes
 
 class Layout(NamedTuple):
     first: int
@@ -170,7 +170,7 @@ def test_the_checked_build_has_a_cache_of_its_own(monkeypatch):
     digests = []
     for checked in (False, True):
         monkeypatch.setattr(switches, "CHECK_BOUNDS", checked)
-        digests.append(sources.digest_of("fastpe.kernels.gemm"))
+        digests.append(sources.digest_of("fastpe.kernels.products.gemm"))
     assert None not in digests
     assert digests[0] != digests[1]
 

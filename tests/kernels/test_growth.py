@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fastpe.kernels.compile.decorators import entry
-from fastpe.kernels.growth import growth_factors
+from fastpe.kernels.rows.growth import growth_factors
 from fastpe.kernels.simd import pointer
 
 FARTHEST = 708.0  # beyond it powers are infinite, and below minus that 0

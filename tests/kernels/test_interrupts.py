@@ -20,9 +20,9 @@ from numba.np.ufunc import parallel
 
 import fastpe
 from fastpe.base import guard
-from fastpe.kernels import threads
 from fastpe.kernels.compile import cache, sources
 from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.threads import team as threads
 from fastpe.model import adam, transformer
 
 SECONDS, _LEAST = 2.5, 20  # interrupts at least, however long they take

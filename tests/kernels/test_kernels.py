@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy import special
 
 from fastpe.doctor.allowed_error import wider
-from fastpe.kernels import arrays, simd, table
-from fastpe.kernels.dropout import Dropout
-from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels import arrays, simd
+from fastpe.kernels.fills import table
+from fastpe.kernels.products.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.rows.dropout import Dropout
 
 DTYPES = [np.float32, np.float64]
 TILE = 4 * simd.REGISTER_BYTES // 4  # columns of a whole float32 panel

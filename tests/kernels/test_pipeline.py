@@ -12,9 +12,9 @@ from llvmlite.binding import ffi, parse_assembly
 from numba.core.registry import cpu_target
 
 from fastpe.encodings.bias import alibi
-from fastpe.kernels import table
 from fastpe.kernels.compile import decorators, pipeline
 from fastpe.kernels.compile.pipeline import undisturbed
+from fastpe.kernels.fills import table
 
 
 def instructions(dispatcher):

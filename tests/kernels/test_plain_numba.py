@@ -11,8 +11,8 @@ from numba.core.compiler import Compiler
 import fastpe
 from fastpe import reference
 from fastpe.doctor import diagnosis
-from fastpe.kernels import table
 from fastpe.kernels.compile import decorators, sources, switches
+from fastpe.kernels.fills import table
 
 CHECKS = (
     "kernel exp float32", "kernel exp float64", "kernel gemm float32", "kernel transpose float64",
@@ -38,7 +38,7 @@ def test_it_has_machine_code_of_its_own(monkeypatch):
     digests = set()
     for chosen in (False, True):
         monkeypatch.setattr(switches, "PLAIN_NUMBA", chosen)
-        digests.add(sources.digest_of("fastpe.kernels.gemm"))
+        digests.add(sources.digest_of("fastpe.kernels.products.gemm"))
     assert len(digests) == 2
 
 

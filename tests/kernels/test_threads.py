@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from fastpe import ModelConfig, Transformer
-from fastpe.kernels import openmp
 from fastpe.kernels.attention.calls import _claim
-from fastpe.kernels.board import claim, claim_at_ends, finish, wait_for
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import pointer
-from fastpe.kernels.threads import at_most, default_threads, in_lanes, lanes_for, run_lanes, threads_for
+from fastpe.kernels.threads.task_counter import claim, claim_at_ends, finish, wait_for
+from fastpe.kernels.threads.team import at_most, default_threads, in_lanes, lanes_for, openmp, run_lanes, threads_for
 
 FIRST, TASKS = 40, 60
 

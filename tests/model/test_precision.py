@@ -7,7 +7,7 @@ import pytest
 
 import fastpe
 from fastpe import Adam, ModelConfig, TrainConfig, Transformer, reference, train
-from fastpe.kernels.bfloat16 import way
+from fastpe.kernels.products.bfloat16 import isa as way
 from fastpe.model import precision
 from fastpe.model.encoding import ModelEncoding
 from fastpe.training.run_folder import RunError

@@ -47,19 +47,23 @@ def call_digest(arguments, **options):
 
 def cases():
     """Names, and functions that give a digest."""
-    for dtype in (np.float32, np.float64):
-        label = np.dtype(dtype).name
-        for name, options in OPTIONS.items():
-            own = {key: value.astype(dtype) if key == "sinks" else value for key, value in options.items()}
-            yield f"{label} {name}", lambda own=own: call_digest(_problem((), dtype), **own)
-        for slot in SLOTS:
-            for names in ((slot,), (slot, "bias")) if slot != "bias" else ((slot,),):
-                label_of = f"{label} {'+'.join(names)}"
-                yield label_of, lambda names=names: call_digest(_problem(names, dtype), causal=True)
-        yield f"{label} network", lambda: call_digest(_network(dtype), causal=True)
-        yield f"{label} reflections", lambda: call_digest(_reflected(dtype), causal=True)
+    yield from _call_cases(np.float32)
+    yield from _call_cases(np.float64)
     for encoding in ENCODINGS:
         yield f"step {encoding}", lambda encoding=encoding: step_digest(encoding, "float32")
+
+
+def _call_cases(dtype):
+    label = np.dtype(dtype).name
+    for name, options in OPTIONS.items():
+        own = {key: value.astype(dtype) if key == "sinks" else value for key, value in options.items()}
+        yield f"{label} {name}", lambda own=own: call_digest(_problem((), dtype), **own)
+    for slot in SLOTS:
+        for names in ((slot,), (slot, "bias")) if slot != "bias" else ((slot,),):
+            label_of = f"{label} {'+'.join(names)}"
+            yield label_of, lambda names=names: call_digest(_problem(names, dtype), causal=True)
+    yield f"{label} network", lambda: call_digest(_network(dtype), causal=True)
+    yield f"{label} reflections", lambda: call_digest(_reflected(dtype), causal=True)
 
 
 def _problem(names, dtype):

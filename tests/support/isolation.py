@@ -6,7 +6,7 @@ import numba
 import pytest
 
 from fastpe.encodings.registry import ENCODINGS
-from fastpe.kernels import threads
+from fastpe.kernels.threads import team as threads
 from fastpe.pictures import canvas
 from fastpe.tasks.registry import TASKS
 

@@ -5,7 +5,7 @@ import pytest
 
 import fastpe
 from fastpe import reference
-from fastpe.kernels import threads as threads_of_kernels
+from fastpe.kernels.threads import team as threads_of_kernels
 
 
 def assert_threads_do_not_matter(arguments, monkeypatch):

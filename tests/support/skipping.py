@@ -3,7 +3,7 @@
 import numpy as np
 
 import fastpe
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 N = 1100
 

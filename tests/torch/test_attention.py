@@ -312,7 +312,7 @@ LIMITED = """
 import torch
 torch.set_num_threads(1)
 import fastpe, fastpe.torch
-from fastpe.kernels import threads
+from fastpe.kernels.threads import team as threads
 def refused(*_):
     raise AssertionError("threads were started")
 start, threads.start_threads = threads.start_threads, refused

@@ -56,8 +56,8 @@ from fastpe.encodings.parts.offset_biases import as_slots, pairwise, shapes
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inlined
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
 from fastpe.kernels.simd import at, lanes, load_first, minus, pointer, splat, store_rounded, where_negative
-from fastpe.kernels.table import LARGE, finish, move_rows
 
 
 def slopes(heads: int) -> np.ndarray:

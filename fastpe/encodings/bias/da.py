@@ -34,7 +34,8 @@ from fastpe.encodings.parts.distance_runs import place, put_values
 from fastpe.encodings.parts.offsets import blocks, check_offsets, sides, stream_of
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inner
-from fastpe.kernels.sides import PIECE, SLACK
+from fastpe.kernels.fills.sides import PIECE, SLACK
+from fastpe.kernels.fills.table import finish
 from fastpe.kernels.simd import (
     absolute,
     at,
@@ -48,7 +49,6 @@ from fastpe.kernels.simd import (
     store_first,
     where_negative,
 )
-from fastpe.kernels.table import finish
 
 
 def parameters(spec: Spec) -> dict[str, tuple[int, ...]]:

@@ -40,6 +40,7 @@ from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inlined, inner
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
 from fastpe.kernels.simd import (
     at,
     fma,
@@ -54,7 +55,6 @@ from fastpe.kernels.simd import (
     store_rounded,
     total,
 )
-from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
 

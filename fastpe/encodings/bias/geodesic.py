@@ -36,6 +36,7 @@ from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import sphere
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inner
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
 from fastpe.kernels.simd import (
     at,
     fma,
@@ -51,7 +52,6 @@ from fastpe.kernels.simd import (
     total,
     where_negative,
 )
-from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
 

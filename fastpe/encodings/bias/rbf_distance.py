@@ -40,9 +40,9 @@ from scipy import special
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.activation import GELU, activate_backward, gelu
 from fastpe.kernels.compile.decorators import entry, inner
-from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.products.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.rows.activation import GELU, activate_backward, gelu
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,

@@ -37,8 +37,8 @@ from fastpe.encodings.parts.offsets import blocks, waves
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.arrays import gemm
 from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.fills.trig import sincos
 from fastpe.kernels.simd import at, lanes, load, pointer, splat, total
-from fastpe.kernels.trig import sincos
 
 
 def check(spec: Spec, *, dbar: int, divisors: tuple[float, ...] | None) -> None:

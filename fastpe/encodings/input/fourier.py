@@ -58,9 +58,9 @@ from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.parts.sinusoid import fill_sinusoid
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
+from fastpe.kernels.fills.trig import PI, part_of_turn, plus_part, sincos
 from fastpe.kernels.simd import aligned_zeros, at, lanes, load, pointer, splat, store_rounded, whole_vectors
-from fastpe.kernels.table import LARGE, finish, move_rows
-from fastpe.kernels.trig import PI, part_of_turn, plus_part, sincos
 
 _MOST_TURNS = 2.0**50
 _MOST_COORDINATES = 16

@@ -48,6 +48,8 @@ from fastpe.encodings.parts.frequencies import exact_product
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inlined
+from fastpe.kernels.fills.table import LARGE, columns_to_table, finish
+from fastpe.kernels.fills.trig import PI
 from fastpe.kernels.simd import (
     absolute,
     aligned_zeros,
@@ -63,8 +65,6 @@ from fastpe.kernels.simd import (
     where_negative,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, columns_to_table, finish
-from fastpe.kernels.trig import PI
 
 Array = np.ndarray[Any, Any]
 

@@ -36,8 +36,8 @@ from fastpe.encodings.parts.resizing import only_table
 from fastpe.encodings.parts.row_blocks import farthest_of, points_of, row_blocks
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
 from fastpe.kernels.simd import at, fma, lanes, load_wide, pointer, splat, store_rounded
-from fastpe.kernels.table import LARGE, finish, move_rows
 
 STANDARD_DEVIATION = 0.02
 

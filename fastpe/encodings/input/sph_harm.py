@@ -53,6 +53,7 @@ from fastpe.encodings.parts import feature_columns, sphere
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inner
+from fastpe.kernels.fills.table import LARGE, columns_to_table, finish
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,
@@ -65,7 +66,6 @@ from fastpe.kernels.simd import (
     store_rounded,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, columns_to_table, finish
 
 _MOST = 1024  # the recurrence starts from sin^m, which would underflow where it matters past degree 1900
 

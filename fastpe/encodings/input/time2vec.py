@@ -35,7 +35,7 @@ from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts.angles import fill_angles, precise, turns_of
 from fastpe.encodings.parts.offsets import stream_of
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 Array = np.ndarray[Any, Any]
 

@@ -65,8 +65,8 @@ from fastpe.encodings.parts.daubechies import orthogonal_filter, reference_value
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.parts.wavelet_rows import PHI, PSI, ZERO, fill_rows
 from fastpe.encodings.slots import Spec
+from fastpe.kernels.fills.table import LARGE
 from fastpe.kernels.simd import aligned_zeros, whole_vectors
-from fastpe.kernels.table import LARGE
 
 _MOST_SCALE = 30
 _MOST_CANDIDATES = 2**22

@@ -1,8 +1,7 @@
 """Angles of rotations, position times frequency, without losing the phase at large positions.
 
-Frequencies become turns for a step of one position, as unevaluated sums of two float64; `fastpe.kernels.trig` takes
-whole turns away exactly. Angles are float64 in [-pi, pi].
-"""
+Frequencies become turns for a step of one position, as unevaluated sums of two float64; `fastpe.kernels.fills.trig`
+takes whole turns away exactly. Angles are float64 in [-pi, pi]."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,8 @@ from fastpe.encodings.parts.grids import along_axes
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inlined, inner
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
+from fastpe.kernels.fills.trig import PI, on_grid, part_of_turn, plus_part, radians_of, radians_of_sum
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,
@@ -33,8 +34,6 @@ from fastpe.kernels.simd import (
     store_past_caches,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, finish, move_rows
-from fastpe.kernels.trig import PI, on_grid, part_of_turn, plus_part, radians_of, radians_of_sum
 
 Frequencies = tuple[Decimal, ...]
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels.compile.decorators import entry, inlined, inner
-from fastpe.kernels.sides import (
+from fastpe.kernels.fills.sides import (
     PIECE,
     SLACK,
     load_sides,
@@ -27,8 +27,8 @@ from fastpe.kernels.sides import (
     store_ahead,
     store_behind,
 )
+from fastpe.kernels.fills.table import LARGE, finish
 from fastpe.kernels.simd import at, counting, fma, get, lanes, load, load_first, pointer, splat, start_of, store, total
-from fastpe.kernels.table import LARGE, finish
 
 Array = np.ndarray[Any, Any]
 

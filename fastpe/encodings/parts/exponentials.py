@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fastpe.kernels.compile.decorators import entry, inlined
+from fastpe.kernels.fills.trig import PI, exact_sum, nearest, product_error
 from fastpe.kernels.simd import aligned_zeros, fma, lanes, load, minus, pointer, splat, store, whole_vectors
-from fastpe.kernels.trig import PI, exact_sum, nearest, product_error
 
 Array = np.ndarray[Any, Any]
 

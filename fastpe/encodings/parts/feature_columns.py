@@ -7,8 +7,8 @@ import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
 from fastpe.kernels.simd import at, pointer
-from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
 _RUN = 16  # rows of a block

@@ -1,6 +1,6 @@
 """Geometrically spaced frequencies, to more than float64: half of what keeps the phase at large positions.
 
-The other half is `fastpe.kernels.trig`, which takes a frequency as an unevaluated sum of two float64.
+The other half is `fastpe.kernels.fills.trig`, which takes a frequency as an unevaluated sum of two float64.
 """
 
 from decimal import Decimal, localcontext

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.kernels.compile.decorators import entry, inlined
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
 from fastpe.kernels.simd import (
     at,
     before_boundary,
@@ -28,7 +29,6 @@ from fastpe.kernels.simd import (
     store_past_caches,
     store_rounded,
 )
-from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
 _NO_COLUMN, _ALL = np.zeros(1, np.int64), np.ones(1)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.kernels.compile.decorators import entry, inlined
+from fastpe.kernels.fills.table import LARGE, finish, move_rows
 from fastpe.kernels.simd import (
     aligned_zeros,
     at,
@@ -22,7 +23,6 @@ from fastpe.kernels.simd import (
     store_first,
     store_rounded,
 )
-from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
 

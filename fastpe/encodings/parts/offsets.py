@@ -12,8 +12,8 @@ import numpy as np
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.fills.trig import sincos
 from fastpe.kernels.simd import lanes, load, pointer, splat, store
-from fastpe.kernels.trig import sincos
 
 Array = np.ndarray[Any, Any]
 

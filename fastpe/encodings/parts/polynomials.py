@@ -18,6 +18,7 @@ import numpy as np
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inlined
+from fastpe.kernels.fills.table import LARGE, columns_to_table, finish
 from fastpe.kernels.simd import (
     absolute,
     aligned_zeros,
@@ -33,7 +34,6 @@ from fastpe.kernels.simd import (
     where_negative,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, columns_to_table, finish
 
 Array = np.ndarray[Any, Any]
 

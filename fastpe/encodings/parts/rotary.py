@@ -16,7 +16,7 @@ from fastpe.encodings.parts.angles import Array, Frequencies, precise
 from fastpe.encodings.parts.grids import axis_places, chosen_sides, coordinates, raster
 from fastpe.encodings.parts.row_blocks import farthest_of
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 ROTATED = Option(
     None, "how many channels of a head are rotated, an even number; none: all", int, minimum=2, optional=True

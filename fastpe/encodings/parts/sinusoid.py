@@ -12,6 +12,8 @@ import numpy as np
 
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.kernels.compile.decorators import entry, inlined, inner
+from fastpe.kernels.fills.table import LARGE, finish, move_edges, move_line, move_rows
+from fastpe.kernels.fills.trig import PI, sincos
 from fastpe.kernels.simd import (
     absolute,
     aligned_zeros,
@@ -34,8 +36,6 @@ from fastpe.kernels.simd import (
     store_rounded,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, finish, move_edges, move_line, move_rows
-from fastpe.kernels.trig import PI, sincos
 
 Array = np.ndarray[Any, Any]
 LAYOUTS = ("interleaved", "concatenated")

@@ -7,8 +7,8 @@ import numpy as np
 
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inlined
+from fastpe.kernels.fills.trig import PI, nearest, product_error, sincos
 from fastpe.kernels.simd import absolute, counting, fma, lanes, load, minus, pointer, splat, sqrt, store_first
-from fastpe.kernels.trig import PI, nearest, product_error, sincos
 
 Array = np.ndarray[Any, Any]
 

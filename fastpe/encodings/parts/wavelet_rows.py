@@ -12,6 +12,7 @@ import numpy as np
 
 from fastpe.encodings.parts.daubechies import at_fractions, mixed_taps, refine
 from fastpe.kernels.compile.decorators import entry, inner
+from fastpe.kernels.fills.table import columns_to_table, finish, move_rows
 from fastpe.kernels.simd import (
     absolute,
     any_negative,
@@ -32,7 +33,6 @@ from fastpe.kernels.simd import (
     where_negative,
     zeros,
 )
-from fastpe.kernels.table import columns_to_table, finish, move_rows
 
 ZERO, PHI, PSI = 0, 1, 2
 _LOST = 2.0**-600  # a sum of squares below this may have lost some of them

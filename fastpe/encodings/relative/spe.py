@@ -37,8 +37,8 @@ from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts.angles import exact_angles, fill_angles, precise
 from fastpe.encodings.parts.offsets import check_offsets, stream_of
 from fastpe.encodings.slots import Spec
+from fastpe.kernels.fills.trig import PI
 from fastpe.kernels.simd import aligned_zeros, whole_vectors
-from fastpe.kernels.trig import PI
 
 Array = np.ndarray[Any, Any]
 

@@ -48,7 +48,7 @@ from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, precise
 from fastpe.encodings.parts.rotary import base_option, ladder, rotated_width
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 
 def check(spec: Spec, **options: Any) -> None:

@@ -42,7 +42,7 @@ from fastpe.encodings.parts.angles import Array, Frequencies, exact_angles, fill
 from fastpe.encodings.parts.grids import along_axes, chosen_sides
 from fastpe.encodings.parts.rotary import GRID, LARGEST, pairs_option, plain_pairs, shapes
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 Grid = tuple[int, ...] | None
 

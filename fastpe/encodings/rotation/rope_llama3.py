@@ -44,7 +44,7 @@ from fastpe.encodings.parts.rotary import (
 )
 from fastpe.encodings.parts.rotary import check as check_width
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 
 def check(spec: Spec, *, low_freq_factor: float, high_freq_factor: float, **options: Any) -> None:

@@ -44,7 +44,7 @@ from fastpe.encodings.parts.rotary import (
     rotated_width,
 )
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:

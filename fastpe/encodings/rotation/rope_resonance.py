@@ -56,7 +56,7 @@ from fastpe.encodings.parts.rotary import (
 )
 from fastpe.encodings.rotation import rope_yarn
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 _BLOCK = 256  # rows settled together
 

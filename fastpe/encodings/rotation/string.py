@@ -55,7 +55,7 @@ from fastpe.encodings.parts.angles import Array, fill_angles, precise, pull_angl
 from fastpe.encodings.parts.generators import Grid
 from fastpe.encodings.parts.rotary import base_option, pairs_option, plain_pairs, rotated_width
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.trig import PI
+from fastpe.kernels.fills.trig import PI
 
 
 def check(spec: Spec, *, coordinates: int, grid: Grid, **options: Any) -> None:

@@ -2,8 +2,8 @@
 
     out_i = sum_j P_ij (v_j + rel_value[o]),   P_ij = exp(S_ij - lse_i),   lse_i = log sum_j exp(S_ij)
 
-S as in `score`, less a number that is the same for a block of queries where keys have offsets (`columns`). Which keys a
-query sees is one interval of them, whatever masks there are.
+S as in `score`, less a number that is the same for a block of queries where keys have offsets (`key_query_offsets`).
+Which keys a query sees is one interval of them, whatever masks there are.
 
 Forward, one task is one block of TILE_QUERIES queries of one head. Its tiles of keys come from the nearest to the
 farthest; a running maximum m_i and sum l_i of every row make exp harmless. 4 D FLOP a cell.
@@ -41,15 +41,14 @@ of queries that comes out with NaN or infinity is made a second time, carefully;
 are looked through first. Only tiles that are partly hidden and hold such numbers take the slow products of `nonfinite`.
 A model does none of this (`alone`).
 
-Files: `records` sizes, flags and arrays, `room` a lane's memory, `cells` and `masks` what all share; `bands` and
-`products` what is linear in queries and keys, `nonfinite` products that leave out cells of 0, `columns` what keys and
-queries add by themselves, `counted` what depends on nearer keys, `score` the rest of the score, its derivative, what
-may be left out, and how a term is added; `words` keys and values as bfloat16 products read them; `forward` and
-`backward` go through the tiles of one head, `calls` through heads, and for the model `kernels.model_attention`;
-`split_softmax` has the weights of passes over parts of the keys. What reads a head, or all, in a way of its own stands
-apart: `decode`, few queries with few terms; `mlp` and its files, scores that a network corrects; `reflected` and its
-files, reflections between key and query.
-Throughout, `head` is what is read of one head, `terms` the arrays of its terms but `bias` and columns (None of a call
-with neither slots, columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go,
-`tile`, `case` and `scratch` what their types in `records` and `room` say.
-"""
+Files: `inputs` sizes, flags and arrays, `workspace` a lane's memory, `tile` and `visibility` what all share; `relative`
+and `products` what is linear in queries and keys, `nonfinite` products that leave out cells of 0, `key_query_offsets`
+what keys and queries add by themselves, `contextual_positions` what depends on nearer keys, `score` the rest of the
+score, its derivative, what may be left out, and how a term is added; `bf16_panels` keys and values as bfloat16 products
+read them; `forward` and `backward` go through the tiles of one head, `calls` through heads, and for the model
+`kernels.model.attention`; `split_softmax` has the weights of passes over parts of the keys. What reads a head, or all,
+in a way of its own stands apart: `decode`, few queries with few terms; `dape.layout` and its files, scores that a
+network corrects; `path.forward` and its files, reflections between key and query. Throughout, `head` is what is read of
+one head, `terms` the arrays of its terms but `bias` and columns (None of a call with neither slots, columns nor
+dropout: what any of these needs is then not compiled), `grads` where its gradients go, `tile`, `case` and `scratch`
+what their types in `inputs` and `workspace` say."""

@@ -4,31 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.bands import (
-    channel_gradients,
-    offsets_of,
-    relative_gradient,
-    relative_mix,
-    relative_scores,
-)
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear, dot
-from fastpe.kernels.attention.columns import add_query_slopes
-from fastpe.kernels.attention.counted import counts_keys
-from fastpe.kernels.attention.dropped import drop_cells, mixed_weights
-from fastpe.kernels.attention.masks import (
-    hide,
-    mask_of_row,
-    masked_out,
-    on_diagonal,
-    own_tile,
-    partly_hidden,
-    visible,
-    visible_of_block,
-    where_shown,
-)
-from fastpe.kernels.attention.nonfinite import add_product, all_finite
-from fastpe.kernels.attention.products import columns_of, grown, has_factors, prepare_keys, products_backward
-from fastpe.kernels.attention.records import (
+from fastpe.kernels.attention.contextual_positions import counts_keys
+from fastpe.kernels.attention.dropout import drop_cells, mixed_weights
+from fastpe.kernels.attention.inputs import (
     BIAS,
     GROWTH,
     MASK,
@@ -46,7 +24,16 @@ from fastpe.kernels.attention.records import (
     rows_of,
     wanted,
 )
-from fastpe.kernels.attention.room import at_block
+from fastpe.kernels.attention.key_query_offsets import add_query_slopes
+from fastpe.kernels.attention.nonfinite import add_product, all_finite
+from fastpe.kernels.attention.products import columns_of, grown, has_factors, prepare_keys, products_backward
+from fastpe.kernels.attention.relative import (
+    channel_gradients,
+    offsets_of,
+    relative_gradient,
+    relative_mix,
+    relative_scores,
+)
 from fastpe.kernels.attention.score import (
     adds_bias,
     bound,
@@ -58,9 +45,21 @@ from fastpe.kernels.attention.score import (
     score_factor,
     scores_backward,
 )
-from fastpe.kernels.board import end_turn, wait_turn
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear, dot
+from fastpe.kernels.attention.visibility import (
+    hide,
+    mask_of_row,
+    masked_out,
+    on_diagonal,
+    own_tile,
+    partly_hidden,
+    visible,
+    visible_of_block,
+    where_shown,
+)
+from fastpe.kernels.attention.workspace import at_block
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_turned, turn
+from fastpe.kernels.products.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -77,6 +76,7 @@ from fastpe.kernels.simd import (
     where_zero,
     zeros,
 )
+from fastpe.kernels.threads.task_counter import end_turn, wait_turn
 
 
 class Turns(NamedTuple):

@@ -3,11 +3,10 @@
 import numpy as np
 
 from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
-from fastpe.kernels.attention.columns import column_gradients, columns_of
-from fastpe.kernels.attention.counted import tallies_of
+from fastpe.kernels.attention.bf16_panels import pack_strip, strips_of_words, words_of_head
+from fastpe.kernels.attention.contextual_positions import tallies_of
 from fastpe.kernels.attention.forward import forward_rows
-from fastpe.kernels.attention.records import (
+from fastpe.kernels.attention.inputs import (
     BIAS,
     COUNT,
     GAIN,
@@ -25,13 +24,14 @@ from fastpe.kernels.attention.records import (
     place,
     terms_of,
 )
-from fastpe.kernels.attention.room import scratch_of
-from fastpe.kernels.attention.words import pack_strip, strips_of_words, words_of_head
-from fastpe.kernels.bfloat16.way import rounding
-from fastpe.kernels.board import claim, claim_at_ends, end_turn, finish, wait_for, wait_turn
+from fastpe.kernels.attention.key_query_offsets import column_gradients, columns_of
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear
+from fastpe.kernels.attention.workspace import scratch_of
 from fastpe.kernels.compile.decorators import entry, inlined, inner
+from fastpe.kernels.products.bfloat16.isa import rounding
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
-from fastpe.kernels.threads import in_lanes
+from fastpe.kernels.threads.task_counter import claim, claim_at_ends, end_turn, finish, wait_for, wait_turn
+from fastpe.kernels.threads.team import in_lanes
 
 _OF_A_CLAIM = 2**15  # multiplications that a claim is to bring
 
@@ -139,7 +139,7 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
 @entry(label="attention with bfloat16 products")
 def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, arenas):
     """As `forward`, of operands rounded to bfloat16; words: `Words`; arenas: `MEMORY` elements longer (see
-    `bfloat16.product`)."""
+    `products.bfloat16.product`)."""
     in_lanes(crew, _forward_lane, (pointer(board), x, dropout, out, lse, case, room, arenas, way, words))
 
 

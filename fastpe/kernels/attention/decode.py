@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.kernels.attention.cells import add_rows, clear, dots, scale_row
-from fastpe.kernels.attention.masks import masked
+from fastpe.kernels.attention.expand_relative_bias import are_finite
 from fastpe.kernels.attention.nonfinite import add_nonzero_rows, all_finite
 from fastpe.kernels.attention.softcap import cap_row
-from fastpe.kernels.attention.unfolding import are_finite
+from fastpe.kernels.attention.tile import add_rows, clear, dots, scale_row
+from fastpe.kernels.attention.visibility import masked
 from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
@@ -38,7 +38,7 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-from fastpe.kernels.threads import in_lanes
+from fastpe.kernels.threads.team import in_lanes
 
 _FARTHEST, _ONE = np.int64(validation.FARTHEST), np.int64(1)
 
@@ -260,7 +260,7 @@ def _are_valid(sizes, visible, terms, largest_scale):
 def decode(run, workers, q, k, v, sizes, visible, terms, largest_scale, out, lse):
     """Fill out (B, H, N, Dv) and lse (B, H, N); False, and nothing is done, if a value is not valid.
 
-    run, workers: as `threads.run_short` has them. sizes, visible, terms: as plain tuples.
+    run, workers: as `threads.team.run_short` has them. sizes, visible, terms: as plain tuples.
     """
     sizes, visible, terms = Sizes(*sizes), Visible(*visible), Terms(*terms)
     if not _are_valid(sizes, visible, terms, largest_scale):

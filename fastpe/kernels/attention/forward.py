@@ -5,12 +5,17 @@ import math
 import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels.attention.bands import offsets_of, relative_mix
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear, scale_row
-from fastpe.kernels.attention.columns import choose_base
-from fastpe.kernels.attention.counted import counts_keys, start_tallies
-from fastpe.kernels.attention.dropped import drop_cells
-from fastpe.kernels.attention.masks import (
+from fastpe.kernels.attention.bf16_panels import packs_values, values_of_tile
+from fastpe.kernels.attention.contextual_positions import counts_keys, start_tallies
+from fastpe.kernels.attention.dropout import drop_cells
+from fastpe.kernels.attention.inputs import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
+from fastpe.kernels.attention.key_query_offsets import choose_base
+from fastpe.kernels.attention.nonfinite import add_product, all_finite
+from fastpe.kernels.attention.products import in_place, prepare_keys
+from fastpe.kernels.attention.relative import offsets_of, relative_mix
+from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear, scale_row
+from fastpe.kernels.attention.visibility import (
     hide,
     mask_of_row,
     masked,
@@ -23,15 +28,10 @@ from fastpe.kernels.attention.masks import (
     visible,
     visible_of_block,
 )
-from fastpe.kernels.attention.nonfinite import add_product, all_finite
-from fastpe.kernels.attention.products import in_place, prepare_keys
-from fastpe.kernels.attention.records import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
-from fastpe.kernels.attention.room import at_block
-from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
-from fastpe.kernels.attention.words import packs_values, values_of_tile
-from fastpe.kernels.choice import called
+from fastpe.kernels.attention.workspace import at_block
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.gemm import LOWER_A, ONTO, OVERWRITE, gemm
+from fastpe.kernels.compile.overload import called
+from fastpe.kernels.products.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,
     exp,

@@ -5,10 +5,10 @@ some queries do not see some keys, a matrix product would spread a NaN to all of
 `add_product` goes over the cells one by one and leaves out those that are 0.
 """
 
-from fastpe.kernels.attention.cells import add_rows, add_scaled, clear
-from fastpe.kernels.attention.records import NONE
+from fastpe.kernels.attention.inputs import NONE
+from fastpe.kernels.attention.tile import add_rows, add_scaled, clear
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.gemm import ONTO, gemm
+from fastpe.kernels.products.gemm import ONTO, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, total, zeros
 
 
@@ -45,7 +45,7 @@ def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful)
 
 @inner
 def add_weighted_rows(weights, x, x_row, n, d, y):
-    """`cells.add_rows`, without the rows whose weight is 0 where any row holds NaN or infinity."""
+    """`tile.add_rows`, without the rows whose weight is 0 where any row holds NaN or infinity."""
     if all_finite(x, x_row, n, d, y):
         add_rows(weights, x, x_row, n, d, y)
     else:

@@ -2,21 +2,11 @@
 
     inner = content + q . rel_key[o] + k . rel_query[o] + key_bias . k,      o the offset of key and query
 
-The content is the product of the rotated queries and keys, with their growth and `rel_gain` (`bands`).
+The content is the product of the rotated queries and keys, with their growth and `rel_gain` (`relative`).
 """
 
-from fastpe.kernels.attention.bands import (
-    channel_scores,
-    clipped_row,
-    offsets_of,
-    relative_gradient,
-    relative_mix,
-    relative_scores,
-)
-from fastpe.kernels.attention.cells import FEW, TILE_KEYS, add_scaled, bring_rows_near, cell_sums, dots
-from fastpe.kernels.attention.masks import on_diagonal
-from fastpe.kernels.attention.nonfinite import add_weighted_rows
-from fastpe.kernels.attention.records import (
+from fastpe.kernels.attention.bf16_panels import is_packed, keys_of_tile
+from fastpe.kernels.attention.inputs import (
     GROWTH,
     KEY_BIAS,
     NONE,
@@ -29,10 +19,20 @@ from fastpe.kernels.attention.records import (
     rows_of,
     wanted,
 )
-from fastpe.kernels.attention.words import is_packed, keys_of_tile
+from fastpe.kernels.attention.nonfinite import add_weighted_rows
+from fastpe.kernels.attention.relative import (
+    channel_scores,
+    clipped_row,
+    offsets_of,
+    relative_gradient,
+    relative_mix,
+    relative_scores,
+)
+from fastpe.kernels.attention.tile import FEW, TILE_KEYS, add_scaled, bring_rows_near, cell_sums, dots
+from fastpe.kernels.attention.visibility import on_diagonal
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_turned, turn
-from fastpe.kernels.growth import grown, growth_factors
+from fastpe.kernels.products.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_turned, turn
+from fastpe.kernels.rows.growth import grown, growth_factors
 from fastpe.kernels.simd import (
     at,
     get,

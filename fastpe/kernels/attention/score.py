@@ -1,8 +1,8 @@
 """The score of a cell, its derivative, and what may be left out with it.
 
     u = scale inner,  then max(u, 0) where `rectify`             inner as in `products`
-    S = gain[o] u + z[p] + bias[o] + values[index] + scores      o the offset of key and query; z[p]: `counted`
-      + key_offset_j + o (key_slope_j + query_slope_i)           `columns`
+    S = gain[o] u + z[p] + bias[o] + values[index] + scores      o: offset; z[p]: `contextual_positions`
+      + key_offset_j + o (key_slope_j + query_slope_i)           `key_query_offsets`
     S = c tanh(S / c) where there is a `softcap` c
     S + mask
 
@@ -14,8 +14,8 @@ mask is added where keys are hidden.
 To add a score term:
 
 - `functional.slots`: a row with its axes and dtype, and what it cannot be given with;
-- `records`: its name in `SLOTS`, a field in `Slots` and `Terms`, and its place in SUMMED or OF_CELLS; `room` gives its
-  gradient memory there, by `gradient_shape`. A number becomes one of the `Options` instead;
+- `inputs`: its name in `SLOTS`, a field in `Slots` and `Terms`, and its place in SUMMED or OF_CELLS;
+  `workspace` gives its gradient memory there, by `gradient_shape`. A number becomes one of the `Options` instead;
 - here: a pass in `scores_of_products`, the derivative in `scores_backward`, and whether it is in use in
   `_takes_passes`. A derivative that needs `inner` is named in FROM_RAW. No tile is left out with the new term until
   BOUNDED names it, which is a claim to be proved;
@@ -26,11 +26,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fastpe.kernels.attention.cells import TILE_KEYS, add_cells, add_scaled, clear, copy_cells
-from fastpe.kernels.attention.columns import columns_backward, has_columns, tail_of_keys, with_columns
-from fastpe.kernels.attention.counted import add_counts, counts_backward
-from fastpe.kernels.attention.products import make_content, make_products
-from fastpe.kernels.attention.records import (
+from fastpe.kernels.attention.contextual_positions import add_counts, counts_backward
+from fastpe.kernels.attention.inputs import (
     BIAS,
     CHUNK,
     COUNTS,
@@ -45,7 +42,10 @@ from fastpe.kernels.attention.records import (
     rows_of,
     wanted,
 )
+from fastpe.kernels.attention.key_query_offsets import columns_backward, has_columns, tail_of_keys, with_columns
+from fastpe.kernels.attention.products import make_content, make_products
 from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
+from fastpe.kernels.attention.tile import TILE_KEYS, add_cells, add_scaled, clear, copy_cells
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import (
     at,

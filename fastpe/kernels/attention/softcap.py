@@ -7,7 +7,7 @@ tanh of a vector, to about two units in the last place: its series near 0, where
 import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels.attention.cells import TILE_KEYS
+from fastpe.kernels.attention.tile import TILE_KEYS
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import (
     absolute,

@@ -1,4 +1,4 @@
-"""The weights of parts of keys whose softmaxes are merged (`functional.merged`)."""
+"""The weights of parts of keys whose softmaxes are merged (`functional.split_softmax`)."""
 
 import math
 

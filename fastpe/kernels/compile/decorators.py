@@ -47,7 +47,7 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
     label : str
         What the user is told is being compiled; the function's name by default.
     parallel : bool
-        Whether the function has a `numba.prange` (see `kernels.threads`).
+        Whether the function has a `numba.prange` (see `kernels.threads.team`).
     """
     if function is None:
         return lambda f: entry(f, label=label, parallel=parallel)

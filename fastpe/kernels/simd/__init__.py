@@ -48,7 +48,7 @@ from fastpe.kernels.simd.arithmetic import (
     where_zero,
     zeros,
 )
-from fastpe.kernels.simd.halves import bits_of
+from fastpe.kernels.simd.half_precision import bits_of
 from fastpe.kernels.simd.memory import (
     at,
     before_boundary,

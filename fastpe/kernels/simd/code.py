@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from fastpe.kernels.simd.halves import BFLOAT16, Half
+from fastpe.kernels.simd.half_precision import BFLOAT16, Half
 from fastpe.kernels.simd.pointers import I64, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, cpu_features, llvm_vector
 

@@ -22,7 +22,7 @@ from fastpe.kernels.simd.code import (
     totals,
     transpose,
 )
-from fastpe.kernels.simd.halves import read_as
+from fastpe.kernels.simd.half_precision import read_as
 from fastpe.kernels.simd.pointers import I64, REGION, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
 

@@ -31,7 +31,7 @@ from numba.core import cgutils
 from numba.extending import NativeValue, lower_builtin, models, register_model, type_callable, typeof_impl, unbox
 
 from fastpe.kernels.compile.switches import CHECK_BOUNDS
-from fastpe.kernels.simd.halves import stored_as
+from fastpe.kernels.simd.half_precision import stored_as
 
 I64 = ir.IntType(64)
 _REPORT = "fastpe_out_of_bounds"
@@ -60,7 +60,7 @@ def _numbers(*names: str) -> list[tuple[str, Any]]:
 
 
 class RoundingPointer(types.Type):
-    """A pointer to float32 elements that products round to bfloat16 on their way (`kernels.bfloat16`).
+    """A pointer to float32 elements that products round to bfloat16 on their way (`kernels.products.bfloat16`).
 
     It carries the lane's memory for what is rounded. All else in compiled code treats it as any other pointer: that a
     model computes with bfloat16 products is a matter of its pointers' type, and of nothing else.

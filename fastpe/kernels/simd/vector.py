@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import models, register_model
 
 from fastpe.kernels.compile.switches import CHECK_BOUNDS
-from fastpe.kernels.simd.halves import bits_of, read_as
+from fastpe.kernels.simd.half_precision import bits_of, read_as
 
 
 def cpu_features() -> set[str]:

@@ -14,7 +14,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.parts.gather import Term, fill_terms, pull_terms
 from fastpe.encodings.registry import parse
 from fastpe.encodings.slots import make_spec
-from fastpe.kernels.table import LARGE
+from fastpe.kernels.fills.table import LARGE
 
 
 def build(name: str, length: int, **keywords: object) -> np.ndarray:

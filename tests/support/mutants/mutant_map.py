@@ -199,7 +199,7 @@ class Record:
 # compiled code whose tests stand in the rooms that call it
 HOMES = {
     "fastpe.kernels.attention": "tests/functional/test_attention",
-    "fastpe.kernels.model": "tests/model/test_",
+    "fastpe.kernels.model.transformer": "tests/model/test_",
     "fastpe.kernels": "tests/kernels/test_kernels",
     "fastpe.training": "tests/training/test_",
     "fastpe.base.files": "tests/training/test_run_folder",

@@ -1,0 +1,60 @@
+"""What a call of attention gives once its forward pass is done, however it was done."""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.functional import arguments
+from fastpe.functional.arguments import Array, Call
+from fastpe.functional.layouts import contiguous
+from fastpe.functional.rotation import without_warnings
+from fastpe.functional.skipping import raised
+from fastpe.kernels.attention.key_query_offsets import Columns
+
+
+class Outcome:
+    """A call, its outputs, and the way back."""
+
+    call: Call
+    dtype: np.dtype[Any]
+    out: Array  # (B, H, N, Dv)
+    lse: Array  # (B, H, N)
+    columns: Columns | None = None
+
+    @without_warnings
+    def outputs(self) -> Any:
+        """What `attention` returns."""
+        lse = self.whole_lse().astype(self.dtype, copy=False)
+        dtype, bits = self.call.dtype, self.out.dtype.itemsize == 2  # of half precision kernels write bits
+        out = self.out.view(dtype) if bits else self.out.astype(dtype, copy=False)
+        out, lse = (self.call.without_axes(x) for x in (out, lse))
+        return (out, lse) if self.call.return_lse else out
+
+    def whole_lse(self) -> Array:
+        """lse with the bases of blocks, which kernels leave it less of."""
+        return raised(self.lse, self.columns)
+
+    @without_warnings
+    def pullback(self, dout: Any) -> dict[str, Array]:
+        """Gradients of the arguments that are wanted."""
+        return self.gradients(*self.given(dout))
+
+    def given(self, dout: Any) -> tuple[Array, Array]:
+        """The gradients of out and lse, (B, H, N, Dv) and (B, H, N), of what a pullback takes."""
+        dlse: Any = None
+        if self.call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
+            dout, dlse = dout
+        dout = self._given("dout", dout, self.out)
+        return dout, np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
+
+    def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
+        """As `pullback`, of both outputs."""
+        raise NotImplementedError
+
+    def _given(self, name: str, value: Any, like: Array) -> Array:
+        """The gradient of an output."""
+        given = arguments.in_float32(arguments.any_real(name, value))
+        shape = self.call.without_axes(like).shape
+        if given.shape != shape:
+            raise ValueError(f"{name} must have the shape of the output, {shape}, not {given.shape}")
+        return contiguous(given, self.dtype).reshape(like.shape)

@@ -1,0 +1,110 @@
+"""One call of attention done in several passes, each over keys of its own, merged by the logarithms of denominators.
+
+Every cell of query and key lies in at most one pass, so that all together make as many tiles as one would, and a few
+more along the seams. What a pass gives, out_p and lse_p, is the softmax over its own keys; with all of them
+
+    lse = log sum_p exp(lse_p),     out = sum_p exp(lse_p - lse) out_p
+
+exactly (a sink is one more term of lse). Backward, the weights of a cell are exp(S_ij - lse) whichever pass it lies in:
+each takes the merged out and lse in the place of its own, and gradients add up.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastpe.functional.arguments import Array, Call
+from fastpe.functional.passes import Pass
+from fastpe.functional.rotation import without_warnings
+from fastpe.functional.sinks import sinks_gradient
+from fastpe.functional.skipping import raised
+from fastpe.kernels.attention.split_softmax import weigh
+
+_NO_SINKS = np.zeros(0)
+
+
+class Merged:
+    """A call in several passes, as `Pass` is one in one."""
+
+    @without_warnings
+    def __init__(
+        self, call: Call, passes: Sequence[Pass], known: tuple[Array, Array] | None = None, rows: Any = None
+    ) -> None:
+        """`known`: as for `Pass`. rows: of each pass, what its scores have besides, the same for all keys of a query,
+        float64 that broadcasts to (B, H, N)."""
+        self.call, self.passes, self.dtype = call, passes, passes[0].dtype
+        self.rows = [0.0] * len(passes) if rows is None else rows
+        self.weights: list[Array] = []  # that the keys of each pass have together, (B, H, N) float64
+        if known is None:
+            self._merge()
+        else:
+            self.out, self.lse = passes[0].out, passes[0].lse.astype(np.float64)
+
+    def _merge(self) -> None:
+        own = [
+            raised(each.lse, each.columns).astype(np.float64) + row
+            for each, row in zip(self.passes, self.rows, strict=True)
+        ]
+        weights, sinks = np.stack(own), self.call.slots.get("sinks", _NO_SINKS).astype(np.float64).reshape(-1)
+        self.lse = np.empty(weights.shape[1:])
+        weigh(weights, sinks, self.lse)
+        self.weights = list(weights)
+        self.out = np.zeros_like(self.passes[0].out)
+        for each, weight in zip(self.passes, self.weights, strict=True):
+            each.out *= weight.astype(self.dtype)[..., None]
+            self.out += each.out
+
+    def outputs(self) -> Any:
+        """What `attention` returns."""
+        lse = self.lse.astype(self.dtype)
+        out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), lse))
+        return (out, lse) if self.call.return_lse else out
+
+    @without_warnings
+    def pullback(self, dout: Any) -> dict[str, Array]:
+        """Gradients of the arguments that are wanted."""
+        return self.gradients(*self.passes[0].given(dout))
+
+    def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
+        """As `pullback`, of both outputs."""
+        return self.summed(self.by_pass(dout, dlse), dout, dlse)
+
+    def by_pass(self, dout: Array, dlse: Array) -> list[dict[str, Array]]:
+        """What each pass gives for its own keys."""
+        found = []
+        for each, row in zip(self.passes, self.rows, strict=True):
+            each.out, each.lse = self.out, raised(self.lse - row, each.columns, -1.0).astype(self.dtype)
+            found.append(each.gradients(dout, dlse))
+        return found
+
+    def summed(self, parts: Sequence[dict[str, Array]], dout: Array, dlse: Array) -> dict[str, Array]:
+        """The sums of what passes give, and the sinks' gradient."""
+        call, found = self.call, dict[str, Array]()
+        for part in parts:
+            for name, gradient in part.items():
+                found[name] = found[name] + gradient if name in found else gradient
+        if "sinks" in call.shapes:
+            found["sinks"] = sinks_gradient(call.slots["sinks"], self.lse, self.deltas(dout, dlse))
+        return {
+            name: found[name].reshape(shape).astype(call.dtypes[name], copy=False)
+            for name, shape in call.shapes.items()
+        }
+
+    def deltas(self, dout: Array, dlse: Array) -> Array:
+        """By how much the gradient of a score is less than that of its weight, over its weight: (B, H, N)."""
+        return np.asarray(np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse)
+
+
+def part(call: Call, spans: Array) -> tuple[Call, Array]:
+    """The call with some of every query's keys alone, and without sinks, whose gradients are those of float32 at least;
+    and the keys that are left."""
+    if call.spans is not None:
+        first, last = (pick(spans[..., end], call.spans[..., end]) for pick, end in ((np.maximum, 0), (np.minimum, 1)))
+        spans = np.stack([first, last], axis=-1)
+    own = call._replace(
+        spans=spans, slots={name: array for name, array in call.slots.items() if name != "sinks"},
+        shapes={name: shape for name, shape in call.shapes.items() if name != "sinks"},
+        dtypes={name: np.result_type(np.float32, dtype) for name, dtype in call.dtypes.items()},
+    )  # fmt: skip
+    return own, spans

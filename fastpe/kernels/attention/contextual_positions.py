@@ -1,0 +1,315 @@
+"""Contextual positions: a query counts its keys by their gates, and has a vector for every count (CoPE).
+
+    g_ij = sigmoid(u_ij),    p_ij = min(sum of g_it over the keys t >= j that query i sees, P - 1)
+    S_ij = u_ij + (1 - w) z_i[floor p_ij] + w z_i[ceil p_ij],    w = p_ij - floor p_ij,    z_im = q_i . counts[m]
+
+u as `scale` and `gain` leave it, q before rotation. Which vectors a tile reads depends on all nearer keys. Forward,
+tiles come from the nearest to the farthest, and a query's tally has what is counted so far; once that is P - 1, all
+farther keys are there: nothing is counted any more, and a number is added to the row. Backward, strips come from the
+farthest to the nearest, and each takes its sum from the tally again: a strip has its turn with a block of queries
+before it makes scores. With e the gradient of S,
+
+    t_ij = e_ij (z_i[ceil p_ij] - z_i[floor p_ij]),    dg_ij = sum of t_it over t <= j,    du = e + dg g (1 - g)
+
+where a clamped count, or a whole one, has no slope. Of z a tile makes the columns between its smallest and its largest
+count, and their gradients go to dq and to the vectors at once: nothing grows with N P.
+
+A count is an integer and a rest: that of a tally is summed in float64, that of a cell from the integer that a vector of
+cells begins with. Else counts of thousands would leave float32 four digits, and those near the query, which strips that
+come from afar find by taking away, none.
+"""
+
+import numpy as np
+
+from fastpe.kernels.attention.inputs import COUNTS, MASK, NONE, ONE, given, gradient_of, rows_of, wanted
+from fastpe.kernels.attention.products import in_place
+from fastpe.kernels.attention.tile import PACKED, TILE_KEYS, clear, dots
+from fastpe.kernels.attention.visibility import hide, mask_of_row, visible
+from fastpe.kernels.compile.decorators import inlined, inner
+from fastpe.kernels.products.gemm import ONTO, OVERWRITE, gemm, row_of_turned, turn
+from fastpe.kernels.simd import (
+    absolute,
+    at,
+    backwards,
+    exp,
+    fma,
+    get,
+    lanes,
+    largest,
+    load,
+    load_first,
+    load_wide,
+    maximum,
+    minimum,
+    minus,
+    part,
+    pointer,
+    put,
+    running_sums,
+    scalar,
+    splat,
+    store,
+    total,
+    where_negative,
+    where_zero,
+    zeros,
+)
+
+TALLY = np.int64(4)
+"""Numbers in the tally of a query, of the arrays' own type."""
+# what is counted, or backward what is left, as an integer and a rest; the farthest strip that counts; the sum of t
+_WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
+
+
+@inner
+def counts_keys(head, terms):
+    """Whether keys are counted."""
+    if terms is None:
+        return False
+    return bool(given(head.table, COUNTS))
+
+
+@inner
+def tallies_of(slots, like, b, h, case):
+    """The tallies of one head; `like` where there are no slots."""
+    if slots is None:
+        return like
+    size = case.queries * TALLY
+    return part(pointer(slots.tallies), (b * case.heads + h) * size, size)
+
+
+@inner
+def start_tallies(head, terms, i0, m, case):
+    """Before the first tile of m queries: nothing is counted."""
+    if counts_keys(head, terms):
+        tallies = at(head.tallies, i0 * TALLY)
+        clear(tallies, m * TALLY)
+        for i in range(m):
+            put(tallies, i * TALLY + _LAST, scalar(tallies, case.strips))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What both passes share
+
+
+@inner
+def _counts(own, j0):
+    """Whether a strip's keys are counted by a query, whose count did not reach the last vector before."""
+    return np.float64(j0 // TILE_KEYS) >= np.float64(get(own, _LAST))
+
+
+@inner
+def _seen(i, tile, head, case):
+    """The cells of the tile, from `first` to before `end`, that query i sees."""
+    low, high = visible(i, head, case)
+    end = min(high - tile.j0, tile.n)
+    return min(max(low - tile.j0, NONE), max(end, NONE)), max(end, NONE)
+
+
+@inner
+def _row_of_counts(table):
+    """Elements from one row of z to the next."""
+    return (rows_of(table, COUNTS) + PACKED - 1) // PACKED * PACKED
+
+
+@inlined
+def _sigmoid(x, one):
+    below = exp(minus(absolute(x)))
+    share = one / (one + below)
+    return where_negative(x, below * share, share)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forward
+
+
+@inner
+def _sum_of_vector(gates, j):
+    """The sum of a vector of gates, in float64."""
+    width, found = lanes(gates), load_wide(gates, j, lanes(gates))
+    for c in range(lanes(found), width, lanes(found)):
+        found = found + load_wide(gates, j + c, width - c)
+    return total(found)
+
+
+@inlined
+def _gate_row(row, gates, mask, first, end):
+    """The gates of a row, 0 of hidden keys; returns their sum. mask: None where there is none."""
+    width, none, one, found = lanes(row), zeros(row), splat(scalar(row, 1.0)), 0.0
+    for j in range(first // width * width, end, width):
+        g = hide(_sigmoid(load(row, j), one), j, first, end, none, width)
+        if mask is not None:  # 0 times minus infinity is no number, and not negative either
+            g = where_negative(load_first(mask, j, end - j) * none - one, g, none)
+        store(gates, j, g)
+        found += _sum_of_vector(gates, j)
+    return found
+
+
+@inner
+def _tally(own, found, top, back):
+    """Add what a row of a tile has found to its tally, or take it away.
+
+    Returns the count at the row's near end: an integer of 0 .. top, and the rest, both 0 of what is no number.
+    """
+    whole, rest = np.float64(get(own, _WHOLE)), np.float64(get(own, _REST))
+    far = rest - found if back else rest + found
+    steps = np.floor(far)
+    put(own, _WHOLE, scalar(own, whole + steps))
+    put(own, _REST, scalar(own, far - steps))
+    if back:
+        whole, rest = whole + steps, far - steps
+    if whole >= 0.0 and whole < np.float64(top):
+        return np.int64(whole), rest
+    return top if whole > 0.0 else NONE, 0.0
+
+
+@inner
+def _place_row(gates, places, wholes, whole, rest, top, first, end):
+    """Counts of the cells of a row, clamped: an integer for each vector of them, and what is beyond that for each cell.
+
+    whole, rest: the count before the nearest cell. Returns the least and the largest row of `counts` that they read.
+    """
+    if end <= first:
+        return top, NONE
+    width, start, none = lanes(gates), first // lanes(gates) * lanes(gates), zeros(gates)
+    least, most = top, whole
+    last = start + (end - 1 - start) // width * width
+    for step in range(0, last - start + 1, width):
+        g, j = load(gates, last - step), last - step
+        place = backwards(running_sums(backwards(g))) + splat(scalar(gates, rest))
+        place = minimum(maximum(place, none), splat(scalar(gates, top - whole)))
+        store(places, j, place)
+        store(wholes, j, splat(scalar(gates, whole)))
+        least = min(least, whole - np.int64(np.ceil(largest(minus(place)))))
+        most = max(most, whole + np.int64(np.ceil(largest(place))))
+        rest += _sum_of_vector(gates, j)
+        steps = np.int64(rest) if rest > 0.0 else NONE  # 0 of what is no number
+        whole, rest = min(whole + steps, top), rest - np.float64(steps)
+    return least, most
+
+
+@inner
+def _make_z(head, terms, tile, low, wide, case, scratch):
+    """z of the tile's queries and `wide` vectors from `low` on."""
+    z, row, d = scratch.count_scores, _row_of_counts(head.table), case.width
+    q, vectors, columns = at(head.q, tile.i0 * case.q_row), at(terms.counts, low * d), scratch.count_columns
+    if in_place(case):
+        for i in range(tile.m):
+            dots(at(q, i * case.q_row), vectors, d, wide, d, at(z, i * row))
+        return
+    turn(vectors, d, columns, row, wide, d)
+    turned = row_of_turned(columns, row, d)
+    gemm(q, case.q_row, ONE, columns, turned, z, row, tile.m, wide, d, OVERWRITE, z, NONE, z, NONE)
+
+
+@inner
+def _look_up(row, places, wholes, z, low, first, end):
+    """Add z at the places of a row; z: that of the count `low`."""
+    for j in range(first, end):
+        place = get(places, j)
+        steps = np.int64(place)
+        share, below = place - scalar(row, steps), np.int64(get(wholes, j)) + steps - low
+        here, there = get(z, below), get(z, below + np.int64(share > 0.0))
+        put(row, j, get(row, j) + here + share * (there - here))
+
+
+@inner
+def add_counts(head, terms, tile, back, case, scratch):
+    """cells: u on entry, S on return; gates and places stay for `counts_backward`."""
+    if not given(head.table, COUNTS):
+        return
+    i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, given(head.table, MASK)
+    low, high, row_of_z = top, NONE, _row_of_counts(head.table)
+    for i in range(tile.m):
+        own, place, least, most = at(head.tallies, (i0 + i) * TALLY), i * TILE_KEYS, top, top
+        row, gates, places = at(scratch.cells, place), at(scratch.gates, place), at(scratch.places, place)
+        if not back and np.float64(get(own, _WHOLE)) < np.float64(top):
+            put(own, _LAST, scalar(own, j0 // TILE_KEYS))
+        if _counts(own, j0):
+            first, end = _seen(i0 + i, tile, head, case)
+            if masked:
+                found = _gate_row(row, gates, mask_of_row(i0 + i, j0, head), first, end)
+            else:
+                found = _gate_row(row, gates, None, first, end)
+            whole, rest = _tally(own, found, top, back)
+            least, most = _place_row(gates, places, at(scratch.wholes, place), whole, rest, top, first, end)
+        low, high = min(low, least), max(high, most)
+    wide = max(high - low + 1, NONE)
+    put(scratch.count_range, 0, scalar(scratch.cells, low))
+    put(scratch.count_range, 1, scalar(scratch.cells, wide))
+    _make_z(head, terms, tile, low, wide, case, scratch)
+    for i in range(tile.m):
+        place, z = i * TILE_KEYS, at(scratch.count_scores, i * row_of_z)
+        row = at(scratch.cells, place)
+        first, end = _seen(i0 + i, tile, head, case)
+        if _counts(at(head.tallies, (i0 + i) * TALLY), j0):
+            _look_up(row, at(scratch.places, place), at(scratch.wholes, place), z, low, first, end)
+        else:
+            _add_everywhere(row, get(z, top - low), first, end)
+
+
+@inner
+def _add_everywhere(row, number, first, end):
+    more, width = splat(number), lanes(row)
+    for j in range(first // width * width, end, width):
+        store(row, j, load(row, j) + more)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Backward
+
+
+@inner
+def _row_backward(own, row, gates, places, wholes, z, dz, low, first, end):
+    """row: e on entry, du on return; adds to dz, which begins, as z, with that of the count `low`."""
+    for j in range(first, end):
+        place, e = get(places, j), get(row, j)
+        steps = np.int64(place)
+        share, below = place - scalar(row, steps), np.int64(get(wholes, j)) + steps - low
+        above = below + np.int64(share > 0.0)
+        put(dz, below, get(dz, below) + e * (scalar(row, 1.0) - share))
+        put(dz, above, get(dz, above) + e * share)
+        put(places, j, e * (get(z, above) - get(z, below)))
+    width, none, one, slope = lanes(row), zeros(row), splat(scalar(row, 1.0)), np.float64(get(own, _SLOPE))
+    for j in range(first // width * width, end, width):
+        e, g, t = load(row, j), load(gates, j), hide(load(places, j), j, first, end, none, width)
+        dg = running_sums(t) + splat(scalar(row, slope))
+        x = where_zero(g, e, fma(dg, g * (one - g), e))  # dg may be NaN where a mask hides the key
+        store(row, j, hide(x, j, first, end, e, width))
+        slope += np.float64(total(t))
+    put(own, _SLOPE, scalar(own, slope))
+
+
+@inner
+def _sum_of_row(row, first, end):
+    width, found = lanes(row), zeros(row)
+    for j in range(first // width * width, end, width):
+        found = found + hide(load(row, j), j, first, end, zeros(row), width)
+    return total(found)
+
+
+@inner
+def counts_backward(head, terms, grads, tile, case, scratch):
+    """dcells: the gradients of S on entry, of u on return; adds those of queries and of the vectors. It is the strip's
+    turn."""
+    if not given(head.table, COUNTS):
+        return
+    i0, m, j0, _ = tile
+    d, top, row_of_z = case.width, rows_of(head.table, COUNTS) - 1, _row_of_counts(head.table)
+    low, wide = np.int64(get(scratch.count_range, 0)), np.int64(get(scratch.count_range, 1))
+    gradients = scratch.dcount_scores
+    for i in range(m):
+        own, place = at(head.tallies, (i0 + i) * TALLY), i * TILE_KEYS
+        first, end = _seen(i0 + i, tile, head, case)
+        row, z, dz = at(scratch.dcells, place), at(scratch.count_scores, i * row_of_z), at(gradients, i * row_of_z)
+        clear(dz, wide)
+        if _counts(own, j0):
+            gates, places, wholes = at(scratch.gates, place), at(scratch.places, place), at(scratch.wholes, place)
+            _row_backward(own, row, gates, places, wholes, z, dz, low, first, end)
+        else:
+            put(dz, top - low, _sum_of_row(row, first, end))
+    q, vectors, dq = at(head.q, i0 * case.q_row), at(terms.counts, low * d), at(grads.dq_rest, i0 * case.g_row)
+    gemm(gradients, row_of_z, ONE, vectors, d, dq, case.g_row, m, d, wide, ONTO, dq, case.g_row, dq, NONE)
+    if wanted(head.table, COUNTS):
+        dvectors = at(gradient_of(grads.sums, COUNTS), low * d)
+        gemm(gradients, ONE, row_of_z, q, case.q_row, dvectors, d, wide, d, m, ONTO, dvectors, d, dvectors, NONE)

@@ -1,0 +1,1 @@
+"""Attention whose scores go through a small network (DAPE)."""

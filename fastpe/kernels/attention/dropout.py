@@ -1,0 +1,30 @@
+"""Dropout of attention's weights, tile by tile: those of a row stand in cells of dropout side by side, key by key."""
+
+from fastpe.kernels.attention.tile import TILE_KEYS, copy_cells
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.rows.dropout import CELL, drop_row
+from fastpe.kernels.simd import at
+
+
+@inner
+def drop_cells(dropout, place, cells, tile, case):
+    """The tile's cells times their factors; the cells' own place is that of its head in the sequence."""
+    if dropout is None:
+        return
+    if case.dropped:
+        i0, m, j0, n = tile
+        in_row = (case.keys + CELL - 1) // CELL
+        for i in range(m):
+            drop_row(dropout, at(cells, i * TILE_KEYS), n, (i0 + i) * in_row + j0 // CELL, place)
+
+
+@inner
+def mixed_weights(dropout, place, tile, case, scratch):
+    """What the tile's values were mixed with: its weights themselves, or, in memory of their own, what was kept."""
+    if dropout is None:
+        return scratch.cells
+    if not case.dropped:
+        return scratch.cells
+    copy_cells(scratch.cells, scratch.dropped, TILE_KEYS, tile.m, tile.n)
+    drop_cells(dropout, place, scratch.dropped, tile, case)
+    return scratch.dropped

@@ -1,0 +1,345 @@
+"""Sizes of a call of attention, the arrays it takes, and what of them belongs to one head."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.rows.dropout import Dropout
+from fastpe.kernels.simd import at, get, part, pointer
+
+ONE, NONE = np.int64(1), np.int64(0)
+SLOTS = (
+    "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", "growth",
+    "mask", "key_offset", "key_slope", "query_slope", "counts",
+)  # fmt: skip
+(
+    REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH, MASK, KEY_OFFSET,
+    KEY_SLOPE, QUERY_SLOPE, COUNTS,
+) = (np.int64(number) for number in range(len(SLOTS)))  # fmt: skip
+SUMMED = ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "counts")
+"""Slots whose gradients are sums over queries and keys: every strip of keys has its own sums first."""
+OF_CELLS = ("scores", "mask")
+"""Slots with an entry for every query and key."""
+# columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
+GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
+COLUMNS, CHUNK = np.int64(5), np.int64(32)  # of that table; offsets for which one sum of biases is known
+
+
+class Options(NamedTuple):
+    """The terms of the score that are no arrays; 0 of one that is not there."""
+
+    rectify: int = 0
+    softcap: float = 0.0
+
+
+class Case(NamedTuple):
+    """Sizes and flags of a call, and the strides of its arrays in elements; rows are contiguous.
+
+    Flags, by who calls (a dash: never set, or never read):
+
+        .                keep_raw             skip              apart            kept       alone
+        call, forward    -                    bounded           -                -          -
+        call, backward   where raw is needed  bounded           turned or grown  -          -
+        model, forward   -                    -                 -                -          yes
+        model, step      where raw is needed  -                 turned or grown  one strip  yes
+
+    keep_raw: sums of products are kept (`score.keeps_raw`), and every pass then goes over whole tiles, diagonal or not.
+    skip: tiles may be left out (`score.bounded`); with keep_raw only where nothing but the scale needs raw.
+    apart: terms of q and k before rotation have gradients of their own, to be turned back or not.
+    kept: a head is one strip, whose weights the forward pass leaves for the backward pass, instead of lse; not with
+    keep_raw, growth, rel_gain and counts, whose gradients take what is made on the way to the scores.
+    alone: one thread goes through all strips of a head, in their order; nobody waits for a turn.
+    dropped: weights are dropped out; those of a tile are then made again, not kept.
+    joined: of the model, whether slots beside the content give gradients to queries and keys.
+    """
+
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    width: int
+    v_width: int
+    causal: int
+    window: int  # 0: none
+    spanned: int  # whether every query has an interval of keys of its own besides
+    strips: int  # of keys
+    half: int  # whether rotations pair channels c and c + R/2, not 2c and 2c + 1
+    options: Options
+    keep_raw: int
+    keep_slopes: int  # whether the derivative of the soft cap is kept: of a call's backward pass that has one
+    skip: int
+    q_batch: int
+    q_head: int
+    q_row: int
+    k_batch: int
+    k_head: int
+    k_row: int
+    v_batch: int
+    v_head: int
+    v_row: int
+    qr_row: int  # of queries and keys after rotation
+    kr_row: int
+    o_row: int  # of the output and its gradient
+    g_row: int  # of the gradients of q and k
+    gv_row: int  # of those of v
+    apart: int
+    kept: int
+    alone: int
+    dropped: int
+    joined: int
+
+
+class Slots(NamedTuple):
+    """The arrays of the terms but `bias`, `mask` and columns, flat; one not given is any array of the right type."""
+
+    rel_gain: np.ndarray
+    rel_key: np.ndarray
+    rel_query: np.ndarray
+    rel_value: np.ndarray
+    key_bias: np.ndarray
+    gain: np.ndarray  # unfolded: one entry for each of the N + M - 1 offsets
+    values: np.ndarray
+    indices: np.ndarray  # int32, of the slot `index`
+    scores: np.ndarray
+    counts: np.ndarray
+    growth_q: np.ndarray  # float64
+    growth_k: np.ndarray
+    tallies: np.ndarray  # (B, H, N, TALLY) of a call with `counts`: see `contextual_positions`
+
+
+class Terms(NamedTuple):
+    """Pointers to what of `Slots` belongs to one head."""
+
+    rel_gain: int
+    rel_key: int
+    rel_query: int
+    rel_value: int
+    key_bias: int
+    gain: int
+    values: int
+    indices: int
+    scores: int
+    counts: int
+    growth_q: int
+    growth_k: int
+
+
+@inner
+def ends(head, case):
+    """How many queries and keys have rows: of a call all, padding too; of the model, where rows of another sequence may
+    follow, those of the sequence."""
+    if case.alone:
+        return head.query_length, head.key_length
+    return case.queries, case.keys
+
+
+@inner
+def place(table, slot, b, h):
+    """Where what belongs to a head begins in the array of a slot."""
+    return b * table[slot, BATCH] + h * table[slot, HEAD]
+
+
+@inner
+def terms_of(slots, table, b, h, case):
+    """The terms of one head; None of a call without: then nothing of slots, columns and dropout is compiled.
+
+    A call with any of these is compiled for all: for each subset of them it would take as long as for all together.
+    """
+    if slots is None:
+        return None
+    pairs, d, cells = table[GROWTH, ROWS], case.width, case.queries * case.keys
+    led = b * table[GROWTH, BATCH]
+    return Terms(
+        part(pointer(slots.rel_gain), place(table, REL_GAIN, b, h), table[REL_GAIN, ROWS] * d),
+        part(pointer(slots.rel_key), place(table, REL_KEY, b, h), table[REL_KEY, ROWS] * d),
+        part(pointer(slots.rel_query), place(table, REL_QUERY, b, h), table[REL_QUERY, ROWS] * d),
+        part(pointer(slots.rel_value), place(table, REL_VALUE, b, h), table[REL_VALUE, ROWS] * case.v_width),
+        part(pointer(slots.key_bias), place(table, KEY_BIAS, b, h), d),
+        part(pointer(slots.gain), place(table, GAIN, b, h), case.queries + case.keys - 1),
+        part(pointer(slots.values), place(table, VALUES, b, h), table[VALUES, ROWS]),
+        part(pointer(slots.indices), place(table, INDEX, b, h), cells),
+        part(pointer(slots.scores), place(table, SCORES, b, h), cells),
+        part(pointer(slots.counts), place(table, COUNTS, b, h), table[COUNTS, ROWS] * d),
+        part(pointer(slots.growth_q), led * case.queries * pairs, case.queries * pairs),
+        part(pointer(slots.growth_k), led * case.keys * pairs, case.keys * pairs),
+    )
+
+
+@inner
+def given(table, slot):
+    """Whether a slot is given; table: pointer to the first element of the table of slots."""
+    return get(table, slot * COLUMNS + GIVEN)
+
+
+@inner
+def wanted(table, slot):
+    """Whether a slot's gradient is wanted."""
+    return get(table, slot * COLUMNS + WANTED)
+
+
+@inner
+def rows_of(table, slot):
+    """The number of rows of a slot's array."""
+    return get(table, slot * COLUMNS + ROWS)
+
+
+# columns of the table of places of gradients: where the first head's begins, from one sample (or layer) and from one
+# head to the next, entries of a head; 0 of a slot whose gradient is not wanted
+START, OUTER, STEP, COUNT = (np.int64(number) for number in range(4))
+PLACES = np.int64(4)
+
+
+@inner
+def gradient_of(gradients, slot):
+    """Where the gradient of a slot goes; gradients: `SlotGradients`."""
+    row, places = slot * PLACES, gradients.places
+    start = get(places, row + START) + gradients.outer * get(places, row + OUTER)
+    return part(gradients.buffer, start + gradients.head * get(places, row + STEP), get(places, row + COUNT))
+
+
+@inner
+def offset_gradient_of(grads, slot):
+    """That of a slot over offsets, from the entry on that the first query and the strip's first key read."""
+    return at(gradient_of(grads.sums, slot), grads.shift)
+
+
+class Guard(NamedTuple):
+    """What tells whether a tile may be left out: see `score.bound` and the head of this package."""
+
+    q_norms: int  # pointers
+    key_norms: int
+    bias_tails: int
+    limit: float  # log of the weight that tails may have, and single scores of tiles
+    cell_limit: float
+
+
+class Sight(NamedTuple):
+    """What a head's queries see, beside what `Case` says of all of them."""
+
+    start: int  # the position of the first query; keys have theirs from 0 on
+    spans: int  # pointer, (N, 2): the first key that each query sees, and the first that it no longer does
+    mask: int  # pointer, (N or 1, M): what is added to scores, minus infinity where a key is hidden
+    occupied: int  # pointer, (blocks, strips): whether the mask leaves anything of a tile
+
+
+class Head(NamedTuple):
+    """Pointers to the rows of one head, before and after rotation, to its bias and the table of slots; numbers."""
+
+    q: int
+    qr: int
+    k: int
+    kr: int
+    v: int
+    bias: int
+    table: int
+    scale: float
+    query_length: int  # those from there on are padding
+    key_length: int
+    sight: Sight
+    guard: Guard
+    dropout: Dropout | None
+    place: int  # the number of its weights where they are dropped out
+    columns: Any  # `key_query_offsets.HeadColumns`, None where there are no terms
+    tallies: int  # of `contextual_positions`
+    words: Any  # `bf16_panels.HeadWords`, None where keys and values are not packed beforehand
+
+
+class SlotGradients(NamedTuple):
+    """Where the gradients of slots go that belong to one head: see `gradient_of`."""
+
+    buffer: int  # pointer
+    places: int  # pointer to the table of places in it
+    outer: int  # the sample, or the layer of a model
+    head: int
+
+
+class HeadGradients(NamedTuple):
+    """Pointers to gradients of one head: of its output, and with it lse and deltas; what is to be filled or added to.
+
+    Those of queries belong to the whole head; those of keys begin at the strip's first key.
+    """
+
+    dout: int
+    lse: int
+    deltas: int
+    dq: int
+    dq_rest: int
+    dk: int
+    dk_rest: int
+    dv: int
+    sums: SlotGradients  # what is summed over queries
+    whole: SlotGradients  # of slots that have an entry for every query and key
+    shift: int  # entries before those of the strip's first key in gradients over offsets
+    dscale: int
+    columns: Any  # `key_query_offsets.ColumnGradients`
+
+
+class Tile(NamedTuple):
+    """A tile's first query, number of queries, first key, number of keys."""
+
+    i0: int
+    m: int
+    j0: int
+    n: int
+
+
+@inner
+def first_offset(head, tile):
+    """The offset of the tile's cell (0, 0)."""
+    return tile.j0 - (tile.i0 + head.sight.start)
+
+
+@inner
+def at_offset(x, tile, case):
+    """Where cell (0, 0) reads an unfolded array over offsets."""
+    return at(x, tile.j0 - tile.i0 + case.queries - 1)
+
+
+class Inputs(NamedTuple):
+    """Arrays of a call: q and k before and after rotation, lengths (B, 2) of queries and keys, what bounds scores."""
+
+    q: np.ndarray
+    qr: np.ndarray
+    k: np.ndarray
+    kr: np.ndarray
+    v: np.ndarray
+    lengths: np.ndarray
+    starts: np.ndarray  # (B,): the positions of the first queries
+    spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
+    mask: np.ndarray  # flat
+    occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
+    bias: np.ndarray  # unfolded, flat
+    scale: np.ndarray  # (H,)
+    slots: Slots | None  # None as `terms_of` says
+    columns: Any  # `key_query_offsets.Columns`, likewise
+    q_norms: np.ndarray  # (B H N,)
+    key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
+    # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
+    bias_tails: np.ndarray
+    table: np.ndarray
+    limits: tuple[float, float]  # as `Guard` has them
+
+
+class Gradients(NamedTuple):
+    """What the backward pass reads and fills: (B, H, ...) each, k and v (B, Hk, M, D).
+
+    dq and dk are those of the content (after rotation), dq_rest and dk_rest of the terms without it.
+    """
+
+    out: np.ndarray
+    lse: np.ndarray
+    dout: np.ndarray
+    dlse: np.ndarray
+    deltas: np.ndarray
+    dq: np.ndarray
+    dq_rest: np.ndarray
+    dk: np.ndarray
+    dk_rest: np.ndarray
+    dv: np.ndarray
+    slots: np.ndarray  # of all slots, flat, but for those of `key_query_offsets`
+    places: np.ndarray  # of each slot in `slots`
+    sum_places: np.ndarray  # likewise in a strip's own sums
+    dscale: np.ndarray
+    columns: Any  # `key_query_offsets.ColumnGradients`

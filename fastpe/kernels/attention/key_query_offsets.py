@@ -1,0 +1,243 @@
+"""Columns of the score, a number for each key or query: what a layer makes of the content of its input.
+
+    S_ij += key_offset_j + o (key_slope_j + query_slope_i),      o the offset of key and query
+
+Offsets of keys may be sums over a whole sequence, of which only differences count: they come in float64, and a tile
+takes them less the largest that its block of queries may see, its base, so that what is near the largest score is
+small. Weights do not change with it, and `lse` is left less the base. Under a soft cap, which sees whole scores, the
+base is 0.
+
+A strip of keys has the gradients of its own columns for itself. Those of query_slope are sums over strips, which take
+turns with them as with those of queries.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastpe.kernels.attention.inputs import (
+    GIVEN,
+    KEY_OFFSET,
+    KEY_SLOPE,
+    QUERY_SLOPE,
+    ROWS,
+    first_offset,
+    given,
+    place,
+    wanted,
+)
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear, scale_row
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.simd import (
+    at,
+    counting,
+    fma,
+    get,
+    keep_first,
+    lanes,
+    largest,
+    load_first,
+    maximum,
+    part,
+    pointer,
+    put,
+    scalar,
+    splat,
+    store_first,
+    total,
+    zeros,
+)
+
+
+class Columns(NamedTuple):
+    """The columns of a call, flat; one that is not given is any array of the right type."""
+
+    key_offset: np.ndarray  # float64
+    key_slope: np.ndarray
+    query_slope: np.ndarray
+    bases: np.ndarray  # float64, one for each block of queries of each head, which the forward pass chooses
+    # float64, (rows of key_offset, 2, strips): log sum exp, or the largest, of those up to each strip, and from it on
+    tails: np.ndarray
+
+
+class HeadColumns(NamedTuple):
+    """Pointers to what of `Columns` belongs to one head."""
+
+    key_offset: int
+    key_slope: int
+    query_slope: int
+    bases: int
+    tails: int
+
+
+class ColumnGradients(NamedTuple):
+    """(B, H, M or N) each, any array of what is not wanted; of one head, those of keys from a strip's first one on."""
+
+    dkey_offset: np.ndarray
+    dkey_slope: np.ndarray
+    dquery_slope: np.ndarray
+
+
+@inner
+def columns_of(columns, table, b, h, case):
+    """The columns of one head; None of a call of which nothing beyond a bias is compiled (`inputs.terms_of`)."""
+    if columns is None:
+        return None
+    blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
+    own, sides = place(table, KEY_OFFSET, b, h), 2 * case.strips * case.skip * table[KEY_OFFSET, GIVEN]
+    return HeadColumns(
+        part(pointer(columns.key_offset), own, table[KEY_OFFSET, ROWS]),
+        part(pointer(columns.key_slope), place(table, KEY_SLOPE, b, h), table[KEY_SLOPE, ROWS]),
+        part(pointer(columns.query_slope), place(table, QUERY_SLOPE, b, h), table[QUERY_SLOPE, ROWS]),
+        part(pointer(columns.bases), (b * case.heads + h) * blocks, blocks),
+        part(pointer(columns.tails), own // case.keys * sides, sides),
+    )  # fmt: skip
+
+
+@inner
+def has_columns(table):
+    """Whether any column is given."""
+    return given(table, KEY_OFFSET) or given(table, KEY_SLOPE) or given(table, QUERY_SLOPE)
+
+
+@inner
+def column_gradients(gradients, head, j0, keys, case):
+    """Where those of so many keys of one head from j0 on go."""
+    if gradients is None:
+        return None
+    queries = case.queries
+    return ColumnGradients(
+        part(pointer(gradients.dkey_offset), head * case.keys + j0, keys),
+        part(pointer(gradients.dkey_slope), head * case.keys + j0, keys),
+        part(pointer(gradients.dquery_slope), head * queries, queries),
+    )  # fmt: skip
+
+
+@inner
+def choose_base(columns, table, i0, low, high, case):
+    """The base of the block of queries from i0 on, which see none but the keys low .. high - 1."""
+    if columns is None:
+        return
+    if not given(table, KEY_OFFSET):
+        return
+    base = 0.0
+    if high > low and not case.options.softcap > 0.0:
+        lowest = scalar(columns.key_offset, -np.inf)
+        best = splat(lowest)
+        for j in range(low, high, lanes(columns.key_offset)):
+            best = maximum(best, keep_first(load_first(columns.key_offset, j, high - j), high - j, lowest))
+        base = largest(best)
+    put(columns.bases, i0 // TILE_QUERIES, base)
+
+
+@inner
+def with_columns(columns, factor, head, tile, case, scratch):
+    """Scores, so far cells times the factor, with columns added; returns what the factor is then."""
+    if columns is None:
+        return factor
+    if not has_columns(head.table):
+        return factor
+    i0, m, j0, n = tile
+    cells, offsets, width, factors = scratch.cells, scratch.band, lanes(scratch.cells), splat(factor)
+    clear(offsets, n)
+    if given(head.table, KEY_OFFSET):
+        base = get(columns.bases, i0 // TILE_QUERIES)
+        for j in range(n):
+            put(offsets, j, scalar(offsets, get(columns.key_offset, j0 + j) - base))
+    for i in range(m):
+        row = at(cells, i * TILE_KEYS)
+        for j in range(0, n, width):
+            s = fma(load_first(row, j, n - j), factors, load_first(offsets, j, n - j))
+            store_first(row, j, s, n - j)
+    if _has_slopes(head.table):
+        _add_slopes(columns, head, tile, cells)
+    return scalar(cells, 1.0)
+
+
+@inner
+def with_slopes(columns, factor, head, tile, cells):
+    """As `with_columns`, but without offsets of keys."""
+    if columns is None:
+        return factor
+    if not _has_slopes(head.table):
+        return factor
+    for i in range(tile.m):
+        scale_row(at(cells, i * TILE_KEYS), tile.n, factor)
+    _add_slopes(columns, head, tile, cells)
+    return scalar(cells, 1.0)
+
+
+@inner
+def _has_slopes(table):
+    return given(table, KEY_SLOPE) or given(table, QUERY_SLOPE)
+
+
+@inner
+def _offsets(cells, head, tile, i, j):
+    """The offsets of the cells of a row from j on."""
+    return counting(scalar(cells, first_offset(head, tile) - i + j))
+
+
+@inner
+def _add_slopes(columns, head, tile, cells):
+    i0, m, j0, n = tile
+    for i in range(m):
+        row, own = at(cells, i * TILE_KEYS), zeros(cells)
+        if given(head.table, QUERY_SLOPE):
+            own = splat(get(columns.query_slope, i0 + i))
+        for j in range(0, n, lanes(cells)):
+            slopes = own
+            if given(head.table, KEY_SLOPE):
+                slopes = slopes + load_first(columns.key_slope, j0 + j, n - j)
+            s = fma(_offsets(cells, head, tile, i, j), slopes, load_first(row, j, n - j))
+            store_first(row, j, s, n - j)
+
+
+@inner
+def columns_backward(columns, grads, head, tile, scratch):
+    """Adds the gradients of keys' columns; leaves the block's own of query_slope in `stats`. dcells: the gradients of
+    scores."""
+    if columns is None:
+        return
+    if not has_columns(head.table):
+        return
+    _, m, _, n = tile
+    cells, sums, width = scratch.dcells, scratch.stats, lanes(scratch.dcells)
+    if wanted(head.table, KEY_OFFSET):
+        for j in range(0, n, width):
+            column = zeros(cells)
+            for i in range(m):
+                column = column + load_first(cells, i * TILE_KEYS + j, n - j)
+            store_first(grads.dkey_offset, j, load_first(grads.dkey_offset, j, n - j) + column, n - j)
+    if wanted(head.table, KEY_SLOPE):
+        for j in range(0, n, width):
+            column = zeros(cells)
+            for i in range(m):
+                column = fma(_offsets(cells, head, tile, i, j), load_first(cells, i * TILE_KEYS + j, n - j), column)
+            store_first(grads.dkey_slope, j, load_first(grads.dkey_slope, j, n - j) + column, n - j)
+    clear(sums, TILE_QUERIES)
+    if wanted(head.table, QUERY_SLOPE):
+        for i in range(m):
+            row = zeros(cells)
+            for j in range(0, n, width):
+                row = fma(_offsets(cells, head, tile, i, j), load_first(cells, i * TILE_KEYS + j, n - j), row)
+            put(sums, i, total(row))
+
+
+@inner
+def add_query_slopes(columns, grads, table, tile, scratch):
+    """Adds what `columns_backward` left in `stats`; it is the strip's turn."""
+    if columns is None:
+        return
+    if wanted(table, QUERY_SLOPE):
+        add_scaled(at(grads.dquery_slope, tile.i0), scalar(scratch.stats, 1.0), scratch.stats, tile.m)
+
+
+@inner
+def tail_of_keys(columns, table, tile, number, ahead, case):
+    """What bounds the offsets of the keys of a tile and of all beyond it: see the head of this package."""
+    if columns is None:
+        return 0.0
+    if not given(table, KEY_OFFSET):
+        return 0.0
+    return get(columns.tails, ahead * case.strips + number) - get(columns.bases, tile.i0 // TILE_QUERIES)

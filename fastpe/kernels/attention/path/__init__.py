@@ -1,0 +1,1 @@
+"""Attention with reflections between key and query (PaTH)."""

@@ -1,0 +1,123 @@
+"""What is visible: of all masks but the dense one, an interval of keys for each query."""
+
+import numpy as np
+
+from fastpe.kernels.attention.inputs import MASK, given, rows_of
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.compile.decorators import inlined, inner
+from fastpe.kernels.simd import at, blend, get, minus, where_negative
+
+
+@inlined
+def visible(i, head, case):
+    """The keys low .. high - 1 that query i sees."""
+    position = i + head.sight.start
+    low, high = np.int64(0), head.key_length
+    if case.causal:
+        high = min(high, position + 1)
+    if case.window:
+        low, high = max(low, position - case.window + 1), min(high, position + case.window)
+    if case.spanned:
+        low, high = max(low, get(head.sight.spans, 2 * i)), min(high, get(head.sight.spans, 2 * i + 1))
+    high = max(high, np.int64(0))
+    return min(low, high), high
+
+
+@inner
+def visible_of_block(i0, m, head, case):
+    """The keys low .. high - 1 outside which none of the m queries from i0 on sees any."""
+    if m <= 0:
+        return np.int64(0), np.int64(0)
+    if not case.spanned:
+        return visible(i0, head, case)[0], visible(i0 + m - 1, head, case)[1]
+    first, last = head.key_length, np.int64(0)
+    for i in range(i0, i0 + m):
+        low, high = visible(i, head, case)
+        if low < high:
+            first, last = min(first, low), max(last, high)
+    return min(first, last), last
+
+
+@inner
+def hide(x, j, low, high, lowest, width):
+    """A vector of scores of the keys from j on, with those outside low .. high - 1 at minus infinity."""
+    if high - j < width:
+        x = blend(x, high - j, lowest)
+    if low > j:
+        x = blend(lowest, low - j, x)
+    return x
+
+
+@inner
+def where_shown(x, added, lowest, none):
+    """x; `none` where the mask adds minus infinity, whatever x is."""
+    return where_negative(minus(added - lowest), x, none)
+
+
+@inner
+def masked(x, added, lowest):
+    """x + added; minus infinity where that is added, to whatever."""
+    return where_shown(x + added, added, lowest, lowest)
+
+
+@inner
+def mask_of_row(i, j0, head):
+    """Where the mask of query i and the keys from j0 on stands."""
+    return at(head.sight.mask, i * rows_of(head.table, MASK) + j0)
+
+
+@inner
+def shown_of_block(i0, m, low, high, head, case):
+    """The keys of `visible_of_block`, but for those at both ends that the mask hides from all queries."""
+    if not given(head.table, MASK):
+        return low, high
+    first, last = high, np.int64(0)
+    for i in range(i0, i0 + m):
+        row, (own, end) = mask_of_row(i, np.int64(0), head), visible(i, head, case)
+        before, after = min(end, first), max(own, last)
+        while own < before and get(row, own) == -np.inf:
+            own += 1
+        while end > after and get(row, end - 1) == -np.inf:
+            end -= 1
+        first, last = own if own < before else first, end if end > after else last
+    return min(first, last), last
+
+
+@inner
+def may_hide(head, case):
+    """Whether a query may not see a key that another query of its block sees; never of the model, whose rows are
+    finite."""
+    return not case.alone and (case.causal or case.window or case.spanned or given(head.table, MASK))
+
+
+@inner
+def partly_hidden(head, tile, case):
+    """Whether a query of the tile may not see one of its keys."""
+    if not may_hide(head, case):
+        return False
+    hidden = bool(given(head.table, MASK))
+    for i in range(tile.i0, tile.i0 + tile.m):
+        low, high = visible(i, head, case)
+        hidden |= low > tile.j0 or high < tile.j0 + tile.n
+    return hidden
+
+
+@inner
+def masked_out(i0, number, head, case):
+    """Whether the mask hides all of a tile."""
+    return given(head.table, MASK) and not get(head.sight.occupied, i0 // TILE_QUERIES * case.strips + number)
+
+
+@inner
+def on_diagonal(head, tile, case):
+    """Whether the tile's first query and key stand at one position, and causal attention leaves half of it out.
+
+    What is kept for the backward pass is kept of whole tiles: what is left out would be no number there.
+    """
+    return case.causal and not (case.keep_raw or case.keep_slopes) and tile.i0 + head.sight.start == tile.j0
+
+
+@inner
+def own_tile(tile_queries_end, head):
+    """The tile of keys in which a block's last query stands."""
+    return (tile_queries_end - 1 + head.sight.start) // TILE_KEYS

@@ -1,0 +1,137 @@
+"""How a fill gets its rows into a table: computed in a block that stays in cache, then moved to where they belong.
+
+That keeps the arithmetic free of the table's strides and alignment, and lets whole cache lines go to memory in order. A
+table that is larger than the caches is written past them: no line is read before it is overwritten.
+"""
+
+import numpy as np
+
+from fastpe.kernels.compile.decorators import entry, inlined, inner
+from fastpe.kernels.simd import (
+    absolute,
+    at,
+    before_boundary,
+    fence,
+    fma,
+    get,
+    lanes,
+    largest,
+    load,
+    load_first,
+    maximum,
+    pointer,
+    put,
+    store,
+    store_first,
+    store_past_caches,
+    total,
+    transpose_block,
+    zeros,
+)
+
+LARGE = 2**24
+"""Bytes of a table that is written past the caches."""
+
+
+@inner
+def move_rows(block, rows, dim, table, row_step, step, large):
+    """The first `rows` rows (dim,) of a contiguous block go to `fills.table`, whose neighbours are so many elements
+    apart."""
+    if step == 1 and row_step == dim:
+        move(block, table, rows * dim, large)
+    elif step == 1:
+        for i in range(rows):
+            move(at(block, i * dim), at(table, i * row_step), dim, False)
+    else:
+        for i in range(rows):
+            for c in range(dim):
+                put(table, i * row_step + c * step, get(block, i * dim + c))
+
+
+@inner
+def move(source, target, count, large):
+    """`count` elements; where they are part of something large, past the caches."""
+    start, stop, width = 0, count // lanes(source) * lanes(source), lanes(source)
+    if large:
+        start = min(before_boundary(target), count)
+        store_first(target, 0, load_first(source, 0, start), start)
+        stop = start + (count - start) // width * width
+        for j in range(start, stop, width):
+            store_past_caches(target, j, load(source, j))
+    else:
+        for j in range(0, stop, width):
+            store(target, j, load(source, j))
+    store_first(target, stop, load_first(source, stop, count - stop), count - stop)
+
+
+# A large block moved in one go keeps the processor waiting for memory. Where the next block takes many steps to
+# compute, a line of the last one can go along with each: `move_edges`, then `move_line` for line = 0, 1, ...
+
+
+@inner
+def move_edges(block, table, count):
+    """The elements of a block that share their line of memory with another block; how many lie before whole lines."""
+    head, width = before_boundary(table), lanes(block)
+    if head > 0:
+        tail = (count - head) // width * width + head
+        store_first(table, 0, load_first(block, 0, head), head)
+        store_first(table, tail, load_first(block, tail, count - tail), count - tail)
+    return head
+
+
+@inlined
+def move_line(block, table, head, line, count):
+    """One whole line of a block of `count` elements, a multiple of a vector's; nothing where it has no such line."""
+    start = head + line * lanes(block)
+    if start + lanes(block) <= count:
+        store_past_caches(table, start, load(block, start))
+
+
+@inner
+def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, step, large):
+    """The first `count` rows of the transpose of `columns` (dim, rows) go to `fills.table`, as by `move_rows`.
+
+    `rows` is a multiple of a vector's lanes, `columns` has room for that many more than dim, `block` for all rows, and
+    `tile` for a square.
+    """
+    width = lanes(columns)
+    in_lines = dim % width == 0 and row_step % width == 0 and before_boundary(table) == 0
+    direct = count == rows and step == 1 and (in_lines or not large)
+    out, apart = (table, row_step) if direct else (block, dim)
+    for i in range(0, rows, width):
+        for c in range(0, dim, width):
+            whole = c + width <= dim
+            target, target_row = (at(out, i * apart + c), apart) if whole else (tile, width)
+            # one call: it is long to compile
+            transpose_block(at(columns, c * rows + i), rows, target, target_row, direct and large)
+            if not whole:
+                for k in range(width):
+                    store_first(out, (i + k) * apart + c, load(tile, k * width), dim - c)
+    if not direct:
+        move_rows(block, count, dim, table, row_step, step, large)
+
+
+@entry(label="the largest of an array")
+def largest_of(values: np.ndarray) -> float:
+    """max |x| of a flat array, NaN where one is not finite: one pass as fast as memory is read."""
+    x, width = pointer(values), lanes(pointer(values))
+    found0, found1, found2, found3 = zeros(x), zeros(x), zeros(x), zeros(x)
+    lost0, lost1, lost2, lost3 = zeros(x), zeros(x), zeros(x), zeros(x)  # x * 0: no longer 0 after an infinity or NaN
+    for j in range(0, values.size, 4 * width):
+        left = values.size - j
+        x0, x1 = load_first(x, j, left), load_first(x, j + width, left - width)
+        x2, x3 = load_first(x, j + 2 * width, left - 2 * width), load_first(x, j + 3 * width, left - 3 * width)
+        found0, lost0 = maximum(absolute(x0), found0), fma(x0, zeros(x), lost0)
+        found1, lost1 = maximum(absolute(x1), found1), fma(x1, zeros(x), lost1)
+        found2, lost2 = maximum(absolute(x2), found2), fma(x2, zeros(x), lost2)
+        found3, lost3 = maximum(absolute(x3), found3), fma(x3, zeros(x), lost3)
+    lost = total((lost0 + lost1) + (lost2 + lost3))
+    most: float = largest(maximum(maximum(found0, found1), maximum(found2, found3)))
+    return most + lost
+
+
+@inner
+def finish(large):
+    """After the last block."""
+    if large:
+        fence()

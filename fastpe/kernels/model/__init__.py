@@ -1,0 +1,1 @@
+"""The small transformer: its layers, loss and optimiser, forward and backward, on packs of sequences."""

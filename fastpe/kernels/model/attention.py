@@ -1,0 +1,117 @@
+"""The attention of one layer of the model: projections of a pack, rotation, `kernels.attention` head by head.
+
+    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = q and k as the content has them (`model.content`);
+    o = attention of each head
+
+Where a head is one strip (at most TILE_KEYS positions), its weights stay in the arena for the backward pass; longer
+sequences make them again. Nothing is rounded to bfloat16 where scores go through a network or reflections.
+"""
+
+import numpy as np
+
+from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
+from fastpe.kernels.attention.forward import forward_rows
+from fastpe.kernels.attention.inputs import terms_of
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.attention_head import gradients_of, head_of, lse_of, scratch_memory
+from fastpe.kernels.model.content import content_backward, make_content, moves
+from fastpe.kernels.model.dape import network_backward, network_forward
+from fastpe.kernels.model.embedding_and_head import add
+from fastpe.kernels.model.gates import clear_gate_gradients
+from fastpe.kernels.model.pack import rows_of
+from fastpe.kernels.model.path import reflected_backward, reflected_forward
+from fastpe.kernels.products.bfloat16.isa import exact
+from fastpe.kernels.products.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.simd import at, pointer
+
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+@inner
+def _shifted(u, arena, position, pack, sizes, a):
+    """u + qk_table, which begins anew with every sequence."""
+    c, shifted, start = sizes.width, at(arena, a.shifted), NONE
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        add(at(u, start * c), at(pointer(position.qk_table), own.before * c), at(shifted, start * c), own.length * c)
+        start += own.length
+    return shifted
+
+
+@inner
+def project(u, weight, row, bias, act, arena, position, pack, sizes, a):
+    """q, k, v of all heads. row: that of the weight, 3 c with a qk_table."""
+    n, c, start = pack.rows, sizes.width, FROM if sizes.biased else OVERWRITE
+    qkv = at(act, a.qkv + pack.before * 3 * c)
+    if not sizes.has_qk_table:
+        gemm(u, c, ONE, weight, row, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
+        return
+    shifted, v = _shifted(u, arena, position, pack, sizes, a), at(qkv, 2 * c)
+    gemm(shifted, c, ONE, weight, row, qkv, 3 * c, n, 2 * c, c, start, bias, NONE, qkv, NONE)
+    gemm(u, c, ONE, at(weight, 2 * c), row, v, 3 * c, n, c, c, start, at(bias, 2 * c), NONE, v, NONE)
+
+
+@inner
+def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, arena, position, pack, sizes, o, a):
+    """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
+    n, c, dqkv, start = pack.rows, sizes.width, at(arena, a.dqkv), NONE
+    shifted = _shifted(u, arena, position, pack, sizes, a)
+    gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
+    dv, dwv = at(dqkv, 2 * c), at(dweight, 2 * c)
+    gemm(u, ONE, c, dv, 3 * c, dwv, 3 * c, c, c, n, grow, dwv, 3 * c, dwv, NONE)
+    if sizes.biased:
+        add_column_sums(dqkv, 3 * c, n, 3 * c, dbias)
+    if sizes.wants_qk_table:
+        dtable = at(slot_gradients, o.qk_table)
+        for sequence in range(pack.first, pack.last):
+            own = rows_of(pack, sequence, start)
+            d = at(dqkv, start * 3 * c)
+            gemm(d, 3 * c, ONE, transposed, row, dtable, c, own.length, c, 2 * c, FROM, dtable, c, dtable, NONE)
+            start += own.length
+
+
+@inner
+def attention_forward(layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+    """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
+    c, case = sizes.width, position.case
+    make_content(layer, act, arena, position, own, sizes, a)
+    rest = exact(act), exact(arena), position, dropout, place_of_first, own, sizes, a
+    if network_forward(position.net, layer, *rest):
+        return
+    if reflected_forward(position.reflections, layer, *rest):
+        return
+    for h in range(sizes.heads):
+        head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
+        terms = terms_of(position.slots, position.numbers, layer, h, case)
+        scratch = scratch_memory(h, act, at(arena, a.attention), position, own, a)
+        out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), lse_of(h, act, position, own, a)
+        for i in range(0, own.length, TILE_QUERIES):
+            forward_rows(head, terms, own.before + i, out, lse, case, scratch)
+
+
+@inner
+def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
+    """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
+    n, c, case = own.length, sizes.width, position.case
+    clear_gate_gradients(position.gates, arena, own, sizes, a)
+    exactly = exact(act), exact(arena), exact(slot_gradients)
+    rest = position, dropout, place_of_first, own, sizes
+    networked = network_backward(position.net, layer, *exactly, *rest, o, a)
+    reflected = reflected_backward(position.reflections, layer, *exactly, *rest, a)
+    for h in range(0 if networked or reflected else sizes.heads):
+        head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
+        terms = terms_of(position.slots, position.numbers, layer, h, case)
+        scratch = scratch_memory(h, act, at(arena, a.attention), position, own, a)
+        out = at(act, a.mixed + own.start * c + h * (c // sizes.heads))
+        for strip in range((n + TILE_KEYS - 1) // TILE_KEYS):
+            memory, j0 = at(arena, a.attention), strip * TILE_KEYS
+            grads = gradients_of(layer, h, j0, act, arena, memory, slot_gradients, position, own, sizes, a)
+            if strip == 0:
+                for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
+                    prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
+            prepare_strip(head, terms, grads, strip, case, scratch)
+            turns = Turns(pointer(position.places), NONE, strip)  # of which nobody takes any: one thread does all
+            strip_backward(head, terms, grads, strip, turns, case, scratch)
+    if moves(sizes) or case.apart:
+        content_backward(layer, act, arena, slot_gradients, position, own, sizes, o, a)

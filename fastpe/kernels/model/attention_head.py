@@ -1,0 +1,94 @@
+"""What attention reads and fills of one head of the model: see `attention.records`."""
+
+from fastpe.kernels.attention.contextual_positions import TALLY
+from fastpe.kernels.attention.inputs import (
+    BIAS,
+    NONE,
+    Guard,
+    Head,
+    HeadGradients,
+    Sight,
+    SlotGradients,
+    place,
+)
+from fastpe.kernels.attention.tile import TILE_KEYS
+from fastpe.kernels.attention.workspace import scratch_of
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.content import moves, moves_keys, widened
+from fastpe.kernels.model.gates import gate_gradients, gates_of_head
+from fastpe.kernels.rows.dropout import place_in
+from fastpe.kernels.simd import at, part, pointer
+
+
+@inner
+def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
+    """What attention reads of one head. Nothing is left out: sequences are short, and what guards them is not read."""
+    n, c = own.before + own.length, sizes.width
+    head = c // sizes.heads
+    q = at(act, a.qkv + own.start * 3 * c + h * head)
+    k, v = at(q, c), at(q, 2 * c)
+    qr, kr = q, k
+    if moves(sizes):
+        qr = at(act, a.turned + widened(own.start * 2 * c + h * head, sizes))
+    if moves_keys(sizes):
+        kr = at(qr, widened(c, sizes))
+    offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
+    bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
+    guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
+    dropped = place_in(dropout, own.sequence, place_of_first + h)
+    layers, batch, queries, _ = position.spans.shape
+    which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
+    spans = at(pointer(position.spans), which * 2 * queries)
+    sight = Sight(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
+    return Head(
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
+        dropped, gates_of_head(position.gates, h, act, own, sizes, a), _tallies(h, act, position, own, sizes, a),
+        None,
+    )  # fmt: skip
+
+
+@inner
+def scratch_memory(h, act, memory, position, own, a):
+    """Scratch memory for one head, which begins there, its weights where they are kept."""
+    cells = at(memory, position.room.cells)
+    if position.case.kept:
+        size = position.case.queries * TILE_KEYS
+        cells = at(part(at(act, a.weights), h * size, size), own.start * TILE_KEYS)
+    return scratch_of(memory, position.room, cells)
+
+
+@inner
+def _tallies(h, act, position, own, sizes, a):
+    size = position.case.queries * TALLY * sizes.counted
+    return at(part(at(act, a.tallies), h * size, size), own.start * TALLY * sizes.counted)
+
+
+@inner
+def lse_of(h, act, position, own, a):
+    """The logarithms of its sums of weights."""
+    case = position.case
+    return at(part(at(act, a.lse), h * case.queries, case.queries), own.start)
+
+
+@inner
+def gradients_of(layer, h, j0, act, arena, memory, slot_gradients, position, own, sizes, a):
+    """Where gradients of one head go; those of the scale, which has none, where nobody reads them.
+
+    memory: where that of attention begins.
+    """
+    c, case = sizes.width, position.case
+    slots = SlotGradients(slot_gradients, pointer(position.places), layer, h)
+    channel, keys = h * (c // sizes.heads), j0 * case.g_row
+    first = own.start * 3 * c + channel
+    content = rest = at(arena, a.dqkv + first)
+    if moves_keys(sizes) or case.apart:
+        content = at(arena, a.dcontent + own.start * case.g_row + widened(channel, sizes))
+    if not case.apart:
+        rest = content
+    return HeadGradients(
+        at(arena, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a), at(arena, a.deltas), content,
+        rest, at(content, widened(c, sizes) + keys), at(rest, widened(c, sizes) + keys),
+        at(arena, a.dqkv + 2 * c + first + j0 * case.gv_row),
+        slots, slots, j0, at(memory, position.room.stats),
+        gate_gradients(position.gates, h, j0, arena, own, sizes, a),
+    )  # fmt: skip

@@ -1,0 +1,229 @@
+"""The model's queries and keys as the content of scores has them: mapped or lifted, rotated, queries with factors.
+
+Where they are not q and k themselves, `turned` holds them, in every row the queries of all heads and then the keys. A
+lifted channel is two there (`kernels.rows.polar`), and in `dcontent`, whose rows then have no room for values.
+"""
+
+from fastpe.kernels.attention.inputs import GROWTH, ROWS, WANTED
+from fastpe.kernels.attention.tile import add_scaled, dot, scale_row
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.pack import place_of
+from fastpe.kernels.model.selective_angles import add_turns, clear_turns, turn_row
+from fastpe.kernels.rows.block_maps import add_map_gradients, map_row
+from fastpe.kernels.rows.polar import lift_row, lower_row
+from fastpe.kernels.rows.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
+from fastpe.kernels.simd import at, get, pointer, put, scalar
+
+
+@inner
+def moves_keys(sizes):
+    """Whether keys are other in the content than they are."""
+    return sizes.pairs or sizes.block or sizes.lifted or sizes.rank
+
+
+@inner
+def moves(sizes):
+    """Whether queries are."""
+    return moves_keys(sizes) or sizes.scales_rows
+
+
+@inner
+def widened(width, sizes):
+    """So many channels as the content has them."""
+    return width * (1 + sizes.lifted)
+
+
+@inner
+def _turned(which, row, h, sizes):
+    """Where a head's query, 0, or key, 1, of a row stands in `turned`."""
+    return widened((2 * row + which) * sizes.width + h * (sizes.width // sizes.heads), sizes)
+
+
+@inner
+def _place_of_factor(layer, h, i, sizes):
+    """Where the factor of query i stands, and its gradient."""
+    return layer * sizes.row_scale_layer + h * sizes.row_scale_head + i
+
+
+@inner
+def _place_of_maps(layer, h, i, sizes):
+    """Where the maps of a row begin, and their gradients."""
+    row = layer * sizes.rotors_layer + h * sizes.rotors_head + i * sizes.rotors_row
+    return row * (sizes.width // sizes.heads) * sizes.block
+
+
+@inner
+def _place_of_phases(layer, h, sizes):
+    """Where the phases of keys begin, and their gradients."""
+    return (layer * sizes.polar_layer + h * sizes.polar_head) * (sizes.width // sizes.heads)
+
+
+@inner
+def _circles(polar, layer, which, h, sizes):
+    """The cosines of phases, sines behind them: first those of queries, which have none, then those of keys."""
+    head = sizes.width // sizes.heads
+    return at(pointer(polar), which * 2 * (head + _place_of_phases(layer, h, sizes)))
+
+
+@inner
+def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
+    """The queries and keys of all heads, mapped: the rows of a sequence from `before` on."""
+    if rotors is None:
+        return
+    if not sizes.block:
+        return
+    c, head = sizes.width, sizes.width // sizes.heads
+    for h in range(sizes.heads):
+        for i in range(own.before, own.before + own.length):
+            maps = at(pointer(rotors), _place_of_maps(layer, h, i, sizes))
+            for which in range(2):
+                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
+                map_row(x, maps, y, head, sizes.block, sizes.half, False, scratch)
+
+
+@inner
+def _lift_rows(polar, qkv, turned, own, layer, sizes):
+    """As `_map_rows`, of channels that become radii."""
+    if polar is None:
+        return
+    if not sizes.lifted:
+        return
+    c, head = sizes.width, sizes.width // sizes.heads
+    for h in range(sizes.heads):
+        for which in range(2):
+            cos = _circles(polar, layer, which, h, sizes)
+            for i in range(own.before, own.before + own.length):
+                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
+                lift_row(x, cos, at(cos, head), y, head)
+
+
+@inner
+def _turn(qkv, turned, act, own, layer, position, sizes, a):
+    """The queries and keys of all heads, rotated, queries with their factors: a sequence's rows from `before` on.
+
+    Mapped and lifted ones are turned in place; keys that are neither, nor rotated, stay where they are.
+    """
+    c, pairs, wide = sizes.width, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
+    head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
+    for h in range(sizes.heads):
+        first = layer * sizes.angles_layer + h * sizes.angles_head
+        for i in range(own.before, own.before + own.length):
+            angle = place_of(1, i - own.before, own) if sizes.gathers_angles else i
+            cos = at(pointer(position.turns), (first + angle) * row)
+            for which in range(2 if pairs or sizes.rank else 1):
+                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
+                if sizes.block or sizes.lifted:
+                    x = y
+                rotate_row(x, cos, at(cos, position.turns.shape[1]), y, wide, pairs, sizes.half)
+                turn_row(position.selective, layer, y, h, own.start + i - own.before, 0, act, sizes, a)
+            if sizes.scales_rows:
+                factor = get(pointer(position.row_scale), _place_of_factor(layer, h, i, sizes))
+                scale_row(at(turned, _turned(0, i, h, sizes)), wide, factor)
+
+
+@inner
+def make_content(layer, act, arena, position, own, sizes, a):
+    """`turned` from `qkv`, of one sequence."""
+    if not moves(sizes):
+        return
+    qkv, turned = at(act, a.qkv + own.start * 3 * sizes.width), at(act, a.turned + _turned(0, own.start, 0, sizes))
+    _map_rows(position.rotors, qkv, turned, at(arena, a.mapped), own, layer, sizes)
+    _lift_rows(position.polar, qkv, turned, own, layer, sizes)
+    _turn(qkv, turned, act, own, layer, position, sizes, a)
+
+
+@inner
+def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
+    """The product of a query, mapped or lifted, and the gradient of what was made of it but for the factor."""
+    head = sizes.width // sizes.heads
+    if rotors is None:
+        return dot(q, dq, head)
+    if sizes.lifted:
+        cos = _circles(polar, layer, 0, h, sizes)
+        lift_row(q, cos, at(cos, head), scratch, head)
+        return dot(scratch, dq, 2 * head)
+    if not sizes.block:
+        return dot(q, dq, head)
+    map_row(q, at(pointer(rotors), place), at(scratch, 3 * head), head, sizes.block, sizes.half, False, scratch)
+    return dot(at(scratch, 3 * head), dq, head)
+
+
+@inner
+def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
+    """The gradient of a row before its maps, in `dx`, and that of the maps added; `dy` where there are none."""
+    if rotors is None:
+        return dy
+    if not sizes.block:
+        return dy
+    head = sizes.width // sizes.heads
+    if sizes.wants_rotors:
+        add_map_gradients(x, dy, at(dmaps, place), 0, head, head, sizes.block, sizes.half, scratch)
+    map_row(dy, at(pointer(rotors), place), dx, head, sizes.block, sizes.half, True, scratch)
+    return dx
+
+
+@inner
+def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
+    """The gradient of a row before its channels became radii, in `dx`, where they did."""
+    if polar is None:
+        return
+    if sizes.lifted:
+        cos, head = _circles(polar, layer, which, h, sizes), sizes.width // sizes.heads
+        lower_row(x, dy, cos, at(cos, head), dx, head)
+
+
+@inner
+def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o, a):
+    """dqkv = the content's gradients turned, and mapped or lowered, back, added where it holds others; and those of
+    angles, growth, factors, maps and phases.
+
+    A factor on a query divides its gradient by itself: products of the two know none.
+    """
+    c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
+    head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
+    places, growing = position.places, position.numbers[GROWTH, ROWS]
+    clear_turns(position.selective, arena, own, sizes, a)
+    for h in range(sizes.heads):
+        first = layer * sizes.angles_layer + h * sizes.angles_head
+        for i in range(own.length):
+            angle = place_of(1, i, own) if sizes.gathers_angles else i
+            for which in range(2):
+                place = (3 * (own.start + i) + which) * c + h * head
+                dx, y = at(arena, a.dqkv + place), at(act, a.qkv + place)
+                dy = at(arena, a.dcontent + (own.start + i) * case.g_row + widened(which * c, sizes) + h * wide)
+                x = y
+                if moves_keys(sizes) or (sizes.scales_rows and which == 0):
+                    y = at(act, a.turned + _turned(which, own.start + i, h, sizes))
+                if position.numbers[GROWTH, WANTED]:
+                    dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
+                    add_growth_gradients(y, dy, dgrowth, growing, sizes.half, scalar(y, 1.0 - 2.0 * which))
+                if sizes.wants_angles:
+                    add_angle_gradients(
+                        y, dy, at(slot_gradients, o.angles + (first + angle) * pairs), pairs, sizes.half
+                    )
+                if sizes.wants_polar and which == 1:
+                    dphases = at(slot_gradients, o.polar + _place_of_phases(layer, h, sizes))
+                    add_angle_gradients(y, dy, dphases, head, sizes.half)
+                add_turns(position.selective, y, dy, h, own.start + i, arena, sizes, a)
+                target = dy if case.apart or sizes.block or sizes.lifted else dx
+                if pairs or sizes.rank:
+                    cos = at(pointer(position.turns), (first + angle) * row)
+                    rotate_row(dy, cos, at(cos, 2 * position.turns.shape[1]), target, wide, pairs, sizes.half)
+                    turn_row(position.selective, layer, target, h, own.start + i, 1, act, sizes, a)
+                of_maps, spare = _place_of_maps(layer, h, i, sizes), at(arena, a.mapped)
+                if sizes.scales_rows and which == 0:
+                    spot = _place_of_factor(layer, h, i, sizes)
+                    if sizes.wants_row_scale:
+                        spot_of_gradient = at(slot_gradients, o.row_scale + spot)
+                        content = _content_of_factor(
+                            position.rotors, position.polar, x, target, layer, h, of_maps, spare, sizes
+                        )
+                        put(spot_of_gradient, 0, get(spot_of_gradient, 0) + content)
+                    scale_row(target, wide, get(pointer(position.row_scale), spot))
+                dy = _map_row_back(
+                    position.rotors, x, dy, at(spare, 2 * head) if case.apart else dx, of_maps,
+                    at(slot_gradients, o.rotors), spare, sizes,
+                )  # fmt: skip
+                _lower_row(position.polar, x, dy, dx, layer, which, h, sizes)
+                if case.apart:
+                    add_scaled(dx, scalar(dx, 1.0), dy, head)

@@ -1,0 +1,188 @@
+"""Two linear maps with nothing between them are one: the ends of the model in a training step.
+
+    rows through both    (X A) B = X M,  M = A B made once, of fewer rows than X has
+    their gradients      dM = X^T dY summed over the batch, then once  dA = dM B^T  and  dB = A^T dM
+
+At the input A is the embedding and B the first layer's map to queries, keys and values. A row of X is one number, or a
+one in its token's place, and a one in its position's place; so A and M have a row for the number (or one a token), and
+behind them the table, a row a position:
+
+    A = [embed.weight; embed.bias + table]  (first + n, c)      M = [weight; table]  (first + n, 3 c)
+
+At the output A is the last layer's second feed-forward map, and B the head of a model that gives numbers:
+
+    A = [ff.weight; ff.bias]  (f + 1, c)                        M = [weight; bias]  (f + 1,)
+
+What residual connections carry past the two maps goes its own way, through A or B alone. Where both ends are composed a
+sequence is spared the products 3 * 2 n (3 c^2 + c f) FLOP of its step; what takes their place is bound by the cache.
+Which models have them: `model.transformer.scratch`.
+"""
+
+import numpy as np
+
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.embedding_and_head import add, embed_tokens_backward, embed_tokens_forward, head_forward
+from fastpe.kernels.products.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first, zeros
+
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+@inner
+def _first_rows(sizes):
+    """Rows of A and M before those of positions."""
+    return max(sizes.vocabulary, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The input
+
+
+@inner
+def _embedding(w, arena, position, sizes, o, a):
+    """A, whose rows past the first ones are those of all positions that there is room for."""
+    c, whole, first, embedding = sizes.width, sizes.length, _first_rows(sizes), at(arena, a.embedding)
+    weight, bias, table = at(w, o.embed_weight), at(w, o.embed_bias), pointer(position.table)
+    biased = sizes.biased and not sizes.vocabulary
+    for j in range(0, c, lanes(embedding)):
+        for i in range(first):
+            store_first(embedding, i * c + j, load_first(weight, i * c + j, c - j), c - j)
+        start = load_first(bias, j, c - j) if biased else zeros(embedding)
+        for i in range(whole):
+            row = load_first(table, i * c + j, c - j) if sizes.has_table else zeros(embedding)
+            store_first(embedding, (first + i) * c + j, start + row, c - j)
+
+
+@inner
+def compose_input(w, arena, position, sizes, o, a):
+    """A and M of the input, in the arena."""
+    c, first, embedding, projection = sizes.width, _first_rows(sizes), at(arena, a.embedding), at(arena, a.projection)
+    layer, wide = at(w, o.layers), 3 * c
+    weight, bias = at(layer, o.qkv_weight), at(layer, o.qkv_bias)
+    _embedding(w, arena, position, sizes, o, a)
+    gemm(embedding, c, ONE, weight, wide, projection, wide, first, wide, c, OVERWRITE, bias, NONE, bias, NONE)
+    table, projected = at(embedding, first * c), at(projection, first * wide)
+    start = FROM if sizes.biased else OVERWRITE
+    gemm(table, c, ONE, weight, wide, projected, wide, sizes.length, wide, c, start, bias, NONE, bias, NONE)
+
+
+@inner
+def input_forward(x, map, y, n, width, sizes):
+    """y = X M (or X A), n rows of a sequence from its first on."""
+    table = at(map, _first_rows(sizes) * width)
+    if sizes.vocabulary:
+        embed_tokens_forward(x, map, y, n, width)
+        add(y, table, y, n * width)
+    else:
+        gemm(x, ONE, ONE, map, width, y, width, n, width, ONE, FROM, table, width, table, NONE)
+
+
+@inner
+def input_backward(dy, x, dmap, n, width, sizes):
+    """dM += X^T dy."""
+    if sizes.vocabulary:
+        embed_tokens_backward(dy, x, dmap, n, width)
+    else:
+        gemm(x, NONE, ONE, dy, width, dmap, width, ONE, width, n, FROM, dmap, width, dmap, NONE)
+    dtable = at(dmap, _first_rows(sizes) * width)
+    add(dtable, dy, dtable, n * width)
+
+
+@inner
+def decompose_input(w, wt, g, stride, groups, arena, position, sizes, o, t, a):
+    """The gradients of both maps, in the first row of g, from the groups' dM.
+
+    That of a matrix between rows takes its place, as no group has written there; all others are added to.
+    """
+    c, whole, first, wide = sizes.width, sizes.length, _first_rows(sizes), 3 * sizes.width
+    embedding, dprojection, layer = at(arena, a.embedding), at(g, o.projection), at(g, o.layers)
+    for group in range(1, groups):
+        add(dprojection, at(g, group * stride + o.projection), dprojection, (first + whole) * wide)
+    _embedding(w, arena, position, sizes, o, a)
+    dweight, dpositions = at(layer, o.qkv_weight), at(dprojection, first * wide)
+    gemm(embedding, ONE, c, dprojection, wide, dweight, wide, c, wide, first + whole, OVERWRITE, w, NONE, w, NONE)
+    if not sizes.wants_table:  # of the positions' rows only the sum is wanted
+        add_column_sums(at(dpositions, wide), wide, whole - 1, wide, dpositions)
+        whole = ONE
+    if sizes.biased:
+        add_column_sums(dpositions, wide, whole, wide, at(layer, o.qkv_bias))
+    transposed, rows = at(wt, t.qkv_weight), first + whole
+    gemm(dprojection, wide, ONE, transposed, c, embedding, c, rows, c, wide, OVERWRITE, w, NONE, w, NONE)  # dA for A
+    dweight, dpositions = at(g, o.embed_weight), at(embedding, first * c)
+    add(dweight, embedding, dweight, first * c)
+    if sizes.biased and not sizes.vocabulary:
+        add_column_sums(dpositions, c, whole, c, at(g, o.embed_bias))
+    if sizes.wants_table:
+        add(at(g, o.table), dpositions, at(g, o.table), whole * c)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The output
+
+
+@inner
+def _last_layer(p, sizes, o):
+    return at(p, o.layers + (sizes.layers - 1) * o.layer_stride)
+
+
+@inner
+def compose_output(w, arena, sizes, o, a):
+    """M of the output, in the arena."""
+    head, layer, readout = at(w, o.head_weight), _last_layer(w, sizes, o), at(arena, a.readout)
+    head_forward(at(layer, o.ff_weight), head, head, readout, sizes.hidden, sizes.width, False, False)
+    if sizes.biased:
+        head_forward(at(layer, o.ff_bias), head, head, at(readout, sizes.hidden), ONE, sizes.width, False, False)
+
+
+@inner
+def output_forward(x, map, y, n, sizes):
+    """y += X M."""
+    f = sizes.hidden
+    head_forward(x, map, at(map, f), y, n, f, sizes.biased, True)
+
+
+@inner
+def output_backward(dy, x, dmap, n, sizes):
+    """dM += X^T dy. That of x is one product with M, as it is with any map (`model.layer.feedforward_backward`)."""
+    f = sizes.hidden
+    gemm(dy, NONE, ONE, x, f, dmap, f, ONE, f, n, FROM, dmap, f, dmap, NONE)
+    if sizes.biased:
+        add_column_sums(dy, ONE, n, ONE, at(dmap, f))
+
+
+@inner
+def decompose_output(w, g, stride, groups, sizes, o):
+    """As `decompose_input`."""
+    c, f, dreadout = sizes.width, sizes.hidden, at(g, o.readout)
+    for group in range(1, groups):
+        add(dreadout, at(g, group * stride + o.readout), dreadout, f + sizes.biased)
+    layer, dlayer = _last_layer(w, sizes, o), _last_layer(g, sizes, o)
+    head, dhead = at(w, o.head_weight), at(g, o.head_weight)
+    gemm(dreadout, ONE, ONE, head, c, at(dlayer, o.ff_weight), c, f, c, ONE, OVERWRITE, w, NONE, w, NONE)
+    gemm(dreadout, NONE, ONE, at(layer, o.ff_weight), c, dhead, c, ONE, c, f, FROM, dhead, c, w, NONE)
+    if sizes.biased:
+        dlast, bias, dbias = at(dreadout, f), at(layer, o.ff_bias), at(dlayer, o.ff_bias)
+        gemm(dlast, ONE, ONE, head, c, dbias, c, ONE, c, ONE, FROM, dbias, c, w, NONE)
+        gemm(dlast, ONE, ONE, bias, c, dhead, c, ONE, c, ONE, FROM, dhead, c, w, NONE)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Both
+
+
+@inner
+def compose(w, arena, position, sizes, o, a):
+    """M of both ends, as far as they are composed, in the arena."""
+    if sizes.composed_input:
+        compose_input(w, arena, position, sizes, o, a)
+    if sizes.composed_output:
+        compose_output(w, arena, sizes, o, a)
+
+
+@inner
+def decompose(end, w, wt, g, stride, groups, arena, position, sizes, o, t, a):
+    """The first of the ends that are composed, or the second."""
+    if sizes.composed_input and end == 0:
+        decompose_input(w, wt, g, stride, groups, arena, position, sizes, o, t, a)
+    else:
+        decompose_output(w, g, stride, groups, sizes, o)

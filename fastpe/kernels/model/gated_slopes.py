@@ -1,0 +1,127 @@
+"""Gated slopes: how fast scores fall with distance, by the content of the key, of the query, or of both, in the model.
+
+    S_h,ij += (j - i) (s_h(k_j) + s_h(q_i)),      s_h(x) = sigma_h softplus(w_h) softplus(u_h . x / (|u_h| sqrt(D)))
+
+q and k before rotation; sigma are fixed, w and u, which keys and queries have for themselves, learned (GRAPE, gated
+ALiBi). Layers without add 0. In a layer's activations the slopes lie behind what `model.gates` keeps of each head.
+"""
+
+import math
+
+import numpy as np
+
+from fastpe.kernels.attention.tile import add_scaled, clear, dot
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.gates import (
+    FACTOR,
+    KEY_DIRECTION,
+    KEY_SLOPES,
+    NONE,
+    ONE,
+    QUERY_DIRECTION,
+    QUERY_SLOPES,
+    add_number,
+    gradients_of_head,
+    of_head,
+    softplus,
+)
+from fastpe.kernels.model.pack import pass_on, rows_of, take_turn
+from fastpe.kernels.simd import at, get, put, scalar
+
+_LEAST_NORM = 1e-6
+
+
+@inner
+def _rows(qkv, own, h, of_keys, sizes):
+    """The first query or key of a head of a sequence; the next one is three widths on."""
+    c = sizes.width
+    return at(qkv, own.start * 3 * c + of_keys * c + h * (c // sizes.heads))
+
+
+@inner
+def _inverse_norm(u, n):
+    return 1.0 / max(math.sqrt(np.float64(dot(u, u, n))), _LEAST_NORM)
+
+
+@inner
+def _steepness(gates, layer, sigma, h, w):
+    """sigma_h softplus(w_h)"""
+    return get(sigma, h) * softplus(np.float64(get(w, gates[layer, FACTOR] + h)))
+
+
+@inner
+def make_slopes(gates, layer, sigma, w, act, pack, sizes, a):
+    """The slopes of a pack, from its queries and keys. w: all parameters, not the layer's."""
+    if gates is None:
+        return
+    if not sizes.gated:
+        return
+    for of_keys in range(2):
+        first = gates[layer, KEY_DIRECTION if of_keys else QUERY_DIRECTION]
+        _make(first, np.int64(of_keys), gates, layer, sigma, w, act, pack, sizes, a)
+
+
+@inner
+def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
+    """Those of keys or of queries; first: where their directions begin in w."""
+    c, head, start = sizes.width, sizes.width // sizes.heads, NONE
+    which = KEY_SLOPES if of_keys else QUERY_SLOPES
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        for h in range(sizes.heads):
+            slopes = at(of_head(which, h, act, sizes, a), own.start)
+            if first < 0:
+                clear(slopes, own.before + own.length)
+                continue
+            u, x = at(w, first + h * head), _rows(at(act, a.qkv), own, h, of_keys, sizes)
+            factor, share = _steepness(gates, layer, sigma, h, w), _inverse_norm(u, head) / math.sqrt(head)
+            for i in range(own.before, own.before + own.length):
+                z = np.float64(dot(at(x, 3 * i * c), u, head)) * share
+                put(slopes, i, scalar(slopes, factor * softplus(z)))
+        start += own.length
+
+
+@inner
+def slopes_backward(gates, layer, sigma, w, g, act, arena, pack, sizes, a):
+    """Adds to the gradients of queries and keys, and to those of all parameters, g, what those of slopes say."""
+    if gates is None:
+        return
+    if not sizes.gated:
+        return
+    take_turn(pack)
+    for of_keys in range(2):
+        first = gates[layer, KEY_DIRECTION if of_keys else QUERY_DIRECTION]
+        if first >= 0:
+            _backward(first, np.int64(of_keys), gates, layer, sigma, w, g, act, arena, pack, sizes, a)
+    pass_on(pack)
+
+
+@inner
+def _backward(first, of_keys, gates, layer, sigma, w, g, act, arena, pack, sizes, a):
+    """Those of keys or of queries; z is made again. The part of u's gradient along u is a sum of numbers."""
+    c, head, start = sizes.width, sizes.width // sizes.heads, NONE
+    which = ONE + ONE - of_keys
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        for h in range(sizes.heads):
+            u, du, dslopes = (
+                at(w, first + h * head),
+                at(g, first + h * head),
+                gradients_of_head(which, h, arena, own, sizes, a),
+            )
+            x, dx = _rows(at(act, a.qkv), own, h, of_keys, sizes), _rows(at(arena, a.dqkv), own, h, of_keys, sizes)
+            inverse, root = _inverse_norm(u, head), math.sqrt(head)
+            factor, of_factor, along = _steepness(gates, layer, sigma, h, w), 0.0, 0.0
+            for i in range(own.length):
+                row, d = at(x, 3 * i * c), np.float64(get(dslopes, i))
+                met = np.float64(dot(row, u, head)) * inverse
+                of_factor += d * softplus(met / root)
+                dmet = d * factor / (root * (1.0 + math.exp(-met / root)))
+                along += dmet * met
+                add_scaled(at(dx, 3 * i * c), scalar(dx, dmet * inverse), u, head)
+                add_scaled(du, scalar(du, dmet * inverse), row, head)
+            if inverse * _LEAST_NORM < 1.0:
+                add_scaled(du, scalar(du, -along * inverse * inverse), u, head)
+            z = np.float64(get(w, gates[layer, FACTOR] + h))
+            add_number(g, gates[layer, FACTOR] + h, of_factor * get(sigma, h) / (1.0 + math.exp(-z)))
+        start += own.length

@@ -1,0 +1,181 @@
+"""Gates: what the content of a layer's input takes from the scores of all later queries, in the model's layers.
+
+    z = u W^T + b;   K_h,j = rate_h sum over t <= j of softplus(sign z_h,t);   S_h,ij += K_h,j
+
+u is the layer's input after its norm. Of a causal model K_i - K_j is what position j has lost at i, but for a part of
+query i alone, which the softmax drops. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z) is -log of
+sigmoid(z). The sign STEPS stands for K_h,j = slope_h s_j, s the row of the rotations that a rule gives to token j: the
+number of segments before it, of BiPE. Sums are made in float64. Layers without a gate add 0; a model without any,
+and without `model.gated_slopes`, is not `gated`, and may have None as `gates` (see `model.memory.Position`).
+
+In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`),
+then slopes of keys and of queries (`model.gated_slopes`); in the arena gradients of K and of the two.
+"""
+
+import math
+
+import numpy as np
+
+from fastpe.kernels.attention.inputs import KEY_OFFSET, KEY_SLOPE, QUERY_SLOPE
+from fastpe.kernels.attention.key_query_offsets import ColumnGradients, HeadColumns
+from fastpe.kernels.attention.tile import add_scaled, clear, dot
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.pack import pass_on, place_of, rows_of, take_turn
+from fastpe.kernels.simd import at, get, put, scalar
+
+WEIGHT, BIAS, RATE, SIGN, FACTOR, KEY_DIRECTION, QUERY_DIRECTION = (np.int64(number) for number in range(7))
+"""Columns of a row of `Position.gates`: where a layer's parameters begin in the flat array, -1 of one that it does not
+have; of the sign 0 where the layer has no gate."""
+_LOGITS, _OFFSETS, _BASES, KEY_SLOPES, QUERY_SLOPES = (np.int64(number) for number in range(5))
+ARRAYS, GRADIENTS = 5, 3
+NONE, ONE = np.int64(0), np.int64(1)
+STEPS = np.int64(2)
+"""In place of the sign of a layer whose columns follow from tokens alone."""
+
+
+def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
+    """Of attention's columns, whether some layer makes them."""
+    return {
+        KEY_OFFSET: bool(gates[:, SIGN].any()),
+        KEY_SLOPE: bool((gates[:, KEY_DIRECTION] >= 0).any()),
+        QUERY_SLOPE: bool((gates[:, QUERY_DIRECTION] >= 0).any()),
+    }
+
+
+@inner
+def of_head(which, h, act, sizes, a):
+    """One of the arrays of a head, of its first row."""
+    return at(act, a.gates + (which * sizes.heads + h) * sizes.length)
+
+
+@inner
+def gradients_of_head(which, h, arena, own, sizes, a):
+    """Those of K, 0, or of slopes of keys, 1, or of queries, 2, of one sequence."""
+    return at(arena, a.dgates + (which * sizes.heads + h) * sizes.length + own.start)
+
+
+@inner
+def softplus(x):
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@inner
+def _rate(gates, layer, h, w):
+    """The head's rate, which stands as its logarithm."""
+    return math.exp(np.float64(get(w, gates[layer, RATE] + h))) if gates[layer, RATE] >= 0 else 1.0
+
+
+@inner
+def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
+    """z and K of a pack. w: all parameters, not the layer's."""
+    if gates is None:
+        return
+    if not sizes.gated:
+        return
+    c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        for h in range(sizes.heads):
+            logits = at(of_head(_LOGITS, h, act, sizes, a), start)
+            offsets = at(of_head(_OFFSETS, h, act, sizes, a), start)
+            if sign == 0.0:
+                clear(offsets, own.before + own.length)
+                continue
+            if sign == STEPS:
+                for i in range(own.length):
+                    put(offsets, own.before + i, scalar(offsets, get(slopes, h) * place_of(1, i, own)))
+                continue
+            rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
+            bias = np.float64(get(w, gates[layer, BIAS] + h))
+            lost = np.float64(get(offsets, own.before - 1)) if own.before else 0.0
+            for i in range(own.length):
+                z = bias
+                if weight >= 0:
+                    z += np.float64(dot(at(u, (start + i) * c), at(w, weight + h * c), c))
+                lost += rate * softplus(sign * z)
+                put(logits, own.before + i, scalar(logits, z))
+                put(offsets, own.before + i, scalar(offsets, lost))
+        start += own.length
+
+
+@inner
+def gates_of_head(gates, h, act, own, sizes, a):
+    """The columns that attention reads of one head of one sequence."""
+    if gates is None:
+        return None
+    offsets = at(of_head(_OFFSETS, h, act, sizes, a), own.start)
+    bases = at(of_head(_BASES, h, act, sizes, a), own.start)
+    of_keys = at(of_head(KEY_SLOPES, h, act, sizes, a), own.start)
+    return HeadColumns(offsets, of_keys, at(of_head(QUERY_SLOPES, h, act, sizes, a), own.start), bases, offsets)
+
+
+@inner
+def first_base(act, own, sizes, a):
+    """That of a sequence's first query and head; those of another head lie `length` further on."""
+    return at(of_head(_BASES, NONE, act, sizes, a), own.start)
+
+
+@inner
+def gate_gradients(gates, h, j0, arena, own, sizes, a):
+    """Where attention adds the gradients of columns, those of keys from the key j0 on."""
+    if gates is None:
+        return None
+    return ColumnGradients(
+        at(gradients_of_head(NONE, h, arena, own, sizes, a), j0),
+        at(gradients_of_head(ONE, h, arena, own, sizes, a), j0),
+        gradients_of_head(ONE + ONE, h, arena, own, sizes, a),
+    )
+
+
+@inner
+def clear_gate_gradients(gates, arena, own, sizes, a):
+    """Before attention adds to those of a sequence."""
+    if gates is None:
+        return
+    if not sizes.gated:
+        return
+    for which in range(GRADIENTS):
+        for h in range(sizes.heads):
+            clear(gradients_of_head(which, h, arena, own, sizes, a), own.length)
+
+
+@inner
+def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
+    """Adds to du, and to the gradients g of all parameters, what those of K say."""
+    if gates is None:
+        return
+    if not sizes.gated:
+        return
+    c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
+    if sign == 0.0 or sign == STEPS:
+        return
+    take_turn(pack)
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        for h in range(sizes.heads):
+            rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
+            logits = at(of_head(_LOGITS, h, act, sizes, a), start)
+            offsets = at(of_head(_OFFSETS, h, act, sizes, a), start)
+            doffsets = gradients_of_head(NONE, h, arena, own, sizes, a)
+            later, of_rate, of_bias = 0.0, 0.0, 0.0
+            for back in range(own.length):
+                i = own.length - 1 - back
+                d = np.float64(get(doffsets, i))
+                later += d
+                of_rate += d * np.float64(get(offsets, i))
+                dz = later * rate * sign / (1.0 + math.exp(-sign * np.float64(get(logits, i))))
+                of_bias += dz
+                if weight >= 0:
+                    add_scaled(at(du, (start + i) * c), scalar(du, dz), at(w, weight + h * c), c)
+                    add_scaled(at(g, weight + h * c), scalar(g, dz), at(u, (start + i) * c), c)
+            add_number(g, gates[layer, BIAS] + h, of_bias)
+            if gates[layer, RATE] >= 0:
+                add_number(g, gates[layer, RATE] + h, of_rate)
+        start += own.length
+    pass_on(pack)
+
+
+@inner
+def add_number(g, place, value):
+    """g[place] += value"""
+    put(g, place, scalar(g, np.float64(get(g, place)) + value))

@@ -1,0 +1,266 @@
+"""A layer of the small transformer on a pack of sequences, forward and backward.
+
+    u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + drop(o Wout + bout)   (`model.attention`)
+    w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
+
+`u`, `w` are `z`, `y` themselves where there are no norms; "z +" and "y +" only with residual connections; biases where
+the model has them; f an activation (`rows.activation`), for SWIGLU of two maps side by side in Win. drop: `dropout`;
+where the model has none, its `dropout` may be None, and nothing of it is compiled.
+
+Where an end of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k, v are there already, or
+the last layer's Wff takes h to the model's output: both without the layer's own maps, whose gradients are made
+elsewhere."""
+
+import numpy as np
+
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.attention import attention_backward, attention_forward, project, project_backward
+from fastpe.kernels.model.embedding_and_head import add
+from fastpe.kernels.model.gated_slopes import make_slopes, slopes_backward
+from fastpe.kernels.model.gates import gates_backward, make_gates
+from fastpe.kernels.model.pack import drop_pack, pass_on, rows_of, take_turn
+from fastpe.kernels.model.reflections import make_reflections, reflections_backward
+from fastpe.kernels.model.selective_angles import angles_backward, make_angles
+from fastpe.kernels.products.gemm import (
+    FROM,
+    NOT_SOON,
+    ONTO,
+    OVERWRITE,
+    PLUS,
+    RELU,
+    WHERE_POSITIVE,
+    add_column_sums,
+    gemm,
+)
+from fastpe.kernels.rows.activation import RELU as ACTIVATION_RELU
+from fastpe.kernels.rows.activation import activate, activate_backward
+from fastpe.kernels.rows.dropout import drops
+from fastpe.kernels.rows.norm import norm_backward, norm_forward
+from fastpe.kernels.simd import at, lanes, load_first, store_first
+
+NORM_EPS = 1e-5
+_LARGE = np.int64(2**17)  # elements of a gradient: those of all layers leave the caches before they are read
+_LINE = np.int64(16)  # elements that make a cache line, or two
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+@inner
+def linear(x, c, weight, row, bias, y, n, width, mode, biased):
+    """y = f(x weight + bias), n rows of c elements into n rows of `width`; without bias unless biased. row: of weight,
+    as `products.gemm` has it."""
+    start = FROM if biased else OVERWRITE
+    gemm(x, c, ONE, weight, row, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
+
+
+@inner
+def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, sizes):
+    """y = z + drop(x weight + bias), without z where there is no residual connection.
+
+    With norms the stream may grow to thousands of times what a layer adds, and a sum that starts with it would round
+    every term at its size. So z is added to the finished sum. Without norms, sums start with z: those models have no
+    such values, and keep their bits.
+    """
+    n = pack.rows
+    if sizes.residual and not drops(dropout):
+        start = ONTO if sizes.norms else FROM
+        if sizes.biased:
+            gemm(x, c, ONE, weight, row, y, width, n, width, c, start | PLUS, z, width, bias, NONE)
+        else:
+            gemm(x, c, ONE, weight, row, y, width, n, width, c, start, z, width, y, NONE)
+        return
+    linear(x, c, weight, row, bias, y, n, width, OVERWRITE, sizes.biased)
+    drop_pack(dropout, y, width, place, pack)
+    if sizes.residual:
+        add(y, z, y, n * width)
+
+
+@inner
+def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
+    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy; in the pack's turn."""
+    if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
+        mode = NOT_SOON
+    take_turn(pack)
+    gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
+    if biased:
+        add_column_sums(dy, width, n, width, dbias)
+    pass_on(pack)
+
+
+@inner
+def linear_back(dy, width, transposed, row, dx, c, n, mode):
+    """dx = dy weight^T (+ dx with mode FROM). row: of `transposed`."""
+    gemm(dy, width, ONE, transposed, row, dx, c, n, c, width, mode, dx, c, dx, NONE)
+
+
+@inner
+def normalise(x, weight, bias, y, stats, n, sizes):
+    """y = the norm of n rows of x."""
+    norm_forward(x, weight, bias, y, stats, n, sizes.width, NORM_EPS, sizes.centred, sizes.norm_biased)
+
+
+@inner
+def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack, sizes):
+    """Gradients of `normalise`, in the pack's turn; dx is added to where `residual`."""
+    take_turn(pack)
+    norm_backward(
+        dy, x, weight, stats, dx, dweight, dbias, pack.rows, sizes.width, residual, sizes.centred, sizes.norm_biased
+    )  # fmt: skip
+    pass_on(pack)
+
+
+@inner
+def _place(layer, which, sizes):
+    """The number of one of a layer's places of dropout: see `rows.dropout.places_of`."""
+    return 1 + layer * (2 + sizes.heads) + which
+
+
+@inner
+def _matrix(w, wt, place, packed, sizes, t):
+    """One of a layer's matrices, as products of its rows take it."""
+    return at(at(wt, t.words), packed) if sizes.packed else at(w, place)
+
+
+@inner
+def row_of(depth, columns, sizes):
+    """What products take as the row of a layer's matrix of `depth` rows, or of such a transpose."""
+    return -depth if sizes.packed else columns
+
+
+@inner
+def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pack, sizes, o, t, a):
+    """One layer: z -> out (n, c). w: its parameters, of all_w; wt: their transposes.
+
+    act: its activations, kept for the backward pass.
+    """
+    n, c, f, start = pack.rows, sizes.width, sizes.hidden, NONE
+    mixed, middle, hidden = at(act, a.mixed + pack.before * c), at(act, a.middle), at(act, a.hidden)
+    u = z
+    if sizes.norms:
+        u = at(act, a.normed1)
+        normalise(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, sizes)
+    if layer or not sizes.composed_input:
+        weight, row = _matrix(w, wt, o.qkv_weight, t.qkv_weight, sizes, t), row_of(c, 3 * c, sizes)
+        if sizes.has_qk_table:
+            weight, row = at(w, o.qkv_weight), 3 * c
+        project(u, weight, row, at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
+    make_gates(position.gates, layer, position.slopes, u, all_w, act, pack, sizes, a)
+    make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
+    make_angles(position.selective, layer, position.frequencies, u, all_w, act, arena, pack, sizes, a)
+    make_reflections(position.reflections, layer, u, all_w, act, pack, sizes, a)
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
+        start += own.length
+    _linear_onto(
+        mixed, c, _matrix(w, wt, o.out_weight, t.out_weight, sizes, t), row_of(c, c, sizes), at(w, o.out_bias), z,
+        middle, c, dropout, _place(layer, 0, sizes), pack, sizes,
+    )  # fmt: skip
+    u = middle
+    if sizes.norms:
+        u = at(act, a.normed2)
+        normalise(middle, at(w, o.norm2_weight), at(w, o.norm2_bias), u, at(act, a.stats2), n, sizes)
+    weight, row = _matrix(w, wt, o.in_weight, t.in_weight, sizes, t), row_of(c, sizes.inner, sizes)
+    if sizes.activation == ACTIVATION_RELU:
+        linear(u, c, weight, row, at(w, o.in_bias), hidden, n, f, RELU, sizes.biased)
+    else:
+        slopes = at(act, a.slopes)
+        linear(u, c, weight, row, at(w, o.in_bias), slopes, n, sizes.inner, OVERWRITE, sizes.biased)
+        activate(slopes, hidden, n, f, sizes.activation)
+    if layer < sizes.layers - 1 or not sizes.composed_output:
+        _linear_onto(
+            hidden, f, _matrix(w, wt, o.ff_weight, t.ff_weight, sizes, t), row_of(f, c, sizes), at(w, o.ff_bias),
+            middle, out, c, dropout, _place(layer, 1, sizes), pack, sizes,
+        )  # fmt: skip
+
+
+@inner
+def _dropped(dropout, dz, target, c, place, pack):
+    """The gradient of what was dropped out, in `target`, from dz, that of what became of it; dz itself without dropout.
+
+    dz stays: the residual connection has it too.
+    """
+    if not drops(dropout):
+        return dz
+    end = pack.rows * c
+    for j in range(0, end, lanes(dz)):
+        store_first(target, j, load_first(dz, j, end - j), end - j)
+    drop_pack(dropout, target, c, place, pack)
+    return target
+
+
+@inner
+def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, sizes, o, t, a):
+    """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
+    n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
+    hidden, dhidden, middle = at(act, a.hidden), at(arena, a.dhidden), at(act, a.middle)
+    dout, columns, transposed, row = at(arena, a.output), ONE, at(arena, a.readout), f
+    if layer < sizes.layers - 1 or not sizes.composed_output:
+        dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
+        columns, transposed, row = c, at(wt, t.ff_weight), row_of(c, f, sizes)
+        linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased, pack)
+    dactive = at(dhidden, wide - f)
+    mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
+    gemm(dout, columns, ONE, transposed, row, dactive, wide, n, f, columns, mode, dout, NONE, hidden, f)
+    if sizes.activation != ACTIVATION_RELU:
+        activate_backward(at(act, a.slopes), dhidden, n, f, sizes.activation)
+    u = at(act, a.normed2) if sizes.norms else middle
+    linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased, pack)
+    transposed, row = at(wt, t.in_weight), row_of(wide, c, sizes)
+    if sizes.norms:
+        dnormed = at(arena, a.dnormed)
+        linear_back(dhidden, wide, transposed, row, dnormed, c, n, OVERWRITE)
+        normalise_backward(
+            dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
+            sizes.residual, pack, sizes,
+        )  # fmt: skip
+    else:
+        linear_back(dhidden, wide, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
+
+
+@inner
+def _made_backward(layer, u, du, w, g, act, arena, position, pack, sizes, a):
+    """Adds to du, and to the gradients g of all parameters, what is made of u says."""
+    gates_backward(position.gates, layer, u, du, w, g, act, arena, pack, sizes, a)
+    angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, arena, pack, sizes, a)
+    reflections_backward(position.reflections, layer, u, du, w, g, act, arena, pack, sizes, a)
+
+
+@inner
+def attention_layer_backward(
+    dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, arena, position, dropout, pack, sizes, o, t, a
+):  # fmt: skip
+    """dz: the gradient of `middle` on entry, of the layer's input z on return. all_w, all_g: of all parameters;
+    slot_gradients: the pack's own."""
+    n, c, start = pack.rows, sizes.width, NONE
+    mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
+    dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
+    linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased, pack)
+    linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
+    for sequence in range(pack.first, pack.last):
+        own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
+        attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
+        start += own.length
+    if layer == 0 and sizes.composed_input:
+        return
+    slopes_backward(position.gates, layer, position.slopes, all_w, all_g, act, arena, pack, sizes, a)
+    qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
+    u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
+    if sizes.has_qk_table:
+        take_turn(pack)
+        project_backward(
+            u, transposed, row, qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
+        )  # fmt: skip
+        pass_on(pack)
+    else:
+        linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased, pack)
+    if sizes.norms:
+        dnormed = at(arena, a.dnormed)
+        linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
+        _made_backward(layer, u, dnormed, all_w, all_g, act, arena, position, pack, sizes, a)
+        normalise_backward(
+            dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
+            sizes.residual, pack, sizes,
+        )  # fmt: skip
+    else:
+        linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
+        _made_backward(layer, u, dz, all_w, all_g, act, arena, position, pack, sizes, a)

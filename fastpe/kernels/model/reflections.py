@@ -1,0 +1,310 @@
+"""Reflections that a layer makes of its input, by which queries are reflected on their way to the keys (PaTH).
+
+    p = u down up;   y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );   w_t = y_t / sqrt(|y_t|^2 + 1e-6), head by head
+    beta_t = 2 sigmoid(u_t W^T + b)
+
+u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C), taps (3, C), W (H, C); p is 0 before the
+sequence begins, and where documents are kept apart before the document does. Attention with w and beta is
+`attention.reflected`'s, of one sequence at a time. Nothing of all this is rounded to bfloat16. A layer that makes none
+has the `rank` 0; a model in which none does has None as `Position.reflections`.
+
+In a layer's activations lie u down, p, w and beta, the last two head by head: a text that is written goes on from them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.kernels.attention.path.backward import Room
+from fastpe.kernels.attention.path.blocks import TILE
+from fastpe.kernels.attention.path.workspace import backward_room, forward_sizes, laid_out
+from fastpe.kernels.attention.tile import add_scaled, dot, scale_row
+from fastpe.kernels.compile.decorators import inlined, inner
+from fastpe.kernels.model.gates import add_number
+from fastpe.kernels.model.pack import pass_on, place_of, rows_of, take_turn
+from fastpe.kernels.products.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.rows.activation import logistic
+from fastpe.kernels.simd import (
+    at,
+    fma,
+    get,
+    lanes,
+    load_first,
+    put,
+    scalar,
+    splat,
+    store_first,
+    total,
+    whole_vectors,
+    zeros,
+)
+
+DOWN, UP, TAPS, WEIGHT, BIAS, RANK = (np.int64(number) for number in range(6))
+"""Columns of a row of `Reflections.layers`: where a layer's parameters begin in the flat array, and the rank of its
+maps."""
+_COUNT = np.int64(3)  # of taps
+_LEAST = 1e-6
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+class AttentionRoom(NamedTuple):
+    """Where things lie that attention needs for a head: its rows in one piece, products of tiles, a tile's rows turned;
+    the parts of a `Desk`, and factors of dropout; scores of one query; dout, gradients of rows, what the way back
+    needs, and what other terms need. And the least number."""
+
+    q: int
+    k: int
+    v: int
+    products: int
+    turned: int
+    x: int
+    along: int
+    scores: int
+    steps: int
+    peaks: int
+    sums: int
+    mixed: int
+    sight: int
+    factors: int
+    of_row: int
+    dout: int
+    dq: int
+    dk: int
+    dv: int
+    back: int
+    others: int
+    size: int
+    lowest: float
+
+
+class Reflections(NamedTuple):
+    """What a model's layers make: (layers, 6), int64, places of parameters; whether it begins anew with every document;
+    1 where scores have other terms, else None; and the memory of attention."""
+
+    layers: np.ndarray
+    apart: int
+    beside: int | None
+    room: AttentionRoom
+    back: Room
+
+
+class Kept(NamedTuple):
+    """Where things lie in a layer's activations: u down (n, rank), p (N, C), w (H, N, D), beta (H, N)."""
+
+    low: int
+    steps: int
+    w: int
+    beta: int
+
+
+class Given(NamedTuple):
+    """Where gradients of w, beta and p lie in the arena, and a map turned."""
+
+    w: int
+    beta: int
+    steps: int
+    map: int
+
+
+def kept_of_reflections(sizes: Any, n: int, take: Callable[[int], Any]) -> Kept:
+    """Room for what a layer keeps, n rows at a time going through the model."""
+    made, whole = int(sizes.reflects > 0), sizes.length
+    counts = n * sizes.reflects, made * whole * sizes.width, made * whole * sizes.width, made * whole * sizes.heads
+    return Kept._make([take(count) for count in counts])
+
+
+def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: bool) -> Given:
+    """Room for the way back."""
+    rows, c = backward * int(sizes.reflects > 0) * sizes.length, sizes.width
+    counts = rows * c, rows * sizes.heads, rows * c, backward * c * sizes.reflects
+    return Given._make([take(count) for count in counts])
+
+
+def reflections_of(
+    layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], *, apart: bool, dropped: bool, others: int | None
+) -> Reflections | None:
+    """What kernels need in a model whose layers are at these places. dropped: weights are dropped out. others: how much
+    memory other terms need, None where there are none."""
+    if layers is None:
+        return None
+    n, d, lane = sizes.length, sizes.width // sizes.heads, whole_vectors(1, dtype)
+    back = backward_room(n, d, d, lane, dropped=dropped)
+    rows, products = n * d, -(-n // int(TILE)) * 2 * int(TILE) ** 2
+    starts, size = laid_out([
+        rows, rows, rows, products, d * int(TILE), *forward_sizes(d, d, lane, dropped=dropped), n,
+        rows, rows, rows, rows, back.size, others or 0,
+    ])  # fmt: skip
+    room = AttentionRoom._make([*starts, size, float(np.finfo(dtype).min)])
+    return Reflections(layers, int(apart), None if others is None else 1, room, back)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a layer makes of its input
+
+
+@inlined
+def _place(reflections, new, own):
+    """How many rows stand before one of a sequence's new rows that the convolution may reach."""
+    return place_of(ONE, new, own) if reflections.apart else own.before + new
+
+
+@inlined
+def _before(steps, place, ago, j, width, left):
+    """Part of the row that stands so many rows before the one at `steps`, zeros where it may not be reached."""
+    return load_first(steps, j - ago * width, left if place >= ago else 0)
+
+
+@inlined
+def _convolved(steps, taps, place, j, width, left):
+    """Part of the convolution's row at `steps`."""
+    found = load_first(taps, (_COUNT - 1) * width + j, left) * load_first(steps, j, left)
+    found = fma(load_first(taps, width + j, left), _before(steps, place, 1, j, width, left), found)
+    return fma(load_first(taps, j, left), _before(steps, place, 2, j, width, left), found)
+
+
+@inner
+def _make_row(steps, taps, place, first, width, head, w):
+    """w of one head of the row at `steps`; first: its channel."""
+    squares, one = zeros(w), splat(scalar(w, 1.0))
+    for j in range(0, head, lanes(w)):
+        x = _convolved(steps, taps, place, first + j, width, head - j)
+        share, _ = logistic(x, one)
+        y = x * share
+        store_first(w, j, y, head - j)
+        squares = fma(y, y, squares)
+    scale_row(w, head, scalar(w, 1.0 / math.sqrt(np.float64(total(squares)) + _LEAST)))
+
+
+@inner
+def make_reflections(reflections, layer, u, w, act, pack, sizes, a):
+    """w and beta of a pack. w: all parameters, not the layer's."""
+    if reflections is None:
+        return
+    places, n, c, start = reflections.layers, pack.rows, sizes.width, NONE
+    rank, head = places[layer, RANK], c // sizes.heads
+    if rank == 0:
+        return
+    low, steps, taps = at(act, a.reflected.low), at(act, a.reflected.steps), at(w, places[layer, TAPS])
+    down, up, made = at(w, places[layer, DOWN]), at(w, places[layer, UP]), at(steps, pack.before * c)
+    float_gemm(u, c, ONE, down, rank, low, rank, n, rank, c, OVERWRITE, low, NONE, low, NONE)
+    float_gemm(low, rank, ONE, up, c, made, c, n, c, rank, OVERWRITE, low, NONE, low, NONE)
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        for h in range(sizes.heads):
+            rows, far = made_of_head(h, act, own, sizes, a)
+            weight, bias = at(w, places[layer, WEIGHT] + h * c), np.float64(get(w, places[layer, BIAS] + h))
+            for new in range(own.length):
+                i = own.before + new
+                place, p = _place(reflections, new, own), at(steps, (start + i) * c)
+                _make_row(p, taps, place, h * head, c, head, at(rows, i * head))
+                z = bias + np.float64(dot(at(u, (start + new) * c), weight, c))
+                put(far, i, scalar(far, 2.0 / (1.0 + math.exp(-z))))
+        start += own.length
+
+
+@inner
+def made_of_head(h, act, own, sizes, a):
+    """w and beta of one head of a sequence."""
+    place = h * sizes.length + own.start
+    return at(act, a.reflected.w + place * (sizes.width // sizes.heads)), at(act, a.reflected.beta + place)
+
+
+@inner
+def given_of_head(h, arena, own, sizes, a):
+    """Their gradients."""
+    place = h * sizes.length + own.start
+    return at(arena, a.dreflected.w + place * (sizes.width // sizes.heads)), at(arena, a.dreflected.beta + place)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The way back
+
+
+@inner
+def _row_back(steps, taps, place, first, width, head, w, dw, dsteps):
+    """The gradient of one head's part of the convolution's row at `steps`, from that of w."""
+    squares, along, one = zeros(w), zeros(w), splat(scalar(w, 1.0))
+    for j in range(0, head, lanes(w)):
+        x = _convolved(steps, taps, place, first + j, width, head - j)
+        share, _ = logistic(x, one)
+        y = x * share
+        squares = fma(y, y, squares)
+        along = fma(load_first(w, j, head - j), load_first(dw, j, head - j), along)
+    inverse = splat(scalar(w, 1.0 / math.sqrt(np.float64(total(squares)) + _LEAST)))
+    part_of_w = splat(total(along))
+    for j in range(0, head, lanes(w)):
+        x = _convolved(steps, taps, place, first + j, width, head - j)
+        share, rise = logistic(x, one)
+        across = load_first(dw, j, head - j) - load_first(w, j, head - j) * part_of_w
+        store_first(dsteps, j, across * inverse * fma(x, rise, share), head - j)
+
+
+@inner
+def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
+    """From the gradients of a sequence's convolution, in their place, those of p; adds to those of taps."""
+    none = zeros(steps)
+    for j in range(0, width, lanes(steps)):
+        left = width - j
+        f1, f2, later = none, none, none  # gradients of the rows after this one that reach it, and the one before it
+        t0, t1, t2 = none, none, none
+        for back in range(own.length):
+            i = own.length - 1 - back
+            p, place, f0 = at(steps, i * width), _place(reflections, i, own), load_first(dsteps, i * width + j, left)
+            t2 = fma(f0, load_first(p, j, left), t2)
+            t1 = fma(f0, _before(p, place, 1, j, width, left), t1)
+            t0 = fma(f0, _before(p, place, 2, j, width, left), t0)
+            step = load_first(taps, 2 * width + j, left) * f0
+            step = fma(load_first(taps, width + j, left), f1, step)
+            store_first(dsteps, i * width + j, fma(load_first(taps, j, left), f2, step), left)
+            f1, f2, later = f0 if place >= 1 else none, later, f0 if place >= 2 else none
+        store_first(dtaps, j, load_first(dtaps, j, left) + t0, left)
+        store_first(dtaps, width + j, load_first(dtaps, width + j, left) + t1, left)
+        store_first(dtaps, 2 * width + j, load_first(dtaps, 2 * width + j, left) + t2, left)
+
+
+@inner
+def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
+    """What the gradients of a head's betas say of their map, and of the rows of a sequence."""
+    weight, of_bias = places[layer, WEIGHT] + h * c, 0.0
+    for i in range(n):
+        far = np.float64(get(beta, i))
+        dz = np.float64(get(dbeta, i)) * far * (1.0 - 0.5 * far)
+        of_bias += dz
+        add_scaled(at(du, i * c), scalar(du, dz), at(w, weight), c)
+        add_scaled(at(g, weight), scalar(g, dz), at(u, i * c), c)
+    add_number(g, places[layer, BIAS] + h, of_bias)
+
+
+@inner
+def reflections_backward(reflections, layer, u, du, w, g, act, arena, pack, sizes, a):
+    """Adds to du, and to the gradients g of all parameters, what those of w and beta say."""
+    if reflections is None:
+        return
+    places, n, c, start = reflections.layers, pack.rows, sizes.width, NONE
+    rank, head = places[layer, RANK], c // sizes.heads
+    if rank == 0:
+        return
+    take_turn(pack)
+    taps, dtaps = at(w, places[layer, TAPS]), at(g, places[layer, TAPS])
+    low, turned, dsteps = at(act, a.reflected.low), at(arena, a.dreflected.map), at(arena, a.dreflected.steps)
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        steps, given = at(act, a.reflected.steps + start * c), at(dsteps, start * c)
+        for h in range(sizes.heads):
+            (rows, beta), (drows, dbeta) = made_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
+            for i in range(own.length):
+                row, drow, place = at(rows, i * head), at(drows, i * head), _place(reflections, i, own)
+                _row_back(at(steps, i * c), taps, place, h * head, c, head, row, drow, at(given, i * c + h * head))
+            _far_back(places, layer, h, at(u, start * c), at(du, start * c), w, g, beta, dbeta, own.length, c)
+        _convolved_back(reflections, steps, given, taps, dtaps, own, c)
+        start += own.length
+    dup, ddown = at(g, places[layer, UP]), at(g, places[layer, DOWN])
+    float_gemm(low, ONE, rank, dsteps, c, dup, c, rank, c, n, FROM, dup, c, dup, NONE)
+    transpose(at(w, places[layer, UP]), c, turned, rank, rank, c)
+    float_gemm(dsteps, c, ONE, turned, rank, low, rank, n, rank, c, OVERWRITE, low, NONE, low, NONE)
+    float_gemm(u, ONE, c, low, rank, ddown, rank, c, rank, n, FROM, ddown, rank, ddown, NONE)
+    transpose(at(w, places[layer, DOWN]), rank, turned, c, c, rank)
+    float_gemm(low, rank, ONE, turned, c, du, c, n, c, rank, FROM, du, c, du, NONE)
+    pass_on(pack)

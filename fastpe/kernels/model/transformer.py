@@ -1,0 +1,273 @@
+"""The small transformer on a pack of sequences (`model.pack`), forward and backward: its two ends, and the layers
+(`model.layer`) between.
+
+One whole pack goes forward and backward before the next (`model.batch`), in a scratch arena of its thread; only
+parameters, gradients and the input are touched outside it. Per sequence of n, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c
+FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; backward twice that. A
+training step is spared the products at fused ends (`model.fused_embedding_and_head`).
+
+`head` is the matrix that takes rows of the stream to logits: a parameter, or, of a model with tied embeddings, the
+transposed table of tokens.
+"""
+
+import numpy as np
+
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.model.convolution import convolution_backward, convolution_forward
+from fastpe.kernels.model.embedding_and_head import (
+    add,
+    clear,
+    embed_backward,
+    embed_forward,
+    embed_tokens_backward,
+    embed_tokens_forward,
+    head_backward,
+    head_forward,
+)
+from fastpe.kernels.model.fused_embedding_and_head import input_backward, input_forward, output_backward, output_forward
+from fastpe.kernels.model.layer import (
+    attention_layer_backward,
+    feedforward_backward,
+    layer_forward,
+    linear,
+    linear_back,
+    linear_gradients,
+    normalise,
+    normalise_backward,
+)
+from fastpe.kernels.model.loss import counted, cross_entropy, pick_rows, spread_rows, squared_error
+from fastpe.kernels.model.pack import drop_pack, first_place, pass_on, place_of, rows_of, take_turn
+from fastpe.kernels.products.gemm import FROM, OVERWRITE, gemm
+from fastpe.kernels.simd import at, part, pointer
+
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+@inner
+def stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a):
+    """Embedding and all layers on a pack; x: the batch."""
+    c, z = sizes.width, at(arena, a.streams)
+    _input_forward(x, w, arena, position, pack, sizes, o, a)
+    drop_pack(dropout, z, c, NONE, pack)
+    for layer in range(sizes.layers):
+        z = at(arena, a.streams + layer * a.stream_stride)
+        layer_forward(
+            part(z, NONE, pack.rows * c), part(z, a.stream_stride, pack.rows * c), layer, w,
+            at(w, o.layers + layer * o.layer_stride), at(wt, layer * t.layer_stride),
+            at(arena, a.layers + layer * a.layer_stride), arena, position, dropout, pack, sizes, o, t, a,
+        )  # fmt: skip
+    if sizes.final_norm:
+        last = at(arena, a.streams + sizes.layers * a.stream_stride)
+        normalise(
+            last, at(w, o.final_norm_weight), at(w, o.final_norm_bias), at(arena, a.final), at(arena, a.final_stats),
+            pack.rows, sizes,
+        )  # fmt: skip
+
+
+@inner
+def _input_forward(x, w, arena, position, pack, sizes, o, a):
+    """The first rows of the stream: embedding, convolution, table."""
+    c, weight, start = sizes.width, at(w, o.embed_weight), NONE
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        n, z, x_own = own.length, at(arena, a.streams + start * c), part(x, sequence * sizes.length, own.length)
+        if sizes.composed_input:
+            qkv = at(arena, a.layers + a.qkv + start * 3 * c)
+            input_forward(x_own, at(arena, a.embedding), z, n, c, sizes)
+            input_forward(x_own, at(arena, a.projection), qkv, n, 3 * c, sizes)
+            start += n
+            continue
+        embedded = at(arena, a.embedded + (own.before + start) * c) if sizes.taps else z
+        if sizes.vocabulary:
+            embed_tokens_forward(x_own, weight, embedded, n, c)
+        else:
+            embed_forward(x_own, weight, at(w, o.embed_bias), embedded, n, c, sizes.biased)
+        if sizes.taps:
+            convolution_forward(
+                at(arena, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, z, own.before,
+                own.before + n, c,
+            )  # fmt: skip
+        if sizes.has_table and sizes.gathers_table:
+            for i in range(n):
+                row = at(z, i * c)
+                add(row, at(pointer(position.table), place_of(0, i, own) * c), row, c)
+        elif sizes.has_table:
+            add(z, at(pointer(position.table), (first_place(own) + own.before) * c), z, n * c)
+        start += n
+
+
+@inner
+def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
+    """Gradients of table, convolution and embedding from dz."""
+    c, dweight, start = sizes.width, at(g, o.embed_weight), NONE
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        n, d, x_own = own.length, at(dz, start * c), part(x, sequence * sizes.length, own.length)
+        if sizes.composed_input:
+            input_backward(at(arena, a.dqkv + start * 3 * c), x_own, at(g, o.projection), n, 3 * c, sizes)
+        if sizes.wants_table and sizes.gathers_table:
+            for i in range(n):  # tokens of one row in their order
+                drow = at(at(g, o.table), place_of(0, i, own) * c)
+                add(drow, at(d, i * c), drow, c)
+        elif sizes.wants_table:
+            dtable = at(at(g, o.table), first_place(own) * c)
+            add(dtable, d, dtable, n * c)
+        if sizes.taps:
+            whole = at(arena, a.dmixed)
+            convolution_backward(
+                d, at(arena, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, whole,
+                at(g, o.taps), sizes.wants_taps, n, c,
+            )  # fmt: skip
+            d = whole
+        if sizes.vocabulary:
+            embed_tokens_backward(d, x_own, dweight, n, c)
+        else:
+            embed_backward(d, x_own, dweight, at(g, o.embed_bias), n, c, sizes.biased)
+        start += n
+
+
+@inner
+def rows_of_stream(arena, sizes, a):
+    """What the head is applied to."""
+    if sizes.final_norm:
+        return at(arena, a.final)
+    if sizes.composed_output:
+        return at(_last_layer(arena, sizes, a), a.middle)
+    return at(arena, a.streams + sizes.layers * a.stream_stride)
+
+
+@inner
+def _last_layer(arena, sizes, a):
+    return at(arena, a.layers + (sizes.layers - 1) * a.layer_stride)
+
+
+@inner
+def head_of_rows(rows, n, head, w, arena, sizes, o, a):
+    """The head on n rows; the output lies at arena + a.output."""
+    bias, output = at(w, o.head_bias), at(arena, a.output)
+    if sizes.vocabulary:
+        biased = sizes.biased and not sizes.tied
+        linear(rows, sizes.width, head, sizes.vocabulary, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
+    else:
+        head_forward(rows, head, bias, output, n, sizes.width, sizes.biased, False)
+        if sizes.composed_output:
+            output_forward(at(_last_layer(arena, sizes, a), a.hidden), at(arena, a.readout), output, n, sizes)
+
+
+@inner
+def _gathered(count, pack):
+    """Whether the rows whose targets count, `count` of them, are gathered: they stand with their targets as they are
+    only where all of one sequence count."""
+    return count < pack.rows or pack.last - pack.first > 1
+
+
+@inner
+def _gather(target, shares, step, arena, pack, sizes, a):
+    """The rows whose targets count, with targets and shares."""
+    c, found, start = sizes.width, NONE, NONE
+    rows, picked, tokens, kept = rows_of_stream(arena, sizes, a), at(arena, a.picked), at(arena, a.tokens), a.shares
+    for sequence in range(pack.first, pack.last):
+        own, first = rows_of(pack, sequence, start), sequence * sizes.length
+        found += pick_rows(
+            at(rows, start * c), part(target, first, own.length), at(shares, first * step), step,
+            at(picked, found * c), at(tokens, found), at(arena, kept + found), own.length, c,
+        )  # fmt: skip
+        start += own.length
+
+
+@inner
+def _scatter(drows, shares, step, dz, pack, sizes):
+    """The gradients of gathered rows in their places, 0 in all others."""
+    c, found, start = sizes.width, NONE, NONE
+    for sequence in range(pack.first, pack.last):
+        own, first = rows_of(pack, sequence, start), sequence * sizes.length
+        found += spread_rows(at(drows, found * c), at(shares, first * step), step, at(dz, start * c), own.length, c)
+        start += own.length
+
+
+@inner
+def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t, a):
+    """dz, the gradient of the stream, from that of the output; `count` targets count."""
+    c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(arena, a.dz), rows_of_stream(arena, sizes, a)
+    doutput, dhead_bias = at(arena, a.output), at(g, o.head_bias)
+    if not tokens:
+        take_turn(pack)
+        head_backward(doutput, rows, head, dz, at(g, o.head_weight), dhead_bias, pack.rows, c, sizes.biased)
+        if sizes.composed_output:
+            hidden = at(_last_layer(arena, sizes, a), a.hidden)
+            output_backward(doutput, hidden, at(g, o.readout), pack.rows, sizes)
+        pass_on(pack)
+        return
+    drows = dz
+    if _gathered(count, pack):
+        rows, drows = at(arena, a.picked), at(arena, a.dpicked)
+    if sizes.tied:  # the gradient of the table comes last, with that of its other end
+        linear_back(doutput, tokens, at(w, o.embed_weight), c, drows, c, count, OVERWRITE)
+    else:
+        linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased, pack)
+        linear_back(doutput, tokens, at(wt, t.head_weight), c, drows, c, count, OVERWRITE)
+    if _gathered(count, pack):
+        _scatter(drows, shares, step, dz, pack, sizes)
+
+
+@inner
+def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, pack, sizes, o, t, a):
+    """Adds the gradients of a pack to g, from the gradient of its output at arena + a.output.
+
+    What several places of the model share is added to in the last turn alone, or its order would not be that of the
+    packs: the gradients of layers' slots are summed in the arena before. grow: FROM, or OVERWRITE for a group's first
+    pack, before which the matrices of the layers hold nothing.
+    """
+    c, dz, slots = sizes.width, at(arena, a.dz), at(arena, a.slots)
+    clear(slots, sizes.slots)
+    _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t, a)
+    if sizes.final_norm:
+        last = at(arena, a.streams + sizes.layers * a.stream_stride)
+        normalise_backward(
+            dz, last, at(w, o.final_norm_weight), at(arena, a.final_stats), dz, at(g, o.final_norm_weight),
+            at(g, o.final_norm_bias), NONE, pack, sizes,
+        )  # fmt: skip
+    for back in range(sizes.layers):
+        layer = sizes.layers - 1 - back
+        shift = o.layers + layer * o.layer_stride
+        wl, gl, wtl = at(w, shift), at(g, shift), at(wt, layer * t.layer_stride)
+        act = at(arena, a.layers + layer * a.layer_stride)
+        z = at(arena, a.streams + layer * a.stream_stride)
+        feedforward_backward(dz, layer, wl, wtl, gl, grow, act, arena, dropout, pack, sizes, o, t, a)
+        attention_layer_backward(
+            dz, z, layer, w, wl, wtl, gl, g, slots, grow, act, arena, position, dropout, pack, sizes, o, t, a
+        )  # fmt: skip
+    drop_pack(dropout, dz, c, NONE, pack)
+    take_turn(pack)
+    add(at(g, o.slots), slots, at(g, o.slots), sizes.slots)
+    if sizes.tied:
+        rows = at(arena, a.picked) if _gathered(count, pack) else rows_of_stream(arena, sizes, a)
+        doutput, dtable, tokens = at(arena, a.output), at(g, o.embed_weight), sizes.vocabulary
+        gemm(doutput, ONE, tokens, rows, c, dtable, c, tokens, c, count, FROM, dtable, c, dtable, NONE)
+    _input_backward(dz, x, arena, position, g, pack, sizes, o, a)
+    pass_on(pack)
+
+
+@inner
+def pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a):
+    """What a pack adds to the loss, and how many of its targets count, where that matters.
+
+    The gradient takes the place of the output. Of tokens the head is applied to rows whose targets count.
+    """
+    output, rows, count, start, loss = at(arena, a.output), rows_of_stream(arena, sizes, a), NONE, NONE, 0.0
+    if not sizes.vocabulary:
+        head_of_rows(rows, pack.rows, head, w, arena, sizes, o, a)
+        for sequence in range(pack.first, pack.last):
+            own, first = rows_of(pack, sequence, start), sequence * sizes.length
+            y, n = at(output, start), own.length
+            loss += squared_error(y, part(target, first, n), y, n, at(shares, first * step), step)
+            start += n
+        return loss, pack.rows
+    for sequence in range(pack.first, pack.last):
+        count += counted(at(shares, sequence * sizes.length * step), step, rows_of(pack, sequence, NONE).length)
+    own_target, own_shares = at(target, pack.first * sizes.length), at(shares, pack.first * sizes.length * step)
+    if _gathered(count, pack):
+        _gather(target, shares, step, arena, pack, sizes, a)
+        rows, own_target, own_shares, step = at(arena, a.picked), at(arena, a.tokens), at(arena, a.shares), ONE
+    head_of_rows(rows, count, head, w, arena, sizes, o, a)
+    return cross_entropy(output, own_target, output, count, sizes.vocabulary, own_shares, step), count

@@ -1,0 +1,128 @@
+"""Which instructions multiply bfloat16 numbers here, and the pointers whose products are rounded to them."""
+
+import ctypes
+import platform
+import sys
+from functools import cache
+from typing import Any, NamedTuple
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+from fastpe.kernels.simd import pointers
+from fastpe.kernels.simd.half_precision import BFLOAT16
+from fastpe.kernels.simd.vector import cpu_features
+
+_ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # of Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+
+
+# A way is told from others by its type, for which compiled code is specialised: a class each, and named tuples, whose
+# types Numba finds without asking Python.
+
+
+class Amx(NamedTuple):
+    """AMX-BF16."""
+
+    terms: int = 32  # that an instruction adds to a sum
+
+    @property
+    def name(self) -> str:
+        return "amx"
+
+
+class Avx512(NamedTuple):
+    """AVX512_BF16."""
+
+    terms: int = 2
+
+    @property
+    def name(self) -> str:
+        return "avx512bf16"
+
+
+class Shifts(NamedTuple):
+    """Float32 multiply-adds of widened numbers."""
+
+    terms: int = 1
+
+    @property
+    def name(self) -> str:
+        return "shifts"
+
+
+Way = Amx | Avx512 | Shifts
+AMX, AVX512, SHIFTS = Amx(), Avx512(), Shifts()
+_NAMES = {type(way): way.name for way in (AMX, AVX512, SHIFTS)}
+
+
+class WayType(types.Type):
+    """A way within compiled code, which has its name alone."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        super().__init__(name=f"Way({way})")
+
+
+@register_model(WayType)
+class _WayModel(models.OpaqueModel):
+    pass
+
+
+@cache
+def _tiles_granted() -> bool:
+    """Ask the operating system for tiles, on behalf of all threads of this process."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES) == 0)
+
+
+def ways() -> tuple[Way, ...]:
+    """Those that work here, the fastest first.
+
+    Examples
+    --------
+    >>> ways()[-1].name
+    'shifts'
+    """
+    found: list[Way] = [SHIFTS]
+    if cpu_features() >= {"avx512f", "avx512bw", "avx512bf16"}:
+        found.insert(0, AVX512)
+        if cpu_features() >= {"amx-tile", "amx-bf16"} and _tiles_granted():
+            found.insert(0, AMX)
+    return tuple(found)
+
+
+@cache
+def fastest() -> Way:
+    """The first of `ways`."""
+    return ways()[0]
+
+
+@intrinsic
+def rounding(typingctx, p, memory, way):
+    """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `way` is None, or
+    where it points to bfloat16 numbers."""
+    if way is types.none or p == pointers.pointer_type(BFLOAT16):
+        return p(p, memory, way), lambda context, b, signature, a: a[0]
+    made = pointers.RoundingPointer(p.dtype, _NAMES[way.instance_class])
+    fits = p.dtype == types.float32 and memory == pointers.pointer_type(p.dtype)
+    return made(p, memory, way) if fits else None, lambda context, b, signature, a: pointers.rounding(b, *a[:2])
+
+
+@intrinsic
+def exact(typingctx, p):
+    """The pointer `p`, not rounding in products."""
+    plain = pointers.pointer_type(p.dtype) if isinstance(p, pointers.RoundingPointer) else p
+    return plain(p), lambda context, b, signature, a: pointers.plain_of(b, p, a[0])
+
+
+@intrinsic
+def named(typingctx, way):
+    """A way, as the instructions take it."""
+    return WayType(_NAMES[way.instance_class])(way), lambda context, b, signature, arguments: no_way(b)
+
+
+def no_way(b: Any) -> Any:
+    """LLVM's value of any `Way`."""
+    return cgutils.get_null_value(cgutils.voidptr_t)

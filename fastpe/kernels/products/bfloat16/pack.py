@@ -1,0 +1,136 @@
+"""Operands of a product as words (pairs of bfloat16 along the depth), in the order that the instructions read.
+
+    A    blocks of 16 rows x 16 words, one after the other along the depth, then the next 16 rows
+    B    a panel of `PANEL_COLUMNS` columns: row p holds the words of rows 2 p and 2 p + 1 of B
+
+Past the ends of the matrices stand zeros, up to whole blocks: no instruction is masked, and nothing outside is read.
+Bound by the caches: an element is read once, and half of it written.
+
+A matrix that is B of many products, and its transpose too, is packed once (`pack_band`): panel after panel, each of the
+whole depth.
+"""
+
+import math
+
+import numpy as np
+
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.products.bfloat16.tiles import words_across, words_along
+from fastpe.kernels.simd import at, get, lanes, load_first, put, store, transpose_block, zeros
+
+STEP = np.int64(32)  # terms that one block holds
+BLOCK_ROWS, BLOCK_WORDS = np.int64(16), np.int64(256)
+PANEL_COLUMNS = np.int64(32)
+
+
+@inner
+def _row_of_words(way, row, depth, out):
+    """A row of A, contiguous, into its places in the blocks."""
+    width = lanes(row)
+    for k in range(0, depth, 2 * width):
+        words = words_along(load_first(row, k, depth - k), load_first(row, k + width, depth - k - width), way)
+        store(out, k // STEP * BLOCK_WORDS + k % STEP // 2, words)
+    for k in range((depth + 2 * width - 1) // (2 * width) * 2 * width, (depth + STEP - 1) // STEP * STEP, 2 * width):
+        store(out, k // STEP * BLOCK_WORDS + k % STEP // 2, zeros(row))
+
+
+@inner
+def _columns_to_words(way, a, a_col, m, depth, turned, out):
+    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned. As memory is read fastest,
+    columns are read side by side, from their beginnings to their ends."""
+    width, steps = lanes(a), (depth + STEP - 1) // STEP
+    for k in range(0, steps * STEP, 2 * width):
+        for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
+            for p in range(width):
+                first = k + 2 * p
+                x = load_first(a, first * a_col + i, m - i if first < depth else 0)
+                y = load_first(a, (first + 1) * a_col + i, m - i if first + 1 < depth else 0)
+                store(turned, p * width, words_across(x, y, way))
+            block = i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2)
+            place = at(out, block + k // STEP * BLOCK_WORDS + k % STEP // 2)
+            transpose_block(turned, width, place, STEP // 2, False)
+
+
+@inner
+def pack_rows(way, a, a_row, a_col, m, depth, spare, out):
+    """A (m, depth). spare: room for a row of it, or for a square of words."""
+    steps = (depth + STEP - 1) // STEP
+    if a_row == 1 and a_col != 1:
+        _columns_to_words(way, a, a_col, m, depth, spare, out)
+        return
+    for i in range((m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS):
+        row, place = at(a, i * a_row), at(out, i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2))
+        own = depth if i < m else np.int64(0)
+        if a_col == 1:
+            _row_of_words(way, row, own, place)
+        else:
+            for k in range(own):
+                put(spare, k, get(row, k * a_col))
+            _row_of_words(way, spare, own, place)
+        if i >= m:
+            for k in range(0, steps * STEP, 2 * lanes(a)):
+                store(place, k // STEP * BLOCK_WORDS + k % STEP // 2, zeros(a))
+
+
+@inner
+def words_of_panel(depth):
+    """Words from one panel of a packed matrix of `depth` rows to the next."""
+    return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
+
+
+@inner
+def pack_panels(way, b, b_row, n, depth, out):
+    """B (depth, n), panel after panel."""
+    width, stride = lanes(b), words_of_panel(depth)
+    for p in range((depth + STEP - 1) // STEP * (STEP // 2)):
+        k = 2 * p
+        for j in range(0, (n + PANEL_COLUMNS - 1) // PANEL_COLUMNS * PANEL_COLUMNS, width):
+            x = load_first(b, k * b_row + j, n - j if k < depth else 0)
+            y = load_first(b, (k + 1) * b_row + j, n - j if k + 1 < depth else 0)
+            place = j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS
+            store(out, place, words_across(x, y, way))
+
+
+def packed_words(rows: int, columns: int) -> int:
+    """Words of a packed matrix, or of its transpose."""
+    return math.ceil(rows / STEP) * math.ceil(columns / STEP) * int(STEP * STEP // 2)
+
+
+@inner
+def pack_band(way, matrix, first, rows, columns, turned, words, words_of_transpose):
+    """The rows from `first` on, STEP of them at most, of a matrix that is packed whole, and its transpose.
+
+    matrix: its first element. turned: room for a square of words.
+    """
+    band, width = at(matrix, first * columns), lanes(matrix)
+    left, stride = min(rows - first, STEP), words_of_panel(rows)
+    step = at(words, first // 2 * PANEL_COLUMNS)
+    for p in range(STEP // 2):
+        k = 2 * p
+        for j in range(0, (columns + PANEL_COLUMNS - 1) // PANEL_COLUMNS * PANEL_COLUMNS, width):
+            x = load_first(band, k * columns + j, columns - j if k < left else 0)
+            y = load_first(band, (k + 1) * columns + j, columns - j if k + 1 < left else 0)
+            store(step, j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS, words_across(x, y, way))
+    panel = at(words_of_transpose, first // PANEL_COLUMNS * words_of_panel(columns))
+    _panel_of_transpose(way, band, columns, left, columns, turned, panel)
+
+
+@inner
+def _panel_of_transpose(way, rows, row, m, n, turned, out):
+    """The panel whose columns are m rows of n elements, PANEL_COLUMNS of them at most."""
+    width = lanes(rows)
+    for j in range(0, PANEL_COLUMNS, width):
+        for k in range(0, (n + STEP - 1) // STEP * STEP, 2 * width):
+            for i in range(width):
+                own, count = at(rows, (j + i) * row), n if j + i < m else np.int64(0)
+                words = words_along(load_first(own, k, count - k), load_first(own, k + width, count - k - width), way)
+                store(turned, i * width, words)
+            transpose_block(turned, width, at(out, k // 2 * PANEL_COLUMNS + j), PANEL_COLUMNS, False)
+
+
+@inner
+def pack_transpose(way, matrix, row, m, n, turned, words):
+    """The transpose of m rows of n elements, panel after panel. turned: room for a square of words."""
+    for first in range(0, m, PANEL_COLUMNS):
+        panel = at(words, first // PANEL_COLUMNS * words_of_panel(n))
+        _panel_of_transpose(way, at(matrix, first * row), row, min(m - first, PANEL_COLUMNS), n, turned, panel)

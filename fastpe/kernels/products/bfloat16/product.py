@@ -1,0 +1,220 @@
+"""The product of matrices rounded to bfloat16, with float32 sums: `products.gemm` for pointers that round.
+
+The contract is that of `kernels.products.gemm`, to the letter. Of the depth, slabs of `SLAB` terms are finished one
+after the other, each onto C; within a slab as many rows of A as there is room for are packed (`pack`), then as many
+columns of B, which are gone through panel by panel; each block of 32 x 32 sums goes through all of the slab's depth in
+registers and then, with what start and f ask for, to C. Meanwhile the next block of C and the next panel of B are
+brought near (`sums`): C is as large as a core's own cache, a weight is read once for all rows, and either would be
+waited for.
+
+2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS` words of A, or not at all where
+B is packed already. Both in the order of memory.
+"""
+
+import numpy as np
+from numba.extending import intrinsic
+
+from fastpe.kernels.compile.decorators import inlined, inner
+from fastpe.kernels.compile.overload import called
+from fastpe.kernels.products.bfloat16.pack import (
+    BLOCK_ROWS,
+    BLOCK_WORDS,
+    PANEL_COLUMNS,
+    STEP,
+    pack_panels,
+    pack_rows,
+    pack_transpose,
+    words_of_panel,
+)
+from fastpe.kernels.products.bfloat16.sums import BLOCK, Ahead, begin, end, sums_of_block
+from fastpe.kernels.products.gemm import (
+    FROM,
+    LOWER_A,
+    LOWER_C,
+    NOT_SOON,
+    ONTO,
+    OVERWRITE,
+    PLUS,
+    RELU,
+    UPPER_A,
+    WHERE_POSITIVE,
+)
+from fastpe.kernels.simd import (
+    at,
+    fence,
+    lanes,
+    load,
+    load_first,
+    minus,
+    part,
+    relu,
+    store,
+    store_first,
+    store_past_caches,
+    where_negative,
+    zeros,
+)
+
+SLAB = np.int64(4096)
+_ROWS = np.int64(192 * 1024)  # words of A at a time: with panels of B they stay in a core's own cache
+_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)  # words of one panel of the largest depth, or of several of a smaller one
+_SUMS = np.int64(BLOCK * BLOCK)
+_AT_PANEL, _AT_SUMS, _AT_SPARE = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
+MEMORY = int(_AT_SPARE + SLAB)
+"""Elements of scratch memory that a lane's products need."""
+
+ONE = np.int64(1)
+_START, _END = np.int64(FROM | PLUS | ONTO), np.int64(RELU | WHERE_POSITIVE)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The product
+
+
+@inner
+def _finish(sums, c, c_row, rows, mode, d, d_row, e, e_row):
+    """C = f(start + sums), of a block of all its columns."""
+    for i in range(rows):
+        own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
+        for j in range(0, PANEL_COLUMNS, lanes(sums)):
+            value = load(own, j)
+            if mode & (FROM | ONTO):
+                value = value + load(di, j)
+            if mode & PLUS:
+                value = value + load(ei, j)
+            if mode & RELU:
+                value = relu(value)
+            if mode & WHERE_POSITIVE:
+                value = where_negative(minus(load(ei, j)), value, zeros(sums))
+            store(target, j, value)
+
+
+@inner
+def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
+    """As `_finish`, of the first columns."""
+    for i in range(rows):
+        own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
+        for j in range(0, columns, lanes(sums)):
+            left, value = columns - j, load(own, j)
+            if mode & (FROM | ONTO):
+                value = value + load_first(di, j, left)
+            if mode & PLUS:
+                value = value + load_first(ei, j, left)
+            if mode & RELU:
+                value = relu(value)
+            if mode & WHERE_POSITIVE:
+                value = where_negative(minus(load_first(ei, j, left)), value, zeros(sums))
+            store_first(target, j, value, left)
+
+
+@inner
+def _put_past_caches(sums, c, c_row):
+    """C = sums, of a whole block: a line that is only written need not be read before."""
+    for i in range(BLOCK):
+        for j in range(0, PANEL_COLUMNS, lanes(sums)):
+            store_past_caches(c, i * c_row + j, load(sums, i * BLOCK + j))
+
+
+@inlined
+def _ahead(mode, c, c_row, i, rows, b, steps, more, far):
+    """What is needed after the sums of the rows from i on, in the panel of C that begins at c; b: the next panel of B.
+
+    more: whether there is a next panel; far: whether it may lie far away.
+    """
+    c_count, b_count, below = np.int64(0), np.int64(0), i + BLOCK < rows
+    if not mode & NOT_SOON and (below or more):
+        c_count = (BLOCK + steps - 1) // max(steps, ONE)
+    number, blocks = i // BLOCK, (rows + BLOCK - 1) // BLOCK
+    share = (STEP // 2 + blocks - 1) // blocks
+    if more and far and number * share < STEP // 2:
+        b_count = share
+    c = at(c, (i + BLOCK) * c_row) if below else at(c, PANEL_COLUMNS)
+    return Ahead(c, c_row, c_count, at(b, number * share * steps * PANEL_COLUMNS), b_count)
+
+
+@inner
+def _panel_of_either(b, panels, far, j, wide, stride):
+    return at(b, j // PANEL_COLUMNS * stride) if far else at(panels, j % wide // PANEL_COLUMNS * stride)
+
+
+@inner
+def _panel_of_panels(b, panels, far, j, wide, stride):
+    return at(panels, j % wide // PANEL_COLUMNS * stride)
+
+
+@intrinsic
+def _panel(typingctx, b, panels, far, j, wide, stride):
+    """The panel of the columns from j on: of B, which is packed if it lies far, or of those that were packed here.
+    What holds bfloat16 numbers is no words."""
+    own = _panel_of_either if b == panels else _panel_of_panels
+    return called(typingctx, own, (b, panels, far, j, wide, stride))
+
+
+@inner
+def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
+    """C = f(start + A B), of terms that `before` others of the product precede."""
+    words, panels, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
+    steps, far = (depth + STEP - 1) // STEP, b_row < 0
+    block, stride = steps * BLOCK_WORDS, words_of_panel(-b_row if far else depth)
+    wide = _PANEL // max(stride, ONE) * PANEL_COLUMNS  # columns of B that are packed at a time
+    most = _ROWS // max(2 * block, ONE) * BLOCK if steps else m
+    for top in range(0, m, most):
+        rows = min(most, m - top)
+        pack_rows(way, at(a, top * a_row), a_row, a_col, rows, depth, part(memory, _AT_SPARE, SLAB), words)
+        for j in range(0, n, PANEL_COLUMNS):
+            if mode & LOWER_C and j >= top + rows:
+                break
+            if not far and j % wide == 0:
+                pack_panels(way, at(b, j), b_row, min(n - j, wide), depth, panels)
+            panel = _panel(b, panels, far, j, wide, stride)
+            own_c, soon, more = at(c, top * c_row + j), at(panel, stride), j + PANEL_COLUMNS < n
+            for i in range(0, rows, BLOCK):
+                row, first, last = top + i, np.int64(0), steps
+                if mode & LOWER_C and j >= row + BLOCK:
+                    continue
+                if mode & UPPER_A:
+                    first = min(max(row - before, np.int64(0)) // STEP, steps)
+                if mode & LOWER_A:
+                    last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
+                left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(own_c, i * c_row)
+                ahead = _ahead(mode, own_c, c_row, i, rows, soon, steps, more, far)
+                bare = not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS
+                if bare and not mode & NOT_SOON:
+                    sums_of_block(way, own, block, panel, first, last, left, target, c_row, ahead)
+                    continue
+                sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK, ahead)
+                start, end = at(d, row * d_row + j), at(e, row * e_row + j)
+                if bare:
+                    _put_past_caches(sums, target, c_row)
+                elif n - j >= PANEL_COLUMNS:
+                    _finish(sums, target, c_row, left, mode, start, d_row, end, e_row)
+                else:
+                    _finish_first(sums, target, c_row, left, n - j, mode, start, d_row, end, e_row)
+
+
+@inner
+def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
+    """As `kernels.products.gemm.gemm`; memory: MEMORY elements."""
+    parts, first, k = mode & ~(_START | _END), mode & _START, np.int64(0)
+    begin(way)
+    while True:
+        terms = min(SLAB, depth - k)
+        slab = k // 2 * PANEL_COLUMNS if b_row < 0 else k * b_row
+        own = parts | first | (mode & _END if k + terms == depth else OVERWRITE)
+        _slab(
+            way, memory, at(a, k * a_col), a_row, a_col, at(b, slab), b_row, c, c_row, m, n, k, terms, own,
+            d, d_row, e, e_row,
+        )  # fmt: skip
+        k += terms
+        if k >= depth:
+            break
+        first, d, d_row = ONTO, c, c_row
+    if mode & NOT_SOON:
+        fence()
+    end(way)
+
+
+@inner
+def rounded_turn(way, memory, source, source_row, target, target_row, m, n):
+    """As `kernels.products.gemm.turn`; memory: MEMORY elements."""
+    pack_transpose(way, source, source_row, m, n, part(memory, _AT_SPARE, SLAB), target)

@@ -1,0 +1,133 @@
+"""The sums of a block of the product of packed operands, 32 x 32, in AMX tiles or in vectors."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import intrinsic
+
+from fastpe.kernels.compile.decorators import inlined, inner
+from fastpe.kernels.compile.overload import called
+from fastpe.kernels.products.bfloat16.isa import AMX
+from fastpe.kernels.products.bfloat16.pack import BLOCK_ROWS, BLOCK_WORDS, PANEL_COLUMNS
+from fastpe.kernels.products.bfloat16.tiles import (
+    begin_tiles,
+    end_tiles,
+    fetch_to_write,
+    tile_clear,
+    tile_keep,
+    tile_load,
+    tile_multiply_words,
+    tile_products,
+)
+from fastpe.kernels.products.gemm import tile_store, tile_zeros
+from fastpe.kernels.simd import REGISTER_BYTES, at, bring_near
+
+BLOCK = np.int64(32)  # rows and columns of the sums that are made at a time
+
+# the tile of sums in vector registers
+TILE_ROWS = 8 if REGISTER_BYTES == 64 else 2
+TILE_VECTORS = 128 // REGISTER_BYTES
+
+
+class Ahead(NamedTuple):
+    """What is brought near while sums are made, so that nobody waits for it: rows of 32 elements of the block of C that
+    is written next, and of the panel of B after this one; each step of the depth asks for some of both."""
+
+    c: int  # pointer
+    c_row: int
+    c_count: int  # a step
+    b: int  # pointer
+    b_count: int
+
+
+@inlined
+def _bring(ahead, step):
+    for i in range(step * ahead.c_count, (step + 1) * ahead.c_count):
+        fetch_to_write(ahead.c, i * ahead.c_row)
+        fetch_to_write(ahead.c, i * ahead.c_row + BLOCK_ROWS)
+    for i in range(step * ahead.b_count, (step + 1) * ahead.b_count):
+        bring_near(ahead.b, i * PANEL_COLUMNS)
+        bring_near(ahead.b, i * PANEL_COLUMNS + BLOCK_ROWS)
+
+
+# `first` and `last` are steps of the depth, `a_block` words lie between blocks of 16 rows.
+
+
+@inner
+def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums, row, ahead):
+    lower = at(a, a_block)
+    tile_clear(0)
+    tile_clear(1)
+    tile_clear(2)
+    tile_clear(3)
+    if rows > BLOCK_ROWS:
+        for step in range(first, last):
+            panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
+            tile_load(4, at(a, step * BLOCK_WORDS), BLOCK_ROWS)
+            tile_load(6, panel, PANEL_COLUMNS)
+            tile_products(0, 4, 6)
+            tile_load(7, at(panel, BLOCK_ROWS), PANEL_COLUMNS)
+            tile_products(1, 4, 7)
+            tile_load(5, at(lower, step * BLOCK_WORDS), BLOCK_ROWS)
+            tile_products(2, 5, 6)
+            tile_products(3, 5, 7)
+            _bring(ahead, step - first)
+        tile_keep(2, at(sums, BLOCK_ROWS * row), row)
+        tile_keep(3, at(sums, BLOCK_ROWS * row + BLOCK_ROWS), row)
+    else:
+        for step in range(first, last):
+            panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
+            tile_load(4, at(a, step * BLOCK_WORDS), BLOCK_ROWS)
+            tile_load(6, panel, PANEL_COLUMNS)
+            tile_load(7, at(panel, BLOCK_ROWS), PANEL_COLUMNS)
+            tile_products(0, 4, 6)
+            tile_products(1, 4, 7)
+            _bring(ahead, step - first)
+    tile_keep(0, sums, row)
+    tile_keep(1, at(sums, BLOCK_ROWS), row)
+
+
+@inner
+def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums, row, ahead):
+    for i in range(0, rows, TILE_ROWS):
+        own = at(a, i // BLOCK_ROWS * a_block + i % BLOCK_ROWS * BLOCK_ROWS)
+        tile = tile_zeros(sums, TILE_ROWS, TILE_VECTORS)
+        for step in range(first, last):
+            words, panel = at(own, step * BLOCK_WORDS), at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
+            for p in range(BLOCK_ROWS):
+                tile = tile_multiply_words(tile, at(words, p), BLOCK_ROWS, at(panel, p * PANEL_COLUMNS), way)
+        tile_store(tile, at(sums, i * row), row, BLOCK)
+
+
+@intrinsic
+def sums_of_block(typingctx, way, a, a_block, b, first, last, rows, sums, row, ahead):
+    """sums[i * row + j]: 32 x 32 of them, or 16 x 32 where there are no more than 16 `rows`."""
+    own = _sums_in_tiles if way.way == AMX.name else _sums_in_vectors
+    return called(typingctx, own, (way, a, a_block, b, first, last, rows, sums, row, ahead))
+
+
+@inner
+def _nothing(way):
+    pass
+
+
+@intrinsic
+def begin(typingctx, way):
+    """Before the first sums."""
+    return called(typingctx, _begin_tiles if way.way == AMX.name else _nothing, (way,))
+
+
+@intrinsic
+def end(typingctx, way):
+    """After the last ones."""
+    return called(typingctx, _end_tiles if way.way == AMX.name else _nothing, (way,))
+
+
+@inner
+def _begin_tiles(way):
+    begin_tiles()
+
+
+@inner
+def _end_tiles(way):
+    end_tiles()

@@ -1,0 +1,159 @@
+"""The activations of the feed-forward map, all of which are x times a smooth step:
+
+    gelu        x Phi(x), Phi the normal distribution function: the exact form (Hendrycks and Gimpel 2016)
+    gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): their approximation, GPT-2's "gelu_new"
+    swiglu      x / (1 + exp(-x)) times y, x and y two maps of the same input (Shazeer 2020)
+
+ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`products.gemm.RELU`), and so is its
+backward pass (`products.gemm.WHERE_POSITIVE`).
+
+With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u): both others need one exponential an element, of -|t| so that
+nothing overflows, and about 30 FLOP.
+
+Phi(-t) for t >= 0 is exp(-t^2/2) r(t), so that the far tail keeps its relative precision, and Phi(t) = 1 - Phi(-t). The
+ratio r, half a scaled erfc, has no simple form: (1 + 1.25 t) r(t) is smooth in u = (t - K)/(t + K), which maps [0, inf)
+to [-1, 1), and there a polynomial. About 30 (float32) or 60 (float64) FLOP an element.
+
+Forward passes leave the slopes behind, in the place of what was mapped, as most of their work is the values': all that
+is left for the backward pass is to multiply.
+"""
+
+import math
+
+import numpy as np
+from numba.extending import intrinsic
+
+from fastpe.kernels.compile.decorators import inlined, inner
+from fastpe.kernels.simd import (
+    absolute,
+    at,
+    code,
+    exp,
+    fma,
+    lanes,
+    load_first,
+    minus,
+    scalar,
+    splat,
+    store_first,
+    where_negative,
+)
+
+RELU, GELU, GELU_TANH, SWIGLU = (np.int64(number) for number in range(4))
+
+_DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
+_TANH_SLOPE, _TANH_CUBE = 2.0 * math.sqrt(2.0 / math.pi), 0.044715  # 2u = slope (x + cube x^3)
+
+# Interpolation at the Chebyshev nodes, in 40 digits with mpmath: K, then the coefficients from the highest power of u.
+# Largest relative error of r: 5e-8 and 2e-16.
+_CENTRE = {32: 4.0, 64: 5.0}
+_COEFFICIENTS = {
+    32: (
+        -7.981576392552628e-05, -5.338685359588837e-05, 0.0008818012236428376, -0.0005651118165781527,
+        -0.006365819141118514, 0.024563376834347256, -0.04796594936099793, 0.05367377485183856, -0.013595148933220922,
+        -0.07827974122147932, 0.5664638478118136,
+    ),
+    64: (
+        -5.146382428193451e-10, -3.215442205510038e-10, 5.824570642455965e-09, 4.182548375080131e-09,
+        -4.051017929293932e-08, -3.02902364716649e-08, 2.556606027101369e-07, 1.4075214271153581e-07,
+        -1.6955892329564023e-06, 8.072161747722354e-08, 1.1642549303885496e-05, -1.4031179655638312e-05,
+        -6.724989660023716e-05, 0.00024302453905693735, -2.382969127717125e-05, -0.0021499781128456086,
+        0.008747211920490687, -0.02121086189102172, 0.03652467917680597, -0.04496514177891562, 0.0327239097975576,
+        0.009770757560953556, -0.07857596347650818, 0.5576649610687956,
+    ),
+}  # fmt: skip
+
+
+@intrinsic
+def _tail_ratio(typingctx, t):
+    """r(t) = Phi(-t) exp(t^2/2) for t >= 0."""
+
+    def emit(context, b, signature, arguments):
+        bits, (t_value,) = t.dtype.bitwidth, arguments
+        centre = code.constant(t, _CENTRE[bits])
+        u = b.fdiv(b.fsub(t_value, centre), b.fadd(t_value, centre))
+        highest, *others = _COEFFICIENTS[bits]
+        p = code.constant(t, highest)
+        for coefficient in others:
+            p = code.multiply_add(b, t, p, u, code.constant(t, coefficient))
+        return b.fdiv(p, code.multiply_add(b, t, code.constant(t, 1.25), t_value, code.constant(t, 1.0)))
+
+    return t(t), emit
+
+
+@inner
+def gelu(x, y, n):
+    """y = x Phi(x) for n elements; x <- its slope, Phi(x) + x phi(x), phi the normal density."""
+    one, half, density = splat(scalar(x, 1.0)), splat(scalar(x, -0.5)), splat(scalar(x, _DENSITY))
+    for j in range(0, n, lanes(x)):
+        v = load_first(x, j, n - j)
+        t = absolute(v)
+        bell = exp(t * t * half)
+        tail = bell * _tail_ratio(t)
+        share = where_negative(v, tail, one - tail)
+        store_first(y, j, v * share, n - j)
+        store_first(x, j, fma(v * density, bell, share), n - j)
+
+
+@inlined
+def logistic(t, one):
+    """s(t), and its slope s(t) (1 - s(t))."""
+    small = exp(minus(absolute(t)))
+    share = one / (one + small)
+    return where_negative(t, small * share, share), small * share * share
+
+
+@inner
+def gelu_tanh(x, y, n):
+    """y = x s(2u) for n elements; x <- its slope, s + x s' (2u)'."""
+    one, slope, cube = splat(scalar(x, 1.0)), splat(scalar(x, _TANH_SLOPE)), splat(scalar(x, _TANH_CUBE))
+    three = splat(scalar(x, 3.0))
+    for j in range(0, n, lanes(x)):
+        v = load_first(x, j, n - j)
+        cubed = cube * v * v
+        share, rise = logistic(slope * fma(cubed, v, v), one)
+        store_first(y, j, v * share, n - j)
+        store_first(x, j, fma(v * rise, slope * fma(three, cubed, one), share), n - j)
+
+
+@inner
+def swiglu(both, y, rows, n):
+    """y = x s(x) y' from rows of x and y', n elements each, side by side; they <- its slopes by x and by y'."""
+    one = splat(scalar(both, 1.0))
+    for i in range(rows):
+        gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
+        for j in range(0, n, lanes(both)):
+            v, other = load_first(gate, j, n - j), load_first(linear, j, n - j)
+            share, rise = logistic(v, one)
+            store_first(out, j, v * share * other, n - j)
+            store_first(gate, j, other * fma(v, rise, share), n - j)
+            store_first(linear, j, v * share, n - j)
+
+
+@inner
+def activate(x, y, rows, n, which):
+    """y: rows of n elements. x: what is mapped, twice as wide for SWIGLU; it becomes the slopes of the map there."""
+    if which == GELU:
+        gelu(x, y, rows * n)
+    elif which == GELU_TANH:
+        gelu_tanh(x, y, rows * n)
+    else:
+        swiglu(x, y, rows, n)
+
+
+@inner
+def _times(slopes, dy, dx, n):
+    for j in range(0, n, lanes(dy)):
+        store_first(dx, j, load_first(slopes, j, n - j) * load_first(dy, j, n - j), n - j)
+
+
+@inner
+def activate_backward(slopes, dy, rows, n, which):
+    """dy: from the gradient of `activate`'s y (in the second half of every row, for SWIGLU) to that of its x."""
+    if which != SWIGLU:
+        _times(slopes, dy, dy, rows * n)
+        return
+    for i in range(rows):
+        first, second = at(dy, 2 * i * n), at(dy, (2 * i + 1) * n)
+        _times(at(slopes, 2 * i * n), second, first, n)
+        _times(at(slopes, (2 * i + 1) * n), second, second, n)

@@ -1,0 +1,277 @@
+"""Threads: how a kernel's work is spread over cores, and the only place that starts any.
+
+A batch is cut into numbered *tasks*, by its shape alone. Threads, called *lanes*, claim the tasks one after the other
+from a shared counter (`threads.task_counter`), so that a core which another process holds up does fewer of them. Which
+lane runs a task never changes a bit of its result. A task of a later phase waits until all tasks of the phases before
+it are finished:
+
+    @inner
+    def _work(lane, board, x, ...):
+        while True:
+            task = claim(board)
+            if task >= all_tasks: break
+            if task >= first_phase: wait_for(board, first_phase)
+            ...
+            finish(board)
+        wait_for(board, all_tasks)
+
+    @entry
+    def work(crew, board, x, ...):
+        in_lanes(crew, _work, (pointer(board), x, ...))
+
+    run_lanes(threads, work, x, ...)
+
+A lane waits only for tasks that other lanes have claimed and are running, so any number of lanes, one included, gets
+through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.ufunc import parallel
+
+from fastpe.base import forks
+from fastpe.base.guard import OneAtATime
+from fastpe.base.validation import whole
+from fastpe.kernels.compile.decorators import entry
+from fastpe.kernels.simd import aligned_zeros
+from fastpe.kernels.simd.pointers import check_status
+from fastpe.kernels.threads.openmp import start_threads
+from fastpe.kernels.threads.task_counter import BOARD
+
+_LITTLE = 2**18
+_MOST_THREADS = 1024  # tens of thousands end the process without a word
+_most = ContextVar("_most", default=_MOST_THREADS)
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_RUNS_LANES = types.void(types.intp, types.intp, types.intp, types.intp)  # as `_all_lanes`
+
+
+def threads_for(threads: int | None) -> int:
+    """A user's number of threads, checked; None stands for `default_threads`."""
+    if threads is None:
+        return default_threads()
+    return whole("threads", threads, 1, _MOST_THREADS)
+
+
+def default_threads() -> int:
+    """Threads used where the caller names no number: `numba.get_num_threads()`; all cores, if nobody changed that."""
+    if not (_threads_started or getattr(parallel, "_is_initialized", False)):
+        return int(numba.config.NUMBA_NUM_THREADS)  # asking would start the threads
+    # Numba's own function takes a lock first, in Python, where an interrupt may leave it taken; both private names have
+    # that one in their place
+    return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
+
+
+def lanes_for(work: int, tasks: int) -> int:
+    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
+    if tasks < 2 or work <= _LITTLE:
+        return 1
+    return min(_most.get(), tasks, default_threads())
+
+
+class at_most:
+    """A context within which `lanes_for` gives no more: what a framework was told holds for calls on its behalf."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        self._before = _most.set(self._threads)
+
+    def __exit__(self, *_: object) -> None:
+        _most.reset(self._before)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Running lanes
+
+
+class Crew(NamedTuple):
+    """Who works: the machine code that runs all lanes, their number, and that of Numba's threads."""
+
+    run: int
+    lanes: int
+    threads: int
+
+
+_threads_started = False
+_lanes_lock = OneAtATime()
+_board = aligned_zeros(BOARD, np.int64)
+_ALONE = Crew(0, 1, 1)
+
+
+def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an entry ``function(crew, board, *arguments)`` returns, with `threads.team` lanes, one such call at a time.
+
+    Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
+    forked after their first use.
+    """
+    _refuse_lost_threads()
+    with _lanes_lock:
+        crew = _crew_of(threads)
+        _board[:] = 0
+        return function(crew, _board, *arguments)
+
+
+def _refuse_lost_threads() -> None:
+    if forks.threads_lost:
+        raise RuntimeError(
+            "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' "
+            "or 'forkserver' method"
+        )
+
+
+def _crew_of(lanes: int) -> Crew:
+    """Those who run so many lanes; whoever has them holds `_lanes_lock`."""
+    global _threads_started
+    if not _threads_started:
+        start_threads()
+        _threads_started = True
+    return Crew(_address_of_all_lanes(), lanes, max(1, min(lanes, numba.config.NUMBA_NUM_THREADS)))
+
+
+def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """`run_lanes` of what writes to no other call's memory: a single lane is then the calling thread, beside whatever
+    others run."""
+    if threads > 1:
+        return run_lanes(threads, function, *arguments)
+    return function(_ALONE, np.zeros(BOARD, np.int64), *arguments)
+
+
+def run_short(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an entry ``function(run, lanes, *arguments)`` returns that needs no board: as `run_apart`, but with no more
+    lanes than threads.
+
+    Numba takes 3 microseconds to unpack a `Crew` and a board, as long as attention of a query over 64 keys.
+    """
+    if lanes == 1:
+        return function(0, 1, *arguments)
+    _refuse_lost_threads()
+    with _lanes_lock:
+        crew = _crew_of(lanes)
+        return function(crew.run, crew.threads, *arguments)
+
+
+@intrinsic
+def _run_lane(typingctx, thunk, record, lane):
+    """Call the C function at the address `thunk` with an address and a number."""
+
+    def emit(context, b, signature, arguments):
+        function = b.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer())
+        b.call(function, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), emit
+
+
+@intrinsic
+def _exchange_threads(typingctx, threads):
+    """Set the number of Numba's threads; returns what it was.
+
+    In compiled code, so that no interrupt comes before it is set back. Numba's own function compares with a limit that
+    it compiles in, and the cache would bring to another process.
+
+    Private: that Numba's threads have these two symbols. Without them nothing runs on several threads.
+    """
+
+    def emit(context, b, signature, arguments):
+        # Numba declares it as 64 bits wide, of which C's int sets half
+        ask = cgutils.get_or_insert_function(b.module, ir.FunctionType(_I64, []), "get_num_threads")
+        tell = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), [_I32]), "set_num_threads")
+        before = b.trunc(b.call(ask, []), _I32)
+        b.call(tell, [b.trunc(arguments[0], _I32)])
+        return b.sext(before, _I64)
+
+    return types.intp(types.intp), emit
+
+
+@entry(label="the threads", parallel=True)
+def _all_lanes(thunk, record, lanes, threads):
+    before = _exchange_threads(threads)
+    for lane in prange(lanes):
+        _run_lane(thunk, record, lane)
+    _exchange_threads(before)
+
+
+@cache
+def _address_of_all_lanes() -> int:
+    """Where the machine code of `_all_lanes` lies, compiled now if it was not; Numba keeps it for good.
+
+    Private, here and in what follows: how Numba calls a function in machine code (`call_conv`, `fndesc`) and where it
+    has put it (`library`). Without these nothing runs on several threads.
+    """
+    compiled = _all_lanes.get_compile_result(_RUNS_LANES)
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+
+
+@intrinsic
+def in_lanes(typingctx, crew, function, arguments):
+    """Call the inner function ``function(lane, *arguments)`` once for each lane of the crew, side by side.
+
+    The arguments (a tuple) go through a record on the caller's stack to a small C function, the thunk, whose address
+    `_all_lanes` gets: that one is compiled once, whatever is run. A single lane is the calling thread itself.
+
+    Lanes count no references to these arrays, which the caller holds: that takes a locked instruction each time.
+    """
+    called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
+
+    def emit(context, b, signature, values):
+        run, lanes, threads = (b.extract_value(values[0], place) for place in range(3))
+        record = cgutils.alloca_once_value(b, _uncounted(b, signature.args[2], values[2]))
+        thunk = _thunk_of(context, b.module, function, called, values[2].type)
+        _call_lanes(context, b, (run, lanes, threads), thunk, b.ptrtoint(record, _I64))
+        # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
+        context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
+        return context.get_dummy_value()
+
+    return types.void(crew, function, arguments), emit
+
+
+def _call_lanes(context, b, crew, thunk, record):
+    """Call a thunk once for each lane of a crew, LLVM's values of one, with a record's address."""
+    run, lanes, threads = crew
+    kind = context.call_conv.get_function_type(types.void, _RUNS_LANES.args)
+    result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
+    with b.if_else(b.icmp_signed("==", lanes, ir.Constant(_I64, 1))) as (alone, together):
+        with alone:
+            b.call(thunk, [record, ir.Constant(_I64, 0)])
+        with together:
+            numbers = [b.ptrtoint(thunk, _I64), record, lanes, threads]
+            b.call(b.inttoptr(run, kind.as_pointer()), [result, error, *numbers])
+
+
+def _uncounted(b, kind, value):
+    """A value with arrays in it of which nobody owns the memory: what Numba does not count references to."""
+    if isinstance(kind, types.Array):
+        # private: that an array's first field is its owner; were it another, that one would be null in lanes
+        return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)
+    for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
+        value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)
+    return value
+
+
+def _thunk_of(context, module, function, called, record_type):
+    """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`."""
+    compiled = function.dispatcher.get_compile_result(called)
+    name = f"fastpe.lane.{compiled.fndesc.mangled_name}"
+    if name in module.globals:
+        return module.globals[name]
+    thunk = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64, _I64]), name)
+    thunk.linkage = "internal"
+    b = ir.IRBuilder(thunk.append_basic_block())
+    record, lane = b.inttoptr(thunk.args[0], record_type.as_pointer()), thunk.args[1]
+    members = range(len(called.args) - 1)
+    values = [lane, *(b.load(cgutils.gep_inbounds(b, record, 0, member)) for member in members)]
+    callee = context.declare_function(module, compiled.fndesc)
+    status, _ = context.call_conv.call_function(b, callee, called.return_type, called.args, values)
+    check_status(b, status.is_error)
+    b.ret_void()
+    return thunk
