@@ -85,7 +85,7 @@ def step_digest(encoding, dtype):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((3, 40)).astype(dtype)
     loss, grads = model.loss_and_grads(x, x[:, ::-1].copy())
-    return digest({"loss": np.float64(loss), "grads": np.asarray(grads)})
+    return digest({"loss": np.float64(loss)} | dict(grads))
 
 
 def main():
