@@ -26,7 +26,7 @@ from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.model import batch as model_batch
 from fastpe.kernels.model.fused_embedding_and_head import compose, decompose
 from fastpe.kernels.simd import pointer, row
-from fastpe.kernels.threads.team import run_lanes
+from fastpe.kernels.threads.team import run_exclusively
 from fastpe.model import passes
 
 LANES = (1, 2, 4, 8, 16, 32, 64)
@@ -91,15 +91,15 @@ def scheduled(phases: Sequence[Sequence[Task]], lanes: int) -> float:
 
 
 @entry
-def _compose(w, arenas, position, sizes, o, a):
-    compose(pointer(w), row(arenas, 0), position, sizes, o, a)
+def _compose(w, workspaces, position, sizes, o, a):
+    compose(pointer(w), row(workspaces, 0), position, sizes, o, a)
 
 
 @entry
-def _decompose(end, w, wt, gradients, arenas, position, sizes, o, t, a):
+def _decompose(end, w, wt, gradients, workspaces, position, sizes, o, t, a):
     groups, stride = gradients.shape
     decompose(
-        end, pointer(w), pointer(wt), pointer(gradients), stride, groups, row(arenas, 0), position, sizes, o, t, a
+        end, pointer(w), pointer(wt), pointer(gradients), stride, groups, row(workspaces, 0), position, sizes, o, t, a
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def measured(config: ModelConfig, batch: int, seconds: float) -> Measured:
 
     def step(**changes: Any) -> Callable[[], None]:
         own = list({**given, **nothing, **changes}.values())
-        return lambda: run_lanes(1, model_batch.step, *own)
+        return lambda: run_exclusively(1, model_batch.step, *own)
 
     names = "w", "wt", "gradients", "arenas", "position", "sizes", "o", "t", "a"
     own, sizes = [given[name] for name in names], given["sizes"]
@@ -143,7 +143,7 @@ def measured(config: ModelConfig, batch: int, seconds: float) -> Measured:
         "compose": lambda: _compose(own[0], *own[3:7], own[8]),
         "step": lambda: adam.step(x, x, threads=1),
     }
-    numbers = [number for number, is_there in enumerate((sizes.composed_input, sizes.composed_output)) if is_there]
+    numbers = [number for number, is_there in enumerate((sizes.fused_input, sizes.fused_output)) if is_there]
     for number in range(len(numbers)):
         calls[f"end {number}"] = lambda number=number: _decompose(number, *own)
     found = _fastest(calls, seconds)
@@ -167,7 +167,7 @@ def _arguments(adam: Adam, x: np.ndarray) -> dict[str, Any]:
 
     def take(threads: int, function: Any, *arguments: Any) -> None:
         taken.extend(arguments)
-        run_lanes(threads, function, *arguments)
+        run_exclusively(threads, function, *arguments)
 
     with patch.object(passes, "run_lanes", take):
         adam.step(x, x, threads=1)

@@ -13,7 +13,7 @@ import numpy as np
 from fastpe import reference
 from fastpe.doctor.allowed_error import Difference, step_tolerance
 from fastpe.doctor.case import Array
-from fastpe.kernels.products.bfloat16 import isa as way
+from fastpe.kernels.products.bfloat16 import isa as isa
 from fastpe.kernels.products.bfloat16 import on_arrays
 from fastpe.kernels.products.gemm import FROM, ONTO, PLUS, RELU, WHERE_POSITIVE
 from fastpe.model.config import ModelConfig
@@ -33,7 +33,7 @@ def product_differences(dtype: str) -> Iterator[Difference]:
         a, b, row, e = (rng.standard_normal(shape).astype(dtype) for shape in ((m, depth), (depth, n), (1, n), (m, n)))
         left, right = (reference.bfloat16(x).astype(np.float64) for x in (a, b))
         sums, sizes = left @ right, np.abs(left) @ np.abs(right)
-        for each in way.ways():
+        for each in isa.ways():
             for mode, expected in (
                 (0, sums), (FROM | PLUS, sums + row + e), (FROM | RELU, np.maximum(sums + row, 0)),
                 (WHERE_POSITIVE, np.where(e > 0, sums, 0)), (ONTO, sums + row),

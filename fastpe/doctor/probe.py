@@ -16,7 +16,7 @@ from fastpe.kernels import simd
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.products.gemm import OVERWRITE, gemm
 from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store, total, zeros
-from fastpe.kernels.threads.team import in_lanes, run_lanes
+from fastpe.kernels.threads.team import on_team, run_exclusively
 
 SIZE = 96
 """Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in a core's own cache."""
@@ -54,23 +54,23 @@ def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[st
 
 
 @inner
-def _repeat(lane, a, b, c, n, times):  # type: ignore[no-untyped-def]
-    target = at(c, lane * n * n)
+def _repeat(worker, a, b, c, n, times):  # type: ignore[no-untyped-def]
+    target = at(c, worker * n * n)
     for _ in range(times):
         gemm(a, n, ONE, b, n, target, n, n, n, n, OVERWRITE, target, NONE, target, NONE)
 
 
 @entry(label="the measurement of sgemm")
-def _repeat_gemm(crew, board, a, b, c, times):  # type: ignore[no-untyped-def]
+def _repeat_gemm(team, counters, a, b, c, times):  # type: ignore[no-untyped-def]
     """c[lane] = a b on every lane, so many times."""
-    in_lanes(crew, _repeat, (pointer(a), pointer(b), pointer(c), a.shape[0], times))
+    on_team(team, _repeat, (pointer(a), pointer(b), pointer(c), a.shape[0], times))
 
 
 def peak_call(threads: int = 1) -> Callable[[], Any]:
     """What `sgemm_peak` times: `PEAK_FLOP` FLOPs on each of so many threads."""
     a, b = (np.random.default_rng(seed).random((SIZE, SIZE), np.float32) for seed in (0, 1))
     c = simd.aligned_zeros((threads, SIZE, SIZE), np.float32)
-    return lambda: run_lanes(threads, _repeat_gemm, a, b, c, _TIMES)
+    return lambda: run_exclusively(threads, _repeat_gemm, a, b, c, _TIMES)
 
 
 def sgemm_peak(threads: int = 1) -> float:
@@ -127,28 +127,28 @@ def _copy(x, y, start, stop):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _stream_lane(lane, x, y, sums, blocks, lanes_, reads, writes):  # type: ignore[no-untyped-def]
-    start, stop = blocks * lane // lanes_ * _BLOCK, blocks * (lane + 1) // lanes_ * _BLOCK
+def _stream_lane(worker, x, y, sums, blocks, workers, reads, writes):  # type: ignore[no-untyped-def]
+    start, stop = blocks * worker // workers * _BLOCK, blocks * (worker + 1) // workers * _BLOCK
     if reads and writes:
         _copy(x, y, start, stop)
     elif reads:
-        put(sums, lane, _read(x, start, stop))
+        put(sums, worker, _read(x, start, stop))
     else:
-        _write(y, get(sums, lane), start, stop)
+        _write(y, get(sums, worker), start, stop)
 
 
 @entry(label="the measurement of memory")
-def _stream(crew, board, x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
+def _stream(team, counters, x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
     """Read x, write sums[0] to y, or copy x to y; each lane its own part, with its own place in `sums`."""
     blocks = x.size // _BLOCK
-    in_lanes(crew, _stream_lane, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
+    on_team(team, _stream_lane, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
 
 
 def write_call() -> Callable[[], Any]:
     """What `bandwidth` times as writing, on one thread: `BYTES` bytes."""
     y = simd.aligned_zeros(BYTES // 4, np.float32)
     y[...] = 1.0
-    return lambda: run_lanes(1, _stream, y, y, np.zeros(1, np.float32), False, True)
+    return lambda: run_exclusively(1, _stream, y, y, np.zeros(1, np.float32), False, True)
 
 
 def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
@@ -161,5 +161,5 @@ def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
     x[...], y[...] = 1.0, 2.0  # memory is only there once it has been written to
     sums = np.zeros(threads, np.float32)
     ways = {"read": (True, False), "write": (False, True), "copy": (True, True)}
-    calls = {name: lambda way=way: run_lanes(threads, _stream, x, y, sums, *way) for name, way in ways.items()}
+    calls = {name: lambda way=way: run_exclusively(threads, _stream, x, y, sums, *way) for name, way in ways.items()}
     return {name: x.nbytes * sum(ways[name]) / min(seconds) / 1e9 for name, seconds in in_turn(calls, 15).items()}

@@ -11,10 +11,19 @@ from fastpe.base.random import Stream
 from fastpe.base.validation import at_least_zero, nearest, positive, shown, truth, whole
 from fastpe.functional.bands import Band, check_bands
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.positions import Positions
-from fastpe.functional.sight import NO_SPANS, Mask, Sight, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
 from fastpe.functional.slots import SLOTS, check_combination, check_index, check_shapes, with_batch
+from fastpe.functional.visibility import (
+    NO_SPANS,
+    Mask,
+    Positions,
+    Visibility,
+    added_mask,
+    as_spans,
+    check_mask,
+    check_spans,
+    check_starts,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -94,11 +103,11 @@ class Call(NamedTuple):
         """The dtype of what is computed: float32 of half precision."""
         return np.dtype(np.float32) if self.q.dtype.itemsize == 2 else self.q.dtype
 
-    def sight(self) -> Sight:
+    def visibility(self) -> Visibility:
         """What queries see, but for the mask."""
         lengths = np.stack([self.query_lengths, self.key_lengths], axis=1).astype(np.int64)
         spans = NO_SPANS if self.spans is None else contiguous(self.spans, np.int64)
-        return Sight(lengths, contiguous(self.positions.first, np.int64), spans)
+        return Visibility(lengths, contiguous(self.positions.first, np.int64), spans)
 
     def widened(self, names: str = "qkv") -> "Call":
         """With these of q, k and v in float32 where they are of half precision."""
@@ -146,7 +155,7 @@ def check(
     if "index" in own:
         own["index"] = cells_of(own["index"], positions)
     bands = check_bands(given, sizes)
-    mask, spans, given_mask = sight(given, sizes, batched, dtype, wrt)
+    mask, spans, given_mask = visibility(given, sizes, batched, dtype, wrt)
     check_shapes(own)
     scale = _scale(given.get("scale"), sizes)
     real = {name: array for name, array in (own_arrays | as_given).items() if name != "index"}
@@ -224,7 +233,7 @@ def check_pairs(pairs: Any) -> str:
     return str(pairs)
 
 
-def sight(
+def visibility(
     given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
 ) -> tuple[Mask | None, Array | None, Array | None]:
     """The mask, unless spans say the same; the spans of both; the mask as it was given."""

@@ -11,7 +11,7 @@ import numpy as np
 from fastpe.base.validation import at_least_zero
 from fastpe.functional import arguments, decode
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.dispatch import attended
+from fastpe.functional.dispatch import dispatch
 from fastpe.functional.slots import check_kernels, names_of
 
 _OTHER_DTYPES = {*names_of("float64"), *names_of("int32")}
@@ -139,14 +139,14 @@ def attention(
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
     if tolerance is bands is dropout_seed is None and dropout == 0.0 and slots.keys() <= decode.SLOTS:
-        sight = lengths, mask, spans, query_start
-        few = decode.attend(q, k, v, causal, window, return_lse, *sight, softcap, sinks, **slots)
+        visibility = lengths, mask, spans, query_start
+        few = decode.attend(q, k, v, causal, window, return_lse, *visibility, softcap, sinks, **slots)
         if few is not None:
             return few
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
-    return attended(call, checked_tolerance(tolerance, call.computed)).outputs()
+    return dispatch(call, checked_tolerance(tolerance, call.computed)).outputs()
 
 
 def attention_vjp(
@@ -216,7 +216,7 @@ def attention_vjp(
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     call = checked(q, k, v, causal, window, lengths, return_lse, wrt, slots)
-    done = attended(call, checked_tolerance(tolerance, call.computed))
+    done = dispatch(call, checked_tolerance(tolerance, call.computed))
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
@@ -232,7 +232,7 @@ def gradients(
     # an lse that is as large as offsets may be, and rounded, is too coarse to make weights of again
     # and tallies of counts are those of a forward pass
     known = None if {"key_offset", "counts"} & call.slots.keys() else (out, lse)
-    return attended(call, checked_tolerance(tolerance, call.computed), known, rounds=rounds).pullback(dout)
+    return dispatch(call, checked_tolerance(tolerance, call.computed), known, rounds=rounds).pullback(dout)
 
 
 def rounded(
@@ -240,7 +240,7 @@ def rounded(
 ) -> tuple[Array, Array]:
     """Output and lse of `attention`, of float32 arrays that hold bfloat16 numbers: where NumPy has no such type."""
     call = checked(q, k, v, causal, window, lengths, True, (), slots)
-    out, lse = attended(call, checked_tolerance(tolerance, call.computed), rounds=True).outputs()
+    out, lse = dispatch(call, checked_tolerance(tolerance, call.computed), rounds=True).outputs()
     return out, lse
 
 

@@ -13,9 +13,9 @@ from fastpe.functional.arguments import Call, in_float32
 from fastpe.functional.bands import Band
 from fastpe.functional.layouts import plain_rows, summed_to
 from fastpe.functional.polar import lifted, lowered
-from fastpe.functional.positions import Positions
 from fastpe.functional.rotation import channels, crossed, turned
 from fastpe.functional.rotors import mapped, rotors_gradient
+from fastpe.functional.visibility import Positions
 
 Array = np.ndarray[Any, Any]
 Rows = tuple[Array, Array, Array, Array, Array]

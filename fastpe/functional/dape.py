@@ -14,10 +14,10 @@ from fastpe.functional.dape_inputs import Network
 from fastpe.functional.extra_terms import others_of, pass_without
 from fastpe.functional.layouts import summed_to
 from fastpe.functional.passes import Pass, dropout_of, summed_parts
-from fastpe.functional.result import Outcome
+from fastpe.functional.result import Result
 from fastpe.functional.rotation import without_warnings
-from fastpe.functional.sinks import drain, sinks_gradient
-from fastpe.functional.slot_arrays import cells_back, fold
+from fastpe.functional.sinks import apply_sinks, sinks_gradient
+from fastpe.functional.slot_arrays import cells_back, sum_by_offset
 from fastpe.functional.slots import NETWORK
 from fastpe.kernels.attention.dape.calls import MlpCase, mlp_backward_calls
 from fastpe.kernels.attention.extra_terms import Others
@@ -29,7 +29,7 @@ _OF_ROWS = {"angles", "rotors", "polar", "row_scale"}  # that queries and keys h
 _RELATIVE = {"rel_key", "rel_query", "key_bias"}
 
 
-class Networked(Outcome):
+class Networked(Result):
     """One call, as `passes.Pass` is one."""
 
     @without_warnings
@@ -50,7 +50,14 @@ class Networked(Outcome):
         scale = np.full(call.q.shape[1], call.scale, self.dtype)
         dropout = dropout_of(call.dropout, call.dropout_seed)
         self.own = own = Network(
-            self.rows, call.slots, call.positions, call.sight(), scale, dropout, causal=call.causal, window=call.window
+            self.rows,
+            call.slots,
+            call.positions,
+            call.visibility(),
+            scale,
+            dropout,
+            causal=call.causal,
+            window=call.window,
         )
         self.out, self.lse = own.out, own.lse
         if known is not None:
@@ -59,28 +66,28 @@ class Networked(Outcome):
             return
         own.forward(None if self.beside is None else partial(self._others, g=None, backward=False))
         if "sinks" in call.slots:
-            own.drain(call.slots["sinks"])
+            own.apply_sinks(call.slots["sinks"])
 
     def _nothing_to_compute(self) -> None:
         """Outputs without keys."""
         (b, h, n, _), dv = self.call.q.shape, self.call.v.shape[-1]
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         if "sinks" in self.call.slots:
-            drain(self.out, self.lse, self.call.slots["sinks"])
+            apply_sinks(self.out, self.lse, self.call.slots["sinks"])
 
-    def whole_lse(self) -> Array:
+    def lse_with_base(self) -> Array:
         """As `Outcome.whole_lse`; float64 where keys have offsets."""
-        return self.lse if self.call.empty else self.own.whole_lse()
+        return self.lse if self.call.empty else self.own.lse_with_base()
 
     def _case_of_rest(self, rest: Pass, *, backward: bool) -> Case:
         """Where the network reads products, their own are kept on the way back."""
         return rest.case(gradients=backward)._replace(keep_raw=int(backward))
 
-    def _others(self, lanes: int, g: Gradients | None, *, backward: bool) -> Others:
+    def _others(self, workers: int, g: Gradients | None, *, backward: bool) -> Others:
         """g: of the backward pass the gradients of what is beside the network, if there is anything."""
         assert self.beside is not None
         case = self._case_of_rest(self.beside, backward=backward)
-        return others_of(self.beside, case, lanes, g, backward=backward)
+        return others_of(self.beside, case, workers, g, backward=backward)
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -92,7 +99,7 @@ class Networked(Outcome):
             found = self._gradients(dout, dlse, self.own.case)
         if "sinks" in call.shapes:
             deltas = (dout * self.out).sum(axis=-1) - dlse
-            found["sinks"] = sinks_gradient(call.slots["sinks"], self.whole_lse(), deltas)
+            found["sinks"] = sinks_gradient(call.slots["sinks"], self.lse_with_base(), deltas)
         return {
             name: np.asarray(found[name]).reshape(shape).astype(call.dtypes[name], copy=False)
             for name, shape in call.shapes.items()
@@ -151,7 +158,7 @@ class Networked(Outcome):
         found["mlp_bias"] = whole["doffsets"].sum(axis=0)
         found["mlp_out"] = whole["dreadout"].sum(axis=0).transpose(2, 1, 0)
         if "bias" in call.shapes:
-            found["bias"] = fold(whole["dbias"], positions, slots["bias"].shape[-1])
+            found["bias"] = sum_by_offset(whole["dbias"], positions, slots["bias"].shape[-1])
         if "scores" in call.shapes:
             found["scores"] = cells_back(whole["dcells"], positions, slots["scores"].shape[-2:])
         if "values" in call.shapes:

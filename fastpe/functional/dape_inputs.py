@@ -11,22 +11,21 @@ from fastpe.functional.arguments import Array
 from fastpe.functional.content import Rows
 from fastpe.functional.extra_terms import dropout_beside
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.positions import Positions
-from fastpe.functional.sight import NO_SPANS, Sight
-from fastpe.functional.sinks import drain
-from fastpe.functional.slot_arrays import cells_of, unfold
+from fastpe.functional.sinks import apply_sinks
+from fastpe.functional.slot_arrays import cells_of, expand_relative_bias
 from fastpe.functional.slots import NETWORK
+from fastpe.functional.visibility import NO_SPANS, Positions, Visibility
 from fastpe.kernels import simd
 from fastpe.kernels.attention.dape.calls import MlpCase, MlpInputs, MlpOutputs, mlp_backward_calls, mlp_forward_calls
-from fastpe.kernels.attention.dape.layout import ROWS, room_for_mlp
+from fastpe.kernels.attention.dape.layout import ROWS, layout_for_dape
 from fastpe.kernels.attention.extra_terms import Others
 from fastpe.kernels.rows.dropout import Dropout
-from fastpe.kernels.threads.team import lanes_for, run_apart
+from fastpe.kernels.threads.team import run_team, workers_for
 
 _PARTS = 8  # that sums over queries are made in, at most: as many threads take part
 _ROWS = int(ROWS)
 _NO_BASES, _NO_INDEX = np.zeros((1, 1, 1)), np.zeros(1, np.int32)
-_room = lru_cache(room_for_mlp)
+_room = lru_cache(layout_for_dape)
 
 
 @lru_cache
@@ -38,7 +37,7 @@ class Network:
     """Outputs, and what they are made of; something is to be computed."""
 
     def __init__(
-        self, rows: Rows, slots: Mapping[str, Array], positions: Positions, sight: Sight, scale: Array,
+        self, rows: Rows, slots: Mapping[str, Array], positions: Positions, visibility: Visibility, scale: Array,
         dropout: Dropout | None, *, causal: bool, window: int | None,
     ) -> None:  # fmt: skip
         """rows: of the content. scale: of each head."""
@@ -47,7 +46,7 @@ class Network:
         (b, h, n, d), m, dv, into = q.shape, k.shape[2], v.shape[-1], slots["mlp_in"][0]
         (bias, of_bias), (cells, of_cells) = self._laid_bias(slots, positions), self._laid_cells(slots, positions)
         values, of_values, index, of_index = self._laid_values(slots, positions)
-        spans = sight.spans
+        spans = visibility.spans
         strides = [stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3]]
         biased, has_cells, has_values = (int(name in slots) for name in ("bias", "scores", "values"))
         self.case = MlpCase._make((
@@ -59,7 +58,7 @@ class Network:
         net = (contiguous(slots[name], self.dtype).reshape(-1) for name in NETWORK)
         self.inputs = MlpInputs._make((
             simd.start_of(q), simd.start_of(k), simd.start_of(v), bias, cells, values, index, scale, *net,
-            sight.lengths, sight.starts, spans.reshape(-1),
+            visibility.lengths, visibility.starts, spans.reshape(-1),
         ))  # fmt: skip
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.empty((b, h, n), self.dtype)
         self.lse.fill(-np.inf)
@@ -70,7 +69,7 @@ class Network:
         """In one piece, and its strides of samples and heads."""
         if "bias" not in slots:
             return _nothing(self.dtype), (0, 0)
-        return self._in_one_piece(unfold(slots["bias"], positions), 1)
+        return self._in_one_piece(expand_relative_bias(slots["bias"], positions), 1)
 
     def _laid_cells(self, slots: Mapping[str, Array], positions: Positions) -> tuple[Array, tuple[int, int]]:
         """Likewise, what `scores` adds."""
@@ -93,7 +92,7 @@ class Network:
         return contiguous(x, self.dtype).reshape(-1), (x.shape[1] * of_head if x.shape[0] > 1 else 0, of_head)
 
     def forward(self, others: Callable[[int], Others] | None) -> None:
-        """others: what goes beside, on so many lanes, or None."""
+        """others: what goes beside, on so many workers, or None."""
         self.run(mlp_forward_calls, self.case.batch * -(-self.case.queries // _ROWS), self.outputs(), others)
 
     def run(
@@ -102,27 +101,27 @@ class Network:
         """Either pass."""
         case, backward = self.case, function is mlp_backward_calls
         sizes_of_room = case.heads, case.width, case.v_width, case.hidden, case.taps
-        room = _room(*sizes_of_room, backward=backward, dropped=self.dropout is not None)
+        layout = _room(*sizes_of_room, backward=backward, dropped=self.dropout is not None)
         work = case.width + case.v_width + 3 * case.hidden * case.taps
         work *= case.batch * case.heads * case.queries * case.keys
-        lanes = lanes_for(work, tasks)
-        make = simd.aligned_zeros if backward else simd.aligned_room
-        arenas = make((lanes, room.size), self.dtype)
-        beside = None if others is None else others(lanes)
-        rest = beside, self.bases.reshape(-1), y, case, *sizes, room, arenas
-        run_apart(lanes, function, self.inputs, dropout_beside(beside, self.dropout), *rest)
+        workers = workers_for(work, tasks)
+        make = simd.aligned_zeros if backward else simd.aligned_empty
+        workspaces = make((workers, layout.size), self.dtype)
+        beside = None if others is None else others(workers)
+        rest = beside, self.bases.reshape(-1), y, case, *sizes, layout, workspaces
+        run_team(workers, function, self.inputs, dropout_beside(beside, self.dropout), *rest)
 
     def outputs(self, *gradients: Array) -> MlpOutputs:
         """What either pass fills."""
         arrays = [simd.start_of(x) for x in (self.out, self.lse, *gradients)]
         return MlpOutputs._make(arrays + [_nothing(self.dtype)] * (len(MlpOutputs._fields) - len(arrays)))
 
-    def drain(self, sinks: Array) -> None:
+    def apply_sinks(self, sinks: Array) -> None:
         """What sinks take."""
-        whole = self.whole_lse()
-        drain(self.out, whole, sinks)
+        whole = self.lse_with_base()
+        apply_sinks(self.out, whole, sinks)
         self.lse[...] = whole - self.bases
 
-    def whole_lse(self) -> Array:
+    def lse_with_base(self) -> Array:
         """lse with what kernels leave it less of; float64 where keys have offsets."""
         return self.lse + self.bases if self.has_offsets else self.lse.copy()

@@ -13,7 +13,7 @@ from fastpe.functional.layouts import contiguous, plain_rows
 from fastpe.kernels.attention.decode import decode
 from fastpe.kernels.attention.tile import FEW
 from fastpe.kernels.simd import start_of
-from fastpe.kernels.threads.team import lanes_for, run_short
+from fastpe.kernels.threads.team import run_short, workers_for
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +60,7 @@ def attend(
     q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
     out, lse = np.empty((b, h, n, dv), computed), np.empty((b, h, n), computed)
     sizes = b, h, hk, n, m, d, dv, q.itemsize, q.strides, k.strides, v.strides
-    workers = lanes_for(b * h * n * m * (d + dv), b * h * n)
+    workers = workers_for(b * h * n * m * (d + dv), b * h * n)
     largest = _LARGEST[computed]
     if not run_short(workers, decode, start_of(q), start_of(k), start_of(v), sizes, visible, terms, largest, out, lse):
         return None

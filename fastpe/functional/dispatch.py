@@ -8,13 +8,13 @@ from fastpe.functional.bands import Band
 from fastpe.functional.dape import Networked
 from fastpe.functional.passes import Pass
 from fastpe.functional.path import Reflected
-from fastpe.functional.result import Outcome
-from fastpe.functional.split_softmax import Merged, part
+from fastpe.functional.result import Result
+from fastpe.functional.split_softmax import SplitSoftmax, part
 
 
-def attended(
+def dispatch(
     call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
-) -> Outcome | Merged:
+) -> Result | SplitSoftmax:
     """The call's passes, the forward one done; the arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
@@ -26,7 +26,7 @@ def attended(
     met = [each for each in calls if np.any(each.bands[0].spans[..., 0] < each.bands[0].spans[..., 1])]
     # each may leave out its share of a row's weight
     passes = [Pass(each, tolerance / len(calls), known, rounds=rounds) for each in met or calls[:1]]
-    return Merged(call, passes, known)
+    return SplitSoftmax(call, passes, known)
 
 
 def _of_band(call: Call, band: Band) -> Call:

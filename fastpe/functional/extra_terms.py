@@ -31,8 +31,8 @@ def dropout_beside(others: Others | None, dropout: Dropout | None) -> Dropout | 
     return dropout if others is None else dropout or NO_DROPOUT
 
 
-def others_of(rest: Pass, case: Case, lanes: int, g: Gradients | None, *, backward: bool) -> Others:
-    """As kernels take it on so many lanes; g: where gradients go, if there are any."""
-    room = rest.room(case, gradients=backward)
-    arenas = simd.aligned_zeros((lanes, room.size), rest.dtype)
-    return Others(rest.inputs, case, room, arenas, None if g is None else starts_of(g))
+def others_of(rest: Pass, case: Case, workers: int, g: Gradients | None, *, backward: bool) -> Others:
+    """As kernels take it on so many workers; g: where gradients go, if there are any."""
+    layout = rest.layout(case, gradients=backward)
+    workspaces = simd.aligned_zeros((workers, layout.size), rest.dtype)
+    return Others(rest.inputs, case, layout, workspaces, None if g is None else starts_of(g))

@@ -18,22 +18,29 @@ from fastpe.functional.content import (
     width_of,
 )
 from fastpe.functional.layouts import contiguous, summed_to
-from fastpe.functional.result import Outcome
+from fastpe.functional.result import Result
 from fastpe.functional.rotation import without_warnings
-from fastpe.functional.sinks import drain, sinks_gradient
+from fastpe.functional.sinks import apply_sinks, sinks_gradient
 from fastpe.functional.skipping import bounds_of, columns_with_room, limits_of, raised
-from fastpe.functional.slot_arrays import all_or_none, cells_back, fold, for_gradients, slot_arrays, with_tallies
+from fastpe.functional.slot_arrays import (
+    all_or_none,
+    cells_back,
+    for_gradients,
+    slot_arrays,
+    sum_by_offset,
+    with_running_counts,
+)
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
-from fastpe.kernels.attention.bf16_panels import room_for_words
+from fastpe.kernels.attention.bf16_panels import panels_for
 from fastpe.kernels.attention.inputs import ROWS, SLOTS, SUMMED, Case, Gradients, Inputs, Options
 from fastpe.kernels.attention.key_query_offsets import ColumnGradients
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.workspace import Room, gradient_places, gradient_shape, room_for, sum_places
-from fastpe.kernels.products.bfloat16.isa import SHIFTS, Way, fastest
+from fastpe.kernels.attention.workspace import Layout, gradient_places, gradient_shape, layout_for, sum_places
+from fastpe.kernels.products.bfloat16.isa import SHIFTS, Isa, fastest
 from fastpe.kernels.products.bfloat16.product import MEMORY
 from fastpe.kernels.rows.dropout import Dropout
-from fastpe.kernels.threads.team import lanes_for, run_apart
+from fastpe.kernels.threads.team import run_team, workers_for
 
 _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys
@@ -42,7 +49,7 @@ _ROWS_OF_GRADIENTS = ("out", "lse", "dout", "dlse", "deltas", "dq", "dq_rest", "
 _NO_TERMS = {"sinks", "theta"}  # of the scores, but for norms, which turns keep
 
 
-class Pass(Outcome):
+class Pass(Result):
     """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
 
     @without_warnings
@@ -58,7 +65,7 @@ class Pass(Outcome):
         self.group = shared_turns(call.slots, h, hk)
         d = width_of(call.slots, d)
         self.sizes = b, h, hk * self.group, n, m, d
-        self.way = _way(n, m) if rounds or (call.dtype.itemsize == 2 and call.dtype.name == "bfloat16") else None
+        self.isa = _isa(n, m) if rounds or (call.dtype.itemsize == 2 and call.dtype.name == "bfloat16") else None
         self.nothing = np.zeros(1, self.dtype)
         self.columns = None
         if call.empty:
@@ -74,7 +81,7 @@ class Pass(Outcome):
         self.terms = score.terms_given(call.slots.keys() - _NO_TERMS, self.options)
         if call.mask is not None and not call.mask.hides_only:
             self.terms |= {"mask"}
-        self.reads_halves = n > FEW and call.q.dtype.itemsize == 2 and self.way is not None and self._is_plainest()
+        self.reads_halves = n > FEW and call.q.dtype.itemsize == 2 and self.isa is not None and self._is_plainest()
         self.call = call = self._with_rows_as_read(call)
         self.rows = turned_rows(
             call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs, self.keys
@@ -96,12 +103,12 @@ class Pass(Outcome):
         scale = np.empty(h, self.dtype)
         scale[...] = call.scale
         starts = _starts_of_rows(rows)
-        sight, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
-        slots = with_tallies(made, b, h, n)
+        visibility, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
+        slots = with_running_counts(made, b, h, n)
         dropout = dropout_of(call.dropout, call.dropout_seed)
         slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
         terms = made.bias, scale, slots, columns
-        arrays = *starts, lengths, *sight, *terms, *bounds, self.table, limits
+        arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()
@@ -117,7 +124,7 @@ class Pass(Outcome):
         """With q, k and v as kernels read them, before they are turned."""
         if call.q.dtype.itemsize == 2 and not self.reads_halves:
             call = call.widened("q" if self.sizes[3] <= FEW else "qkv")
-        if self.way is None:
+        if self.isa is None:
             return call
         # products take a matrix whose rows lie in reverse order for a packed one
         k, v = (x if x.strides[-2] >= 0 else np.ascontiguousarray(x) for x in (call.k, call.v))
@@ -158,36 +165,36 @@ class Pass(Outcome):
         content = slots & {"rotors", "angles", "theta", "row_scale"}
         return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias", "counts"})
 
-    def room(self, case: Case, *, gradients: bool) -> Room:
-        """What a lane needs."""
+    def layout(self, case: Case, *, gradients: bool) -> Layout:
+        """What a worker needs."""
         return _room(case, self.table.tobytes(), gradients)
 
-    def _arenas(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
-        room = self.room(case, gradients=gradients)
+    def _workspaces(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
+        layout = self.layout(case, gradients=gradients)
         b, h, hk, n, _, _ = self.sizes
-        tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
-        lanes = lanes_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
-        size = room.size + 80 + (MEMORY if self.way else 0)
-        return simd.aligned_zeros((lanes, size), self.dtype), room, lanes
+        tasks = b * hk * case.key_blocks if gradients else b * h * -(-n // int(TILE_QUERIES))
+        workers = workers_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
+        size = layout.size + 80 + (MEMORY if self.isa else 0)
+        return simd.aligned_zeros((workers, size), self.dtype), layout, workers
 
     # ---------------------------------------------------------------------------------------------------------- passes
 
     def _forward(self) -> None:
         case = self.case(gradients=False)
-        arenas, room, lanes = self._arenas(case, gradients=False)
-        rest = self.inputs, self.dropout, self.out, self.lse, case, room, arenas
-        if self.way:
-            words = room_for_words(case.batch * case.key_heads * case.strips, case.width, case.v_width)
-            run_apart(lanes, calls.rounded_forward, self.way, words, *rest)
+        workspaces, layout, workers = self._workspaces(case, gradients=False)
+        rest = self.inputs, self.dropout, self.out, self.lse, case, layout, workspaces
+        if self.isa:
+            words = panels_for(case.batch * case.key_heads * case.key_blocks, case.width, case.v_width)
+            run_team(workers, calls.rounded_forward, self.isa, words, *rest)
         else:
-            run_apart(lanes, calls.forward, *rest)
+            run_team(workers, calls.forward, *rest)
         self._drain()
 
     def _drain(self) -> None:
         """What sinks take: all weights shrink alike, and lse is that of one more key."""
         if "sinks" in self.call.slots:
             whole = raised(self.lse, self.columns)
-            drain(self.out, whole, self.call.slots["sinks"])
+            apply_sinks(self.out, whole, self.call.slots["sinks"])
             self.lse[...] = raised(whole, self.columns, -1.0)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -200,11 +207,11 @@ class Pass(Outcome):
             return found
         case = self.case(gradients=True)
         g = self.room_for_gradients(case, dout, dlse)
-        arenas, room, lanes = self._arenas(case, gradients=True)
+        workspaces, layout, workers = self._workspaces(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = starts_of(g)
-        rest = for_gradients(self.inputs), self.dropout, starts, turns, case, room, arenas
-        run_apart(lanes, *((calls.rounded_backward, self.way) if self.way else (calls.backward,)), *rest)
+        rest = for_gradients(self.inputs), self.dropout, starts, turns, case, layout, workspaces
+        run_team(workers, *((calls.rounded_backward, self.isa) if self.isa else (calls.backward,)), *rest)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
             for name, gradient in self.named(g).items()
@@ -228,7 +235,7 @@ class Pass(Outcome):
             out=self.out, lse=self.lse, dout=dout, dlse=dlse, deltas=np.empty((b, h, n), self.dtype),
             dq=dq, dq_rest=rows(b, h, n, d) if apart else dq, dk=dk, dk_rest=rows(b, hk, m, d) if apart else dk,
             dv=rows(b, hk, m, dv), slots=np.zeros(max(size, 1), self.dtype), places=places,
-            sum_places=sum_places(case, self.table)[0], dscale=np.zeros((b, h, case.strips)),
+            sum_places=sum_places(case, self.table)[0], dscale=np.zeros((b, h, case.key_blocks)),
             columns=None if self.inputs.columns is None else ColumnGradients(*map(column, _COLUMNS)),
         )  # fmt: skip
 
@@ -262,7 +269,7 @@ class Pass(Outcome):
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
         found |= self._slot_gradients(g, parts)
         for name in {"gain", "bias"} & found.keys():
-            found[name] = fold(found[name], call.positions, call.slots[name].shape[-1])
+            found[name] = sum_by_offset(found[name], call.positions, call.slots[name].shape[-1])
         if "scores" in found:
             found["scores"] = cells_back(found["scores"], call.positions, call.slots["scores"].shape[-2:])
         wanted = {name: found[name] for name in call.shapes if name in found}
@@ -304,15 +311,15 @@ def starts_of(g: Gradients) -> Gradients:
     return g._replace(**rows, columns=columns)
 
 
-def _way(n: int, m: int) -> Way | None:
+def _isa(n: int, m: int) -> Isa | None:
     """How products of bfloat16 numbers are made; None where float32 costs no more: few queries or keys, older CPUs."""
-    way = fastest()
-    return None if way is SHIFTS or min(n, m) < _LEAST_ROUNDED else way
+    isa = fastest()
+    return None if isa is SHIFTS or min(n, m) < _LEAST_ROUNDED else isa
 
 
 @lru_cache(256)
-def _room(case: Case, table: bytes, gradients: bool) -> Room:
-    return room_for(case, np.frombuffer(table, np.int64).reshape(len(SLOTS), -1), backward=gradients)
+def _room(case: Case, table: bytes, gradients: bool) -> Layout:
+    return layout_for(case, np.frombuffer(table, np.int64).reshape(len(SLOTS), -1), backward=gradients)
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:

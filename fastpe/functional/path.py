@@ -14,7 +14,7 @@ from fastpe.functional.extra_terms import dropout_beside, others_of, pass_withou
 from fastpe.functional.layouts import summed_to
 from fastpe.functional.passes import dropout_of
 from fastpe.functional.path_inputs import Reflections, spans_near
-from fastpe.functional.result import Outcome
+from fastpe.functional.result import Result
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import sinks_gradient
 from fastpe.kernels import simd
@@ -22,14 +22,14 @@ from fastpe.kernels.attention.extra_terms import Others
 from fastpe.kernels.attention.inputs import Gradients
 from fastpe.kernels.attention.path import backward as reflected_backward
 from fastpe.kernels.attention.path.workspace import backward_room
-from fastpe.kernels.threads.team import run_apart
+from fastpe.kernels.threads.team import run_team
 
 _OF_KEYS = ("reflectors", "reflect", "key_offset")
 _OWN = {"reflectors", "reflect", "sinks"}
 _OF_ROWS = {"angles", "rotors", "row_scale"}  # that queries and keys have before they are reflected
 
 
-class Reflected(Outcome):
+class Reflected(Result):
     """A call with reflections, as `Pass` is one without; something is to be computed."""
 
     @without_warnings
@@ -41,11 +41,11 @@ class Reflected(Outcome):
         self.group = 1 if self.rest is None else self.rest.group
         self.beside = self.rest if self._has_terms() else None
         scale = np.full(q.shape[1], 1.0 if self.beside else call.scale, self.dtype)
-        sight = call.sight()
-        sight = sight._replace(spans=spans_near(sight.spans, call.window, call.positions))
+        visibility = call.visibility()
+        visibility = visibility._replace(spans=spans_near(visibility.spans, call.window, call.positions))
         offsets = None if call.softcap else call.slots.get("key_offset")
         dropout = dropout_of(call.dropout, call.dropout_seed)
-        self.own = own = Reflections((q, k, v), call.slots, sight, scale, offsets, dropout)
+        self.own = own = Reflections((q, k, v), call.slots, visibility, scale, offsets, dropout)
         self.out, self.lse = own.out, own.lse
         if known is not None:
             for whole, part in zip((self.out, self.lse), known, strict=True):
@@ -53,7 +53,7 @@ class Reflected(Outcome):
             return
         own.forward(None if self.beside is None else partial(self._others, g=None))
         if "sinks" in call.slots:
-            own.drain(call.slots["sinks"])
+            own.apply_sinks(call.slots["sinks"])
 
     def _has_terms(self) -> bool:
         """Whether there is more beside reflections than what rows have before them."""
@@ -62,14 +62,14 @@ class Reflected(Outcome):
         call = self.rest.call
         return bool(call.slots.keys() - _OF_ROWS) or call.mask is not None or call.softcap > 0 or call.rectify
 
-    def _others(self, lanes: int, g: Gradients | None) -> Others:
+    def _others(self, workers: int, g: Gradients | None) -> Others:
         assert self.beside is not None
         backward = g is not None
-        return others_of(self.beside, self.beside.case(gradients=backward), lanes, g, backward=backward)
+        return others_of(self.beside, self.beside.case(gradients=backward), workers, g, backward=backward)
 
-    def whole_lse(self) -> Array:
+    def lse_with_base(self) -> Array:
         """As `Outcome.whole_lse`; float64 where keys have offsets."""
-        return self.own.whole_lse()
+        return self.own.lse_with_base()
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -78,22 +78,22 @@ class Reflected(Outcome):
         made.lay_products()
         deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse
         shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m), (b, h, m * made.sizes.raised)
-        # filled here: where lanes are the first to touch memory, they wait for each other
+        # filled here: where workers are the first to touch memory, they wait for each other
         own = [np.full(shape, 0, self.dtype) for shape in shapes]
-        dscale, room = np.zeros((b, h)), backward_room(m, d, dv, made.lane, dropped=made.dropout is not None)
+        dscale, layout = np.zeros((b, h)), backward_room(m, d, dv, made.lane, dropped=made.dropout is not None)
         seen = np.where(self.lse == -np.inf, self.dtype.type(0), self.lse)
         rows = [made.in_one_piece(x) for x in (seen, deltas, dout, *own)]
         g = reflected_backward.Gradients._make([*rows, dscale.reshape(-1)])
-        lanes = made.lanes(b * h)
-        arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
+        workers = made.workers(b * h)
+        workspaces = simd.aligned_zeros((workers, layout.size), self.dtype)
         of_rest = self._room_for_rest(dout, dlse, own)
-        others = None if self.beside is None else self._others(lanes, of_rest)
-        rest = dropout_beside(others, made.dropout), others, g, room, arenas
-        run_apart(lanes, reflected_backward.backward, made.tokens, made.sizes, *rest)
+        others = None if self.beside is None else self._others(workers, of_rest)
+        rest = dropout_beside(others, made.dropout), others, g, layout, workspaces
+        run_team(workers, reflected_backward.backward, made.tokens, made.sizes, *rest)
         found: dict[str, Any] = dict(zip(("q", "k", "v", *_OF_KEYS), own, strict=True))
         found |= self._named(found, dscale, of_rest)
         if "sinks" in call.shapes:
-            found["sinks"] = sinks_gradient(call.slots["sinks"], self.whole_lse(), deltas)
+            found["sinks"] = sinks_gradient(call.slots["sinks"], self.lse_with_base(), deltas)
         for name in call.slots.keys() & set(_OF_KEYS if self.rest is None else _OF_KEYS[:2]):
             found[name] = summed_to(found[name], call.slots[name].shape)
         return {

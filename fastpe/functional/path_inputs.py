@@ -9,9 +9,8 @@ import numpy as np
 from fastpe.functional.arguments import Array
 from fastpe.functional.extra_terms import dropout_beside
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.positions import Positions
-from fastpe.functional.sight import NO_SPANS, Sight
-from fastpe.functional.sinks import drain
+from fastpe.functional.sinks import apply_sinks
+from fastpe.functional.visibility import NO_SPANS, Positions, Visibility
 from fastpe.kernels import simd
 from fastpe.kernels.attention.extra_terms import Others
 from fastpe.kernels.attention.path import forward as reflected
@@ -21,7 +20,7 @@ from fastpe.kernels.attention.path.blocks import BLOCK, TILE
 from fastpe.kernels.attention.path.workspace import forward_sizes, laid_out
 from fastpe.kernels.attention.tile import FEW
 from fastpe.kernels.rows.dropout import Dropout
-from fastpe.kernels.threads.team import lanes_for, run_apart
+from fastpe.kernels.threads.team import run_team, workers_for
 
 _TILE, _FEW, _BLOCK = int(TILE), int(FEW), int(BLOCK)
 _WORK = 2  # what a cell costs, measured by one of plain attention
@@ -66,7 +65,7 @@ class Reflections:
     """Outputs, and what they are made of; something is to be computed."""
 
     def __init__(
-        self, rows: tuple[Array, Array, Array], slots: Mapping[str, Array], sight: Sight, scale: Array,
+        self, rows: tuple[Array, Array, Array], slots: Mapping[str, Array], visibility: Visibility, scale: Array,
         offsets: Array | None, dropout: Dropout | None,
     ) -> None:  # fmt: skip
         """rows: q, k and v as they are reflected. sight: with a window in its spans. scale: of each head. offsets: of
@@ -81,15 +80,15 @@ class Reflections:
         of_offsets = (0, 0) if offsets is None else _strides(*offsets.shape)
         self.sizes = reflected.Sizes(
             b, h, hk, n, m, d, dv, *_strides(samples, heads, m), max(heads, hk),
-            0 if sight.spans is NO_SPANS else len(sight.spans), int(offsets is not None), *of_offsets,
+            0 if visibility.spans is NO_SPANS else len(visibility.spans), int(offsets is not None), *of_offsets,
         )  # fmt: skip
         counts = np.empty((b, 3), np.int64)
-        counts[:, :2], counts[:, 2] = sight.lengths, sight.starts
+        counts[:, :2], counts[:, 2] = visibility.lengths, visibility.starts
         limits = _limits(self.dtype)
         self.tokens = reflected.Tokens._make((
             *(self.in_one_piece(x) for x in (q, k, v)), self._of_tokens(w, self.shape),
             self._of_tokens(beta, self.shape[:3]), limits[:0], scale, counts,
-            sight.spans.reshape(-1),
+            visibility.spans.reshape(-1),
             _NO_OFFSETS if offsets is None else contiguous(offsets, np.float64).reshape(-1), limits,
         ))  # fmt: skip
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.empty((b, h, n), self.dtype)
@@ -111,31 +110,31 @@ class Reflections:
         sizes = self.sizes
         tasks = sizes.batch * sizes.pairs * -(-sizes.keys // _TILE)
         found = np.zeros(tasks * 2 * _TILE * _TILE, self.dtype)
-        lanes = lanes_for(found.size * sizes.width, tasks)
-        arenas = simd.aligned_zeros((lanes, sizes.width * _TILE), self.dtype)
-        run_apart(lanes, reflected_products.lay_products, self.tokens, sizes, found, arenas)
+        workers = workers_for(found.size * sizes.width, tasks)
+        workspaces = simd.aligned_zeros((workers, sizes.width * _TILE), self.dtype)
+        run_team(workers, reflected_products.lay_products, self.tokens, sizes, found, workspaces)
         self.tokens = self.tokens._replace(products=found)
 
-    def lanes(self, tasks: int) -> int:
-        """The lanes of so many tasks."""
+    def workers(self, tasks: int) -> int:
+        """The workers of so many tasks."""
         sizes = self.sizes
         cells = sizes.batch * sizes.heads * sizes.queries * sizes.keys
-        return lanes_for(_WORK * cells * (sizes.width + sizes.v_width), tasks)
+        return workers_for(_WORK * cells * (sizes.width + sizes.v_width), tasks)
 
     def forward(self, others: Callable[[int], Others] | None) -> None:
-        """others: what goes beside, on so many lanes, or None."""
+        """others: what goes beside, on so many workers, or None."""
         if self.sizes.queries <= _FEW:
             self._forward_by_rows(others)
         else:
             self._forward_in_blocks(others)
 
-    def drain(self, sinks: Array) -> None:
+    def apply_sinks(self, sinks: Array) -> None:
         """What sinks take."""
-        whole = self.whole_lse()
-        drain(self.out, whole, sinks)
+        whole = self.lse_with_base()
+        apply_sinks(self.out, whole, sinks)
         self.lse[...] = whole - self.bases
 
-    def whole_lse(self) -> Array:
+    def lse_with_base(self) -> Array:
         """lse with what kernels leave it less of; float64 where keys have offsets."""
         return self.lse + self.bases if self.has_offsets else self.lse.copy()
 
@@ -144,20 +143,20 @@ class Reflections:
 
     def _forward_by_rows(self, others: Callable[[int], Others] | None) -> None:
         sizes = self.sizes
-        lanes = self.lanes(sizes.batch * sizes.heads * sizes.queries)
+        workers = self.workers(sizes.batch * sizes.heads * sizes.queries)
         size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
-        arenas = np.zeros((lanes, size), self.dtype)  # to align it takes longer than its vectors gain
-        beside = None if others is None else others(lanes)
-        rest = dropout_beside(beside, self.dropout), beside, *self._outputs(), arenas
-        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *rest)
+        workspaces = np.zeros((workers, size), self.dtype)  # to align it takes longer than its vectors gain
+        beside = None if others is None else others(workers)
+        rest = dropout_beside(beside, self.dropout), beside, *self._outputs(), workspaces
+        run_team(workers, reflected_rows.forward, self.tokens, sizes, *rest)
 
     def _forward_in_blocks(self, others: Callable[[int], Others] | None) -> None:
         self.lay_products()
         sizes = self.sizes
         dropped = self.dropout is not None
         starts, total = laid_out(forward_sizes(sizes.width, sizes.v_width, self.lane, dropped=dropped))
-        lanes = self.lanes(sizes.batch * sizes.heads * -(-sizes.queries // (_BLOCK * self.lane)))
-        arenas = simd.aligned_zeros((lanes, total), self.dtype)
-        beside = None if others is None else others(lanes)
-        rest = beside, *self._outputs(), tuple(starts), arenas
-        run_apart(lanes, reflected.forward, self.tokens, sizes, dropout_beside(beside, self.dropout), *rest)
+        workers = self.workers(sizes.batch * sizes.heads * -(-sizes.queries // (_BLOCK * self.lane)))
+        workspaces = simd.aligned_zeros((workers, total), self.dtype)
+        beside = None if others is None else others(workers)
+        rest = beside, *self._outputs(), tuple(starts), workspaces
+        run_team(workers, reflected.forward, self.tokens, sizes, dropout_beside(beside, self.dropout), *rest)

@@ -14,7 +14,7 @@ import numpy as np
 from fastpe.functional.layouts import contiguous, plain_rows
 from fastpe.functional.slots import REFUSED
 from fastpe.kernels.rows import polar as kernel
-from fastpe.kernels.threads.team import lanes_for, run_apart
+from fastpe.kernels.threads.team import run_team, workers_for
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ def lifted(x: Array, phases: Array | None) -> Array:
     """
     x = plain_rows(x)
     y = np.empty((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
-    run_apart(_lanes(x), kernel.lift_rows, x, _strides(x), *_factors(x, phases), y, x.shape)
+    run_team(_lanes(x), kernel.lift_rows, x, _strides(x), *_factors(x, phases), y, x.shape)
     return y
 
 
@@ -36,13 +36,13 @@ def lowered(x: Array, dy: Array, phases: Array | None) -> Array:
     """The gradient of x, that of `lifted` being dy."""
     x, dx = plain_rows(x), np.empty(x.shape, x.dtype)
     dy = contiguous(dy, x.dtype)
-    run_apart(_lanes(x), kernel.lower_rows, x, _strides(x), *_factors(x, phases), dx, dy, x.shape)
+    run_team(_lanes(x), kernel.lower_rows, x, _strides(x), *_factors(x, phases), dx, dy, x.shape)
     return dx
 
 
 def _lanes(x: Array) -> int:
     tasks = math.prod(x.shape[:2]) * -(-x.shape[2] // kernel.ROWS_OF_A_TASK)
-    return lanes_for(_OF_A_RADIUS * x.size, tasks)
+    return workers_for(_OF_A_RADIUS * x.size, tasks)
 
 
 def _strides(x: Array) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from fastpe.functional.skipping import raised
 from fastpe.kernels.attention.key_query_offsets import Columns
 
 
-class Outcome:
+class Result:
     """A call, its outputs, and the way back."""
 
     call: Call
@@ -24,13 +24,13 @@ class Outcome:
     @without_warnings
     def outputs(self) -> Any:
         """What `attention` returns."""
-        lse = self.whole_lse().astype(self.dtype, copy=False)
+        lse = self.lse_with_base().astype(self.dtype, copy=False)
         dtype, bits = self.call.dtype, self.out.dtype.itemsize == 2  # of half precision kernels write bits
         out = self.out.view(dtype) if bits else self.out.astype(dtype, copy=False)
         out, lse = (self.call.without_axes(x) for x in (out, lse))
         return (out, lse) if self.call.return_lse else out
 
-    def whole_lse(self) -> Array:
+    def lse_with_base(self) -> Array:
         """lse with the bases of blocks, which kernels leave it less of."""
         return raised(self.lse, self.columns)
 

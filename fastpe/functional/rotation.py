@@ -14,7 +14,7 @@ from fastpe.functional.arguments import any_real, check_pairs, in_float32, wante
 from fastpe.functional.layouts import contiguous, plain_rows, summed_to
 from fastpe.kernels import simd
 from fastpe.kernels.rows import rotate as kernel
-from fastpe.kernels.threads.team import lanes_for, run_apart
+from fastpe.kernels.threads.team import run_team, workers_for
 
 Array = np.ndarray[Any, Any]
 
@@ -113,24 +113,24 @@ def rotate_vjp(
 
 
 @dataclass(frozen=True)
-class Turns:
+class Ticket:
     """Angles, or cosines and sines: (B or 1, H or 1, N, R) float64 in one piece."""
 
     angles: Array  # or cosines
     sines: Array | None = None
 
 
-def turn(x: Array, turns: Turns, sign: float, pairs: str, y: Array) -> Array:
+def turn(x: Array, turns: Ticket, sign: float, pairs: str, y: Array) -> Array:
     """y, x (B, H, N, D) with its pairs turned by angles times `sign`; y may be x where that is in one piece."""
     led, per_head, n, count = turns.angles.shape
     tasks = -(-math.prod(x.shape[:2]) // kernel.HEADS_OF_A_TASK) * -(-n // kernel.ROWS_OF_A_TASK)
-    lanes = lanes_for(_OF_A_SINE * turns.angles.size + x.size, tasks)
+    workers = workers_for(_OF_A_SINE * turns.angles.size + x.size, tasks)
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
     own = (per_head * n * count if led > 1 else 0, n * count if per_head > 1 else 0)
-    factors = simd.aligned_zeros((lanes, kernel.scratch_size(count)), x.dtype)
+    factors = simd.aligned_zeros((workers, kernel.scratch_size(count)), x.dtype)
     sines = None if turns.sines is None else turns.sines.reshape(-1)
-    run_apart(
-        lanes, kernel.rotate, x, strides, turns.angles.reshape(-1), sines, sign, own, factors, y, x.shape, count,
+    run_team(
+        workers, kernel.rotate, x, strides, turns.angles.reshape(-1), sines, sign, own, factors, y, x.shape, count,
         pairs == "half",
     )  # fmt: skip
     return y
@@ -140,7 +140,7 @@ def turned(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array:
     """y, x with its pairs of channels turned by their angles; y may be x."""
     piece = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
     if x.size:
-        turn(x, Turns(contiguous(angles, np.float64)), sign, pairs, piece)
+        turn(x, Ticket(contiguous(angles, np.float64)), sign, pairs, piece)
     if piece is not y:
         y[...] = piece
     return y
@@ -168,7 +168,7 @@ class _Call:
     """Checked arguments; x (B, H, N, D), half precision in float32, and its own shape and dtype."""
 
     x: Array
-    turns: Turns
+    turns: Ticket
     pairs: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -193,7 +193,7 @@ def _checked(x: Any, angles: Any, cos_sin: Any, pairs: Any, wrt: tuple[str, ...]
     rows = own.shape[-2:]
     outer, heads = own.shape[:-3], own.shape[-3:-2] or (1,)
     four = in_float32(own).reshape(-1 if own.size else 0, *heads, *rows)
-    turns = Turns(*(_four(array, outer) for array in given.values()))
+    turns = Ticket(*(_four(array, outer) for array in given.values()))
     kind = "angles" if cos_sin is None else "cos_sin"
     return _Call(
         four, turns, check_pairs(pairs), own.shape, own.dtype, given, wanted(wrt, {"x": own.shape, kind: shapes.pop()})

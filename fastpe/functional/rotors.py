@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.layouts import contiguous, plain_rows
-from fastpe.functional.positions import Positions
+from fastpe.functional.visibility import Positions
 from fastpe.kernels import simd
 from fastpe.kernels.rows import block_maps as kernel
-from fastpe.kernels.threads.team import lanes_for, run_apart
+from fastpe.kernels.threads.team import run_team, workers_for
 
 Array = np.ndarray[Any, Any]
 
@@ -25,10 +25,10 @@ def mapped(
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
     of_maps, maps = _sizes(rotors), kernel.lie_in(rotors.astype(x.dtype, copy=False))
     tasks = math.prod(x.shape[:2]) * -(-x.shape[2] // kernel.ROWS_OF_A_TASK)
-    lanes = lanes_for(x.size * of_maps[-1], tasks)
-    run_apart(
-        lanes, kernel.map_rows, x, strides, maps, _starts(x, rotors, positions, queries), y, x.shape, of_maps,
-        pairs == "half", back, _scratch(lanes, x),
+    workers = workers_for(x.size * of_maps[-1], tasks)
+    run_team(
+        workers, kernel.map_rows, x, strides, maps, _starts(x, rotors, positions, queries), y, x.shape, of_maps,
+        pairs == "half", back, _scratch(workers, x),
     )  # fmt: skip
     return y
 
@@ -42,10 +42,10 @@ def rotors_gradient(
     for x, dx, queries in ((q, dq, True), (k, dk, False)):
         x, dx = contiguous(x, x.dtype), contiguous(dx, x.dtype)
         pieces = length // kernel.ROWS_OF_A_TASK if length > 1 else x.shape[-1] // kernel.CHANNELS_OF_A_TASK
-        lanes = lanes_for(x.size * of_maps[-1], led * per_head * (pieces + 1))
-        run_apart(
-            lanes, kernel.map_gradients, x, dx, _starts(x, rotors, positions, queries), found, x.shape,
-            of_maps, pairs == "half", _scratch(lanes, x),
+        workers = workers_for(x.size * of_maps[-1], led * per_head * (pieces + 1))
+        run_team(
+            workers, kernel.map_gradients, x, dx, _starts(x, rotors, positions, queries), found, x.shape,
+            of_maps, pairs == "half", _scratch(workers, x),
         )  # fmt: skip
     return kernel.lie_out(found, rotors.shape)
 
@@ -65,5 +65,5 @@ def _starts(x: Array, rotors: Array, positions: Positions, queries: bool) -> Arr
     return np.array(np.broadcast_to(first, x.shape[:1]), np.int64)
 
 
-def _scratch(lanes: int, x: Array) -> Array:
-    return simd.aligned_zeros((lanes, kernel.scratch_size(x.shape[-1])), x.dtype)
+def _scratch(workers: int, x: Array) -> Array:
+    return simd.aligned_zeros((workers, kernel.scratch_size(x.shape[-1])), x.dtype)

@@ -10,9 +10,9 @@ from fastpe.kernels.attention import sinks as draining
 Array = np.ndarray[Any, Any]
 
 
-def drain(out: Array, lse: Array, sinks: Array) -> None:
+def apply_sinks(out: Array, lse: Array, sinks: Array) -> None:
     """What sinks take: all weights shrink alike, and lse is that of one more key."""
-    draining.drain(out, lse, contiguous(sinks, sinks.dtype).reshape(-1))
+    draining.apply_sinks(out, lse, contiguous(sinks, sinks.dtype).reshape(-1))
 
 
 def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.positions import Positions
+from fastpe.functional.visibility import Positions
 from fastpe.kernels.attention import expand_relative_bias as unfolding
-from fastpe.kernels.attention.contextual_positions import TALLY
+from fastpe.kernels.attention.contextual_positions import RUNNING_COUNT
 from fastpe.kernels.attention.inputs import COLUMNS, COUNTS, GIVEN, SLOTS, Inputs, Slots
 from fastpe.kernels.attention.key_query_offsets import Columns
 from fastpe.kernels.attention.tile import TILE_QUERIES
@@ -65,7 +65,7 @@ def slot_arrays(
             continue
         rows = array.shape[1 if name in ("index", "growth") else 2] if array.ndim > 2 else 0
         if name in ("gain", "bias"):
-            array = unfold(array, positions)
+            array = expand_relative_bias(array, positions)
         elif name in ("index", "scores"):
             array = cells_of(array, positions)
         elif name == "growth":
@@ -102,7 +102,7 @@ def slot_arrays(
             parts = parts[0], np.broadcast_to(parts[1], (len(parts[0]), *parts[1].shape[1:]))
         growth_q, growth_k = (contiguous(part, np.float64).reshape(-1) for part in parts)
     del arrays["growth"]
-    slots = Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k, tallies=nothing)
+    slots = Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k, running_counts=nothing)
     return Arrays(bias, mask, slots, table, columns)
 
 
@@ -132,17 +132,19 @@ def _no_columns(dtype: np.dtype[Any]) -> Columns:
     return Columns(wide, nothing, nothing, bases=wide, tails=wide)
 
 
-def with_tallies(made: Arrays, b: int, h: int, n: int) -> Slots | None:
+def with_running_counts(made: Arrays, b: int, h: int, n: int) -> Slots | None:
     """The slots of a call, with a tally for each query where keys are counted."""
     if made.slots is None or not made.table[COUNTS, GIVEN]:
         return made.slots
-    return made.slots._replace(tallies=np.zeros(b * h * n * int(TALLY), made.slots.counts.dtype))
+    return made.slots._replace(running_counts=np.zeros(b * h * n * int(RUNNING_COUNT), made.slots.counts.dtype))
 
 
 def for_gradients(inputs: Inputs) -> Inputs:
     """What one backward pass takes, which counts the tallies down."""
     slots = inputs.slots
-    return inputs if slots is None else inputs._replace(slots=slots._replace(tallies=slots.tallies.copy()))
+    return (
+        inputs if slots is None else inputs._replace(slots=slots._replace(running_counts=slots.running_counts.copy()))
+    )
 
 
 def check_growth(growth: Array, dtype: Any) -> None:
@@ -172,7 +174,7 @@ def cells_back(cells: Array, positions: Positions, sizes: tuple[int, ...]) -> Ar
     return positions.queries_back(positions.keys_back(cells, -1, sizes[1]), -2, sizes[0])
 
 
-def unfold(array: Array, positions: Positions) -> Array:
+def expand_relative_bias(array: Array, positions: Positions) -> Array:
     """An array over clipped offsets (B or 1, ..., 2K+1) with an entry for each j - i from -(N - 1) to M - 1."""
     if positions.starts is None and positions.n == positions.m and array.shape[-1] == 2 * positions.n - 1:
         return array
@@ -180,7 +182,7 @@ def unfold(array: Array, positions: Positions) -> Array:
     shape = len(array) if len(first) == 1 else len(first), *array.shape[1:-1], positions.n + positions.m - 1
     unfolded = np.empty(shape, array.dtype)
     flat, heads = array.reshape(-1), math.prod(array.shape[1:-1])
-    unfolding.unfold(flat, heads, count, first, positions.n, positions.m, unfolded.reshape(-1))
+    unfolding.expand_relative_bias(flat, heads, count, first, positions.n, positions.m, unfolded.reshape(-1))
     return unfolded
 
 
@@ -202,8 +204,8 @@ def _first_of_equals(rows: Array) -> tuple[Array, Array]:
     return rows[edges], edges
 
 
-def fold(unfolded: Array, positions: Positions, count: int) -> Array:
-    """The adjoint of `unfold`, but for samples that share an array: (B, ..., 2K+1)."""
+def sum_by_offset(unfolded: Array, positions: Positions, count: int) -> Array:
+    """The adjoint of `expand_relative_bias`, but for samples that share an array: (B, ..., 2K+1)."""
     if positions.starts is None and positions.n == positions.m and count == 2 * positions.n - 1:
         return unfolded
     folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)

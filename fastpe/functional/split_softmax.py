@@ -24,7 +24,7 @@ from fastpe.kernels.attention.split_softmax import weigh
 _NO_SINKS = np.zeros(0)
 
 
-class Merged:
+class SplitSoftmax:
     """A call in several passes, as `Pass` is one in one."""
 
     @without_warnings

@@ -15,7 +15,7 @@ from fastpe.functional import attention
 from fastpe.functional.arguments import Array, Call, wanted
 from fastpe.functional.passes import Pass
 from fastpe.functional.slots import NETWORK, REFLECTIONS
-from fastpe.functional.split_softmax import Merged, part
+from fastpe.functional.split_softmax import SplitSoftmax, part
 
 _REFUSED = {
     "causal": "for one direction there is key_offset of attention", "key_offset": "before and after stand for it",
@@ -79,7 +79,7 @@ def two_sided(
     call, led = checked(
         q, k, v, before, after, window=window, lengths=lengths, return_lse=return_lse, wrt=(), slots=options
     )
-    return attended(call, led, tolerance).outputs()
+    return dispatch(call, led, tolerance).outputs()
 
 
 def two_sided_vjp(
@@ -96,7 +96,7 @@ def two_sided_vjp(
     call, led = checked(
         q, k, v, before, after, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=options
     )
-    done = attended(call, led, tolerance)
+    done = dispatch(call, led, tolerance)
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
@@ -126,12 +126,12 @@ def checked(
     return call._replace(shapes=shapes, dtypes=call.dtypes | dtypes), led
 
 
-def attended(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> Merged:
+def dispatch(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> SplitSoftmax:
     """The call's passes, the forward ones done; rounds: as for `Pass`."""
     return _TwoSided(call, columns, attention.checked_tolerance(tolerance, call.computed), rounds)
 
 
-class _TwoSided(Merged):
+class _TwoSided(SplitSoftmax):
     """The pass over keys up to the query's own, then the one over those after it."""
 
     def __init__(self, call: Call, led: Sequence[Array], tolerance: float, rounds: bool) -> None:

@@ -13,7 +13,7 @@ from fastpe.kernels.model.batch import Asked
 from fastpe.kernels.model.memory import Position
 from fastpe.kernels.model.pack import LINE
 from fastpe.kernels.rows.dropout import NO_DROPOUT
-from fastpe.kernels.threads.team import run_lanes, threads_for
+from fastpe.kernels.threads.team import run_exclusively, threads_for
 from fastpe.model import dropout
 from fastpe.model.checked_inputs import CheckedInputs
 from fastpe.model.config import ModelConfig
@@ -56,38 +56,38 @@ class Passes:
     def nbytes(self) -> int:
         """Memory that it holds, in bytes: parameters, their transposes, and what its calls work in."""
         with self._lock:
-            kept = (array for work in self._kept.values() for array in (work.arenas, work.gradients))
+            kept = (array for work in self._kept.values() for array in (work.workspaces, work.gradients))
             return sum(array.nbytes for array in (self._layout.flat, self._transposes.flat, *kept))
 
     def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
         batch, length = rows.shape
-        slots, lanes = self._encoding.slots(length, self._layout.views, draw), min(threads_for(threads), batch)
-        work = self._scratch(length, lanes, slots, backward=False)
+        slots, workers = self._encoding.slots(length, self._layout.views, draw), min(threads_for(threads), batch)
+        work = self._scratch(length, workers, slots, backward=False)
         shape = (batch, length * (self.config.vocabulary or 1))
         size = math.prod(shape) * self.dtype.itemsize
         placed = self._encoding.placed(rows, lengths)
         validation.room(f"outputs of {batch} sequences with length={length}", size, "need")
         y = np.empty(shape, self.dtype)
         position = work.position(slots, placed.spans)
-        self._forward(lanes, work, position, rows, lengths, placed.rows, Asked.outputs(y))
+        self._forward(workers, work, position, rows, lengths, placed.rows, Asked.outputs(y))
         return y
 
     def _loss(self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int) -> float:
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
         slots, starts = self._encoding.slots(length, self._layout.views, draw), self._groups(batch, lengths)
-        lanes, losses = min(threads_for(threads), starts.size - 1), np.zeros(starts.size - 1)
-        work, placed = self._scratch(length, lanes, slots, backward=False), self._encoding.placed(x, lengths)
+        workers, losses = min(threads_for(threads), starts.size - 1), np.zeros(starts.size - 1)
+        work, placed = self._scratch(length, workers, slots, backward=False), self._encoding.placed(x, lengths)
         position, asked = work.position(slots, placed.spans), Asked.losses_of(y, shares, starts, losses)
-        self._forward(lanes, work, position, x, lengths, placed.rows, asked)
+        self._forward(workers, work, position, x, lengths, placed.rows, asked)
         return float(losses.sum())
 
     def _forward(
-        self, lanes: int, work: Scratch, position: Position, x: Array, lengths: Array, places: Array, asked: Asked
+        self, workers: int, work: Scratch, position: Position, x: Array, lengths: Array, places: Array, asked: Asked
     ) -> None:  # fmt: skip
-        run_lanes(
-            lanes, model_batch.forward, x, lengths, places, asked, self._head(), self._layout.flat, work.arenas,
-            position, work.sizes, work.offsets, self._transposes.offsets, work.arena,
+        run_exclusively(
+            workers, model_batch.forward, x, lengths, places, asked, self._head(), self._layout.flat, work.workspaces,
+            position, work.sizes, work.offsets, self._transposes.offsets, work.workspace,
         )  # fmt: skip
 
     def _head(self) -> Array:
@@ -107,9 +107,9 @@ class Passes:
         starts = self._groups(batch, lengths)
         groups = starts.size - 1
         slots = self._encoding.slots(length, self._layout.views, draw, training=True)
-        lanes = min(threads_for(threads), batch)
-        turns = np.zeros(batch * int(LINE) if lanes > groups else 0, np.int64)
-        work = self._scratch(length, lanes, slots, backward=True)
+        workers = min(threads_for(threads), batch)
+        turns = np.zeros(batch * int(LINE) if workers > groups else 0, np.int64)
+        work = self._scratch(length, workers, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
         placed = self._encoding.placed(x, lengths, step=draw)
         panels, position = self._transposes.panels, work.position(slots, placed.spans)
@@ -118,10 +118,10 @@ class Passes:
             dropped = NO_DROPOUT
 
         def run(panels: Array, starts: Array, update: Update) -> None:
-            run_lanes(
-                lanes, model_batch.step, x, y, shares, lengths, placed.rows, self._layout.flat, self._transposes.flat,
-                panels, gradients, starts, turns, losses, work.arenas, position, dropped, *update, work.sizes,
-                work.offsets, self._transposes.offsets, work.arena,
+            run_exclusively(
+                workers, model_batch.step, x, y, shares, lengths, placed.rows, self._layout.flat, self._transposes.flat,
+                panels, gradients, starts, turns, losses, work.workspaces, position, dropped, *update, work.sizes,
+                work.offsets, self._transposes.offsets, work.workspace,
             )  # fmt: skip
 
         if not self._encoding.learned:
@@ -179,13 +179,13 @@ class Passes:
         )  # fmt: skip
         return writer.logits
 
-    def _scratch(self, length: int, lanes: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
-        key = (length, lanes, backward)
+    def _scratch(self, length: int, workers: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
+        key = (length, workers, backward)
         if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             self._kept[key] = Scratch.make(
-                self.config, self._layout, length, lanes, 16 if backward else 0, slots, self._encoding.layered,
+                self.config, self._layout, length, workers, 16 if backward else 0, slots, self._encoding.layered,
                 self._encoding.learned,
             )  # fmt: skip
         return self._kept[key]

@@ -1,13 +1,13 @@
 """How a model's products are made: in the type of its numbers, or of operands rounded to bfloat16."""
 
-from fastpe.kernels.products.bfloat16 import isa as way
-from fastpe.kernels.products.bfloat16.isa import Way
+from fastpe.kernels.products.bfloat16 import isa as isa
+from fastpe.kernels.products.bfloat16.isa import Isa
 from fastpe.model.config import ModelConfig
 
 
-def way_of(config: ModelConfig) -> Way | None:
+def isa_of(config: ModelConfig) -> Isa | None:
     """How products of operands rounded to bfloat16 are made here; None where nothing is rounded."""
-    return way.fastest() if config.precision == "bfloat16" else None
+    return isa.fastest() if config.precision == "bfloat16" else None
 
 
 def remarks(config: ModelConfig) -> tuple[str, ...]:
@@ -18,6 +18,6 @@ def remarks(config: ModelConfig) -> tuple[str, ...]:
     >>> remarks(ModelConfig("alibi"))
     ()
     """
-    if way_of(config) is not way.SHIFTS:
+    if isa_of(config) is not isa.SHIFTS:
         return ()
     return ("precision bfloat16: this CPU has no instructions for it, and it is not faster than float32 here",)

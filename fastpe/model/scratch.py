@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.functional.positions import Positions
-from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
+from fastpe.functional.slot_arrays import no_slots, slot_arrays, sum_by_offset
 from fastpe.functional.slots import NETWORK
+from fastpe.functional.visibility import Positions
 from fastpe.kernels import simd
-from fastpe.kernels.attention.dape.layout import MlpRoom
+from fastpe.kernels.attention.dape.layout import DapeLayout
 from fastpe.kernels.attention.inputs import GIVEN, SLOTS, WANTED
 from fastpe.kernels.model import memory as model_memory
 from fastpe.kernels.model import reflections as model_reflections
-from fastpe.kernels.model.dape import Network, network_gradient, room_for_net
+from fastpe.kernels.model.dape import Network, layout_for_net, network_gradient
 from fastpe.kernels.model.gates import gated_columns
 from fastpe.kernels.model.selective_angles import RANK
 from fastpe.kernels.rows.block_maps import lie_in, lie_out
@@ -26,7 +26,7 @@ from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.gates import Made
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
-from fastpe.model.precision import way_of
+from fastpe.model.precision import isa_of
 from fastpe.model.score_terms import (
     INPUTS,
     OF_CONTENT,
@@ -65,17 +65,17 @@ class Update(NamedTuple):
 
 @dataclass(frozen=True)
 class Scratch:
-    """Made once per length, number of lanes and direction.
+    """Made once per length, number of workers and direction.
 
     The slots' gradients lie behind those of the parameters in every group's row of `gradients`.
     """
 
     sizes: model_memory.Sizes
-    arena: model_memory.Arena
+    workspace: model_memory.Arena
     offsets: model_memory.Offsets
-    net_room: MlpRoom
+    net_layout: DapeLayout
     reflections: model_reflections.Reflections | None
-    arenas: Array
+    workspaces: Array
     gradients: Array
     losses: Array
     numbers: Array
@@ -83,17 +83,17 @@ class Scratch:
     spans: Array
     made: Made
     case: model_memory.Case
-    room: model_memory.Room
+    layout: model_memory.Layout
     layered: frozenset[str]
     shapes: dict[str, tuple[int, ...]]  # of the slots' gradients, by slot
     last: list[tuple[Mapping[str, Any], model_memory.Position]]  # the slots last taken, as kernels take them
 
     @classmethod
     def make(
-        cls, config: ModelConfig, parameters: Parameters, length: int, lanes: int, groups: int,
+        cls, config: ModelConfig, parameters: Parameters, length: int, workers: int, groups: int,
         slots: Mapping[str, Any], layered: frozenset[str], wanted: Collection[str], rows: int = 0,
     ) -> "Scratch":  # fmt: skip
-        """Room for `lanes` threads at this length; for a backward pass too where there are groups.
+        """Memory for `workers` threads at this length; for a backward pass too where there are groups.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Scratch:
         sizes = _sizes(config, length, slots, wanted, parameters.made)
         if backward:
             packed, made = int(sizes.products is not None), sizes.gated + sizes.rank + sizes.reflects > 0
-            sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots, gated=made))
+            sizes = sizes._replace(packed=packed, **fused_ends(config, length, slots, gated=made))
         keep_raw, options = needs_raw(slots), options_of(slots)
         given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
@@ -126,7 +126,7 @@ class Scratch:
                 numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
         apart = config.rule is not None and config.rule.keeps_apart
-        case, room = model_memory.attention_case(
+        case, layout = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None,
             spanned=spans is not None or apart, backward=backward, dropped=backward and config.dropout > 0,
         )  # fmt: skip
@@ -135,34 +135,36 @@ class Scratch:
         starts = {slot: start + parameters.flat.size for slot, start in starts.items()}
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
-        net_room = room_for_net(sizes, backward=backward, dropped=case.dropped > 0)
+        net_layout = layout_for_net(sizes, backward=backward, dropped=case.dropped > 0)
         places, dtype = parameters.made.reflections, np.dtype(config.dtype)
-        beside = room.size if reads_more(slots, numbers, parameters.made) else None
+        beside = layout.size if reads_more(slots, numbers, parameters.made) else None
         reflections = model_reflections.reflections_of(
             places, sizes, dtype, apart=apart, dropped=bool(case.dropped), others=beside
         )
-        more = sizes.units and net_room.size + room.size
+        more = sizes.units and net_layout.size + layout.size
         if reflections is not None:
-            more = max(more, reflections.room.size)
-        arena = model_memory.arena_layout(sizes, case, room, more, backward=backward, rows=rows)
+            more = max(more, reflections.layout.size)
+        workspace = model_memory.arena_layout(sizes, case, layout, more, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
             for slot in (*INPUTS, *OF_CONTENT, *NETWORK)
         }
         first += parameters.flat.size
         starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
-        for end, size in zip(("projection", "readout"), model_memory.composed_sizes(sizes), strict=True):
+        for end, size in zip(("projection", "readout"), model_memory.fused_sizes(sizes), strict=True):
             starting[end] = simd.region(stride, size)
             stride += rounded(size)
-        # arenas a whole number of pages apart share cache sets; a few lines more spread them
-        own = rounded(arena.size) + 5 * ALIGN
-        which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
-        validation.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
+        # workspaces a whole number of pages apart share cache sets; a few lines more spread them
+        own = rounded(workspace.size) + 5 * ALIGN
+        which = (
+            f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, workers={workers}"
+        )
+        validation.room(which, (workers * own + groups * stride) * np.dtype(config.dtype).itemsize)
         return cls(
-            sizes, arena, parameters.offsets._replace(**starting), net_room, reflections,
-            simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
+            sizes, workspace, parameters.offsets._replace(**starting), net_layout, reflections,
+            simd.aligned_zeros((workers, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
-            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.made, case, room,
+            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.made, case, layout,
             layered, shapes, [],
         )  # fmt: skip
 
@@ -186,7 +188,7 @@ class Scratch:
         )
 
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
-        slots, dtype = with_layers(slots, self.layered), self.arenas.dtype
+        slots, dtype = with_layers(slots, self.layered), self.workspaces.dtype
         nothing, n = np.zeros(1, dtype), self.sizes.length
         given = slot_arrays(scored(slots), (), Positions(n, n), dtype, needs_raw(slots))
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
@@ -208,8 +210,8 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans, rotors,
-            polar, gates, slopes, selective, frequencies, self.reflections, net, None if net is None else self.net_room,
-            np.zeros(1), others, self.numbers, self.places, self.case, self.room,
+            polar, gates, slopes, selective, frequencies, self.reflections, net, None if net is None else
+            self.net_layout, np.zeros(1), others, self.numbers, self.places, self.case, self.layout,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -223,7 +225,7 @@ class Scratch:
             if slot == "rotors":
                 summed = lie_out(summed.reshape(-1), shape)
             if slot in ("gain", "bias"):
-                summed = fold(summed, Positions(n, n), slots[slot].shape[-1])
+                summed = sum_by_offset(summed, Positions(n, n), slots[slot].shape[-1])
             found[slot] = summed.reshape(slots[slot].shape).astype(slots[slot].dtype, copy=False)
         return found
 
@@ -269,11 +271,11 @@ def _sizes(
         wants_rotors=int("rotors" in wanted), wants_polar=int("polar" in wanted),
         wants_net=int(NETWORK[0] in wanted), gathers_table=int(rule is not None and "table" in slots),
         gathers_angles=int(rule is not None and rule.turns), anew=int(rule is not None and rule.keeps_apart),
-        slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
+        slots=0, fused_input=0, fused_output=0, packed=0, products=isa_of(config),
     )  # fmt: skip
 
 
-def composed_ends(
+def fused_ends(
     config: ModelConfig, length: int, slots: Collection[str], *, gated: bool = False
 ) -> dict[str, Any]:  # fmt: skip
     """Which ends of the model are one map in a training step (`kernels.model.fused_embedding_and_head`).
@@ -289,10 +291,10 @@ def composed_ends(
 
     Examples
     --------
-    >>> composed_ends(ModelConfig("wavelet"), 50, ["table"])
-    {'composed_input': 1, 'composed_output': 1}
-    >>> composed_ends(ModelConfig("wavelet", norm="layernorm"), 50, ["table"])
-    {'composed_input': 0, 'composed_output': 1}
+    >>> fused_ends(ModelConfig("wavelet"), 50, ["table"])
+    {'fused_input': 1, 'fused_output': 1}
+    >>> fused_ends(ModelConfig("wavelet", norm="layernorm"), 50, ["table"])
+    {'fused_input': 0, 'fused_output': 1}
     """
     bare = config.residual and not config.dropout and config.precision != "bfloat16"
     tokens = config.vocabulary or 0
@@ -300,8 +302,8 @@ def composed_ends(
     own = config.norm != "none" or placed or gated or not {"taps", "qk_table"}.isdisjoint(slots)
     few = 3 * config.width * (max(tokens, 1) + length) <= _MOST_COMPOSED and tokens <= 2 * length
     return {
-        "composed_input": int(bare and few and not own),
-        "composed_output": int(bare and not tokens and not config.final_norm),
+        "fused_input": int(bare and few and not own),
+        "fused_output": int(bare and not tokens and not config.final_norm),
     }
 
 

@@ -305,9 +305,9 @@ def _squares(title: str, spec: Spec, scores: Array) -> list[Map]:
     heads = {"every head": 0} if len(scores) > 1 and (scores == scores[0]).all() else _heads(len(scores), MOST_MAPS)
     maps = []
     for head, h in heads.items():
-        attended = _attended(seen[h], np.fmax.reduce(seen[h], axis=1, keepdims=True))
-        masked = bool((np.isnan(attended) & ~np.isnan(seen[h])).any())
-        maps.append(Map(_named(title, head), queries, keys, attended, "added to the score", masked=masked))
+        dispatch = _attended(seen[h], np.fmax.reduce(seen[h], axis=1, keepdims=True))
+        masked = bool((np.isnan(dispatch) & ~np.isnan(seen[h])).any())
+        maps.append(Map(_named(title, head), queries, keys, dispatch, "added to the score", masked=masked))
     return maps
 
 

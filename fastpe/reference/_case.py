@@ -9,8 +9,8 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Call, dropout_key
-from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import cells_back
+from fastpe.functional.visibility import Positions
 from fastpe.reference._bands import look_back
 from fastpe.reference._dropout import dropout_factors
 from fastpe.reference._rotation import channels

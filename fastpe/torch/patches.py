@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fastpe.functional import sight
+from fastpe.functional import visibility
 from fastpe.torch.call import attention
 from fastpe.torch.operators import array
 
@@ -117,7 +117,7 @@ def _spans(seen: torch.Tensor) -> torch.Tensor | None:
     """The interval of keys that each query sees, (B, N, 2); None where one sees others."""
     if torch.compiler.is_compiling():
         return None
-    spans = sight.as_spans(array(seen), seen.shape[-1])
+    spans = visibility.as_spans(array(seen), seen.shape[-1])
     return None if spans is None else torch.from_numpy(spans)
 
 

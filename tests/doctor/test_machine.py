@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import fastpe
 from fastpe.doctor import machine, probe
 from fastpe.kernels.compile import cache, sources
-from fastpe.kernels.threads.team import run_lanes
+from fastpe.kernels.threads.team import run_exclusively
 from fastpe_cli.main import main
 
 
@@ -42,16 +42,16 @@ def test_versions_name_what_is_missing(monkeypatch):
 def test_what_is_measured_does_what_it_says(lanes):
     x, y = np.arange(4 * 1024, dtype=np.float32) % 7, np.zeros(4 * 1024, np.float32)
     sums = np.zeros(lanes, np.float32)
-    run_lanes(lanes, probe._stream, x, y, sums, True, False)
+    run_exclusively(lanes, probe._stream, x, y, sums, True, False)
     assert sums.sum() == x.sum()
-    run_lanes(lanes, probe._stream, x, y, sums, True, True)
+    run_exclusively(lanes, probe._stream, x, y, sums, True, True)
     np.testing.assert_array_equal(y, x)
     sums[...] = 5
-    run_lanes(lanes, probe._stream, x, y, sums, False, True)
+    run_exclusively(lanes, probe._stream, x, y, sums, False, True)
     np.testing.assert_array_equal(y, 5)
     a, b = (np.random.default_rng(seed).random((20, 20), np.float32) for seed in (0, 1))
     c = np.zeros((lanes, 20, 20), np.float32)
-    run_lanes(lanes, probe._repeat_gemm, a, b, c, 2)
+    run_exclusively(lanes, probe._repeat_gemm, a, b, c, 2)
     np.testing.assert_allclose(c, np.broadcast_to(a @ b, c.shape), rtol=1e-5)
 
 

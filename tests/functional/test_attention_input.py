@@ -14,10 +14,10 @@ PLAIN = problem(np.random.default_rng(0), SLOTS, b=B, h=H, hk=2, n=N, m=M, d=D)
 
 @pytest.fixture(autouse=True)
 def _no_work(monkeypatch):
-    def run_apart(*arguments):
+    def run_team(*arguments):
         raise AssertionError("something was computed")
 
-    monkeypatch.setattr(passes, "run_apart", run_apart)
+    monkeypatch.setattr(passes, "run_apart", run_team)
 
 
 def refused(kind, words, **arguments):

@@ -43,13 +43,13 @@ def test_nor_do_they_if_they_change_while_kernels_run(arguments, monkeypatch, ki
     """As another thread would change them, after they have been checked."""
     given = arguments | {"index": arguments["index"].astype(kind)}
     expected = gradients(given)
-    work = passes.run_apart
+    work = passes.run_team
 
-    def run_apart(*work_arguments):
+    def run_team(*work_arguments):
         given["index"][...] = np.iinfo(kind).max
         return work(*work_arguments)
 
-    monkeypatch.setattr(passes, "run_apart", run_apart)
+    monkeypatch.setattr(passes, "run_apart", run_team)
     for name, gradient in gradients(given).items():
         np.testing.assert_array_equal(gradient, expected[name], err_msg=name)
 

@@ -243,11 +243,11 @@ def test_a_handler_that_wants_what_waits_for_its_own_call_gets_an_error():
     def work():
         with contextlib.suppress(RuntimeError), model._lock:
             inside.set()
-            with threads._lanes_lock:
+            with threads._team_lock:
                 pass
 
     thread = threading.Thread(target=work)
-    with threads._lanes_lock:
+    with threads._team_lock:
         thread.start()
         inside.wait()
         with pytest.raises(RuntimeError, match="in the midst of another of its calls"):

@@ -15,54 +15,62 @@ from fastpe import ModelConfig, Transformer
 from fastpe.kernels.attention.calls import _claim
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import pointer
-from fastpe.kernels.threads.task_counter import claim, claim_at_ends, finish, wait_for
-from fastpe.kernels.threads.team import at_most, default_threads, in_lanes, lanes_for, openmp, run_lanes, threads_for
+from fastpe.kernels.threads.task_counter import finish, next_task, next_task_from_ends, wait_for
+from fastpe.kernels.threads.team import (
+    at_most,
+    default_threads,
+    on_team,
+    openmp,
+    run_exclusively,
+    threads_for,
+    workers_for,
+)
 
 FIRST, TASKS = 40, 60
 
 
 @inner
-def _count(lane, board, runs, sums, owners):
-    task = claim(board)
+def _count(worker, counters, runs, sums, owners):
+    task = next_task(counters)
     while task < TASKS:
         if task < FIRST:
             runs[task] += 1
         else:  # what the first phase wrote is there
-            wait_for(board, FIRST)
+            wait_for(counters, FIRST)
             sums[task - FIRST] = runs[:FIRST].sum()
-        owners[task] = lane
-        finish(board)
-        task = claim(board)
-    wait_for(board, TASKS)
+        owners[task] = worker
+        finish(counters)
+        task = next_task(counters)
+    wait_for(counters, TASKS)
 
 
 @entry
-def _counted(crew, board, runs, sums, owners):
-    in_lanes(crew, _count, (pointer(board), runs, sums, owners))
+def _counted(team, counters, runs, sums, owners):
+    on_team(team, _count, (pointer(counters), runs, sums, owners))
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 8, 100])
 def test_every_task_runs_once_and_after_those_it_needs(lanes):
     for _ in range(20):
         runs, sums, owners = np.zeros(FIRST, np.int64), np.zeros(TASKS - FIRST, np.int64), np.full(TASKS, -1)
-        run_lanes(lanes, _counted, runs, sums, owners)
+        run_exclusively(lanes, _counted, runs, sums, owners)
         np.testing.assert_array_equal(runs, 1)
         np.testing.assert_array_equal(sums, FIRST)
         assert set(owners) <= set(range(lanes))
 
 
 @inner
-def _mark(lane, board, runs, owners):
-    task = claim_at_ends(board, lane, len(owners))
+def _mark(worker, counters, runs, owners):
+    task = next_task_from_ends(counters, worker, len(owners))
     while task < len(owners):
-        owners[task] = lane
+        owners[task] = worker
         runs[task] += 1
-        task = claim_at_ends(board, lane, len(owners))
+        task = next_task_from_ends(counters, worker, len(owners))
 
 
 @entry
-def _marked(crew, board, runs, owners):
-    in_lanes(crew, _mark, (pointer(board), runs, owners))
+def _marked(team, counters, runs, owners):
+    on_team(team, _mark, (pointer(counters), runs, owners))
 
 
 @pytest.mark.parametrize("tasks", [0, 1, 2, 7, 5000])
@@ -70,26 +78,26 @@ def test_lanes_that_begin_at_ends_run_every_task_once(tasks):
     for lanes in (1, 2, 3, 8):
         for _ in range(20):
             runs, owners = np.zeros(tasks, np.int64), np.full(tasks, -1)
-            run_lanes(lanes, _marked, runs, owners)
+            run_exclusively(lanes, _marked, runs, owners)
             np.testing.assert_array_equal(runs, 1)
             backward = owners % 2
             assert np.all(np.diff(backward) >= 0)  # first those of even lanes
 
 
 @inner
-def _take(lane, board, run, runs, owners):
-    task, after = _claim(board, lane, run, len(owners))
+def _take(worker, counters, run, runs, owners):
+    task, after = _claim(counters, worker, run, len(owners))
     while task < len(owners):
-        owners[task] = lane
+        owners[task] = worker
         runs[task] += 1
         task += 1
         if task == after:
-            task, after = _claim(board, lane, run, len(owners))
+            task, after = _claim(counters, worker, run, len(owners))
 
 
 @entry
-def _taken(crew, board, run, runs, owners):
-    in_lanes(crew, _take, (pointer(board), run, runs, owners))
+def _taken(team, counters, run, runs, owners):
+    on_team(team, _take, (pointer(counters), run, runs, owners))
 
 
 @pytest.mark.parametrize("tasks", [0, 1, 5, 8, 1000])
@@ -97,7 +105,7 @@ def _taken(crew, board, run, runs, owners):
 def test_heads_are_claimed_some_at_a_time(tasks, run):
     for lanes in (1, 2, 3, 8):
         runs, owners = np.zeros(tasks, np.int64), np.full(tasks, -1)
-        run_lanes(lanes, _taken, run, runs, owners)
+        run_exclusively(lanes, _taken, run, runs, owners)
         np.testing.assert_array_equal(runs, 1)
         if run:
             assert all(len(set(owners[first : first + run])) == 1 for first in range(0, tasks, run))
@@ -120,7 +128,7 @@ def test_numba_threads_stay_as_the_user_set_them():
     try:
         numba.set_num_threads(1)
         assert default_threads() == 1
-        run_lanes(2, _counted, *(np.zeros(size, np.int64) for size in (FIRST, TASKS - FIRST, TASKS)))
+        run_exclusively(2, _counted, *(np.zeros(size, np.int64) for size in (FIRST, TASKS - FIRST, TASKS)))
         assert numba.get_num_threads() == 1
     finally:
         numba.set_num_threads(before)
@@ -156,18 +164,18 @@ def test_openmp_stays_as_other_libraries_have_it():
 
 
 def test_calls_take_no_more_lanes_than_they_may():
-    most = lanes_for(10**9, 10**6)
-    assert [lanes_for(10**9, tasks) for tasks in (0, 1)] == [1, 1]
-    assert lanes_for(1, 10**6) == 1
+    most = workers_for(10**9, 10**6)
+    assert [workers_for(10**9, tasks) for tasks in (0, 1)] == [1, 1]
+    assert workers_for(1, 10**6) == 1
     with at_most(1):
-        assert lanes_for(10**9, 10**6) == 1
+        assert workers_for(10**9, 10**6) == 1
         with at_most(most + 1):
-            assert lanes_for(10**9, 10**6) == most
-        assert lanes_for(10**9, 10**6) == 1
-    assert lanes_for(10**9, 10**6) == most
+            assert workers_for(10**9, 10**6) == most
+        assert workers_for(10**9, 10**6) == 1
+    assert workers_for(10**9, 10**6) == most
     with pytest.raises(KeyError), at_most(1):
         raise KeyError
-    assert lanes_for(10**9, 10**6) == most
+    assert workers_for(10**9, 10**6) == most
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")

@@ -154,9 +154,9 @@ def test_no_pointer_leaves_its_array(length, width, heads, vocabulary, norm, enc
     model.loss_and_grads(x, y, threads=2)
     fences = []
     for work in model._kept.values():
-        work.arenas[:, work.arena.size :] = 77.0
-        fences.append(work.arenas[:, work.arena.size :])
-        work.arenas[:, : work.arena.size] = np.nan  # nothing may be read before it is written
+        work.workspaces[:, work.workspace.size :] = 77.0
+        fences.append(work.workspaces[:, work.workspace.size :])
+        work.workspaces[:, : work.workspace.size] = np.nan  # nothing may be read before it is written
         work.gradients[len(x) :] = 77.0
         fences.append(work.gradients[len(x) :])
     model._transposes.flat[...] = np.nan

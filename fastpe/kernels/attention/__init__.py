@@ -8,14 +8,14 @@ Which keys a query sees is one interval of them, whatever masks there are.
 Forward, one task is one block of TILE_QUERIES queries of one head. Its tiles of keys come from the nearest to the
 farthest; a running maximum m_i and sum l_i of every row make exp harmless. 4 D FLOP a cell.
 
-Backward (FlashAttention-2; Dao 2023, algorithm 2), one task is one strip of TILE_KEYS keys of one key head. It goes
+Backward (FlashAttention-2; Dao 2023, algorithm 2), one task is one key block of TILE_KEYS keys of one key head. It goes
 through the blocks of queries of every head that reads it, makes P again from `lse`, and keeps dk and dv:
 
     dP = dout v^T (+ dout . rel_value),   dS = P (dP - delta),   delta_i = dout_i . out_i
     dv += P^T dout,   dk += dS^T q,   dq += dS k
 
-10 D FLOP a cell. Several strips add to the same dq and to the same gradients of slots: they take turns, in the order of
-the strips, so that sums have one order at any number of threads.
+10 D FLOP a cell. Several key blocks add to the same dq and to the same gradients of slots: they take turns, in the
+order of the key blocks, so that sums have one order at any number of threads.
 
 Skipping, first rule. Where `score.BOUNDED` names all terms, S_ij <= |s| |q_i| |k_j| + bias[j - i] (Cauchy and
 Schwarz; rotations keep norms). Let a tile J lie behind the queries' own one, K be the largest |k_j| up to J, o the
@@ -41,14 +41,14 @@ of queries that comes out with NaN or infinity is made a second time, carefully;
 are looked through first. Only tiles that are partly hidden and hold such numbers take the slow products of `nonfinite`.
 A model does none of this (`alone`).
 
-Files: `inputs` sizes, flags and arrays, `workspace` a lane's memory, `tile` and `visibility` what all share; `relative`
-and `products` what is linear in queries and keys, `nonfinite` products that leave out cells of 0, `key_query_offsets`
-what keys and queries add by themselves, `contextual_positions` what depends on nearer keys, `score` the rest of the
-score, its derivative, what may be left out, and how a term is added; `bf16_panels` keys and values as bfloat16 products
-read them; `forward` and `backward` go through the tiles of one head, `calls` through heads, and for the model
-`kernels.model.attention`; `split_softmax` has the weights of passes over parts of the keys. What reads a head, or all,
-in a way of its own stands apart: `decode`, few queries with few terms; `dape.layout` and its files, scores that a
-network corrects; `path.forward` and its files, reflections between key and query. Throughout, `head` is what is read of
-one head, `terms` the arrays of its terms but `bias` and columns (None of a call with neither slots, columns nor
-dropout: what any of these needs is then not compiled), `grads` where its gradients go, `tile`, `case` and `scratch`
-what their types in `inputs` and `workspace` say."""
+Files: `inputs` sizes, flags and arrays, `workspace` a worker's memory, `tile` and `visibility` what all share;
+`relative` and `products` what is linear in queries and keys, `nonfinite` products that leave out cells of 0,
+`key_query_offsets` what keys and queries add by themselves, `contextual_positions` what depends on nearer keys, `score`
+the rest of the score, its derivative, what may be left out, and how a term is added; `bf16_panels` keys and values as
+bfloat16 products read them; `forward` and `backward` go through the tiles of one head, `calls` through heads, and for
+the model `kernels.model.attention`; `split_softmax` has the weights of passes over parts of the keys. What reads a
+head, or all, in a way of its own stands apart: `decode`, few queries with few terms; `dape.layout` and its files,
+scores that a network corrects; `path.forward` and its files, reflections between key and query. Throughout, `head` is
+what is read of one head, `terms` the arrays of its terms but `bias` and columns (None of a call with neither slots,
+columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go, `tile`, `case` and
+`scratch` what their types in `inputs` and `workspace` say."""

@@ -1,4 +1,4 @@
-"""Attention backward, through softmax, scores and products: strips of keys, which take turns in what they share."""
+"""Attention backward, through softmax, scores and products: blocks of keys, which take turns in what they share."""
 
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ from fastpe.kernels.attention.visibility import (
 )
 from fastpe.kernels.attention.workspace import at_block
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.products.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_turned, turn
+from fastpe.kernels.products.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_transposed, turn
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -76,11 +76,11 @@ from fastpe.kernels.simd import (
     where_zero,
     zeros,
 )
-from fastpe.kernels.threads.task_counter import end_turn, wait_turn
+from fastpe.kernels.threads.task_counter import pass_ticket, wait_for_ticket
 
 
-class Turns(NamedTuple):
-    """Where a block of queries counts its turns, and which of them is the strip's."""
+class Ticket(NamedTuple):
+    """Where a block of queries counts its turns, and which of them is the key block's."""
 
     counters: int
     spot: int
@@ -184,14 +184,14 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 
 @inner
 def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
-    """All gradients of one tile; dq's are added when it is the strip's turn."""
+    """All gradients of one tile; dq's are added when it is the key block's turn."""
     i0, m, j0, n = tile
     d, dv, dcells, do = case.width, case.v_width, scratch.dcells, at(grads.dout, i0 * case.o_row)
     mixed = mixed_weights(head.dropout, head.place, tile, case, scratch)
     diagonal, careful = on_diagonal(head, tile, case), _needs_care(head, do, tile, case)
     gemm(
-        do, case.o_row, ONE, scratch.v_columns, row_of_turned(scratch.v_columns, TILE_KEYS, dv), dcells, TILE_KEYS, m,
-        columns_of(n, dcells), dv, LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
+        do, case.o_row, ONE, scratch.v_columns, row_of_transposed(scratch.v_columns, TILE_KEYS, dv), dcells, TILE_KEYS,
+        m, columns_of(n, dcells), dv, LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
     start = OVERWRITE if _is_whole(head, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
@@ -216,7 +216,7 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     if terms is not None:
         if scaled:
             _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch)
-        if given(head.table, REL_KEY):  # still the strip's turn
+        if given(head.table, REL_KEY):  # still the key block's turn
             offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
             relative_mix(dcells, offsets, at(grads.dq_rest, i0 * case.g_row), case.g_row, False)
     add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # and here
@@ -246,7 +246,7 @@ def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
 
 @inner
 def _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch):
-    """Adds to dk, waits for the strip's turn, and adds to dq, where the content has factors (growth, rel_gain)."""
+    """Adds to dk, waits for the key block's turn, and adds to dq, where the content has factors (growth, rel_gain)."""
     _, m, _, n = tile
     d, dcells = case.width, scratch.dcells
     q_scaled, k_scaled, mine, theirs = scratch.q_scaled, scratch.k_scaled, scratch.dq_scaled, scratch.dk_scaled
@@ -275,9 +275,9 @@ def _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scr
 
 @inner
 def _wait(turns, case):
-    """Wait for the strip's turn with a block of queries, where there may be other threads."""
+    """Wait for the key block's turn with a block of queries, where there may be other threads."""
     if not case.alone:
-        wait_turn(turns.counters, turns.spot, turns.number)
+        wait_for_ticket(turns.counters, turns.spot, turns.number)
 
 
 @inner
@@ -300,8 +300,8 @@ def prepare_deltas(dout, out, deltas, block, end, case):
 
 
 @inner
-def prepare_strip(head, terms, grads, number, case, scratch):
-    """What all heads that share a strip's keys have in common; its own gradients are cleared."""
+def prepare_key_block(head, terms, grads, number, case, scratch):
+    """What all heads that share a key block's keys have in common; its own gradients are cleared."""
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
     if not _is_whole(head, case):
@@ -318,8 +318,8 @@ def prepare_strip(head, terms, grads, number, case, scratch):
 
 
 @inner
-def strip_backward(head, terms, grads, number, turns, case, scratch):
-    """Gradients of one head from one strip of keys. turns: those of the head's first block of queries."""
+def key_block_backward(head, terms, grads, number, turns, case, scratch):
+    """Gradients of one head from one block of keys. turns: those of the head's first block of queries."""
     j0 = number * TILE_KEYS
     queries, keys = ends(head, case)
     n, shared = min(TILE_KEYS, keys - j0), scratch
@@ -338,7 +338,7 @@ def strip_backward(head, terms, grads, number, turns, case, scratch):
             _clear_rows(at(grads.dq, i0 * case.g_row), case.g_row, rows, case.width)
             if case.apart:
                 _clear_rows(at(grads.dq_rest, i0 * case.g_row), case.g_row, rows, case.width)
-        own = Turns(turns.counters, turns.spot + block, turns.number)
+        own = Ticket(turns.counters, turns.spot + block, turns.number)
         if counts_keys(head, terms):
             _wait(own, case)
         if seen:
@@ -348,4 +348,4 @@ def strip_backward(head, terms, grads, number, turns, case, scratch):
         else:
             _wait(own, case)
         if not case.alone:
-            end_turn(own.counters, own.spot)
+            pass_ticket(own.counters, own.spot)

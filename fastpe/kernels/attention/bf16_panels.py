@@ -1,7 +1,7 @@
 """Keys and values as bfloat16 words (`products.bfloat16.pack`), packed once for all blocks of queries that meet them,
 forward.
 
-Of each strip of TILE_KEYS keys stand the transposed keys and the values, each as B of products. They take as much
+Of each key block of TILE_KEYS keys stand the transposed keys and the values, each as B of products. They take as much
 memory as keys and values of bfloat16 numbers, whatever the number of queries.
 """
 
@@ -14,63 +14,63 @@ from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.products.bfloat16.isa import named, rounding
 from fastpe.kernels.products.bfloat16.pack import STEP, pack_panels, packed_words
 from fastpe.kernels.products.gemm import turn
-from fastpe.kernels.simd import aligned_room, at, part, pointer, row
+from fastpe.kernels.simd import aligned_empty, at, part, pointer, row
 
 Array = np.ndarray[Any, Any]
 
 
-class Words(NamedTuple):
-    """Of all key heads and strips: a row each."""
+class Panels(NamedTuple):
+    """Of all key heads and key blocks: a row each."""
 
     keys: Array
     values: Array
 
 
-class HeadWords(NamedTuple):
-    """Pointers to those of one key head, and the words from one strip to the next."""
+class HeadPanels(NamedTuple):
+    """Pointers to those of one key head, and the words from one key block to the next."""
 
     keys: int
     values: int
-    keys_of_strip: int
-    values_of_strip: int
+    keys_of_block: int
+    values_of_block: int
 
 
-def room_for_words(strips: int, width: int, v_width: int) -> Words:
-    """Room for the words of so many strips, of all key heads together."""
+def panels_for(key_blocks: int, width: int, v_width: int) -> Panels:
+    """Room for the words of so many key blocks, of all key heads together."""
     tile = int(TILE_KEYS)
-    return Words(
-        aligned_room((strips, packed_words(width, tile)), np.float32),
-        aligned_room((strips, packed_words(tile, v_width)), np.float32),
+    return Panels(
+        aligned_empty((key_blocks, packed_words(width, tile)), np.float32),
+        aligned_empty((key_blocks, packed_words(tile, v_width)), np.float32),
     )
 
 
 @inner
-def strips_of_words(words):
-    """Strips of all key heads that are packed beforehand."""
+def blocks_of_panels(words):
+    """Key blocks of all key heads that are packed beforehand."""
     return np.int64(0) if words is None else np.int64(words.keys.shape[0])
 
 
 @inner
-def pack_strip(strip, words, x, memory, way, case):
-    """Pack one of `strips_of_words`. x: `Inputs`."""
-    head, j0 = strip // case.strips, strip % case.strips * TILE_KEYS
+def pack_key_block(key_block, words, x, memory, isa, case):
+    """Pack one of `blocks_of_panels`. x: `Inputs`."""
+    head, j0 = key_block // case.key_blocks, key_block % case.key_blocks * TILE_KEYS
     b, kh, n = head // case.key_heads, head % case.key_heads, min(TILE_KEYS, case.keys - j0)
     keys = at(pointer(x.kr), b * case.k_batch + kh * case.k_head + j0 * case.kr_row)
     values = at(pointer(x.v), b * case.v_batch + kh * case.v_head + j0 * case.v_row)
-    turn(keys, case.kr_row, rounding(row(words.keys, strip), memory, way), TILE_KEYS, n, case.width)
-    pack_panels(named(way), values, case.v_row, case.v_width, n, row(words.values, strip))
+    turn(keys, case.kr_row, rounding(row(words.keys, key_block), memory, isa), TILE_KEYS, n, case.width)
+    pack_panels(named(isa), values, case.v_row, case.v_width, n, row(words.values, key_block))
 
 
 @inner
-def words_of_head(words, b, kh, memory, way, case):
+def panels_of_head(words, b, kh, memory, isa, case):
     """Those of one key head."""
     if words is None:
         return None
-    strips, first = case.strips, (b * case.key_heads + kh) * case.strips
+    key_blocks, first = case.key_blocks, (b * case.key_heads + kh) * case.key_blocks
     keys, values = np.int64(words.keys.shape[1]), np.int64(words.values.shape[1])
-    return HeadWords(
-        part(rounding(pointer(words.keys), memory, way), first * keys, strips * keys),
-        part(rounding(pointer(words.values), memory, way), first * values, strips * values), keys, values,
+    return HeadPanels(
+        part(rounding(pointer(words.keys), memory, isa), first * keys, key_blocks * keys),
+        part(rounding(pointer(words.values), memory, isa), first * values, key_blocks * values), keys, values,
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def keys_of_tile(words, tile, otherwise):
     """The tile's transposed keys; what is given where there are no words."""
     if words is None:
         return otherwise
-    return at(words.keys, tile.j0 // TILE_KEYS * words.keys_of_strip)
+    return at(words.keys, tile.j0 // TILE_KEYS * words.keys_of_block)
 
 
 @inner
@@ -99,7 +99,7 @@ def packs_values(tile, case):
 @inner
 def values_of_tile(words, tile, case):
     """The tile's values as B of products, and what these take as its row."""
-    return at(words.values, tile.j0 // TILE_KEYS * words.values_of_strip), -_keys_of(tile, case)
+    return at(words.values, tile.j0 // TILE_KEYS * words.values_of_block), -_keys_of(tile, case)
 
 
 @inner

@@ -1,10 +1,10 @@
-"""Whole calls of attention: many heads, many lanes."""
+"""Whole calls of attention: many heads, many workers."""
 
 import numpy as np
 
-from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
-from fastpe.kernels.attention.bf16_panels import pack_strip, strips_of_words, words_of_head
-from fastpe.kernels.attention.contextual_positions import tallies_of
+from fastpe.kernels.attention.backward import Ticket, key_block_backward, prepare_deltas, prepare_key_block
+from fastpe.kernels.attention.bf16_panels import blocks_of_panels, pack_key_block, panels_of_head
+from fastpe.kernels.attention.contextual_positions import running_counts_of
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.inputs import (
     BIAS,
@@ -18,8 +18,8 @@ from fastpe.kernels.attention.inputs import (
     Guard,
     Head,
     HeadGradients,
-    Sight,
     SlotGradients,
+    Visibility,
     gradient_of,
     place,
     terms_of,
@@ -30,27 +30,34 @@ from fastpe.kernels.attention.workspace import scratch_of
 from fastpe.kernels.compile.decorators import entry, inlined, inner
 from fastpe.kernels.products.bfloat16.isa import rounding
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
-from fastpe.kernels.threads.task_counter import claim, claim_at_ends, end_turn, finish, wait_for, wait_turn
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import (
+    finish,
+    next_task,
+    next_task_from_ends,
+    pass_ticket,
+    wait_for,
+    wait_for_ticket,
+)
+from fastpe.kernels.threads.team import on_team
 
 _OF_A_CLAIM = 2**15  # multiplications that a claim is to bring
 
 
 @inlined
-def _own(array, memory, way):
-    """The pointer to an array as products take it: rounding, with the lane's memory for it, unless `way` is None."""
-    return rounding(pointer(array), memory, way)
+def _own(array, memory, isa):
+    """The pointer to an array as products take it: rounding, with the worker's memory for it, unless `isa` is None."""
+    return rounding(pointer(array), memory, isa)
 
 
 @inner
 def _sight(x, b, h, case):
     """What the queries of one head see."""
     by_sample, by_head = x.occupied.shape[:2]
-    blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.strips
+    blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.key_blocks
     own = (b % by_sample * by_head + h % by_head) * blocks
     spans = b % x.spans.shape[0] * case.queries * 2
     size = max(x.table[MASK, ROWS] * case.queries, case.keys)
-    return Sight(
+    return Visibility(
         x.starts[b], part(pointer(x.spans), spans, 2 * case.queries * case.spanned),
         part(pointer(x.mask), place(x.table, MASK, b, h), size * x.table[MASK, GIVEN]),
         part(pointer(x.occupied), own, blocks * x.table[MASK, GIVEN]),
@@ -58,7 +65,7 @@ def _sight(x, b, h, case):
 
 
 @inner
-def head_of_call(x, b, h, dropout, words, case, memory, way):
+def head_of_call(x, b, h, dropout, words, case, memory, isa):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
@@ -67,30 +74,30 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
         pointer(x.bias_tails[b % x.bias_tails.shape[0], h]), x.limits[0], x.limits[1],
     )  # fmt: skip
     return Head(
-        at(_own(x.q, memory, way), q), at(_own(x.qr, memory, way), q), at(_own(x.k, memory, way), k),
-        at(_own(x.kr, memory, way), k), at(_own(x.v, memory, way), b * case.v_batch + kh * case.v_head),
+        at(_own(x.q, memory, isa), q), at(_own(x.qr, memory, isa), q), at(_own(x.k, memory, isa), k),
+        at(_own(x.kr, memory, isa), k), at(_own(x.v, memory, isa), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
-        columns_of(x.columns, x.table, b, h, case), tallies_of(x.slots, pointer(x.scale), b, h, case),
-        words_of_head(words, b, kh, memory, way, case),
+        columns_of(x.columns, x.table, b, h, case), running_counts_of(x.slots, pointer(x.scale), b, h, case),
+        panels_of_head(words, b, kh, memory, isa, case),
     )  # fmt: skip
 
 
 @inner
-def _claim(board, lane, run, tasks):
-    """The first of some tasks that are now the lane's, and the one after them. run: see `_run_of`."""
+def _claim(counters, worker, run, tasks):
+    """The first of some tasks that are now the worker's, and the one after them. run: see `_run_of`."""
     if run == 0:
-        task = claim(board)
+        task = next_task(counters)
         return task, task + 1
-    first = run * claim_at_ends(board, lane, (tasks + run - 1) // run)
+    first = run * next_task_from_ends(counters, worker, (tasks + run - 1) // run)
     return min(first, tasks), min(first + run, tasks)
 
 
 @inner
 def _run_of(blocks, packed, tasks, lanes, case):
-    """How many tasks a lane claims at once where a head is one block, so that none is longer than another; else 0.
+    """How many tasks a worker claims at once where a head is one block, so that none is longer than another; else 0.
 
-    A counter that another lane's core has just changed takes as long to come as a query needs for a dozen keys.
+    A counter that another worker's core has just changed takes as long to come as a query needs for a dozen keys.
     """
     if blocks > 1 or packed > 0:
         return np.int64(0)
@@ -99,48 +106,48 @@ def _run_of(blocks, packed, tasks, lanes, case):
 
 
 @inner
-def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas, way, words):
-    """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
+def _forward_lane(worker, counters, x, dropout, out, lse, case, layout, workspaces, isa, words):
+    """One task is one block of queries of one head, the longest rows first; before them, key blocks of words."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
-    heads, packed = case.batch * case.heads, strips_of_words(words)
-    memory = at(row(arenas, lane), room.size)
-    arena = rounding(row(arenas, lane), memory, way)
-    scratch = scratch_of(arena, room, at(arena, room.cells))
+    heads, packed = case.batch * case.heads, blocks_of_panels(words)
+    memory = at(row(workspaces, worker), layout.size)
+    workspace = rounding(row(workspaces, worker), memory, isa)
+    scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
     tasks = packed + heads * blocks
-    run = _run_of(blocks, packed, tasks, arenas.shape[0], case)
-    task, after = _claim(board, lane, run, tasks)
+    run = _run_of(blocks, packed, tasks, workspaces.shape[0], case)
+    task, after = _claim(counters, worker, run, tasks)
     if words is not None:
         while task < packed:
-            pack_strip(task, words, x, memory, way, case)
-            finish(board)
-            task, after = _claim(board, lane, run, tasks)
-        wait_for(board, packed)
+            pack_key_block(task, words, x, memory, isa, case)
+            finish(counters)
+            task, after = _claim(counters, worker, run, tasks)
+        wait_for(counters, packed)
     while task < tasks:
         block, head = (task - packed) // heads, (task - packed) % heads
         b, h = head // case.heads, head % case.heads
         rows = (b * case.heads + h) * case.queries
         i0, terms = (blocks - 1 - block) * TILE_QUERIES, terms_of(x.slots, x.table, b, h, case)
         forward_rows(
-            head_of_call(x, b, h, dropout, words, case, memory, way), terms, i0,
-            part(_own(out, memory, way), rows * case.o_row, case.queries * case.o_row),
-            part(_own(lse, memory, way), rows, case.queries), case, scratch,
+            head_of_call(x, b, h, dropout, words, case, memory, isa), terms, i0,
+            part(_own(out, memory, isa), rows * case.o_row, case.queries * case.o_row),
+            part(_own(lse, memory, isa), rows, case.queries), case, scratch,
         )  # fmt: skip
         task += 1
         if task == after:
-            task, after = _claim(board, lane, run, tasks)
+            task, after = _claim(counters, worker, run, tasks)
 
 
 @entry(label="attention")
-def forward(crew, board, x, dropout, out, lse, case, room, arenas):
+def forward(team, counters, x, dropout, out, lse, case, layout, workspaces):
     """out (B, H, N, D) and lse (B, H, N); x: `Inputs`."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, dropout, out, lse, case, room, arenas, None, None))
+    on_team(team, _forward_lane, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, None, None))
 
 
 @entry(label="attention with bfloat16 products")
-def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, arenas):
-    """As `forward`, of operands rounded to bfloat16; words: `Words`; arenas: `MEMORY` elements longer (see
+def rounded_forward(team, counters, isa, words, x, dropout, out, lse, case, layout, workspaces):
+    """As `forward`, of operands rounded to bfloat16; words: `Panels`; workspaces: `MEMORY` elements longer (see
     `products.bfloat16.product`)."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, dropout, out, lse, case, room, arenas, way, words))
+    on_team(team, _forward_lane, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, isa, words))
 
 
 @inner
@@ -150,7 +157,7 @@ def _add(target, source, n):
 
 @inner
 def _flush(g, own, head, number, case):
-    """Add the strip's own sums to the gradients of the head's slots."""
+    """Add the key block's own sums to the gradients of the head's slots."""
     whole = SlotGradients(pointer(g.slots), pointer(g.places), NONE, head)
     for slot in range(g.sum_places.shape[0]):
         size = g.sum_places[slot, COUNT]
@@ -164,43 +171,43 @@ def _flush(g, own, head, number, case):
 
 
 @inner
-def _gradients(g, b, h, number, case, arena, room, memory, way):
-    """Where gradients of one head go: sums over offsets, and of other slots, into the lane's own memory first."""
+def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
+    """Where gradients of one head go: sums over offsets, and of other slots, into the worker's own memory first."""
     d, dv, n, head, j0 = case.width, case.v_width, case.queries, b * case.heads + h, number * TILE_KEYS
     first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)
     row, rows = (b * case.key_heads + kh) * case.keys + j0, min(TILE_KEYS, case.keys - j0)
     keys, met = row * d, rows * d
     return HeadGradients(
-        part(_own(g.dout, memory, way), first * dv, n * dv), part(_own(g.lse, memory, way), first, n),
-        part(_own(g.deltas, memory, way), first, n), part(_own(g.dq, memory, way), queries, n * d),
-        part(_own(g.dq_rest, memory, way), queries, n * d), part(_own(g.dk, memory, way), keys, met),
-        part(_own(g.dk_rest, memory, way), keys, met), part(_own(g.dv, memory, way), row * dv, rows * dv),
-        SlotGradients(at(arena, room.sums), pointer(g.sum_places), NONE, NONE),
-        SlotGradients(_own(g.slots, memory, way), pointer(g.places), NONE, head), NONE,
-        part(_own(g.dscale, memory, None), head * case.strips + number, ONE),
+        part(_own(g.dout, memory, isa), first * dv, n * dv), part(_own(g.lse, memory, isa), first, n),
+        part(_own(g.deltas, memory, isa), first, n), part(_own(g.dq, memory, isa), queries, n * d),
+        part(_own(g.dq_rest, memory, isa), queries, n * d), part(_own(g.dk, memory, isa), keys, met),
+        part(_own(g.dk_rest, memory, isa), keys, met), part(_own(g.dv, memory, isa), row * dv, rows * dv),
+        SlotGradients(at(workspace, layout.sums), pointer(g.sum_places), NONE, NONE),
+        SlotGradients(_own(g.slots, memory, isa), pointer(g.places), NONE, head), NONE,
+        part(_own(g.dscale, memory, None), head * case.key_blocks + number, ONE),
         column_gradients(g.columns, head, j0, min(TILE_KEYS, case.keys - j0), case),
     )  # fmt: skip
 
 
 @inner
-def _strip(b, kh, number, x, dropout, g, turns, case, room, arena, memory, way):
-    """Gradients of one strip of keys and of all that meets it."""
+def _key_block(b, kh, number, x, dropout, g, turns, case, layout, workspace, memory, isa):
+    """Gradients of one block of keys and of all that meets it."""
     group, heads = case.heads // case.key_heads, case.batch * case.heads
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
-    scratch = scratch_of(arena, room, at(arena, room.cells))
+    scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
     for h in range(kh * group, (kh + 1) * group):
         head = b * case.heads + h
-        own, terms = head_of_call(x, b, h, dropout, None, case, memory, way), terms_of(x.slots, x.table, b, h, case)
-        grads = _gradients(g, b, h, number, case, arena, room, memory, way)
+        own, terms = head_of_call(x, b, h, dropout, None, case, memory, isa), terms_of(x.slots, x.table, b, h, case)
+        grads = _gradients(g, b, h, number, case, workspace, layout, memory, isa)
         if h == kh * group:
-            prepare_strip(own, terms, grads, number, case, scratch)
-        clear(at(arena, plain(room.sums)), room.size - plain(room.sums))
-        strip_backward(own, terms, grads, number, Turns(turns, head * blocks, number), case, scratch)
+            prepare_key_block(own, terms, grads, number, case, scratch)
+        clear(at(workspace, plain(layout.sums)), layout.size - plain(layout.sums))
+        key_block_backward(own, terms, grads, number, Ticket(turns, head * blocks, number), case, scratch)
         spot = heads * blocks + head
-        wait_turn(turns, spot, number)
+        wait_for_ticket(turns, spot, number)
         _flush(g, grads, head, number, case)
-        end_turn(turns, spot)
+        pass_ticket(turns, spot)
 
 
 @inner
@@ -211,14 +218,14 @@ def _subtract(deltas, dlse, block, case):
 
 
 @inner
-def _backward_lane(lane, board, x, dropout, g, turns, case, room, arenas, way):
-    """Tasks of two phases: the deltas of a block of queries; a strip of keys."""
+def _backward_lane(worker, counters, x, dropout, g, turns, case, layout, workspaces, isa):
+    """Tasks of two phases: the deltas of a block of queries; a block of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
-    memory = at(row(arenas, lane), room.size)
-    arena = rounding(row(arenas, lane), memory, way)
+    memory = at(row(workspaces, worker), layout.size)
+    workspace = rounding(row(workspaces, worker), memory, isa)
     prepared = heads * blocks
-    tasks = prepared + case.batch * case.key_heads * case.strips
-    task = claim(board)
+    tasks = prepared + case.batch * case.key_heads * case.key_blocks
+    task = next_task(counters)
     while task < tasks:
         if task < prepared:
             rows = task // blocks * case.queries
@@ -228,22 +235,24 @@ def _backward_lane(lane, board, x, dropout, g, turns, case, room, arenas, way):
             )  # fmt: skip
             _subtract(at(pointer(g.deltas), rows), at(pointer(g.dlse), rows), task % blocks, case)
         else:
-            wait_for(board, prepared)
-            strip = task - prepared
-            b, kh = strip // case.strips // case.key_heads, strip // case.strips % case.key_heads
-            _strip(b, kh, strip % case.strips, x, dropout, g, pointer(turns), case, room, arena, memory, way)
-        finish(board)
-        task = claim(board)
-    wait_for(board, tasks)
+            wait_for(counters, prepared)
+            key_block = task - prepared
+            b, kh = key_block // case.key_blocks // case.key_heads, key_block // case.key_blocks % case.key_heads
+            _key_block(
+                b, kh, key_block % case.key_blocks, x, dropout, g, pointer(turns), case, layout, workspace, memory, isa
+            )
+        finish(counters)
+        task = next_task(counters)
+    wait_for(counters, tasks)
 
 
 @entry(label="the gradients of attention")
-def backward(crew, board, x, dropout, g, turns, case, room, arenas):
+def backward(team, counters, x, dropout, g, turns, case, layout, workspaces):
     """Fills the gradients of rows in g, and adds to those of slots, which hold zeros."""
-    in_lanes(crew, _backward_lane, (pointer(board), x, dropout, g, turns, case, room, arenas, None))
+    on_team(team, _backward_lane, (pointer(counters), x, dropout, g, turns, case, layout, workspaces, None))
 
 
 @entry(label="the gradients of attention with bfloat16 products")
-def rounded_backward(crew, board, way, x, dropout, g, turns, case, room, arenas):
-    """As `backward`, of operands rounded to bfloat16; arenas as for `rounded_forward`."""
-    in_lanes(crew, _backward_lane, (pointer(board), x, dropout, g, turns, case, room, arenas, way))
+def rounded_backward(team, counters, isa, x, dropout, g, turns, case, layout, workspaces):
+    """As `backward`, of operands rounded to bfloat16; workspaces as for `rounded_forward`."""
+    on_team(team, _backward_lane, (pointer(counters), x, dropout, g, turns, case, layout, workspaces, isa))

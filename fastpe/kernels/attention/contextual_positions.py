@@ -5,9 +5,9 @@
 
 u as `scale` and `gain` leave it, q before rotation. Which vectors a tile reads depends on all nearer keys. Forward,
 tiles come from the nearest to the farthest, and a query's tally has what is counted so far; once that is P - 1, all
-farther keys are there: nothing is counted any more, and a number is added to the row. Backward, strips come from the
-farthest to the nearest, and each takes its sum from the tally again: a strip has its turn with a block of queries
-before it makes scores. With e the gradient of S,
+farther keys are there: nothing is counted any more, and a number is added to the row. Backward, key blocks come from
+the farthest to the nearest, and each takes its sum from the tally again: a key block has its turn with a block of
+queries before it makes scores. With e the gradient of S,
 
     t_ij = e_ij (z_i[ceil p_ij] - z_i[floor p_ij]),    dg_ij = sum of t_it over t <= j,    du = e + dg g (1 - g)
 
@@ -15,9 +15,8 @@ where a clamped count, or a whole one, has no slope. Of z a tile makes the colum
 count, and their gradients go to dq and to the vectors at once: nothing grows with N P.
 
 A count is an integer and a rest: that of a tally is summed in float64, that of a cell from the integer that a vector of
-cells begins with. Else counts of thousands would leave float32 four digits, and those near the query, which strips that
-come from afar find by taking away, none.
-"""
+cells begins with. Else counts of thousands would leave float32 four digits, and those near the query, which key blocks
+that come from afar find by taking away, none."""
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from fastpe.kernels.attention.products import in_place
 from fastpe.kernels.attention.tile import PACKED, TILE_KEYS, clear, dots
 from fastpe.kernels.attention.visibility import hide, mask_of_row, visible
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.products.gemm import ONTO, OVERWRITE, gemm, row_of_turned, turn
+from fastpe.kernels.products.gemm import ONTO, OVERWRITE, gemm, row_of_transposed, turn
 from fastpe.kernels.simd import (
     absolute,
     at,
@@ -55,9 +54,9 @@ from fastpe.kernels.simd import (
     zeros,
 )
 
-TALLY = np.int64(4)
+RUNNING_COUNT = np.int64(4)
 """Numbers in the tally of a query, of the arrays' own type."""
-# what is counted, or backward what is left, as an integer and a rest; the farthest strip that counts; the sum of t
+# what is counted, or backward what is left, as an integer and a rest; the farthest key block that counts; the sum of t
 _WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
 
 
@@ -70,22 +69,22 @@ def counts_keys(head, terms):
 
 
 @inner
-def tallies_of(slots, like, b, h, case):
+def running_counts_of(slots, like, b, h, case):
     """The tallies of one head; `like` where there are no slots."""
     if slots is None:
         return like
-    size = case.queries * TALLY
-    return part(pointer(slots.tallies), (b * case.heads + h) * size, size)
+    size = case.queries * RUNNING_COUNT
+    return part(pointer(slots.running_counts), (b * case.heads + h) * size, size)
 
 
 @inner
-def start_tallies(head, terms, i0, m, case):
+def start_running_counts(head, terms, i0, m, case):
     """Before the first tile of m queries: nothing is counted."""
     if counts_keys(head, terms):
-        tallies = at(head.tallies, i0 * TALLY)
-        clear(tallies, m * TALLY)
+        running_counts = at(head.running_counts, i0 * RUNNING_COUNT)
+        clear(running_counts, m * RUNNING_COUNT)
         for i in range(m):
-            put(tallies, i * TALLY + _LAST, scalar(tallies, case.strips))
+            put(running_counts, i * RUNNING_COUNT + _LAST, scalar(running_counts, case.key_blocks))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -94,7 +93,7 @@ def start_tallies(head, terms, i0, m, case):
 
 @inner
 def _counts(own, j0):
-    """Whether a strip's keys are counted by a query, whose count did not reach the last vector before."""
+    """Whether a key block's keys are counted by a query, whose count did not reach the last vector before."""
     return np.float64(j0 // TILE_KEYS) >= np.float64(get(own, _LAST))
 
 
@@ -198,7 +197,7 @@ def _make_z(head, terms, tile, low, wide, case, scratch):
             dots(at(q, i * case.q_row), vectors, d, wide, d, at(z, i * row))
         return
     turn(vectors, d, columns, row, wide, d)
-    turned = row_of_turned(columns, row, d)
+    turned = row_of_transposed(columns, row, d)
     gemm(q, case.q_row, ONE, columns, turned, z, row, tile.m, wide, d, OVERWRITE, z, NONE, z, NONE)
 
 
@@ -221,7 +220,7 @@ def add_counts(head, terms, tile, back, case, scratch):
     i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, given(head.table, MASK)
     low, high, row_of_z = top, NONE, _row_of_counts(head.table)
     for i in range(tile.m):
-        own, place, least, most = at(head.tallies, (i0 + i) * TALLY), i * TILE_KEYS, top, top
+        own, place, least, most = at(head.running_counts, (i0 + i) * RUNNING_COUNT), i * TILE_KEYS, top, top
         row, gates, places = at(scratch.cells, place), at(scratch.gates, place), at(scratch.places, place)
         if not back and np.float64(get(own, _WHOLE)) < np.float64(top):
             put(own, _LAST, scalar(own, j0 // TILE_KEYS))
@@ -242,7 +241,7 @@ def add_counts(head, terms, tile, back, case, scratch):
         place, z = i * TILE_KEYS, at(scratch.count_scores, i * row_of_z)
         row = at(scratch.cells, place)
         first, end = _seen(i0 + i, tile, head, case)
-        if _counts(at(head.tallies, (i0 + i) * TALLY), j0):
+        if _counts(at(head.running_counts, (i0 + i) * RUNNING_COUNT), j0):
             _look_up(row, at(scratch.places, place), at(scratch.wholes, place), z, low, first, end)
         else:
             _add_everywhere(row, get(z, top - low), first, end)
@@ -290,8 +289,8 @@ def _sum_of_row(row, first, end):
 
 @inner
 def counts_backward(head, terms, grads, tile, case, scratch):
-    """dcells: the gradients of S on entry, of u on return; adds those of queries and of the vectors. It is the strip's
-    turn."""
+    """dcells: the gradients of S on entry, of u on return; adds those of queries and of the vectors. It is the key
+    block's turn."""
     if not given(head.table, COUNTS):
         return
     i0, m, j0, _ = tile
@@ -299,7 +298,7 @@ def counts_backward(head, terms, grads, tile, case, scratch):
     low, wide = np.int64(get(scratch.count_range, 0)), np.int64(get(scratch.count_range, 1))
     gradients = scratch.dcount_scores
     for i in range(m):
-        own, place = at(head.tallies, (i0 + i) * TALLY), i * TILE_KEYS
+        own, place = at(head.running_counts, (i0 + i) * RUNNING_COUNT), i * TILE_KEYS
         first, end = _seen(i0 + i, tile, head, case)
         row, z, dz = at(scratch.dcells, place), at(scratch.count_scores, i * row_of_z), at(gradients, i * row_of_z)
         clear(dz, wide)

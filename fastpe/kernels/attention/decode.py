@@ -38,7 +38,7 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.team import on_team
 
 _FARTHEST, _ONE = np.int64(validation.FARTHEST), np.int64(1)
 
@@ -266,5 +266,5 @@ def decode(run, workers, q, k, v, sizes, visible, terms, largest_scale, out, lse
     if not _are_valid(sizes, visible, terms, largest_scale):
         return False
     workspace = np.empty((workers, sizes.width + sizes.keys + 16), out.dtype)
-    in_lanes((run, workers, workers), _worker, (workers, q, k, v, sizes, visible, terms, workspace, out, lse))
+    on_team((run, workers, workers), _worker, (workers, q, k, v, sizes, visible, terms, workspace, out, lse))
     return True

@@ -28,7 +28,7 @@ def _repeat(x, target, count):
 
 
 @entry(label="arrays over offsets")
-def unfold(x, heads, count, first, n, m, unfolded):
+def expand_relative_bias(x, heads, count, first, n, m, unfolded):
     """Fill an array with an entry for each offset from -(n - 1) - first to m - 1 - first.
 
     x: (L, H, K) flat, over the clipped offsets -K // 2 .. K // 2. first: (B or 1,), the position of the first query.

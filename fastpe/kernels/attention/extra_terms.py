@@ -30,19 +30,19 @@ from fastpe.kernels.attention.tile import TILE_KEYS, add_cells
 from fastpe.kernels.attention.visibility import mask_of_row, masked
 from fastpe.kernels.attention.workspace import scratch_of
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.compile.overload import called
+from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.products.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load_first, pointer, row, scalar, splat, store_first
 
 
 class Others(NamedTuple):
-    """What a call has: `Inputs`, `Case` and `Room`; memory of every lane; backward `Gradients`, of which those of slots
-    and `_rest` are added to, else None."""
+    """What a call has: `Inputs`, `Case` and `Layout`; memory of every lane; backward `Gradients`, of which those of
+    slots and `_rest` are added to, else None."""
 
     x: Any
     case: Any
-    room: Any
-    arenas: Any
+    layout: Any
+    workspaces: Any
     gradients: Any
 
 
@@ -59,8 +59,8 @@ class Beside(NamedTuple):
 _MAKERS: dict[type, Any] = {}
 
 
-def makes_beside(kind: type) -> Callable[[Any], Any]:
-    """Of a function of a tuple of this kind and a head: `beside_in` is it, where such a tuple is given."""
+def makes_extra_terms(kind: type) -> Callable[[Any], Any]:
+    """Of a function of a tuple of this kind and a head: `extra_terms_in` is it, where such a tuple is given."""
 
     def registered(function: Any) -> Any:
         _MAKERS[kind] = function
@@ -70,21 +70,21 @@ def makes_beside(kind: type) -> Callable[[Any], Any]:
 
 
 @intrinsic
-def beside_in(typingctx, given, h):
+def extra_terms_in(typingctx, given, h):
     """`Beside` of one head, of a call or of a model's layer."""
-    return called(typingctx, _MAKERS[given.instance_class], (given, h))
+    return overload_by_type(typingctx, _MAKERS[given.instance_class], (given, h))
 
 
 @inner
-def beside_of(others, lane, b, h, place):
+def extra_terms_of(others, worker, b, h, place):
     """What belongs to one head; None, for which nothing is compiled, where there is nothing. place: as `gradients_of`
     has it."""
     if others is None:
         return None
-    x, case, arena = others.x, others.case, row(others.arenas, lane)
+    x, case, workspace = others.x, others.case, row(others.workspaces, worker)
     return Beside(
-        head_of_call(x, b, h, None, None, case, arena, None), terms_of(x.slots, x.table, b, h, case), case,
-        scratch_of(arena, others.room, at(arena, others.room.cells)),
+        head_of_call(x, b, h, None, None, case, workspace, None), terms_of(x.slots, x.table, b, h, case), case,
+        scratch_of(workspace, others.layout, at(workspace, others.layout.cells)),
         gradients_of(others.gradients, place, b * case.heads + h, case),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels.attention.bf16_panels import packs_values, values_of_tile
-from fastpe.kernels.attention.contextual_positions import counts_keys, start_tallies
+from fastpe.kernels.attention.contextual_positions import counts_keys, start_running_counts
 from fastpe.kernels.attention.dropout import drop_cells
 from fastpe.kernels.attention.inputs import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
 from fastpe.kernels.attention.key_query_offsets import choose_base
@@ -30,7 +30,7 @@ from fastpe.kernels.attention.visibility import (
 )
 from fastpe.kernels.attention.workspace import at_block
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.compile.overload import called
+from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.products.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,
@@ -70,7 +70,7 @@ def _score_row(row, factors, offsets, has_bias, mask, low, count):
 
 
 @inner
-def _soften(head, tile, factor, tops, sums, case, scratch):
+def soften(head, tile, factor, tops, sums, case, scratch):
     """Scores to exp(score - running maximum), hidden keys to 0; what was mixed so far is scaled to the new maximum.
 
     Weights that are kept, of all keys, become those of the softmax at once.
@@ -168,7 +168,7 @@ def _second(out, mixed, kept):
 @intrinsic
 def _mixed_in(typingctx, out, mixed, kept):
     """Where values are mixed: in `out` itself where weights are kept, which is never of half precision."""
-    return called(typingctx, _either if out == mixed else _second, (out, mixed, kept))
+    return overload_by_type(typingctx, _either if out == mixed else _second, (out, mixed, kept))
 
 
 @inner
@@ -206,7 +206,7 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
     for i in range(rows):
         put(tops, i, scalar(tops, -np.inf))
     choose_base(head.columns, head.table, i0, low, high, case)
-    start_tallies(head, terms, i0, m, case)
+    start_running_counts(head, terms, i0, m, case)
     farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
     nearest = min(max(own_tile(i0 + m, head), farthest), after - 1)
     if in_place(case) and not counts_keys(head, terms):  # rows that are read in the order of memory come sooner
@@ -229,6 +229,6 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
         factor = make_scores(head, terms, tile, False, case, scratch)
         if case.skip and faint(head, tile, factor, slope, tops, case, scratch):
             continue
-        _soften(head, tile, factor, tops, sums, case, scratch)
+        soften(head, tile, factor, tops, sums, case, scratch)
         drop_cells(head.dropout, head.place, scratch.cells, tile, case)
         _mix(head, terms, tile, start, careful, y, y_row, case, scratch)

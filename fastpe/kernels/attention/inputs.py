@@ -18,7 +18,7 @@ SLOTS = (
     KEY_SLOPE, QUERY_SLOPE, COUNTS,
 ) = (np.int64(number) for number in range(len(SLOTS)))  # fmt: skip
 SUMMED = ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "counts")
-"""Slots whose gradients are sums over queries and keys: every strip of keys has its own sums first."""
+"""Slots whose gradients are sums over queries and keys: every block of keys has its own sums first."""
 OF_CELLS = ("scores", "mask")
 """Slots with an entry for every query and key."""
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
@@ -42,14 +42,14 @@ class Case(NamedTuple):
         call, forward    -                    bounded           -                -          -
         call, backward   where raw is needed  bounded           turned or grown  -          -
         model, forward   -                    -                 -                -          yes
-        model, step      where raw is needed  -                 turned or grown  one strip  yes
+        model, step      where raw is needed  -                 turned or grown  one key block  yes
 
     keep_raw: sums of products are kept (`score.keeps_raw`), and every pass then goes over whole tiles, diagonal or not.
     skip: tiles may be left out (`score.bounded`); with keep_raw only where nothing but the scale needs raw.
     apart: terms of q and k before rotation have gradients of their own, to be turned back or not.
-    kept: a head is one strip, whose weights the forward pass leaves for the backward pass, instead of lse; not with
+    kept: a head is one key block, whose weights the forward pass leaves for the backward pass, instead of lse; not with
     keep_raw, growth, rel_gain and counts, whose gradients take what is made on the way to the scores.
-    alone: one thread goes through all strips of a head, in their order; nobody waits for a turn.
+    alone: one thread goes through all key blocks of a head, in their order; nobody waits for a turn.
     dropped: weights are dropped out; those of a tile are then made again, not kept.
     joined: of the model, whether slots beside the content give gradients to queries and keys.
     """
@@ -64,7 +64,7 @@ class Case(NamedTuple):
     causal: int
     window: int  # 0: none
     spanned: int  # whether every query has an interval of keys of its own besides
-    strips: int  # of keys
+    key_blocks: int  # of keys
     half: int  # whether rotations pair channels c and c + R/2, not 2c and 2c + 1
     options: Options
     keep_raw: int
@@ -106,7 +106,7 @@ class Slots(NamedTuple):
     counts: np.ndarray
     growth_q: np.ndarray  # float64
     growth_k: np.ndarray
-    tallies: np.ndarray  # (B, H, N, TALLY) of a call with `counts`: see `contextual_positions`
+    running_counts: np.ndarray  # (B, H, N, TALLY) of a call with `counts`: see `contextual_positions`
 
 
 class Terms(NamedTuple):
@@ -201,7 +201,7 @@ def gradient_of(gradients, slot):
 
 @inner
 def offset_gradient_of(grads, slot):
-    """That of a slot over offsets, from the entry on that the first query and the strip's first key read."""
+    """That of a slot over offsets, from the entry on that the first query and the key block's first key read."""
     return at(gradient_of(grads.sums, slot), grads.shift)
 
 
@@ -215,13 +215,13 @@ class Guard(NamedTuple):
     cell_limit: float
 
 
-class Sight(NamedTuple):
+class Visibility(NamedTuple):
     """What a head's queries see, beside what `Case` says of all of them."""
 
     start: int  # the position of the first query; keys have theirs from 0 on
     spans: int  # pointer, (N, 2): the first key that each query sees, and the first that it no longer does
     mask: int  # pointer, (N or 1, M): what is added to scores, minus infinity where a key is hidden
-    occupied: int  # pointer, (blocks, strips): whether the mask leaves anything of a tile
+    occupied: int  # pointer, (blocks, key blocks): whether the mask leaves anything of a tile
 
 
 class Head(NamedTuple):
@@ -237,13 +237,13 @@ class Head(NamedTuple):
     scale: float
     query_length: int  # those from there on are padding
     key_length: int
-    sight: Sight
+    visibility: Visibility
     guard: Guard
     dropout: Dropout | None
     place: int  # the number of its weights where they are dropped out
     columns: Any  # `key_query_offsets.HeadColumns`, None where there are no terms
-    tallies: int  # of `contextual_positions`
-    words: Any  # `bf16_panels.HeadWords`, None where keys and values are not packed beforehand
+    running_counts: int  # of `contextual_positions`
+    words: Any  # `bf16_panels.HeadPanels`, None where keys and values are not packed beforehand
 
 
 class SlotGradients(NamedTuple):
@@ -258,7 +258,7 @@ class SlotGradients(NamedTuple):
 class HeadGradients(NamedTuple):
     """Pointers to gradients of one head: of its output, and with it lse and deltas; what is to be filled or added to.
 
-    Those of queries belong to the whole head; those of keys begin at the strip's first key.
+    Those of queries belong to the whole head; those of keys begin at the key block's first key.
     """
 
     dout: int
@@ -271,7 +271,7 @@ class HeadGradients(NamedTuple):
     dv: int
     sums: SlotGradients  # what is summed over queries
     whole: SlotGradients  # of slots that have an entry for every query and key
-    shift: int  # entries before those of the strip's first key in gradients over offsets
+    shift: int  # entries before those of the key block's first key in gradients over offsets
     dscale: int
     columns: Any  # `key_query_offsets.ColumnGradients`
 
@@ -288,7 +288,7 @@ class Tile(NamedTuple):
 @inner
 def first_offset(head, tile):
     """The offset of the tile's cell (0, 0)."""
-    return tile.j0 - (tile.i0 + head.sight.start)
+    return tile.j0 - (tile.i0 + head.visibility.start)
 
 
 @inner
@@ -309,7 +309,7 @@ class Inputs(NamedTuple):
     starts: np.ndarray  # (B,): the positions of the first queries
     spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
     mask: np.ndarray  # flat
-    occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
+    occupied: np.ndarray  # (B or 1, H or 1, blocks, key blocks), int64
     bias: np.ndarray  # unfolded, flat
     scale: np.ndarray  # (H,)
     slots: Slots | None  # None as `terms_of` says
@@ -340,6 +340,6 @@ class Gradients(NamedTuple):
     dv: np.ndarray
     slots: np.ndarray  # of all slots, flat, but for those of `key_query_offsets`
     places: np.ndarray  # of each slot in `slots`
-    sum_places: np.ndarray  # likewise in a strip's own sums
+    sum_places: np.ndarray  # likewise in a key block's own sums
     dscale: np.ndarray
     columns: Any  # `key_query_offsets.ColumnGradients`

@@ -7,9 +7,8 @@ takes them less the largest that its block of queries may see, its base, so that
 small. Weights do not change with it, and `lse` is left less the base. Under a soft cap, which sees whole scores, the
 base is 0.
 
-A strip of keys has the gradients of its own columns for itself. Those of query_slope are sums over strips, which take
-turns with them as with those of queries.
-"""
+A block of keys has the gradients of its own columns for itself. Those of query_slope are sums over key blocks, which
+take turns with them as with those of queries."""
 
 from typing import NamedTuple
 
@@ -56,7 +55,7 @@ class Columns(NamedTuple):
     key_slope: np.ndarray
     query_slope: np.ndarray
     bases: np.ndarray  # float64, one for each block of queries of each head, which the forward pass chooses
-    # float64, (rows of key_offset, 2, strips): log sum exp, or the largest, of those up to each strip, and from it on
+    # float64, (rows of key_offset, 2, key blocks): log sum exp, or the largest, up to each key block, and from it on
     tails: np.ndarray
 
 
@@ -71,7 +70,8 @@ class HeadColumns(NamedTuple):
 
 
 class ColumnGradients(NamedTuple):
-    """(B, H, M or N) each, any array of what is not wanted; of one head, those of keys from a strip's first one on."""
+    """(B, H, M or N) each, any array of what is not wanted; of one head, those of keys from a key block's first one
+    on."""
 
     dkey_offset: np.ndarray
     dkey_slope: np.ndarray
@@ -84,7 +84,7 @@ def columns_of(columns, table, b, h, case):
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
-    own, sides = place(table, KEY_OFFSET, b, h), 2 * case.strips * case.skip * table[KEY_OFFSET, GIVEN]
+    own, sides = place(table, KEY_OFFSET, b, h), 2 * case.key_blocks * case.skip * table[KEY_OFFSET, GIVEN]
     return HeadColumns(
         part(pointer(columns.key_offset), own, table[KEY_OFFSET, ROWS]),
         part(pointer(columns.key_slope), place(table, KEY_SLOPE, b, h), table[KEY_SLOPE, ROWS]),
@@ -226,7 +226,7 @@ def columns_backward(columns, grads, head, tile, scratch):
 
 @inner
 def add_query_slopes(columns, grads, table, tile, scratch):
-    """Adds what `columns_backward` left in `stats`; it is the strip's turn."""
+    """Adds what `columns_backward` left in `stats`; it is the key block's turn."""
     if columns is None:
         return
     if wanted(table, QUERY_SLOPE):
@@ -240,4 +240,4 @@ def tail_of_keys(columns, table, tile, number, ahead, case):
         return 0.0
     if not given(table, KEY_OFFSET):
         return 0.0
-    return get(columns.tails, ahead * case.strips + number) - get(columns.bases, tile.i0 // TILE_QUERIES)
+    return get(columns.tails, ahead * case.key_blocks + number) - get(columns.bases, tile.i0 // TILE_QUERIES)

@@ -31,7 +31,7 @@ from fastpe.kernels.attention.relative import (
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, add_scaled, bring_rows_near, cell_sums, dots
 from fastpe.kernels.attention.visibility import on_diagonal
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_turned, turn
+from fastpe.kernels.products.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_transposed, turn
 from fastpe.kernels.rows.growth import grown, growth_factors
 from fastpe.kernels.simd import (
     at,
@@ -105,7 +105,7 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
         return
     columns = scratch.k_columns if has_factors(head.table) else keys_of_tile(head.words, tile, scratch.k_columns)
     gemm(
-        content, content_row, ONE, columns, row_of_turned(columns, TILE_KEYS, case.width), cells, TILE_KEYS, tile.m,
+        content, content_row, ONE, columns, row_of_transposed(columns, TILE_KEYS, case.width), cells, TILE_KEYS, tile.m,
         columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
     )  # fmt: skip
 

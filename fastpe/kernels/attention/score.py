@@ -321,7 +321,9 @@ def bound(head, tile, number, ahead, case):
     chunks = (case.queries + case.keys - 1 + CHUNK - 1) // CHUNK
     first = tile.j0 - tile.i0 + case.queries - 1
     offset = first - (tile.m - 1) if ahead else first + tile.n - 1
-    slope = abs(np.float64(head.scale)) * np.float64(get(head.guard.key_norms, ahead * case.strips + number)) * 1.001
+    slope = (
+        abs(np.float64(head.scale)) * np.float64(get(head.guard.key_norms, ahead * case.key_blocks + number)) * 1.001
+    )
     tail = get(head.guard.bias_tails, ahead * chunks + offset // CHUNK)
     return slope, tail + tail_of_keys(head.columns, head.table, tile, number, ahead, case)
 

@@ -8,7 +8,7 @@ from fastpe.kernels.compile.decorators import entry
 
 
 @entry(label="sinks")
-def drain(out, lse, sinks):
+def apply_sinks(out, lse, sinks):
     """All weights of a row shrink alike, and its lse is that of one more key. out (B, H, N, Dv), sinks (H,)."""
     samples, heads, queries = lse.shape
     for b in range(samples):

@@ -11,14 +11,14 @@ from fastpe.kernels.simd import at, blend, get, minus, where_negative
 @inlined
 def visible(i, head, case):
     """The keys low .. high - 1 that query i sees."""
-    position = i + head.sight.start
+    position = i + head.visibility.start
     low, high = np.int64(0), head.key_length
     if case.causal:
         high = min(high, position + 1)
     if case.window:
         low, high = max(low, position - case.window + 1), min(high, position + case.window)
     if case.spanned:
-        low, high = max(low, get(head.sight.spans, 2 * i)), min(high, get(head.sight.spans, 2 * i + 1))
+        low, high = max(low, get(head.visibility.spans, 2 * i)), min(high, get(head.visibility.spans, 2 * i + 1))
     high = max(high, np.int64(0))
     return min(low, high), high
 
@@ -63,7 +63,7 @@ def masked(x, added, lowest):
 @inner
 def mask_of_row(i, j0, head):
     """Where the mask of query i and the keys from j0 on stands."""
-    return at(head.sight.mask, i * rows_of(head.table, MASK) + j0)
+    return at(head.visibility.mask, i * rows_of(head.table, MASK) + j0)
 
 
 @inner
@@ -105,7 +105,7 @@ def partly_hidden(head, tile, case):
 @inner
 def masked_out(i0, number, head, case):
     """Whether the mask hides all of a tile."""
-    return given(head.table, MASK) and not get(head.sight.occupied, i0 // TILE_QUERIES * case.strips + number)
+    return given(head.table, MASK) and not get(head.visibility.occupied, i0 // TILE_QUERIES * case.key_blocks + number)
 
 
 @inner
@@ -114,10 +114,10 @@ def on_diagonal(head, tile, case):
 
     What is kept for the backward pass is kept of whole tiles: what is left out would be no number there.
     """
-    return case.causal and not (case.keep_raw or case.keep_slopes) and tile.i0 + head.sight.start == tile.j0
+    return case.causal and not (case.keep_raw or case.keep_slopes) and tile.i0 + head.visibility.start == tile.j0
 
 
 @inner
 def own_tile(tile_queries_end, head):
     """The tile of keys in which a block's last query stands."""
-    return (tile_queries_end - 1 + head.sight.start) // TILE_KEYS
+    return (tile_queries_end - 1 + head.visibility.start) // TILE_KEYS

@@ -1,4 +1,4 @@
-"""A lane's scratch memory: where things lie in it."""
+"""A worker's scratch memory: where things lie in it."""
 
 import math
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from fastpe.kernels.simd import at, region
 _PAIRS = 16  # rows of words at least where keys or values are packed: channels go in pairs, 32 at a time
 
 
-class Room(NamedTuple):
+class Layout(NamedTuple):
     """Offsets in elements, of regions (see `simd.pointers`)."""
 
     cells: int
@@ -58,12 +58,12 @@ class Room(NamedTuple):
     dcount_scores: int
     count_columns: int
     values: int
-    sums: int  # a strip's own, for gradients of slots
+    sums: int  # a key block's own, for gradients of slots
     size: int
 
 
-def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
-    """Lay out a lane's scratch memory."""
+def layout_for(case: Case, table: np.ndarray, *, backward: bool) -> Layout:
+    """Lay out a worker's scratch memory."""
     cursor = 0
 
     def take(count: Any) -> int:
@@ -87,7 +87,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
     counted, packed = bool(table[COUNTS, GIVEN]), int(PACKED)
     vectors = -(-int(table[COUNTS, ROWS]) // packed) * packed
 
-    return Room(
+    return Layout(
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
         slopes=take(backward and case.keep_slopes and tile), dropped=take(backward and case.dropped and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, dv) * BAND),
@@ -117,12 +117,12 @@ def gradient_shape(slot: str, rows: int, case: Case) -> tuple[int, ...]:
 
 
 def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
-    """Where a strip's own sums lie, as `inputs.gradient_of` reads it, and their size."""
+    """Where a key block's own sums lie, as `inputs.gradient_of` reads it, and their size."""
     places, end = np.zeros((len(SLOTS), int(PLACES)), np.int64), 0
     for number, slot in enumerate(SLOTS):
         if slot in SUMMED and table[number, WANTED]:
             size = math.prod(gradient_shape(slot, int(table[number, ROWS]), case))
-            if slot in ("gain", "bias"):  # of the offsets that a strip meets
+            if slot in ("gain", "bias"):  # of the offsets that a key block meets
                 size = case.queries + int(TILE_KEYS)
             places[number] = end, 0, 0, size
             end += -(-size // 16) * 16
@@ -144,7 +144,7 @@ def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.n
 
 
 class Scratch(NamedTuple):
-    """Pointers to what `Room` lays out, but for gradients of slots."""
+    """Pointers to what `Layout` lays out, but for gradients of slots."""
 
     cells: int  # the scores of a tile, then its weights
     dcells: int
@@ -174,16 +174,17 @@ class Scratch(NamedTuple):
 
 
 @inner
-def scratch_of(arena, room, cells):
-    """A lane's scratch memory; cells, where they lie elsewhere, are not those of the room."""
+def scratch_of(workspace, layout, cells):
+    """A worker's scratch memory; cells, where they lie elsewhere, are not those of the room."""
     return Scratch(
-        cells, at(arena, room.dcells), at(arena, room.raw), at(arena, room.slopes), at(arena, room.dropped),
-        at(arena, room.band), at(arena, room.rows), at(arena, room.k_columns), at(arena, room.v_columns),
-        at(arena, room.q_scaled), at(arena, room.k_scaled), at(arena, room.q_factors), at(arena, room.k_factors),
-        at(arena, room.mixed), at(arena, room.dq_scaled), at(arena, room.dk_scaled), at(arena, room.stats),
-        at(arena, room.gates), at(arena, room.places), at(arena, room.wholes), at(arena, room.count_range),
-        at(arena, room.count_scores), at(arena, room.dcount_scores), at(arena, room.count_columns),
-        at(arena, room.values),
+        cells, at(workspace, layout.dcells), at(workspace, layout.raw), at(workspace, layout.slopes), at(workspace,
+        layout.dropped), at(workspace, layout.band), at(workspace, layout.rows), at(workspace, layout.k_columns),
+        at(workspace, layout.v_columns), at(workspace, layout.q_scaled), at(workspace, layout.k_scaled), at(workspace,
+        layout.q_factors), at(workspace, layout.k_factors), at(workspace, layout.mixed), at(workspace,
+        layout.dq_scaled), at(workspace, layout.dk_scaled), at(workspace, layout.stats), at(workspace, layout.gates),
+        at(workspace, layout.places), at(workspace, layout.wholes), at(workspace, layout.count_range), at(workspace,
+        layout.count_scores), at(workspace, layout.dcount_scores), at(workspace, layout.count_columns), at(workspace,
+        layout.values),
     )  # fmt: skip
 
 

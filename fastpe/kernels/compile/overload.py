@@ -8,7 +8,7 @@ Only the chosen one is compiled, and nothing is asked at run time.
 """
 
 
-def called(typingctx, function, arguments, convert=None, own=None):
+def overload_by_type(typingctx, function, arguments, convert=None, own=None):
     """What an intrinsic returns that calls a function made by `inner` with arguments of these types.
 
     Where the intrinsic's own are others, of the types `own`, convert(context, b, values) makes LLVM's values of the

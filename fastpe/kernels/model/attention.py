@@ -3,13 +3,12 @@
     q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = q and k as the content has them (`model.content`);
     o = attention of each head
 
-Where a head is one strip (at most TILE_KEYS positions), its weights stay in the arena for the backward pass; longer
-sequences make them again. Nothing is rounded to bfloat16 where scores go through a network or reflections.
-"""
+Where a head is one key block (at most TILE_KEYS positions), its weights stay in the workspace for the backward pass;
+longer sequences make them again. Nothing is rounded to bfloat16 where scores go through a network or reflections."""
 
 import numpy as np
 
-from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
+from fastpe.kernels.attention.backward import Ticket, key_block_backward, prepare_deltas, prepare_key_block
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.inputs import terms_of
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
@@ -29,9 +28,9 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
-def _shifted(u, arena, position, pack, sizes, a):
+def _shifted(u, workspace, position, pack, sizes, a):
     """u + qk_table, which begins anew with every sequence."""
-    c, shifted, start = sizes.width, at(arena, a.shifted), NONE
+    c, shifted, start = sizes.width, at(workspace, a.shifted), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         add(at(u, start * c), at(pointer(position.qk_table), own.before * c), at(shifted, start * c), own.length * c)
@@ -40,23 +39,23 @@ def _shifted(u, arena, position, pack, sizes, a):
 
 
 @inner
-def project(u, weight, row, bias, act, arena, position, pack, sizes, a):
+def project(u, weight, row, bias, act, workspace, position, pack, sizes, a):
     """q, k, v of all heads. row: that of the weight, 3 c with a qk_table."""
     n, c, start = pack.rows, sizes.width, FROM if sizes.biased else OVERWRITE
     qkv = at(act, a.qkv + pack.before * 3 * c)
     if not sizes.has_qk_table:
         gemm(u, c, ONE, weight, row, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
         return
-    shifted, v = _shifted(u, arena, position, pack, sizes, a), at(qkv, 2 * c)
+    shifted, v = _shifted(u, workspace, position, pack, sizes, a), at(qkv, 2 * c)
     gemm(shifted, c, ONE, weight, row, qkv, 3 * c, n, 2 * c, c, start, bias, NONE, qkv, NONE)
     gemm(u, c, ONE, at(weight, 2 * c), row, v, 3 * c, n, c, c, start, at(bias, 2 * c), NONE, v, NONE)
 
 
 @inner
-def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, arena, position, pack, sizes, o, a):
+def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, workspace, position, pack, sizes, o, a):
     """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
-    n, c, dqkv, start = pack.rows, sizes.width, at(arena, a.dqkv), NONE
-    shifted = _shifted(u, arena, position, pack, sizes, a)
+    n, c, dqkv, start = pack.rows, sizes.width, at(workspace, a.dqkv), NONE
+    shifted = _shifted(u, workspace, position, pack, sizes, a)
     gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
     dv, dwv = at(dqkv, 2 * c), at(dweight, 2 * c)
     gemm(u, ONE, c, dv, 3 * c, dwv, 3 * c, c, c, n, grow, dwv, 3 * c, dwv, NONE)
@@ -72,11 +71,11 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, a
 
 
 @inner
-def attention_forward(layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+def attention_forward(layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
     """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
     c, case = sizes.width, position.case
-    make_content(layer, act, arena, position, own, sizes, a)
-    rest = exact(act), exact(arena), position, dropout, place_of_first, own, sizes, a
+    make_content(layer, act, workspace, position, own, sizes, a)
+    rest = exact(act), exact(workspace), position, dropout, place_of_first, own, sizes, a
     if network_forward(position.net, layer, *rest):
         return
     if reflected_forward(position.reflections, layer, *rest):
@@ -84,34 +83,34 @@ def attention_forward(layer, act, arena, position, dropout, place_of_first, own,
     for h in range(sizes.heads):
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
-        scratch = scratch_memory(h, act, at(arena, a.attention), position, own, a)
+        scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
         out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), lse_of(h, act, position, own, a)
         for i in range(0, own.length, TILE_QUERIES):
             forward_rows(head, terms, own.before + i, out, lse, case, scratch)
 
 
 @inner
-def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
+def attention_backward(layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
     n, c, case = own.length, sizes.width, position.case
-    clear_gate_gradients(position.gates, arena, own, sizes, a)
-    exactly = exact(act), exact(arena), exact(slot_gradients)
+    clear_gate_gradients(position.gates, workspace, own, sizes, a)
+    exactly = exact(act), exact(workspace), exact(slot_gradients)
     rest = position, dropout, place_of_first, own, sizes
     networked = network_backward(position.net, layer, *exactly, *rest, o, a)
     reflected = reflected_backward(position.reflections, layer, *exactly, *rest, a)
     for h in range(0 if networked or reflected else sizes.heads):
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
-        scratch = scratch_memory(h, act, at(arena, a.attention), position, own, a)
+        scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
         out = at(act, a.mixed + own.start * c + h * (c // sizes.heads))
-        for strip in range((n + TILE_KEYS - 1) // TILE_KEYS):
-            memory, j0 = at(arena, a.attention), strip * TILE_KEYS
-            grads = gradients_of(layer, h, j0, act, arena, memory, slot_gradients, position, own, sizes, a)
-            if strip == 0:
+        for key_block in range((n + TILE_KEYS - 1) // TILE_KEYS):
+            memory, j0 = at(workspace, a.attention), key_block * TILE_KEYS
+            grads = gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position, own, sizes, a)
+            if key_block == 0:
                 for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
                     prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
-            prepare_strip(head, terms, grads, strip, case, scratch)
-            turns = Turns(pointer(position.places), NONE, strip)  # of which nobody takes any: one thread does all
-            strip_backward(head, terms, grads, strip, turns, case, scratch)
+            prepare_key_block(head, terms, grads, key_block, case, scratch)
+            turns = Ticket(pointer(position.places), NONE, key_block)  # of which nobody takes any: one thread does all
+            key_block_backward(head, terms, grads, key_block, turns, case, scratch)
     if moves(sizes) or case.apart:
-        content_backward(layer, act, arena, slot_gradients, position, own, sizes, o, a)
+        content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a)

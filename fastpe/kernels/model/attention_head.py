@@ -1,14 +1,14 @@
 """What attention reads and fills of one head of the model: see `attention.records`."""
 
-from fastpe.kernels.attention.contextual_positions import TALLY
+from fastpe.kernels.attention.contextual_positions import RUNNING_COUNT
 from fastpe.kernels.attention.inputs import (
     BIAS,
     NONE,
     Guard,
     Head,
     HeadGradients,
-    Sight,
     SlotGradients,
+    Visibility,
     place,
 )
 from fastpe.kernels.attention.tile import TILE_KEYS
@@ -39,9 +39,9 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     layers, batch, queries, _ = position.spans.shape
     which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
     spans = at(pointer(position.spans), which * 2 * queries)
-    sight = Sight(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
+    visibility = Visibility(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
     return Head(
-        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, visibility, guard, dropout,
         dropped, gates_of_head(position.gates, h, act, own, sizes, a), _tallies(h, act, position, own, sizes, a),
         None,
     )  # fmt: skip
@@ -50,17 +50,17 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
 @inner
 def scratch_memory(h, act, memory, position, own, a):
     """Scratch memory for one head, which begins there, its weights where they are kept."""
-    cells = at(memory, position.room.cells)
+    cells = at(memory, position.layout.cells)
     if position.case.kept:
         size = position.case.queries * TILE_KEYS
         cells = at(part(at(act, a.weights), h * size, size), own.start * TILE_KEYS)
-    return scratch_of(memory, position.room, cells)
+    return scratch_of(memory, position.layout, cells)
 
 
 @inner
 def _tallies(h, act, position, own, sizes, a):
-    size = position.case.queries * TALLY * sizes.counted
-    return at(part(at(act, a.tallies), h * size, size), own.start * TALLY * sizes.counted)
+    size = position.case.queries * RUNNING_COUNT * sizes.counted
+    return at(part(at(act, a.running_counts), h * size, size), own.start * RUNNING_COUNT * sizes.counted)
 
 
 @inner
@@ -71,7 +71,7 @@ def lse_of(h, act, position, own, a):
 
 
 @inner
-def gradients_of(layer, h, j0, act, arena, memory, slot_gradients, position, own, sizes, a):
+def gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position, own, sizes, a):
     """Where gradients of one head go; those of the scale, which has none, where nobody reads them.
 
     memory: where that of attention begins.
@@ -80,15 +80,14 @@ def gradients_of(layer, h, j0, act, arena, memory, slot_gradients, position, own
     slots = SlotGradients(slot_gradients, pointer(position.places), layer, h)
     channel, keys = h * (c // sizes.heads), j0 * case.g_row
     first = own.start * 3 * c + channel
-    content = rest = at(arena, a.dqkv + first)
+    content = rest = at(workspace, a.dqkv + first)
     if moves_keys(sizes) or case.apart:
-        content = at(arena, a.dcontent + own.start * case.g_row + widened(channel, sizes))
+        content = at(workspace, a.dcontent + own.start * case.g_row + widened(channel, sizes))
     if not case.apart:
         rest = content
     return HeadGradients(
-        at(arena, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a), at(arena, a.deltas), content,
-        rest, at(content, widened(c, sizes) + keys), at(rest, widened(c, sizes) + keys),
-        at(arena, a.dqkv + 2 * c + first + j0 * case.gv_row),
-        slots, slots, j0, at(memory, position.room.stats),
-        gate_gradients(position.gates, h, j0, arena, own, sizes, a),
+        at(workspace, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a), at(workspace, a.deltas),
+        content, rest, at(content, widened(c, sizes) + keys), at(rest, widened(c, sizes) + keys), at(workspace, a.dqkv +
+        2 * c + first + j0 * case.gv_row), slots, slots, j0, at(memory, position.layout.stats),
+        gate_gradients(position.gates, h, j0, workspace, own, sizes, a),
     )  # fmt: skip

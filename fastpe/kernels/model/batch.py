@@ -30,8 +30,8 @@ from fastpe.kernels.products.bfloat16.pack import pack_band
 from fastpe.kernels.products.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
 from fastpe.kernels.simd.by_address import by_address
-from fastpe.kernels.threads.task_counter import claim, finish, wait_for
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import finish, next_task, wait_for
+from fastpe.kernels.threads.team import on_team
 
 Array = np.ndarray[Any, Any]
 
@@ -39,9 +39,9 @@ ALL = np.int64(-1)  # in the place of a pack's number
 
 
 @inlined
-def _own(p, arena, sizes, a):
+def _own(p, workspace, sizes, a):
     """The pointer as the model's products take it: of a model in bfloat16 they round what it points to."""
-    return rounding(p, at(arena, a.packed), sizes.products)
+    return rounding(p, at(workspace, a.packed), sizes.products)
 
 
 @inner
@@ -57,10 +57,12 @@ def _clear_gradients(g, stride, sizes, o):
 
 
 @inner
-def _group_gradients(x, target, shares, step, lengths, places, first, last, only, turns, w, wt, g, stride, loss, arena,
-                     position, dropout, sizes, o, t, a):  # fmt: skip
+def _group_gradients(
+    x, target, shares, step, lengths, places, first, last, only, turns, w, wt, g, stride, loss, workspace, position,
+    dropout, sizes, o, t, a,
+):  # fmt: skip
     """Add loss[0] and gradients (into g) of the sequences first .. last - 1, which make a group; or of only one of its
-    packs, while other lanes go through the others. The first pack makes a beginning."""
+    packs, while other workers go through the others. The first pack makes a beginning."""
     head, done, number, previous = at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first, ALL, ALONE
     while done < last:
         pack, grow = pack_from(done, last, sizes.length, lengths, places), OVERWRITE if done == first else FROM
@@ -73,20 +75,20 @@ def _group_gradients(x, target, shares, step, lengths, places, first, last, only
         if number == 0:
             _clear_gradients(g, stride, sizes, o)
             loss[0] = 0.0
-        stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a)
-        found, count = pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a)
+        stream_forward(x, w, wt, workspace, position, dropout, pack, sizes, o, t, a)
+        found, count = pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a)
         take_turn(pack)
         loss[0] += found
         pass_on(pack)
         pack_backward(
-            x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, pack, sizes, o, t, a
+            x, head, w, wt, g, grow, shares, step, count, workspace, position, dropout, pack, sizes, o, t, a
         )  # fmt: skip
 
 
 @inner
 def _packs_of_a_group(lanes, starts, lengths, sizes):
-    """How many of a group's packs go side by side: 1 where a lane goes through a whole group, all of them where there
-    are more lanes than groups. Bits are the same, but lanes that share a group's gradients move them to and fro."""
+    """How many of a group's packs go side by side: 1 where a worker goes through a whole group, all of them where there
+    are more workers than groups. Bits are the same, but workers that share a group's gradients move them to and fro."""
     most = np.int64(1)
     if lanes > starts.size - 1:
         for group in range(starts.size - 1):
@@ -95,60 +97,62 @@ def _packs_of_a_group(lanes, starts, lengths, sizes):
 
 
 @inner
-def _step_lane(lane, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
-               position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
+def _step_lane(
+    worker, counters, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses,
+    workspaces, position, dropout, moments, numbers, ranges, squares, sizes, o, t, a,
+):  # fmt: skip
     """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences, or one of its packs, first
     ones first; decompose the gradients of an end; add up some gradients, where they are clipped; update some
     parameters."""
     transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
-    packs = _packs_of_a_group(arenas.shape[0], starts, lengths, sizes)
+    packs = _packs_of_a_group(workspaces.shape[0], starts, lengths, sizes)
     before_ends = transposes + (starts.size - 1) * packs
-    before_sums = before_ends + (sizes.composed_input + sizes.composed_output if starts.size > 1 else 0)
+    before_sums = before_ends + (sizes.fused_input + sizes.fused_output if starts.size > 1 else 0)
     before_update = before_sums + squares.size
     everything, share = before_update + ranges.shape[0], -1.0
-    task = claim(board)
+    task = next_task(counters)
     while task < everything:
         if task < transposes:
-            _turn(sizes.products, pointer(w), pointer(wt), panels, task, at(row(arenas, lane), a.packed))
+            _turn(sizes.products, pointer(w), pointer(wt), panels, task, at(row(workspaces, worker), a.packed))
         elif task < before_ends:
-            wait_for(board, transposes)
-            (number, group), arena = divmod(task - transposes, starts.size - 1), row(arenas, lane)
-            if not composed:  # a lane's first
-                compose(pointer(w), arena, position, sizes, o, a)
+            wait_for(counters, transposes)
+            (number, group), workspace = divmod(task - transposes, starts.size - 1), row(workspaces, worker)
+            if not composed:  # a worker's first
+                compose(pointer(w), workspace, position, sizes, o, a)
                 composed = True
             _group_gradients(
-                _own(pointer(x), arena, sizes, a), _own(pointer(target), arena, sizes, a),
-                _own(pointer(shares), arena, sizes, a), step_of(shares), lengths, places, starts[group],
-                starts[group + 1], number if packs > 1 else ALL, turns, _own(pointer(w), arena, sizes, a),
-                _own(pointer(wt), arena, sizes, a), _own(row(gradients, group), arena, sizes, a), stride,
-                losses[group:], _own(arena, arena, sizes, a), position, dropout, sizes, o, t, a,
+                _own(pointer(x), workspace, sizes, a), _own(pointer(target), workspace, sizes, a),
+                _own(pointer(shares), workspace, sizes, a), step_of(shares), lengths, places, starts[group],
+                starts[group + 1], number if packs > 1 else ALL, turns, _own(pointer(w), workspace, sizes, a),
+                _own(pointer(wt), workspace, sizes, a), _own(row(gradients, group), workspace, sizes, a), stride,
+                losses[group:], _own(workspace, workspace, sizes, a), position, dropout, sizes, o, t, a,
             )  # fmt: skip
         elif task < before_sums:
-            wait_for(board, before_ends)
+            wait_for(counters, before_ends)
             decompose(
-                task - before_ends, pointer(w), pointer(wt), pointer(gradients), stride, rows, row(arenas, lane),
+                task - before_ends, pointer(w), pointer(wt), pointer(gradients), stride, rows, row(workspaces, worker),
                 position, sizes, o, t, a,
             )  # fmt: skip
         elif task < before_update:
-            wait_for(board, before_sums)
+            wait_for(counters, before_sums)
             number = task - before_sums
             squares[number] = add_up(pointer(gradients), stride, rows, ranges[number, 0], ranges[number, 1])
         else:
-            wait_for(board, before_update)
-            if share < 0.0:  # a lane's first
+            wait_for(counters, before_update)
+            if share < 0.0:  # a worker's first
                 share = clipped_share(squares, numbers)
             number, summed = task - before_update, np.int64(1) if squares.size else rows
             adam(
                 pointer(w), pointer(moments), at(pointer(moments), w.size), pointer(gradients), stride, summed,
                 ranges[number, 0], ranges[number, 1], numbers, ranges[number, 2], share,
             )  # fmt: skip
-        finish(board)
-        task = claim(board)
-    wait_for(board, everything)  # lanes that leave together need not wake each other up
+        finish(counters)
+        task = next_task(counters)
+    wait_for(counters, everything)  # workers that leave together need not wake each other up
 
 
 @inner
-def _turn(way, w, wt, panels, number, spare):
+def _turn(isa, w, wt, panels, number, spare):
     """Transpose a panel of a matrix, or pack it, as it is and transposed.
 
     panels (P, 6): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row, -1.
@@ -159,30 +163,32 @@ def _turn(way, w, wt, panels, number, spare):
     """
     source, rows, columns, target = panels[number, 0], panels[number, 1], panels[number, 2], panels[number, 3]
     all_rows, words = panels[number, 4], panels[number, 5]
-    if way is not None and words >= 0:
-        pack_band(named(way), at(w, source), rows, all_rows, columns, spare, at(wt, words), at(wt, target))
+    if isa is not None and words >= 0:
+        pack_band(named(isa), at(w, source), rows, all_rows, columns, spare, at(wt, words), at(wt, target))
     else:
         transpose(at(w, source), columns, at(wt, target), all_rows, rows, columns)
 
 
 @entry(label="the training step")
-def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
-         position, dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a):  # fmt: skip
+def step(
+    team, counters, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, workspaces,
+    position, dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a,
+):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n), then AdamW on w (P,).
 
     starts (G + 1,): the first sequence of every group, and their number. turns (8 B,): zeros, where there are more
-    lanes than groups.
+    workers than groups.
 
     shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.model.loss`.
     lengths (B,), or (1,) where all are the same. places (1, B, 1), or (1, 1, 1): the row of the table where each
     sequence begins, whose other rows follow; or (2, B, n), where rows are gathered: each token's of the table, and of
     the rotations. Tokens are whole numbers in the type of w, so that everything is compiled once for scalars and
-    tokens. One arena per lane. dropout: as `kernels.rows.dropout` has it, or None. moments (2, P), steps (1,) of
+    tokens. One workspace per worker. dropout: as `kernels.rows.dropout` has it, or None. moments (2, P), steps (1,) of
     updates, ranges (R, 3): starts, stops, and whether those parameters decay; squares (R,), or (0,) where nothing is
     clipped. Without an update there are no ranges, without gradients no groups and no panels."""
-    in_lanes(
-        crew, _step_lane,
-        (pointer(board), x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
+    on_team(
+        team, _step_lane, (pointer(counters), x, target, shares, lengths, places, w, wt, panels, gradients, starts,
+        turns, losses, workspaces,
          by_address(with_pointers(position)), dropout, moments, numbers, ranges, squares, by_address(sizes),
          by_address(o), by_address(t), by_address(a)),
     )  # fmt: skip
@@ -198,7 +204,7 @@ class Asked(NamedTuple):
     shares: Array  # as in a step
     starts: Array  # (G + 1,) groups, as in a step, so that the sums have the same order
     losses: Array  # (G,), those of the groups, which add up to the mean
-    before: Array  # (1,): others of a sequence that stand in the arena already, with keys and values in every layer
+    before: Array  # (1,): others of a sequence that stand in the workspace already, with keys and values in every layer
 
     @classmethod
     def outputs(cls, y: Array) -> "Asked":
@@ -218,78 +224,78 @@ class Asked(NamedTuple):
 
 
 @inner
-def _forward_lane(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
+def _forward_lane(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
     if asked.starts.size:
-        _losses(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a)
+        _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a)
     elif asked.before.size:
-        _logits(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a)
+        _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a)
     else:
-        _outputs(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a)
+        _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a)
 
 
 @inner
-def _outputs(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
+def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
     """One task is one sequence."""
-    memory, y = row(arenas, lane), asked.y
-    arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
+    memory, y = row(workspaces, worker), asked.y
+    workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
-    sequence = claim(board)
+    sequence = next_task(counters)
     while sequence < x.shape[0]:
         pack = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
         n = pack.rows
-        stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
-        head_of_rows(rows_of_stream(arena, sizes, a), n, outward, weights, arena, sizes, o, a)
+        stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
+        head_of_rows(rows_of_stream(workspace, sizes, a), n, outward, weights, workspace, sizes, o, a)
         end = n * max(sizes.vocabulary, 1)
         for i in range(end):
-            y[sequence, i] = arenas[lane, plain(a.output) + i]
+            y[sequence, i] = workspaces[worker, plain(a.output) + i]
         for i in range(end, y.shape[1]):
             y[sequence, i] = 0.0
-        sequence = claim(board)
+        sequence = next_task(counters)
 
 
 @inner
-def _losses(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
+def _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
     """One task is one group of sequences."""
-    memory, group, step, starts = row(arenas, lane), claim(board), step_of(asked.shares), asked.starts
-    arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
+    memory, group, step, starts = row(workspaces, worker), next_task(counters), step_of(asked.shares), asked.starts
+    workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     targets, counts = _own(pointer(asked.target), memory, sizes, a), _own(pointer(asked.shares), memory, sizes, a)
     while group < asked.losses.size:
         loss, done, last = 0.0, starts[group], starts[group + 1]
         while done < last:
             pack = pack_from(done, last, sizes.length, lengths, places)
-            stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
-            loss += pack_loss(targets, counts, step, outward, weights, arena, pack, sizes, o, a)[0]
+            stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
+            loss += pack_loss(targets, counts, step, outward, weights, workspace, pack, sizes, o, a)[0]
             done = pack.last
         asked.losses[group] = loss
-        group = claim(board)
+        group = next_task(counters)
 
 
 @inner
-def _logits(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
+def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
     """One task: of one sequence nothing is shared out."""
-    memory, sequence, y = row(arenas, lane), claim(board), asked.y
+    memory, sequence, y = row(workspaces, worker), next_task(counters), asked.y
     if sequence:
         return
-    arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
+    workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     whole = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
     pack = Pack(whole.first, whole.last, whole.rows, lengths, places, asked.before[0], lengths, ALONE, ALONE)
-    stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
-    last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
-    head_of_rows(last, pack.last - pack.first, outward, weights, arena, sizes, o, a)
+    stream_forward(inputs, weights, weights, workspace, position, None, pack, sizes, o, t, a)
+    last = at(rows_of_stream(workspace, sizes, a), (pack.rows - 1) * sizes.width)
+    head_of_rows(last, pack.last - pack.first, outward, weights, workspace, sizes, o, a)
     for i in range(y.size):
-        y[0, i] = arenas[lane, plain(a.output) + i]
+        y[0, i] = workspaces[worker, plain(a.output) + i]
 
 
 @entry(label="the forward pass")
-def forward(crew, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
-    """What is asked of a batch x (B, n), as `Asked` has it; one arena per lane. head (C V,).
+def forward(team, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
+    """What is asked of a batch x (B, n), as `Asked` has it; one workspace per worker. head (C V,).
 
     Outputs, losses and logits are compiled as one: most of each is the model.
     """
-    in_lanes(
-        crew, _forward_lane,
-        (pointer(board), x, lengths, places, asked, head, w, arenas, by_address(with_pointers(position)),
+    on_team(
+        team, _forward_lane,
+        (pointer(counters), x, lengths, places, asked, head, w, workspaces, by_address(with_pointers(position)),
          by_address(sizes), by_address(o), by_address(t), by_address(a)),
     )  # fmt: skip

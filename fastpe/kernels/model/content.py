@@ -122,12 +122,12 @@ def _turn(qkv, turned, act, own, layer, position, sizes, a):
 
 
 @inner
-def make_content(layer, act, arena, position, own, sizes, a):
+def make_content(layer, act, workspace, position, own, sizes, a):
     """`turned` from `qkv`, of one sequence."""
     if not moves(sizes):
         return
     qkv, turned = at(act, a.qkv + own.start * 3 * sizes.width), at(act, a.turned + _turned(0, own.start, 0, sizes))
-    _map_rows(position.rotors, qkv, turned, at(arena, a.mapped), own, layer, sizes)
+    _map_rows(position.rotors, qkv, turned, at(workspace, a.mapped), own, layer, sizes)
     _lift_rows(position.polar, qkv, turned, own, layer, sizes)
     _turn(qkv, turned, act, own, layer, position, sizes, a)
 
@@ -173,7 +173,7 @@ def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
 
 
 @inner
-def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o, a):
+def content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a):
     """dqkv = the content's gradients turned, and mapped or lowered, back, added where it holds others; and those of
     angles, growth, factors, maps and phases.
 
@@ -182,15 +182,15 @@ def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o,
     c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     places, growing = position.places, position.numbers[GROWTH, ROWS]
-    clear_turns(position.selective, arena, own, sizes, a)
+    clear_turns(position.selective, workspace, own, sizes, a)
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(own.length):
             angle = place_of(1, i, own) if sizes.gathers_angles else i
             for which in range(2):
                 place = (3 * (own.start + i) + which) * c + h * head
-                dx, y = at(arena, a.dqkv + place), at(act, a.qkv + place)
-                dy = at(arena, a.dcontent + (own.start + i) * case.g_row + widened(which * c, sizes) + h * wide)
+                dx, y = at(workspace, a.dqkv + place), at(act, a.qkv + place)
+                dy = at(workspace, a.dcontent + (own.start + i) * case.g_row + widened(which * c, sizes) + h * wide)
                 x = y
                 if moves_keys(sizes) or (sizes.scales_rows and which == 0):
                     y = at(act, a.turned + _turned(which, own.start + i, h, sizes))
@@ -204,13 +204,13 @@ def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o,
                 if sizes.wants_polar and which == 1:
                     dphases = at(slot_gradients, o.polar + _place_of_phases(layer, h, sizes))
                     add_angle_gradients(y, dy, dphases, head, sizes.half)
-                add_turns(position.selective, y, dy, h, own.start + i, arena, sizes, a)
+                add_turns(position.selective, y, dy, h, own.start + i, workspace, sizes, a)
                 target = dy if case.apart or sizes.block or sizes.lifted else dx
                 if pairs or sizes.rank:
                     cos = at(pointer(position.turns), (first + angle) * row)
                     rotate_row(dy, cos, at(cos, 2 * position.turns.shape[1]), target, wide, pairs, sizes.half)
                     turn_row(position.selective, layer, target, h, own.start + i, 1, act, sizes, a)
-                of_maps, spare = _place_of_maps(layer, h, i, sizes), at(arena, a.mapped)
+                of_maps, spare = _place_of_maps(layer, h, i, sizes), at(workspace, a.mapped)
                 if sizes.scales_rows and which == 0:
                     spot = _place_of_factor(layer, h, i, sizes)
                     if sizes.wants_row_scale:

@@ -11,9 +11,9 @@ import numpy as np
 from fastpe.kernels.attention.dape.backward import MlpGradients, mlp_backward
 from fastpe.kernels.attention.dape.dropout import drops_of
 from fastpe.kernels.attention.dape.forward import mlp_forward
-from fastpe.kernels.attention.dape.layout import ROWS, MlpRoom, Net, Side, room_for_mlp
+from fastpe.kernels.attention.dape.layout import ROWS, DapeLayout, Net, Side, layout_for_dape
 from fastpe.kernels.attention.dape.terms import Terms
-from fastpe.kernels.attention.extra_terms import Beside, makes_beside
+from fastpe.kernels.attention.extra_terms import Beside, makes_extra_terms
 from fastpe.kernels.attention.inputs import BIAS, GIVEN, HEAD, INDEX, SCORES, VALUES, WANTED, place, terms_of
 from fastpe.kernels.attention.tile import clear
 from fastpe.kernels.compile.decorators import inner
@@ -47,11 +47,11 @@ def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
     return found.reshape(layers, taps, second, first).transpose(0, 3, 2, 1)
 
 
-def room_for_net(sizes: Any, *, backward: bool, dropped: bool) -> MlpRoom:
+def layout_for_net(sizes: Any, *, backward: bool, dropped: bool) -> DapeLayout:
     """What it needs; of a model without one, a little. What else is in scores has its memory behind it."""
     units, taps, head = sizes.units, max(sizes.unit_taps, 1), sizes.width // sizes.heads
     heads, wide, dropped = sizes.heads if units else 0, head * (1 + sizes.lifted), dropped and units > 0
-    return room_for_mlp(heads, wide, head, units, taps, backward=backward, dropped=dropped)
+    return layout_for_dape(heads, wide, head, units, taps, backward=backward, dropped=dropped)
 
 
 @inner
@@ -91,44 +91,44 @@ class OfSequence(NamedTuple):
     slot_gradients: Any
     layer: int
     act: Any
-    arena: Any
+    workspace: Any
     position: Any
     own: Any
     sizes: Any
     a: Any
 
 
-@makes_beside(OfSequence)
+@makes_extra_terms(OfSequence)
 @inner
 def _beside(given, h):
     """All other terms of a head's scores, backward with where their gradients go."""
-    slot_gradients, layer, act, arena, position, own, sizes, a = given
-    memory, case = at(arena, a.attention + position.net_room.size), position.case
+    slot_gradients, layer, act, workspace, position, own, sizes, a = given
+    memory, case = at(workspace, a.attention + position.net_layout.size), position.case
     head = head_of(layer, h, act, position, None, NONE, own, sizes, a)
     scratch = scratch_memory(h, act, memory, position, own, a)
     terms = terms_of(position.slots, position.numbers, layer, h, case)
-    grads = _gradients_of(slot_gradients, layer, h, act, arena, memory, position, own, sizes, a)
+    grads = _gradients_of(slot_gradients, layer, h, act, workspace, memory, position, own, sizes, a)
     return Beside(head, terms, case, scratch, grads)
 
 
 @inner
-def _gradients_of(slot_gradients, layer, h, act, arena, memory, position, own, sizes, a):
+def _gradients_of(slot_gradients, layer, h, act, workspace, memory, position, own, sizes, a):
     if slot_gradients is None:
         return None
-    return gradients_of(layer, h, NONE, act, arena, memory, slot_gradients, position, own, sizes, a)
+    return gradients_of(layer, h, NONE, act, workspace, memory, slot_gradients, position, own, sizes, a)
 
 
 @inner
-def _terms(slots, slot_gradients, layer, act, arena, position, own, sizes, a):
+def _terms(slots, slot_gradients, layer, act, workspace, position, own, sizes, a):
     """None, for which nothing is compiled, where nothing is beside the network."""
     if slots is None:
         return None
-    given = OfSequence(slot_gradients, layer, act, arena, position, own, sizes, a)
+    given = OfSequence(slot_gradients, layer, act, workspace, position, own, sizes, a)
     return Terms(given, None, first_base(act, own, sizes, a), sizes.length)
 
 
 @inner
-def network_forward(net, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+def network_forward(net, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
     """Whether the model has a network; if so `mixed` from `qkv`, or from what was turned, of one sequence.
 
     place_of_first: where the weights of the first head are dropped out.
@@ -140,50 +140,50 @@ def network_forward(net, layer, act, arena, position, dropout, place_of_first, o
     case, c, end = position.case, sizes.width, own.before + own.length
     head = c // sizes.heads
     side, made = _side(net, layer, act, position, own, sizes, a), _net(net, layer, sizes)
-    terms = _terms(position.slots, None, layer, act, arena, position, own, sizes, a)
+    terms = _terms(position.slots, None, layer, act, workspace, position, own, sizes, a)
     drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), case.keys)
-    out, lse, memory = at(act, a.mixed + own.start * c), at(act, a.lse + own.start), at(arena, a.attention)
+    out, lse, memory = at(act, a.mixed + own.start * c), at(act, a.lse + own.start), at(workspace, a.attention)
     for query in range(own.before, end, ROWS):
         rows = min(ROWS, end - query)
-        mlp_forward(side, made, terms, drops, query, rows, out, head, c, lse, case.queries, memory, position.net_room)
+        mlp_forward(side, made, terms, drops, query, rows, out, head, c, lse, case.queries, memory, position.net_layout)
     return True
 
 
 @inner
-def network_backward(net, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
+def network_backward(net, layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """As `network_forward`; `dqkv`, or what is turned back, from `dmixed`, and the gradients of slots added."""
     if net is None:
         return False
     if not sizes.units:
         return False
-    c, memory, room = sizes.width, at(arena, a.attention), position.net_room
+    c, memory, layout = sizes.width, at(workspace, a.attention), position.net_layout
     side, made = _side(net, layer, act, position, own, sizes, a), _net(net, layer, sizes)
-    terms = _terms(position.slots, slot_gradients, layer, act, arena, position, own, sizes, a)
+    terms = _terms(position.slots, slot_gradients, layer, act, workspace, position, own, sizes, a)
     drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), position.case.keys)
-    clear(at(arena, a.dqkv + own.start * 3 * c), own.length * 3 * c)
-    clear(at(memory, room.dscale), sizes.heads)
-    g = _gradients(layer, act, arena, slot_gradients, position, own, sizes, o, a)
+    clear(at(workspace, a.dqkv + own.start * 3 * c), own.length * 3 * c)
+    clear(at(memory, layout.dscale), sizes.heads)
+    g = _gradients(layer, act, workspace, slot_gradients, position, own, sizes, o, a)
     for query in range(0, own.length, ROWS):
-        mlp_backward(side, made, terms, drops, g, query, min(ROWS, own.length - query), memory, room)
+        mlp_backward(side, made, terms, drops, g, query, min(ROWS, own.length - query), memory, layout)
     return True
 
 
 @inner
-def _gradients(layer, act, arena, slot_gradients, position, own, sizes, o, a):
+def _gradients(layer, act, workspace, slot_gradients, position, own, sizes, o, a):
     """Where gradients go; of queries and keys as the content has them, which are cleared."""
-    case, c, memory = position.case, sizes.width, at(arena, a.attention)
+    case, c, memory = position.case, sizes.width, at(workspace, a.attention)
     places, numbers, head = position.places, position.numbers, c // sizes.heads
     of_layer = min(layer, sizes.net_layers - 1)
-    dqkv = at(arena, a.dqkv + own.start * 3 * c)
+    dqkv = at(workspace, a.dqkv + own.start * 3 * c)
     dq = dqkv
     if moves_keys(sizes) or case.apart:
-        dq = at(arena, a.dcontent + own.start * case.g_row)
+        dq = at(workspace, a.dcontent + own.start * case.g_row)
         clear(dq, own.length * case.g_row)
     units, wide = sizes.units * sizes.heads * sizes.unit_taps, widened(head, sizes)
     return MlpGradients(
-        at(arena, a.dmixed + own.start * c), at(act, a.mixed + own.start * c), head, c, at(act, a.lse + own.start),
+        at(workspace, a.dmixed + own.start * c), at(act, a.mixed + own.start * c), head, c, at(act, a.lse + own.start),
         at(act, a.lse), case.queries, dq, wide, case.g_row, at(dq, widened(c, sizes)), wide, case.g_row,
-        at(dqkv, 2 * c), head, 3 * c, at(memory, position.net_room.dscale),
+        at(dqkv, 2 * c), head, 3 * c, at(memory, position.net_layout.dscale),
         at(slot_gradients, places[BIAS, 0] + layer * places[BIAS, 1]),
         at(slot_gradients, places[SCORES, 0] + layer * places[SCORES, 1]),
         at(slot_gradients, places[VALUES, 0] + layer * places[VALUES, 1]),

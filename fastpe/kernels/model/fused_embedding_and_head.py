@@ -39,9 +39,9 @@ def _first_rows(sizes):
 
 
 @inner
-def _embedding(w, arena, position, sizes, o, a):
+def _embedding(w, workspace, position, sizes, o, a):
     """A, whose rows past the first ones are those of all positions that there is room for."""
-    c, whole, first, embedding = sizes.width, sizes.length, _first_rows(sizes), at(arena, a.embedding)
+    c, whole, first, embedding = sizes.width, sizes.length, _first_rows(sizes), at(workspace, a.embedding)
     weight, bias, table = at(w, o.embed_weight), at(w, o.embed_bias), pointer(position.table)
     biased = sizes.biased and not sizes.vocabulary
     for j in range(0, c, lanes(embedding)):
@@ -54,12 +54,17 @@ def _embedding(w, arena, position, sizes, o, a):
 
 
 @inner
-def compose_input(w, arena, position, sizes, o, a):
-    """A and M of the input, in the arena."""
-    c, first, embedding, projection = sizes.width, _first_rows(sizes), at(arena, a.embedding), at(arena, a.projection)
+def compose_input(w, workspace, position, sizes, o, a):
+    """A and M of the input, in the workspace."""
+    c, first, embedding, projection = (
+        sizes.width,
+        _first_rows(sizes),
+        at(workspace, a.embedding),
+        at(workspace, a.projection),
+    )
     layer, wide = at(w, o.layers), 3 * c
     weight, bias = at(layer, o.qkv_weight), at(layer, o.qkv_bias)
-    _embedding(w, arena, position, sizes, o, a)
+    _embedding(w, workspace, position, sizes, o, a)
     gemm(embedding, c, ONE, weight, wide, projection, wide, first, wide, c, OVERWRITE, bias, NONE, bias, NONE)
     table, projected = at(embedding, first * c), at(projection, first * wide)
     start = FROM if sizes.biased else OVERWRITE
@@ -89,16 +94,16 @@ def input_backward(dy, x, dmap, n, width, sizes):
 
 
 @inner
-def decompose_input(w, wt, g, stride, groups, arena, position, sizes, o, t, a):
+def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
     """The gradients of both maps, in the first row of g, from the groups' dM.
 
     That of a matrix between rows takes its place, as no group has written there; all others are added to.
     """
     c, whole, first, wide = sizes.width, sizes.length, _first_rows(sizes), 3 * sizes.width
-    embedding, dprojection, layer = at(arena, a.embedding), at(g, o.projection), at(g, o.layers)
+    embedding, dprojection, layer = at(workspace, a.embedding), at(g, o.projection), at(g, o.layers)
     for group in range(1, groups):
         add(dprojection, at(g, group * stride + o.projection), dprojection, (first + whole) * wide)
-    _embedding(w, arena, position, sizes, o, a)
+    _embedding(w, workspace, position, sizes, o, a)
     dweight, dpositions = at(layer, o.qkv_weight), at(dprojection, first * wide)
     gemm(embedding, ONE, c, dprojection, wide, dweight, wide, c, wide, first + whole, OVERWRITE, w, NONE, w, NONE)
     if not sizes.wants_table:  # of the positions' rows only the sum is wanted
@@ -126,9 +131,9 @@ def _last_layer(p, sizes, o):
 
 
 @inner
-def compose_output(w, arena, sizes, o, a):
-    """M of the output, in the arena."""
-    head, layer, readout = at(w, o.head_weight), _last_layer(w, sizes, o), at(arena, a.readout)
+def compose_output(w, workspace, sizes, o, a):
+    """M of the output, in the workspace."""
+    head, layer, readout = at(w, o.head_weight), _last_layer(w, sizes, o), at(workspace, a.readout)
     head_forward(at(layer, o.ff_weight), head, head, readout, sizes.hidden, sizes.width, False, False)
     if sizes.biased:
         head_forward(at(layer, o.ff_bias), head, head, at(readout, sizes.hidden), ONE, sizes.width, False, False)
@@ -171,18 +176,18 @@ def decompose_output(w, g, stride, groups, sizes, o):
 
 
 @inner
-def compose(w, arena, position, sizes, o, a):
-    """M of both ends, as far as they are composed, in the arena."""
-    if sizes.composed_input:
-        compose_input(w, arena, position, sizes, o, a)
-    if sizes.composed_output:
-        compose_output(w, arena, sizes, o, a)
+def compose(w, workspace, position, sizes, o, a):
+    """M of both ends, as far as they are composed, in the workspace."""
+    if sizes.fused_input:
+        compose_input(w, workspace, position, sizes, o, a)
+    if sizes.fused_output:
+        compose_output(w, workspace, sizes, o, a)
 
 
 @inner
-def decompose(end, w, wt, g, stride, groups, arena, position, sizes, o, t, a):
+def decompose(end, w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
     """The first of the ends that are composed, or the second."""
-    if sizes.composed_input and end == 0:
-        decompose_input(w, wt, g, stride, groups, arena, position, sizes, o, t, a)
+    if sizes.fused_input and end == 0:
+        decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a)
     else:
         decompose_output(w, g, stride, groups, sizes, o)

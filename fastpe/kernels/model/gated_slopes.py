@@ -82,7 +82,7 @@ def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
 
 
 @inner
-def slopes_backward(gates, layer, sigma, w, g, act, arena, pack, sizes, a):
+def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
     """Adds to the gradients of queries and keys, and to those of all parameters, g, what those of slopes say."""
     if gates is None:
         return
@@ -92,12 +92,12 @@ def slopes_backward(gates, layer, sigma, w, g, act, arena, pack, sizes, a):
     for of_keys in range(2):
         first = gates[layer, KEY_DIRECTION if of_keys else QUERY_DIRECTION]
         if first >= 0:
-            _backward(first, np.int64(of_keys), gates, layer, sigma, w, g, act, arena, pack, sizes, a)
+            _backward(first, np.int64(of_keys), gates, layer, sigma, w, g, act, workspace, pack, sizes, a)
     pass_on(pack)
 
 
 @inner
-def _backward(first, of_keys, gates, layer, sigma, w, g, act, arena, pack, sizes, a):
+def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
     """Those of keys or of queries; z is made again. The part of u's gradient along u is a sum of numbers."""
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = ONE + ONE - of_keys
@@ -107,9 +107,9 @@ def _backward(first, of_keys, gates, layer, sigma, w, g, act, arena, pack, sizes
             u, du, dslopes = (
                 at(w, first + h * head),
                 at(g, first + h * head),
-                gradients_of_head(which, h, arena, own, sizes, a),
+                gradients_of_head(which, h, workspace, own, sizes, a),
             )
-            x, dx = _rows(at(act, a.qkv), own, h, of_keys, sizes), _rows(at(arena, a.dqkv), own, h, of_keys, sizes)
+            x, dx = _rows(at(act, a.qkv), own, h, of_keys, sizes), _rows(at(workspace, a.dqkv), own, h, of_keys, sizes)
             inverse, root = _inverse_norm(u, head), math.sqrt(head)
             factor, of_factor, along = _steepness(gates, layer, sigma, h, w), 0.0, 0.0
             for i in range(own.length):

@@ -9,7 +9,7 @@ number of segments before it, of BiPE. Sums are made in float64. Layers without 
 and without `model.gated_slopes`, is not `gated`, and may have None as `gates` (see `model.memory.Position`).
 
 In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`),
-then slopes of keys and of queries (`model.gated_slopes`); in the arena gradients of K and of the two.
+then slopes of keys and of queries (`model.gated_slopes`); in the workspace gradients of K and of the two.
 """
 
 import math
@@ -49,9 +49,9 @@ def of_head(which, h, act, sizes, a):
 
 
 @inner
-def gradients_of_head(which, h, arena, own, sizes, a):
+def gradients_of_head(which, h, workspace, own, sizes, a):
     """Those of K, 0, or of slopes of keys, 1, or of queries, 2, of one sequence."""
-    return at(arena, a.dgates + (which * sizes.heads + h) * sizes.length + own.start)
+    return at(workspace, a.dgates + (which * sizes.heads + h) * sizes.length + own.start)
 
 
 @inner
@@ -116,19 +116,19 @@ def first_base(act, own, sizes, a):
 
 
 @inner
-def gate_gradients(gates, h, j0, arena, own, sizes, a):
+def gate_gradients(gates, h, j0, workspace, own, sizes, a):
     """Where attention adds the gradients of columns, those of keys from the key j0 on."""
     if gates is None:
         return None
     return ColumnGradients(
-        at(gradients_of_head(NONE, h, arena, own, sizes, a), j0),
-        at(gradients_of_head(ONE, h, arena, own, sizes, a), j0),
-        gradients_of_head(ONE + ONE, h, arena, own, sizes, a),
+        at(gradients_of_head(NONE, h, workspace, own, sizes, a), j0),
+        at(gradients_of_head(ONE, h, workspace, own, sizes, a), j0),
+        gradients_of_head(ONE + ONE, h, workspace, own, sizes, a),
     )
 
 
 @inner
-def clear_gate_gradients(gates, arena, own, sizes, a):
+def clear_gate_gradients(gates, workspace, own, sizes, a):
     """Before attention adds to those of a sequence."""
     if gates is None:
         return
@@ -136,11 +136,11 @@ def clear_gate_gradients(gates, arena, own, sizes, a):
         return
     for which in range(GRADIENTS):
         for h in range(sizes.heads):
-            clear(gradients_of_head(which, h, arena, own, sizes, a), own.length)
+            clear(gradients_of_head(which, h, workspace, own, sizes, a), own.length)
 
 
 @inner
-def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
+def gates_backward(gates, layer, u, du, w, g, act, workspace, pack, sizes, a):
     """Adds to du, and to the gradients g of all parameters, what those of K say."""
     if gates is None:
         return
@@ -156,7 +156,7 @@ def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
             rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
             logits = at(of_head(_LOGITS, h, act, sizes, a), start)
             offsets = at(of_head(_OFFSETS, h, act, sizes, a), start)
-            doffsets = gradients_of_head(NONE, h, arena, own, sizes, a)
+            doffsets = gradients_of_head(NONE, h, workspace, own, sizes, a)
             later, of_rate, of_bias = 0.0, 0.0, 0.0
             for back in range(own.length):
                 i = own.length - 1 - back

@@ -127,7 +127,7 @@ def row_of(depth, columns, sizes):
 
 
 @inner
-def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pack, sizes, o, t, a):
+def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout, pack, sizes, o, t, a):
     """One layer: z -> out (n, c). w: its parameters, of all_w; wt: their transposes.
 
     act: its activations, kept for the backward pass.
@@ -138,18 +138,18 @@ def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pa
     if sizes.norms:
         u = at(act, a.normed1)
         normalise(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, sizes)
-    if layer or not sizes.composed_input:
+    if layer or not sizes.fused_input:
         weight, row = _matrix(w, wt, o.qkv_weight, t.qkv_weight, sizes, t), row_of(c, 3 * c, sizes)
         if sizes.has_qk_table:
             weight, row = at(w, o.qkv_weight), 3 * c
-        project(u, weight, row, at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
+        project(u, weight, row, at(w, o.qkv_bias), act, workspace, position, pack, sizes, a)
     make_gates(position.gates, layer, position.slopes, u, all_w, act, pack, sizes, a)
     make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
-    make_angles(position.selective, layer, position.frequencies, u, all_w, act, arena, pack, sizes, a)
+    make_angles(position.selective, layer, position.frequencies, u, all_w, act, workspace, pack, sizes, a)
     make_reflections(position.reflections, layer, u, all_w, act, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
+        attention_forward(layer, act, workspace, position, dropout, _place(layer, 2, sizes), own, sizes, a)
         start += own.length
     _linear_onto(
         mixed, c, _matrix(w, wt, o.out_weight, t.out_weight, sizes, t), row_of(c, c, sizes), at(w, o.out_bias), z,
@@ -166,7 +166,7 @@ def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pa
         slopes = at(act, a.slopes)
         linear(u, c, weight, row, at(w, o.in_bias), slopes, n, sizes.inner, OVERWRITE, sizes.biased)
         activate(slopes, hidden, n, f, sizes.activation)
-    if layer < sizes.layers - 1 or not sizes.composed_output:
+    if layer < sizes.layers - 1 or not sizes.fused_output:
         _linear_onto(
             hidden, f, _matrix(w, wt, o.ff_weight, t.ff_weight, sizes, t), row_of(f, c, sizes), at(w, o.ff_bias),
             middle, out, c, dropout, _place(layer, 1, sizes), pack, sizes,
@@ -189,13 +189,13 @@ def _dropped(dropout, dz, target, c, place, pack):
 
 
 @inner
-def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, sizes, o, t, a):
+def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pack, sizes, o, t, a):
     """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
-    hidden, dhidden, middle = at(act, a.hidden), at(arena, a.dhidden), at(act, a.middle)
-    dout, columns, transposed, row = at(arena, a.output), ONE, at(arena, a.readout), f
-    if layer < sizes.layers - 1 or not sizes.composed_output:
-        dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
+    hidden, dhidden, middle = at(act, a.hidden), at(workspace, a.dhidden), at(act, a.middle)
+    dout, columns, transposed, row = at(workspace, a.output), ONE, at(workspace, a.readout), f
+    if layer < sizes.layers - 1 or not sizes.fused_output:
+        dout = _dropped(dropout, dz, at(workspace, a.dbranch), c, _place(layer, 1, sizes), pack)
         columns, transposed, row = c, at(wt, t.ff_weight), row_of(c, f, sizes)
         linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased, pack)
     dactive = at(dhidden, wide - f)
@@ -207,7 +207,7 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
     linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased, pack)
     transposed, row = at(wt, t.in_weight), row_of(wide, c, sizes)
     if sizes.norms:
-        dnormed = at(arena, a.dnormed)
+        dnormed = at(workspace, a.dnormed)
         linear_back(dhidden, wide, transposed, row, dnormed, c, n, OVERWRITE)
         normalise_backward(
             dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
@@ -218,49 +218,49 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
 
 
 @inner
-def _made_backward(layer, u, du, w, g, act, arena, position, pack, sizes, a):
+def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a):
     """Adds to du, and to the gradients g of all parameters, what is made of u says."""
-    gates_backward(position.gates, layer, u, du, w, g, act, arena, pack, sizes, a)
-    angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, arena, pack, sizes, a)
-    reflections_backward(position.reflections, layer, u, du, w, g, act, arena, pack, sizes, a)
+    gates_backward(position.gates, layer, u, du, w, g, act, workspace, pack, sizes, a)
+    angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, workspace, pack, sizes, a)
+    reflections_backward(position.reflections, layer, u, du, w, g, act, workspace, pack, sizes, a)
 
 
 @inner
 def attention_layer_backward(
-    dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, arena, position, dropout, pack, sizes, o, t, a
+    dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, workspace, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
     """dz: the gradient of `middle` on entry, of the layer's input z on return. all_w, all_g: of all parameters;
     slot_gradients: the pack's own."""
     n, c, start = pack.rows, sizes.width, NONE
-    mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
-    dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
+    mixed, dmixed, dqkv = at(act, a.mixed), at(workspace, a.dmixed), at(workspace, a.dqkv)
+    dout = _dropped(dropout, dz, at(workspace, a.dbranch), c, _place(layer, 0, sizes), pack)
     linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased, pack)
     linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
-        attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
+        attention_backward(layer, act, workspace, slot_gradients, position, dropout, place, own, sizes, o, a)
         start += own.length
-    if layer == 0 and sizes.composed_input:
+    if layer == 0 and sizes.fused_input:
         return
-    slopes_backward(position.gates, layer, position.slopes, all_w, all_g, act, arena, pack, sizes, a)
+    slopes_backward(position.gates, layer, position.slopes, all_w, all_g, act, workspace, pack, sizes, a)
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
     u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
     if sizes.has_qk_table:
         take_turn(pack)
         project_backward(
-            u, transposed, row, qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
+            u, transposed, row, qkv_weight, qkv_bias, slot_gradients, grow, workspace, position, pack, sizes, o, a
         )  # fmt: skip
         pass_on(pack)
     else:
         linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased, pack)
     if sizes.norms:
-        dnormed = at(arena, a.dnormed)
+        dnormed = at(workspace, a.dnormed)
         linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
-        _made_backward(layer, u, dnormed, all_w, all_g, act, arena, position, pack, sizes, a)
+        _made_backward(layer, u, dnormed, all_w, all_g, act, workspace, position, pack, sizes, a)
         normalise_backward(
             dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
             sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
         linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
-        _made_backward(layer, u, dz, all_w, all_g, act, arena, position, pack, sizes, a)
+        _made_backward(layer, u, dz, all_w, all_g, act, workspace, position, pack, sizes, a)

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.contextual_positions import TALLY
-from fastpe.kernels.attention.dape.layout import MlpRoom
+from fastpe.kernels.attention.contextual_positions import RUNNING_COUNT
+from fastpe.kernels.attention.dape.layout import DapeLayout
 from fastpe.kernels.attention.inputs import (
     COUNTS,
     GROWTH,
@@ -18,13 +18,13 @@ from fastpe.kernels.attention.inputs import (
     Slots,
 )
 from fastpe.kernels.attention.tile import TILE_KEYS
-from fastpe.kernels.attention.workspace import Room, room_for
+from fastpe.kernels.attention.workspace import Layout, layout_for
 from fastpe.kernels.model.dape import Network
 from fastpe.kernels.model.gates import ARRAYS as GATE_ARRAYS
 from fastpe.kernels.model.gates import GRADIENTS as GATE_GRADIENTS
 from fastpe.kernels.model.reflections import Given, Kept, Reflections, kept_of_reflections, memory_for_reflections
 from fastpe.kernels.model.selective_angles import kept_of_angles, memory_for_angles
-from fastpe.kernels.products.bfloat16.isa import Way
+from fastpe.kernels.products.bfloat16.isa import Isa
 from fastpe.kernels.products.bfloat16.product import MEMORY
 from fastpe.kernels.rows.activation import RELU
 from fastpe.kernels.simd import region
@@ -85,10 +85,10 @@ class Sizes(NamedTuple):
     gathers_angles: int
     anew: int  # whether what a layer makes of rows in a row begins anew with every document
     slots: int  # elements of the gradients of slots that all layers may share
-    composed_input: int  # whether the ends are fused: `model.fused_embedding_and_head`
-    composed_output: int
+    fused_input: int  # whether the ends are fused: `model.fused_embedding_and_head`
+    fused_output: int
     packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
-    products: Way | None  # how products of operands rounded to bfloat16 are made; None: they are float32's or float64's
+    products: Isa | None  # how products of operands rounded to bfloat16 are made; None: they are float32's or float64's
 
 
 class Offsets(NamedTuple):
@@ -140,7 +140,7 @@ class Position(NamedTuple):
     without, any other for all of them. To compile each subset by itself would take as long as all together. Beside
     `reflections` are all; and beside any of these, or a `net`, is dropout.
 
-    Lanes have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
+    Workers have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
     """
 
     table: np.ndarray
@@ -161,13 +161,13 @@ class Position(NamedTuple):
     frequencies: np.ndarray  # (C/2,), float64, of those
     reflections: Reflections | None  # see `model.reflections`; not beside a `net`
     net: Network | None  # over scores, of every layer or of all
-    net_room: MlpRoom | None
+    net_layout: DapeLayout | None
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # those that are not above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
     places: np.ndarray  # in the gradients of `slots`: start, from layer to layer, from head to head, size of a head's
     case: Case
-    room: Room
+    layout: Layout
 
 
 class Transposed(NamedTuple):
@@ -198,7 +198,7 @@ class Arena(NamedTuple):
     turned: int
     weights: int
     lse: int
-    tallies: int
+    running_counts: int
     gates: int
     low: int  # of `model.selective_angles`, as what follows
     steps: int
@@ -246,7 +246,7 @@ class Arena(NamedTuple):
 def attention_case(
     sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, spanned: bool, backward: bool,
     dropped: bool,
-) -> tuple[Case, Room]:  # fmt: skip
+) -> tuple[Case, Layout]:  # fmt: skip
     """Sizes of the attention of one sequence, and its scratch memory.
 
     more: whether there are slots but a bias; spanned: whether queries have spans of keys.
@@ -261,7 +261,7 @@ def attention_case(
     case = Case(
         batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads * (1 + sizes.lifted),
         v_width=c // heads,
-        causal=sizes.causal, window=0, spanned=int(spanned), strips=-(-n // int(TILE_KEYS)), half=sizes.half,
+        causal=sizes.causal, window=0, spanned=int(spanned), key_blocks=-(-n // int(TILE_KEYS)), half=sizes.half,
         options=options, keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c,
         k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
         kr_row=turned if rotated else 3 * c, o_row=c,
@@ -270,13 +270,13 @@ def attention_case(
         dropped=int(dropped),
         joined=int(given[[REL_GAIN, REL_KEY, REL_QUERY, KEY_BIAS, GROWTH, COUNTS]].any()),
     )  # fmt: skip
-    return case, room_for(case, numbers, backward=backward)
+    return case, layout_for(case, numbers, backward=backward)
 
 
-def composed_sizes(sizes: Sizes) -> tuple[int, int]:
+def fused_sizes(sizes: Sizes) -> tuple[int, int]:
     """Elements of the maps of fused ends, at the input and at the output: 0 for one that is not."""
     projection = (max(sizes.vocabulary, 1) + sizes.length) * 3 * sizes.width
-    return sizes.composed_input * projection, sizes.composed_output * (sizes.hidden + sizes.biased)
+    return sizes.fused_input * projection, sizes.fused_output * (sizes.hidden + sizes.biased)
 
 
 def _rotates(sizes: Sizes) -> bool:
@@ -284,11 +284,11 @@ def _rotates(sizes: Sizes) -> bool:
     return any((sizes.pairs, sizes.block, sizes.lifted, sizes.rank))
 
 
-def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: bool, rows: int = 0) -> Arena:
-    """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations.
+def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backward: bool, rows: int = 0) -> Arena:
+    """Offsets into the workspace, of regions; without a backward pass all layers share one place for their activations.
 
-    more: what attention needs where `room` is not it. rows: how many go through the model at a time where the others of
-    their sequence stay, with what attention reads of them, in every layer; 0 where all of a sequence go together.
+    more: what attention needs where `layout` is not it. rows: how many go through the model at a time where the others
+    of their sequence stay, with what attention reads of them, in every layer; 0 where all of a sequence go together.
     """
     whole_n, n, c, f, cursor = sizes.length, rows or sizes.length, sizes.width, sizes.hidden, 0
     norms, tokens, rotated = sizes.norms, sizes.vocabulary > 0, _rotates(sizes)
@@ -306,7 +306,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
         "turned": take((rotated or sizes.scales_rows > 0) * 2 * whole_n * case.width * sizes.heads),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
         "lse": take(sizes.heads * whole_n),
-        "tallies": take(sizes.counted * int(TALLY) * sizes.heads * whole_n),
+        "tallies": take(sizes.counted * int(RUNNING_COUNT) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
         **{name: take(count) for name, count in kept_of_angles(sizes, n).items()},
         "reflected": kept_of_reflections(sizes, n, take),
@@ -339,9 +339,9 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
         "shifted": take(sizes.has_qk_table * n * c),
         "final": take(sizes.final_norm * n * c),
         "final_stats": take(sizes.final_norm * 2 * n),
-        "embedding": take(composed_sizes(sizes)[0] // 3),
-        **{end: take(size) for end, size in zip(("projection", "readout"), composed_sizes(sizes), strict=True)},
-        "attention": take(max(room.size, more)),
+        "embedding": take(fused_sizes(sizes)[0] // 3),
+        **{end: take(size) for end, size in zip(("projection", "readout"), fused_sizes(sizes), strict=True)},
+        "attention": take(max(layout.size, more)),
         "output": take(n * max(sizes.vocabulary, 1)),
         "picked": take(tokens * n * c),
         "dpicked": take(backward * tokens * n * c),

@@ -5,7 +5,7 @@ them. Short sequences that follow one another in a batch are therefore packed: t
 many sequences as there is room for, and only what knows of positions goes from sequence to sequence. Lengths alone
 decide which go together.
 
-Packs of a group may go through the model side by side, in lanes of their own. They add to the same gradients, which
+Packs of a group may go through the model side by side, in workers of their own. They add to the same gradients, which
 have one order all the same: the additions are cut into *turns*, as many for each pack, and a pack has its turn after
 the pack before it had that one. Meanwhile both go on with all that is their own.
 """
@@ -17,9 +17,9 @@ import numpy as np
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.rows.dropout import drop_rows, drops, place_in
 from fastpe.kernels.simd import at, pointer
-from fastpe.kernels.threads.task_counter import end_turn, shared_count, wait_turn
+from fastpe.kernels.threads.task_counter import pass_ticket, shared_count, wait_for_ticket
 
-LINE = np.int64(8)  # counters that lanes share stand on cache lines of their own
+LINE = np.int64(8)  # counters that workers share stand on cache lines of their own
 ALONE = np.int64(-1)  # in the place of a counter
 
 
@@ -31,7 +31,7 @@ class Pack(NamedTuple):
     rows: int  # of all of them
     lengths: np.ndarray
     places: np.ndarray
-    before: int  # positions of a lone sequence whose keys and values stand in the arena already
+    before: int  # positions of a lone sequence whose keys and values stand in the workspace already
     turns: np.ndarray  # where packs go side by side: how many turns each one had
     own: int  # its counter there, and that of the pack before it; or ALONE
     previous: int
@@ -48,10 +48,10 @@ class Rows(NamedTuple):
 
 
 @inner
-def pack_from(first, last, room, lengths, places):
+def pack_from(first, last, layout, lengths, places):
     """As many of the sequences first .. last - 1 as have room in that many rows, in their order; the first at least."""
     rows, end = lengths[min(first, lengths.size - 1)], first + 1
-    while end < last and rows + lengths[min(end, lengths.size - 1)] <= room:
+    while end < last and rows + lengths[min(end, lengths.size - 1)] <= layout:
         rows += lengths[min(end, lengths.size - 1)]
         end += 1
     return Pack(first, end, rows, lengths, places, np.int64(0), lengths, ALONE, ALONE)
@@ -65,11 +65,11 @@ def side_by_side(pack, turns, previous):
 
 
 @inner
-def packs_in(first, last, room, lengths):
+def packs_in(first, last, layout, lengths):
     """How many packs the sequences first .. last - 1 make."""
     count, done = np.int64(0), first
     while done < last:
-        done = pack_from(done, last, room, lengths, lengths).last
+        done = pack_from(done, last, layout, lengths, lengths).last
         count += 1
     return count
 
@@ -79,14 +79,14 @@ def take_turn(pack):
     """Return when the pack before has had this turn, and what it added can be read."""
     if pack.previous >= 0:
         turns = pointer(pack.turns)
-        wait_turn(turns, pack.previous, shared_count(turns, pack.own) + 1)
+        wait_for_ticket(turns, pack.previous, shared_count(turns, pack.own) + 1)
 
 
 @inner
 def pass_on(pack):
     """The turn is over."""
     if pack.own >= 0:
-        end_turn(pointer(pack.turns), pack.own)
+        pass_ticket(pointer(pack.turns), pack.own)
 
 
 @inner

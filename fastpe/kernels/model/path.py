@@ -46,14 +46,19 @@ def _content(beside, q, c):
 
 
 @inner
-def _head_of(beside, h, act, memory, room, offsets, own, sizes, a):
+def _head_of(beside, h, act, memory, layout, offsets, own, sizes, a):
     """A head's rows in one piece, and the products of its tiles."""
     c, n = sizes.width, own.before + own.length
     d, qkv = c // sizes.heads, at(act, a.qkv + own.start * 3 * c + h * (c // sizes.heads))
     queries, keys = _content(beside, qkv, c)
-    k, v, products, turned = at(memory, room.k), at(memory, room.v), at(memory, room.products), at(memory, room.turned)
+    k, v, products, turned = (
+        at(memory, layout.k),
+        at(memory, layout.v),
+        at(memory, layout.products),
+        at(memory, layout.turned),
+    )
     w, beta = made_of_head(h, act, own, sizes, a)
-    _copied(queries[0], queries[1], at(memory, room.q), d, n, d)
+    _copied(queries[0], queries[1], at(memory, layout.q), d, n, d)
     _copied(keys[0], keys[1], k, d, n, d)
     _copied(at(qkv, 2 * c), 3 * c, v, d, n, d)
     for first in range(0, n, TILE):
@@ -63,11 +68,11 @@ def _head_of(beside, h, act, memory, room, offsets, own, sizes, a):
 
 
 @inner
-def _offset_gradients(gates, h, unread, arena, own, sizes, a):
+def _offset_gradients(gates, h, unread, workspace, own, sizes, a):
     """Where attention adds those of offsets of keys; `unread` where no layer has any."""
     if not sizes.gated:
         return unread
-    return gate_gradients(gates, h, NONE, arena, own, sizes, a).dkey_offset
+    return gate_gradients(gates, h, NONE, workspace, own, sizes, a).dkey_offset
 
 
 @inner
@@ -106,18 +111,18 @@ def _beside(given, layer, h, act, memory, position, own, sizes, a):
     own_head = head_of(layer, h, act, position, None, NONE, own, sizes, a)
     terms, scratch = (
         terms_of(position.slots, position.numbers, layer, h, position.case),
-        scratch_memory(h, act, at(memory, position.reflections.room.others), position, own, a),
+        scratch_memory(h, act, at(memory, position.reflections.layout.others), position, own, a),
     )
     return Beside(own_head, terms, position.case, scratch, None)
 
 
 @inner
-def _with_gradients(beside, layer, h, act, arena, memory, slot_gradients, position, own, sizes, a):
+def _with_gradients(beside, layer, h, act, workspace, memory, slot_gradients, position, own, sizes, a):
     """The same, with where gradients go, which those of rows are added to."""
     if beside is None:
         return None
-    others, case, n = at(memory, position.reflections.room.others), position.case, own.length
-    grads = gradients_of(layer, h, NONE, act, arena, others, slot_gradients, position, own, sizes, a)
+    others, case, n = at(memory, position.reflections.layout.others), position.case, own.length
+    grads = gradients_of(layer, h, NONE, act, workspace, others, slot_gradients, position, own, sizes, a)
     for i in range(n):
         clear(at(grads.dq, i * case.g_row), case.width)
         clear(at(grads.dk, i * case.g_row), case.width)
@@ -154,25 +159,25 @@ def _factor(beside, scale, one):
 
 
 @inner
-def reflected_forward(reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+def reflected_forward(reflections, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
     """Whether the layer makes reflections; if so `mixed` from `qkv`, of one sequence. place_of_first: where the weights
     of the first head are dropped out."""
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:
         return False
-    c, room, memory = sizes.width, reflections.room, at(arena, a.attention)
+    c, layout, memory = sizes.width, reflections.layout, at(workspace, a.attention)
     few = own.length <= FEW and _is_none(reflections.beside)
-    d, x, of_row = c // sizes.heads, at(memory, room.x), at(memory, room.of_row)
+    d, x, of_row = c // sizes.heads, at(memory, layout.x), at(memory, layout.of_row)
     desk = Desk(
-        x, at(memory, room.along), at(memory, room.scores), at(memory, room.steps), at(memory, room.peaks),
-        at(memory, room.sums), at(memory, room.mixed), at(memory, room.sight),
+        x, at(memory, layout.along), at(memory, layout.scores), at(memory, layout.steps), at(memory, layout.peaks),
+        at(memory, layout.sums), at(memory, layout.mixed), at(memory, layout.visibility),
     )  # fmt: skip
     size, spans, spanned = BLOCK * lanes(x), _spans_of(layer, position, own), position.case.spanned
     for h in range(sizes.heads):
         (out, lse), scale = _out_of_head(h, act, own, sizes, a), position.scale[layer, h]
         offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
-        dropped = _dropped(dropout, place_of_first + h, position, own, at(memory, room.factors))
+        dropped = _dropped(dropout, place_of_first + h, position, own, at(memory, layout.factors))
         if few:
             q, (w, beta) = at(act, a.qkv + own.start * 3 * c + h * d), made_of_head(h, act, own, sizes, a)
             head = Head(at(q, c), at(q, 2 * c), w, beta, w, *offsets)
@@ -186,42 +191,42 @@ def reflected_forward(reflections, layer, act, arena, position, dropout, place_o
         else:
             beside = _beside(reflections.beside, layer, h, act, memory, position, own, sizes, a)
             head, factor = (
-                _head_of(beside, h, act, memory, room, offsets, own, sizes, a),
+                _head_of(beside, h, act, memory, layout, offsets, own, sizes, a),
                 _factor(beside, scale, scalar(x, 1.0)),
             )
             for first in range(0, own.length, size):
                 block = _block(head, first, size, spans, spanned, own)
                 i = block.position
-                q = at(memory, room.q + i * d)
+                q = at(memory, layout.q + i * d)
                 block_forward(
-                    head, beside, d, d, block, q, factor, room.lowest, dropped, desk, at(out, i * c), c, at(lse, i)
+                    head, beside, d, d, block, q, factor, layout.lowest, dropped, desk, at(out, i * c), c, at(lse, i)
                 )
     return True
 
 
 @inner
 def reflected_backward(
-    reflections, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, a
+    reflections, layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, a
 ):
     """As `reflected_forward`; `dqkv`, and the gradients of w and beta, from `dmixed`."""
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:
         return False
-    c, room, memory, n = sizes.width, reflections.room, at(arena, a.attention), own.length
-    d, deltas, back = c // sizes.heads, at(arena, a.deltas), at(memory, room.back)
-    dq, dk, dv, dout = at(memory, room.dq), at(memory, room.dk), at(memory, room.dv), at(memory, room.dout)
+    c, layout, memory, n = sizes.width, reflections.layout, at(workspace, a.attention), own.length
+    d, deltas, back = c // sizes.heads, at(workspace, a.deltas), at(memory, layout.back)
+    dq, dk, dv, dout = at(memory, layout.dq), at(memory, layout.dk), at(memory, layout.dv), at(memory, layout.dout)
     size, widths = BLOCK * lanes(back), Sizes(1, 1, 1, n, n, d, d, 0, 0, 1, 0, 0, 0, 0)
     spans, spanned = _spans_of(layer, position, own), position.case.spanned
     for h in range(sizes.heads):
-        (out, lse), (dw, dbeta) = _out_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
+        (out, lse), (dw, dbeta) = _out_of_head(h, act, own, sizes, a), given_of_head(h, workspace, own, sizes, a)
         offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
         beside, one = _beside(reflections.beside, layer, h, act, memory, position, own, sizes, a), scalar(back, 1.0)
-        head, scale = _head_of(beside, h, act, memory, room, offsets, own, sizes, a), position.scale[layer, h]
-        others = _with_gradients(beside, layer, h, act, arena, memory, slot_gradients, position, own, sizes, a)
+        head, scale = _head_of(beside, h, act, memory, layout, offsets, own, sizes, a), position.scale[layer, h]
+        others = _with_gradients(beside, layer, h, act, workspace, memory, slot_gradients, position, own, sizes, a)
         dropped = _dropped(dropout, place_of_first + h, position, own, at(back, reflections.back.factors))
-        grads = dk, dv, dw, dbeta, _offset_gradients(position.gates, h, dbeta, arena, own, sizes, a)
-        _copied(at(arena, a.dmixed + own.start * c + h * d), c, dout, d, n, d)
+        grads = dk, dv, dw, dbeta, _offset_gradients(position.gates, h, dbeta, workspace, own, sizes, a)
+        _copied(at(workspace, a.dmixed + own.start * c + h * d), c, dout, d, n, d)
         for i in range(n):
             put(deltas, i, dot(at(dout, i * d), at(out, i * c), d))
         clear(dk, n * d)
@@ -231,11 +236,11 @@ def reflected_backward(
         for first in range(0, n, size):
             block, rows = _block(head, first, size, spans, spanned, own), first * d
             queries = Queries(
-                at(memory, room.q + rows), at(dout, rows), at(lse, first), at(deltas, first), at(dq, rows)
+                at(memory, layout.q + rows), at(dout, rows), at(lse, first), at(deltas, first), at(dq, rows)
             )  # fmt: skip
             factor = _factor(beside, scale, one)
             block_back(head, others, widths, block, queries, factor, one, dropped, back, reflections.back, grads)
-        dqkv = at(arena, a.dqkv + own.start * 3 * c + h * d)
+        dqkv = at(workspace, a.dqkv + own.start * 3 * c + h * d)
         _give_rows(others, dq, dk, dqkv, n, d, c)
         _copied(dv, d, at(dqkv, 2 * c), 3 * c, n, d)
     return True

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.path.backward import Room
+from fastpe.kernels.attention.path.backward import Layout
 from fastpe.kernels.attention.path.blocks import TILE
 from fastpe.kernels.attention.path.workspace import backward_room, forward_sizes, laid_out
 from fastpe.kernels.attention.tile import add_scaled, dot, scale_row
@@ -49,7 +49,7 @@ _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
 
 
-class AttentionRoom(NamedTuple):
+class PathLayout(NamedTuple):
     """Where things lie that attention needs for a head: its rows in one piece, products of tiles, a tile's rows turned;
     the parts of a `Desk`, and factors of dropout; scores of one query; dout, gradients of rows, what the way back
     needs, and what other terms need. And the least number."""
@@ -66,7 +66,7 @@ class AttentionRoom(NamedTuple):
     peaks: int
     sums: int
     mixed: int
-    sight: int
+    visibility: int
     factors: int
     of_row: int
     dout: int
@@ -86,8 +86,8 @@ class Reflections(NamedTuple):
     layers: np.ndarray
     apart: int
     beside: int | None
-    room: AttentionRoom
-    back: Room
+    layout: PathLayout
+    back: Layout
 
 
 class Kept(NamedTuple):
@@ -100,7 +100,7 @@ class Kept(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Where gradients of w, beta and p lie in the arena, and a map turned."""
+    """Where gradients of w, beta and p lie in the workspace, and a map turned."""
 
     w: int
     beta: int
@@ -136,8 +136,8 @@ def reflections_of(
         rows, rows, rows, products, d * int(TILE), *forward_sizes(d, d, lane, dropped=dropped), n,
         rows, rows, rows, rows, back.size, others or 0,
     ])  # fmt: skip
-    room = AttentionRoom._make([*starts, size, float(np.finfo(dtype).min)])
-    return Reflections(layers, int(apart), None if others is None else 1, room, back)
+    layout = PathLayout._make([*starts, size, float(np.finfo(dtype).min)])
+    return Reflections(layers, int(apart), None if others is None else 1, layout, back)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -212,10 +212,12 @@ def made_of_head(h, act, own, sizes, a):
 
 
 @inner
-def given_of_head(h, arena, own, sizes, a):
+def given_of_head(h, workspace, own, sizes, a):
     """Their gradients."""
     place = h * sizes.length + own.start
-    return at(arena, a.dreflected.w + place * (sizes.width // sizes.heads)), at(arena, a.dreflected.beta + place)
+    return at(workspace, a.dreflected.w + place * (sizes.width // sizes.heads)), at(
+        workspace, a.dreflected.beta + place
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
 
 
 @inner
-def reflections_backward(reflections, layer, u, du, w, g, act, arena, pack, sizes, a):
+def reflections_backward(reflections, layer, u, du, w, g, act, workspace, pack, sizes, a):
     """Adds to du, and to the gradients g of all parameters, what those of w and beta say."""
     if reflections is None:
         return
@@ -288,12 +290,15 @@ def reflections_backward(reflections, layer, u, du, w, g, act, arena, pack, size
         return
     take_turn(pack)
     taps, dtaps = at(w, places[layer, TAPS]), at(g, places[layer, TAPS])
-    low, turned, dsteps = at(act, a.reflected.low), at(arena, a.dreflected.map), at(arena, a.dreflected.steps)
+    low, turned, dsteps = at(act, a.reflected.low), at(workspace, a.dreflected.map), at(workspace, a.dreflected.steps)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         steps, given = at(act, a.reflected.steps + start * c), at(dsteps, start * c)
         for h in range(sizes.heads):
-            (rows, beta), (drows, dbeta) = made_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
+            (rows, beta), (drows, dbeta) = (
+                made_of_head(h, act, own, sizes, a),
+                given_of_head(h, workspace, own, sizes, a),
+            )
             for i in range(own.length):
                 row, drow, place = at(rows, i * head), at(drows, i * head), _place(reflections, i, own)
                 _row_back(at(steps, i * c), taps, place, h * head, c, head, row, drow, at(given, i * c + h * head))

@@ -91,14 +91,14 @@ def _place(new, own, sizes):
 
 
 @inner
-def make_angles(selective, layer, tau, u, w, act, arena, pack, sizes, a):
+def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
     """The factors of a pack's rotations, from the layer's input. w: all parameters, not the layer's."""
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE
     if rank == 0:
         return
-    unit, low, steps = at(arena, a.unit), at(act, a.low), at(act, a.steps + pack.before * pairs)
+    unit, low, steps = at(workspace, a.unit), at(act, a.low), at(act, a.steps + pack.before * pairs)
     down, up, taps = at(w, selective[layer, DOWN]), at(w, selective[layer, UP]), at(w, selective[layer, TAPS])
     _directions(u, unit, n, sizes)
     float_gemm(unit, c, ONE, down, rank, low, rank, n, rank, c, OVERWRITE, low, NONE, low, NONE)
@@ -149,29 +149,29 @@ def turn_row(selective, layer, x, h, i, back, act, sizes, a):
 
 
 @inner
-def clear_turns(selective, arena, own, sizes, a):
+def clear_turns(selective, workspace, own, sizes, a):
     """Before gradients of the angles of a sequence are added."""
     if selective is None:
         return
     if not sizes.rank:
         return
     pairs = sizes.width // 2
-    clear(at(arena, a.dangles + own.start * pairs), own.length * pairs)
+    clear(at(workspace, a.dangles + own.start * pairs), own.length * pairs)
 
 
 @inner
-def add_turns(selective, y, dy, h, i, arena, sizes, a):
+def add_turns(selective, y, dy, h, i, workspace, sizes, a):
     """Add what the gradient dy of a turned row y says of the angles of row i of the pack."""
     if selective is None:
         return
     if not sizes.rank:
         return
     pairs = sizes.width // sizes.heads // 2
-    add_angle_gradients(y, dy, at(arena, a.dangles + (i * sizes.heads + h) * pairs), pairs, sizes.half)
+    add_angle_gradients(y, dy, at(workspace, a.dangles + (i * sizes.heads + h) * pairs), pairs, sizes.half)
 
 
 @inner
-def angles_backward(selective, layer, tau, u, du, w, g, act, arena, pack, sizes, a):
+def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, sizes, a):
     """Adds to du, and to the gradients g of all parameters, what those of angles say."""
     if selective is None:
         return
@@ -180,7 +180,7 @@ def angles_backward(selective, layer, tau, u, du, w, g, act, arena, pack, sizes,
         return
     take_turn(pack)
     taps, dtaps = at(w, selective[layer, TAPS]), at(g, selective[layer, TAPS])
-    dsteps, low, unit, turned = at(arena, a.dangles), at(act, a.low), at(arena, a.unit), at(arena, a.maps)
+    dsteps, low, unit, turned = at(workspace, a.dangles), at(act, a.low), at(workspace, a.unit), at(workspace, a.maps)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         _sum_down(at(act, a.steps + start * pairs), at(dsteps, start * pairs), taps, dtaps, tau, own, pairs, sizes)

@@ -1,7 +1,7 @@
 """The small transformer on a pack of sequences (`model.pack`), forward and backward: its two ends, and the layers
 (`model.layer`) between.
 
-One whole pack goes forward and backward before the next (`model.batch`), in a scratch arena of its thread; only
+One whole pack goes forward and backward before the next (`model.batch`), in a scratch workspace of its thread; only
 parameters, gradients and the input are touched outside it. Per sequence of n, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c
 FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; backward twice that. A
 training step is spared the products at fused ends (`model.fused_embedding_and_head`).
@@ -44,47 +44,47 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
-def stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a):
+def stream_forward(x, w, wt, workspace, position, dropout, pack, sizes, o, t, a):
     """Embedding and all layers on a pack; x: the batch."""
-    c, z = sizes.width, at(arena, a.streams)
-    _input_forward(x, w, arena, position, pack, sizes, o, a)
+    c, z = sizes.width, at(workspace, a.streams)
+    _input_forward(x, w, workspace, position, pack, sizes, o, a)
     drop_pack(dropout, z, c, NONE, pack)
     for layer in range(sizes.layers):
-        z = at(arena, a.streams + layer * a.stream_stride)
+        z = at(workspace, a.streams + layer * a.stream_stride)
         layer_forward(
             part(z, NONE, pack.rows * c), part(z, a.stream_stride, pack.rows * c), layer, w,
             at(w, o.layers + layer * o.layer_stride), at(wt, layer * t.layer_stride),
-            at(arena, a.layers + layer * a.layer_stride), arena, position, dropout, pack, sizes, o, t, a,
+            at(workspace, a.layers + layer * a.layer_stride), workspace, position, dropout, pack, sizes, o, t, a,
         )  # fmt: skip
     if sizes.final_norm:
-        last = at(arena, a.streams + sizes.layers * a.stream_stride)
+        last = at(workspace, a.streams + sizes.layers * a.stream_stride)
         normalise(
-            last, at(w, o.final_norm_weight), at(w, o.final_norm_bias), at(arena, a.final), at(arena, a.final_stats),
-            pack.rows, sizes,
+            last, at(w, o.final_norm_weight), at(w, o.final_norm_bias), at(workspace, a.final), at(workspace,
+            a.final_stats), pack.rows, sizes,
         )  # fmt: skip
 
 
 @inner
-def _input_forward(x, w, arena, position, pack, sizes, o, a):
+def _input_forward(x, w, workspace, position, pack, sizes, o, a):
     """The first rows of the stream: embedding, convolution, table."""
     c, weight, start = sizes.width, at(w, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        n, z, x_own = own.length, at(arena, a.streams + start * c), part(x, sequence * sizes.length, own.length)
-        if sizes.composed_input:
-            qkv = at(arena, a.layers + a.qkv + start * 3 * c)
-            input_forward(x_own, at(arena, a.embedding), z, n, c, sizes)
-            input_forward(x_own, at(arena, a.projection), qkv, n, 3 * c, sizes)
+        n, z, x_own = own.length, at(workspace, a.streams + start * c), part(x, sequence * sizes.length, own.length)
+        if sizes.fused_input:
+            qkv = at(workspace, a.layers + a.qkv + start * 3 * c)
+            input_forward(x_own, at(workspace, a.embedding), z, n, c, sizes)
+            input_forward(x_own, at(workspace, a.projection), qkv, n, 3 * c, sizes)
             start += n
             continue
-        embedded = at(arena, a.embedded + (own.before + start) * c) if sizes.taps else z
+        embedded = at(workspace, a.embedded + (own.before + start) * c) if sizes.taps else z
         if sizes.vocabulary:
             embed_tokens_forward(x_own, weight, embedded, n, c)
         else:
             embed_forward(x_own, weight, at(w, o.embed_bias), embedded, n, c, sizes.biased)
         if sizes.taps:
             convolution_forward(
-                at(arena, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, z, own.before,
+                at(workspace, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, z, own.before,
                 own.before + n, c,
             )  # fmt: skip
         if sizes.has_table and sizes.gathers_table:
@@ -97,14 +97,14 @@ def _input_forward(x, w, arena, position, pack, sizes, o, a):
 
 
 @inner
-def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
+def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
     """Gradients of table, convolution and embedding from dz."""
     c, dweight, start = sizes.width, at(g, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         n, d, x_own = own.length, at(dz, start * c), part(x, sequence * sizes.length, own.length)
-        if sizes.composed_input:
-            input_backward(at(arena, a.dqkv + start * 3 * c), x_own, at(g, o.projection), n, 3 * c, sizes)
+        if sizes.fused_input:
+            input_backward(at(workspace, a.dqkv + start * 3 * c), x_own, at(g, o.projection), n, 3 * c, sizes)
         if sizes.wants_table and sizes.gathers_table:
             for i in range(n):  # tokens of one row in their order
                 drow = at(at(g, o.table), place_of(0, i, own) * c)
@@ -113,9 +113,9 @@ def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
             dtable = at(at(g, o.table), first_place(own) * c)
             add(dtable, d, dtable, n * c)
         if sizes.taps:
-            whole = at(arena, a.dmixed)
+            whole = at(workspace, a.dmixed)
             convolution_backward(
-                d, at(arena, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, whole,
+                d, at(workspace, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, whole,
                 at(g, o.taps), sizes.wants_taps, n, c,
             )  # fmt: skip
             d = whole
@@ -127,31 +127,31 @@ def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
 
 
 @inner
-def rows_of_stream(arena, sizes, a):
+def rows_of_stream(workspace, sizes, a):
     """What the head is applied to."""
     if sizes.final_norm:
-        return at(arena, a.final)
-    if sizes.composed_output:
-        return at(_last_layer(arena, sizes, a), a.middle)
-    return at(arena, a.streams + sizes.layers * a.stream_stride)
+        return at(workspace, a.final)
+    if sizes.fused_output:
+        return at(_last_layer(workspace, sizes, a), a.middle)
+    return at(workspace, a.streams + sizes.layers * a.stream_stride)
 
 
 @inner
-def _last_layer(arena, sizes, a):
-    return at(arena, a.layers + (sizes.layers - 1) * a.layer_stride)
+def _last_layer(workspace, sizes, a):
+    return at(workspace, a.layers + (sizes.layers - 1) * a.layer_stride)
 
 
 @inner
-def head_of_rows(rows, n, head, w, arena, sizes, o, a):
-    """The head on n rows; the output lies at arena + a.output."""
-    bias, output = at(w, o.head_bias), at(arena, a.output)
+def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
+    """The head on n rows; the output lies at workspace + a.output."""
+    bias, output = at(w, o.head_bias), at(workspace, a.output)
     if sizes.vocabulary:
         biased = sizes.biased and not sizes.tied
         linear(rows, sizes.width, head, sizes.vocabulary, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
     else:
         head_forward(rows, head, bias, output, n, sizes.width, sizes.biased, False)
-        if sizes.composed_output:
-            output_forward(at(_last_layer(arena, sizes, a), a.hidden), at(arena, a.readout), output, n, sizes)
+        if sizes.fused_output:
+            output_forward(at(_last_layer(workspace, sizes, a), a.hidden), at(workspace, a.readout), output, n, sizes)
 
 
 @inner
@@ -162,15 +162,20 @@ def _gathered(count, pack):
 
 
 @inner
-def _gather(target, shares, step, arena, pack, sizes, a):
+def _gather(target, shares, step, workspace, pack, sizes, a):
     """The rows whose targets count, with targets and shares."""
     c, found, start = sizes.width, NONE, NONE
-    rows, picked, tokens, kept = rows_of_stream(arena, sizes, a), at(arena, a.picked), at(arena, a.tokens), a.shares
+    rows, picked, tokens, kept = (
+        rows_of_stream(workspace, sizes, a),
+        at(workspace, a.picked),
+        at(workspace, a.tokens),
+        a.shares,
+    )
     for sequence in range(pack.first, pack.last):
         own, first = rows_of(pack, sequence, start), sequence * sizes.length
         found += pick_rows(
             at(rows, start * c), part(target, first, own.length), at(shares, first * step), step,
-            at(picked, found * c), at(tokens, found), at(arena, kept + found), own.length, c,
+            at(picked, found * c), at(tokens, found), at(workspace, kept + found), own.length, c,
         )  # fmt: skip
         start += own.length
 
@@ -186,21 +191,21 @@ def _scatter(drows, shares, step, dz, pack, sizes):
 
 
 @inner
-def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t, a):
+def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, o, t, a):
     """dz, the gradient of the stream, from that of the output; `count` targets count."""
-    c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(arena, a.dz), rows_of_stream(arena, sizes, a)
-    doutput, dhead_bias = at(arena, a.output), at(g, o.head_bias)
+    c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(workspace, a.dz), rows_of_stream(workspace, sizes, a)
+    doutput, dhead_bias = at(workspace, a.output), at(g, o.head_bias)
     if not tokens:
         take_turn(pack)
         head_backward(doutput, rows, head, dz, at(g, o.head_weight), dhead_bias, pack.rows, c, sizes.biased)
-        if sizes.composed_output:
-            hidden = at(_last_layer(arena, sizes, a), a.hidden)
+        if sizes.fused_output:
+            hidden = at(_last_layer(workspace, sizes, a), a.hidden)
             output_backward(doutput, hidden, at(g, o.readout), pack.rows, sizes)
         pass_on(pack)
         return
     drows = dz
     if _gathered(count, pack):
-        rows, drows = at(arena, a.picked), at(arena, a.dpicked)
+        rows, drows = at(workspace, a.picked), at(workspace, a.dpicked)
     if sizes.tied:  # the gradient of the table comes last, with that of its other end
         linear_back(doutput, tokens, at(w, o.embed_weight), c, drows, c, count, OVERWRITE)
     else:
@@ -211,52 +216,51 @@ def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t
 
 
 @inner
-def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, pack, sizes, o, t, a):
-    """Adds the gradients of a pack to g, from the gradient of its output at arena + a.output.
+def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, position, dropout, pack, sizes, o, t, a):
+    """Adds the gradients of a pack to g, from the gradient of its output at workspace + a.output.
 
     What several places of the model share is added to in the last turn alone, or its order would not be that of the
-    packs: the gradients of layers' slots are summed in the arena before. grow: FROM, or OVERWRITE for a group's first
-    pack, before which the matrices of the layers hold nothing.
-    """
-    c, dz, slots = sizes.width, at(arena, a.dz), at(arena, a.slots)
+    packs: the gradients of layers' slots are summed in the workspace before. grow: FROM, or OVERWRITE for a group's
+    first pack, before which the matrices of the layers hold nothing."""
+    c, dz, slots = sizes.width, at(workspace, a.dz), at(workspace, a.slots)
     clear(slots, sizes.slots)
-    _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t, a)
+    _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, o, t, a)
     if sizes.final_norm:
-        last = at(arena, a.streams + sizes.layers * a.stream_stride)
+        last = at(workspace, a.streams + sizes.layers * a.stream_stride)
         normalise_backward(
-            dz, last, at(w, o.final_norm_weight), at(arena, a.final_stats), dz, at(g, o.final_norm_weight),
+            dz, last, at(w, o.final_norm_weight), at(workspace, a.final_stats), dz, at(g, o.final_norm_weight),
             at(g, o.final_norm_bias), NONE, pack, sizes,
         )  # fmt: skip
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
         shift = o.layers + layer * o.layer_stride
         wl, gl, wtl = at(w, shift), at(g, shift), at(wt, layer * t.layer_stride)
-        act = at(arena, a.layers + layer * a.layer_stride)
-        z = at(arena, a.streams + layer * a.stream_stride)
-        feedforward_backward(dz, layer, wl, wtl, gl, grow, act, arena, dropout, pack, sizes, o, t, a)
+        act = at(workspace, a.layers + layer * a.layer_stride)
+        z = at(workspace, a.streams + layer * a.stream_stride)
+        feedforward_backward(dz, layer, wl, wtl, gl, grow, act, workspace, dropout, pack, sizes, o, t, a)
         attention_layer_backward(
-            dz, z, layer, w, wl, wtl, gl, g, slots, grow, act, arena, position, dropout, pack, sizes, o, t, a
+            dz, z, layer, w, wl, wtl, gl, g, slots, grow, act, workspace, position, dropout, pack, sizes, o, t, a
         )  # fmt: skip
     drop_pack(dropout, dz, c, NONE, pack)
     take_turn(pack)
     add(at(g, o.slots), slots, at(g, o.slots), sizes.slots)
     if sizes.tied:
-        rows = at(arena, a.picked) if _gathered(count, pack) else rows_of_stream(arena, sizes, a)
-        doutput, dtable, tokens = at(arena, a.output), at(g, o.embed_weight), sizes.vocabulary
+        rows = at(workspace, a.picked) if _gathered(count, pack) else rows_of_stream(workspace, sizes, a)
+        doutput, dtable, tokens = at(workspace, a.output), at(g, o.embed_weight), sizes.vocabulary
         gemm(doutput, ONE, tokens, rows, c, dtable, c, tokens, c, count, FROM, dtable, c, dtable, NONE)
-    _input_backward(dz, x, arena, position, g, pack, sizes, o, a)
+    _input_backward(dz, x, workspace, position, g, pack, sizes, o, a)
     pass_on(pack)
 
 
 @inner
-def pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a):
+def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
     """What a pack adds to the loss, and how many of its targets count, where that matters.
 
     The gradient takes the place of the output. Of tokens the head is applied to rows whose targets count.
     """
-    output, rows, count, start, loss = at(arena, a.output), rows_of_stream(arena, sizes, a), NONE, NONE, 0.0
+    output, rows, count, start, loss = at(workspace, a.output), rows_of_stream(workspace, sizes, a), NONE, NONE, 0.0
     if not sizes.vocabulary:
-        head_of_rows(rows, pack.rows, head, w, arena, sizes, o, a)
+        head_of_rows(rows, pack.rows, head, w, workspace, sizes, o, a)
         for sequence in range(pack.first, pack.last):
             own, first = rows_of(pack, sequence, start), sequence * sizes.length
             y, n = at(output, start), own.length
@@ -267,7 +271,12 @@ def pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a):
         count += counted(at(shares, sequence * sizes.length * step), step, rows_of(pack, sequence, NONE).length)
     own_target, own_shares = at(target, pack.first * sizes.length), at(shares, pack.first * sizes.length * step)
     if _gathered(count, pack):
-        _gather(target, shares, step, arena, pack, sizes, a)
-        rows, own_target, own_shares, step = at(arena, a.picked), at(arena, a.tokens), at(arena, a.shares), ONE
-    head_of_rows(rows, count, head, w, arena, sizes, o, a)
+        _gather(target, shares, step, workspace, pack, sizes, a)
+        rows, own_target, own_shares, step = (
+            at(workspace, a.picked),
+            at(workspace, a.tokens),
+            at(workspace, a.shares),
+            ONE,
+        )
+    head_of_rows(rows, count, head, w, workspace, sizes, o, a)
     return cross_entropy(output, own_target, output, count, sizes.vocabulary, own_shares, step), count

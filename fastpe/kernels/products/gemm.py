@@ -49,7 +49,7 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.compile.overload import called
+from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     Vector,
@@ -278,16 +278,16 @@ def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d
     memory for it, where the pointer to C rounds."""
     arguments = (a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row)
     if not isinstance(c, pointers.RoundingPointer):
-        return called(typingctx, float_gemm, arguments)
+        return overload_by_type(typingctx, float_gemm, arguments)
     from fastpe.kernels.products.bfloat16.product import rounded_gemm  # it is made of tiles that stand here
 
     return _called_rounding(typingctx, rounded_gemm, arguments, 5)
 
 
 def _called_rounding(typingctx, function, arguments, place):
-    """What an intrinsic returns that calls a function of plain pointers instead, before them the way and the memory of
-    the pointer at `place` among its arguments."""
-    from fastpe.kernels.products.bfloat16.isa import WayType, no_way
+    """What an intrinsic returns that calls a function of plain pointers instead, before them the instructions and the
+    memory of the pointer at `place` among its arguments."""
+    from fastpe.kernels.products.bfloat16.isa import IsaType, no_way
 
     plain = pointers.pointer_type(arguments[place].dtype)
     kinds = [plain if isinstance(kind, pointers.RoundingPointer) else kind for kind in arguments]
@@ -296,7 +296,7 @@ def _called_rounding(typingctx, function, arguments, place):
         bare = [pointers.plain_of(b, kind, value) for kind, value in zip(arguments, values, strict=True)]
         return [no_way(b), pointers.memory_of(b, values[place]), *bare]
 
-    return called(typingctx, function, (WayType(arguments[place].way), plain, *kinds), convert, arguments)
+    return overload_by_type(typingctx, function, (IsaType(arguments[place].isa), plain, *kinds), convert, arguments)
 
 
 @inner
@@ -336,18 +336,18 @@ def transpose(source, source_row, target, target_row, m, n):
 def turn(typingctx, source, source_row, target, target_row, m, n):
     """The transpose of m rows of n elements, as B of products: packed where `target` rounds, plain rows otherwise.
 
-    A product takes `row_of_turned` as its row. Room: max(n, 16) rows of m elements, rounded up to 32.
+    A product takes `row_of_transposed` as its row. Room: max(n, 16) rows of m elements, rounded up to 32.
     """
     arguments = (source, source_row, target, target_row, m, n)
     if not isinstance(target, pointers.RoundingPointer):
-        return called(typingctx, transpose, arguments)
+        return overload_by_type(typingctx, transpose, arguments)
     from fastpe.kernels.products.bfloat16.product import rounded_turn
 
     return _called_rounding(typingctx, rounded_turn, arguments, 2)
 
 
 @intrinsic
-def row_of_turned(typingctx, target, target_row, n):
+def row_of_transposed(typingctx, target, target_row, n):
     """What products take as the row of what `turn` made of rows of n elements."""
 
     def emit(context, b, signature, arguments):

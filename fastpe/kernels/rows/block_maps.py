@@ -29,8 +29,8 @@ from fastpe.kernels.simd import (
     total,
 )
 from fastpe.kernels.simd import zeros as zeros_of
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team
 
 ROWS_OF_A_TASK = 64
 CHANNELS_OF_A_TASK = 16  # of a gradient, where all rows have the same maps; whole vectors
@@ -168,12 +168,12 @@ def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
 
 
 @inner
-def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
+def _map_lane(worker, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
     batch, heads, rows, width = shape
     led, per_head, length, block = of_maps
     pieces, size = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK, width * block
-    own = part(pointer(scratch), lane * scratch.shape[1], scratch.shape[1])
-    task = claim(board)
+    own = part(pointer(scratch), worker * scratch.shape[1], scratch.shape[1])
+    task = next_task(counters)
     while task < batch * heads * pieces:
         head, first = task // pieces, task % pieces * ROWS_OF_A_TASK
         b, h = head // heads, head % heads
@@ -183,17 +183,17 @@ def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, ba
             which = place + (starts[b] + i if length > 1 else 0)
             target = at(pointer(y), (head * rows + i) * width)
             map_row(source, at(pointer(maps), which * size), target, width, block, half, back, own)
-        task = claim(board)
+        task = next_task(counters)
 
 
 @inner
-def _gradient_lane(lane, board, x, dy, starts, dmaps, shape, of_maps, half, scratch):
+def _gradient_lane(worker, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
     batch, heads, rows, width = shape
     led, per_head, length, block = of_maps
     channels = width if length > 1 else CHANNELS_OF_A_TASK
     pieces = (length + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK if length > 1 else (width + channels - 1) // channels
-    own = part(pointer(scratch), lane * scratch.shape[1], scratch.shape[1])
-    task = claim(board)
+    own = part(pointer(scratch), worker * scratch.shape[1], scratch.shape[1])
+    task = next_task(counters)
     while task < led * per_head * pieces:
         which, piece = task // pieces, task % pieces
         c0 = 0 if length > 1 else piece * channels
@@ -212,23 +212,23 @@ def _gradient_lane(lane, board, x, dy, starts, dmaps, shape, of_maps, half, scra
                         at(pointer(x), row), at(pointer(dy), row), at(pointer(dmaps), place * width * block), c0,
                         min(c0 + channels, width), width, block, half, own,
                     )  # fmt: skip
-        task = claim(board)
+        task = next_task(counters)
 
 
 @entry(label="maps of channels")
-def map_rows(crew, board, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
+def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
     """y (B, H, N, D), contiguous, from x by the maps of its rows, or their transposes with `back`.
 
     strides: of batch, head and row of x, in elements. of_maps: samples, heads and positions that have maps of their
     own, 1 where one serves all, and the channels of a block. starts: the position of each sample's first row. scratch:
     `scratch_size` elements for every lane.
     """
-    in_lanes(
-        crew, _map_lane, (pointer(board), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)
+    on_team(
+        team, _map_lane, (pointer(counters), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)
     )  # fmt: skip
 
 
 @entry(label="gradients of maps of channels")
-def map_gradients(crew, board, x, dy, starts, dmaps, shape, of_maps, half, scratch):
+def map_gradients(team, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
     """Add the gradients of the maps, those of their results being dy; x and dy are contiguous."""
-    in_lanes(crew, _gradient_lane, (pointer(board), x, dy, starts, dmaps, shape, of_maps, half, scratch))
+    on_team(team, _gradient_lane, (pointer(counters), x, dy, starts, dmaps, shape, of_maps, half, scratch))

@@ -25,8 +25,8 @@ from fastpe.kernels.simd import (
     store_rounded,
     where_negative,
 )
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team
 
 ROWS_OF_A_TASK = 64
 
@@ -85,10 +85,10 @@ def lower_row(x, dy, cos, sin, dx, width):
 
 
 @inner
-def _lane(lane, board, x, strides, factors, own, y, dy, shape):
+def _lane(worker, counters, x, strides, factors, own, y, dy, shape):
     batch, heads, rows, width = shape
     pieces = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK
-    task = claim(board)
+    task = next_task(counters)
     while task < batch * heads * pieces:
         head, first = task // pieces, task % pieces * ROWS_OF_A_TASK
         b, h = head // heads, head % heads
@@ -100,7 +100,7 @@ def _lane(lane, board, x, strides, factors, own, y, dy, shape):
                 lift_row(source, cos, sin, at(pointer(y), 2 * row * width), width)
             else:
                 lower_row(source, at(pointer(dy), 2 * row * width), cos, sin, at(pointer(y), row * width), width)
-        task = claim(board)
+        task = next_task(counters)
 
 
 @entry(label="factors of radii")
@@ -116,16 +116,16 @@ def fill_factors(phases, width, factors):
 
 
 @entry(label="radii of channels")
-def lift_rows(crew, board, x, strides, factors, own, y, shape):
+def lift_rows(team, counters, x, strides, factors, own, y, shape):
     """y (B, H, N, 2 D), contiguous, from x (B, H, N, D).
 
     strides: of batch, head and row of x, in elements. factors: D cosines, then D sines, of every head that has its own;
     own: their strides of batch and head, 0 where one serves all. shape: that of x.
     """
-    in_lanes(crew, _lane, (pointer(board), x, strides, factors, own, y, None, shape))
+    on_team(team, _lane, (pointer(counters), x, strides, factors, own, y, None, shape))
 
 
 @entry(label="gradients of radii of channels")
-def lower_rows(crew, board, x, strides, factors, own, dx, dy, shape):
+def lower_rows(team, counters, x, strides, factors, own, dx, dy, shape):
     """dx (B, H, N, D) from dy (B, H, N, 2 D), both contiguous; the other arguments as those of `lift_rows`."""
-    in_lanes(crew, _lane, (pointer(board), x, strides, factors, own, dx, dy, shape))
+    on_team(team, _lane, (pointer(counters), x, strides, factors, own, dx, dy, shape))

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastpe.kernels.compile.decorators import entry, inlined, inner
-from fastpe.kernels.compile.overload import called
+from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.fills.trig import sincos, sincos_near
 from fastpe.kernels.simd import (
     at,
@@ -30,8 +30,8 @@ from fastpe.kernels.simd import (
     store_rounded,
     swapped,
 )
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team
 
 ROWS_OF_A_TASK = 64
 HEADS_OF_A_TASK = 16
@@ -44,7 +44,7 @@ def factors_of_row(pairs, half):
 
 
 def scratch_size(pairs: int) -> int:
-    """Elements that a lane needs for the sines and cosines of a task."""
+    """Elements that a worker needs for the sines and cosines of a task."""
     return 4 * ROWS_OF_A_TASK * pairs
 
 
@@ -77,7 +77,7 @@ def _make_nearly(angles, sign, cos, sin, n, half):
 def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
     """As `_make_factors`; those of float32 need not be as near as those of float64."""
     own = _make_nearly if cos.dtype == types.float32 else _make_exactly
-    return called(typingctx, own, (angles, sign, cos, sin, n, half))
+    return overload_by_type(typingctx, own, (angles, sign, cos, sin, n, half))
 
 
 @inner
@@ -159,21 +159,21 @@ def _add(sums, c, x, left):
 
 @inlined
 def _add_of_pairs(sums, c, x, left):
-    """Add the lane of each pair's first channel; `left` channels from c on count."""
+    """Add the worker of each pair's first channel; `left` channels from c on count."""
     met = min(left, lanes(sums)) // 2
     store_first(sums, c // 2, load_first(sums, c // 2, met) + evens_first(x), met)
 
 
 @inner
-def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
+def _rotate_lane(worker, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
     batch, heads, rows, width = shape
     pieces = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK
     tasks = (batch * heads + HEADS_OF_A_TASK - 1) // HEADS_OF_A_TASK * pieces
     row = factors_of_row(pairs, half)
     size = ROWS_OF_A_TASK * row
-    cos = part(pointer(factors), lane * factors.shape[1], size)
-    sin = part(pointer(factors), lane * factors.shape[1] + size, size)
-    task = claim(board)
+    cos = part(pointer(factors), worker * factors.shape[1], size)
+    sin = part(pointer(factors), worker * factors.shape[1] + size, size)
+    task = next_task(counters)
     while task < tasks:
         first, start = task // pieces * HEADS_OF_A_TASK, task % pieces * ROWS_OF_A_TASK
         count, known = min(ROWS_OF_A_TASK, rows - start), -1
@@ -190,18 +190,18 @@ def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, fact
                     at(source, i * strides[2]), at(cos, i * row), at(sin, i * row), at(target, i * width), width, pairs,
                     half,
                 )  # fmt: skip
-        task = claim(board)
+        task = next_task(counters)
 
 
 @entry(label="rotation")
-def rotate(crew, board, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
+def rotate(team, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
     """y (B, H, N, D), contiguous, from x by angles times `sign` (1 or -1); it may be x itself.
 
     turns, sines: angles and None, or cosines and sines. strides, turn_strides: of batch, head (and row) of x and of
     batch and head of the angles, in elements, 0 where one serves all. factors: scratch of `scratch_size` elements for
-    every lane.
+    every worker.
     """
-    in_lanes(
-        crew, _rotate_lane,
-        (pointer(board), x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half),
+    on_team(
+        team, _rotate_lane,
+        (pointer(counters), x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half),
     )  # fmt: skip

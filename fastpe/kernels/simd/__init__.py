@@ -80,7 +80,7 @@ from fastpe.kernels.simd.vector import (
     FUSED,
     REGISTER_BYTES,
     Vector,
-    aligned_room,
+    aligned_empty,
     aligned_zeros,
     llvm_vector,
     start_of,
@@ -88,7 +88,8 @@ from fastpe.kernels.simd.vector import (
 )
 
 __all__ = [
-    "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_room", "aligned_zeros", "any_negative", "at", "backwards",
+    "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_empty", "aligned_zeros", "any_negative", "at",
+    "backwards",
     "before_boundary", "bits_of", "blend", "bring_near", "counting", "evens_first", "exp", "fence", "fma", "get",
     "interleaved", "keep_first", "lanes", "largest", "llvm_vector", "load", "load_first",
     "load_wide", "maximum", "minimum", "minus", "part", "plain", "pointer", "put", "put_totals", "region", "relu",

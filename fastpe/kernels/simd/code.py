@@ -142,7 +142,7 @@ def store_lanes(b, kind, dtype, pointer, offset, value, count):
             call_intrinsic(b, f"llvm.masked.store.{name}.p0", ir.VoidType(), arguments)
 
 
-def fold(b, kind, vector, combine):
+def sum_by_offset(b, kind, vector, combine):
     """Combine all lanes by a halving tree of fixed shape."""
     width = kind.lanes
     while width > 1:
@@ -156,7 +156,8 @@ def fold(b, kind, vector, combine):
 
 
 def totals(b, kind, vectors):
-    """The sums of all lanes of each of a few vectors, in one: added up as `fold` does it, but for several at once.
+    """The sums of all lanes of each of a few vectors, in one: added up as `sum_by_offset` does it, but for several at
+    once.
 
     Two vectors become one, of their halves' sums side by side, until there is one.
     """

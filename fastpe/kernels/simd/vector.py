@@ -92,7 +92,7 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     return _aligned(np.zeros, shape, np.dtype(dtype))
 
 
-def aligned_room(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     """As `aligned_zeros`, but of anything: for what is written before it is read."""
     return _aligned(np.empty, shape, np.dtype(dtype))
 

@@ -1,4 +1,4 @@
-"""The board: how lanes share out tasks (see `threads.team`).
+"""The board: how workers share out tasks (see `threads.team`).
 
 Two counters, each alone on its cache line: tasks claimed, and tasks finished.
 """
@@ -14,15 +14,15 @@ from numba.extending import intrinsic
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd.pointers import element
 
-BOARD = 24  # elements: its counters with their cache lines
+COUNTERS = 24  # elements: its counters with their cache lines
 _FINISHED, _ONE, _LOW = np.int64(8), np.int64(1), np.int64(2**32 - 1)
-_PATIENCE = 2000  # looks at the board, some microseconds, before a waiting lane offers its core to others
+_PATIENCE = 2000  # looks at the board, some microseconds, before a waiting worker offers its core to others
 _YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
 
 
 @intrinsic
 def _fetch_add(typingctx, p, offset, step):
-    """Add to a counter that lanes share; returns what it was."""
+    """Add to a counter that workers share; returns what it was."""
 
     def emit(context, b, signature, arguments):
         p, offset, step = arguments
@@ -33,7 +33,7 @@ def _fetch_add(typingctx, p, offset, step):
 
 @intrinsic
 def shared_count(typingctx, p, offset):
-    """A counter that lanes share, and all that was written before it came to that."""
+    """A counter that workers share, and all that was written before it came to that."""
 
     def emit(context, b, signature, arguments):
         return b.load_atomic(element(b, *arguments), "acquire", 8)
@@ -54,17 +54,17 @@ def _give_way(typingctx):
 
 
 @inner
-def claim(board):
+def next_task(counters):
     """The number of a task that is now the caller's to run; past the last task there is nothing left to do."""
-    return _fetch_add(board, np.int64(0), _ONE)
+    return _fetch_add(counters, np.int64(0), _ONE)
 
 
 @inner
-def claim_at_ends(board, lane, tasks):
-    """As `claim`, where no task is later than another: every other lane begins with the last ones, so that two keep to
-    halves, as the threads of others do that wrote what tasks read. Below 2^31 tasks."""
-    back = lane & 1
-    claimed = _fetch_add(board, np.int64(0), _ONE << (32 * back))
+def next_task_from_ends(counters, worker, tasks):
+    """As `next_task`, where no task is later than another: every other worker begins with the last ones, so that two
+    keep to halves, as the threads of others do that wrote what tasks read. Below 2^31 tasks."""
+    back = worker & 1
+    claimed = _fetch_add(counters, np.int64(0), _ONE << (32 * back))
     front, last = claimed & _LOW, claimed >> 32
     if front + last >= tasks:
         return tasks
@@ -72,19 +72,19 @@ def claim_at_ends(board, lane, tasks):
 
 
 @inner
-def finish(board):
-    """Tell the other lanes that a claimed task is done, and let them see what it wrote."""
-    _fetch_add(board, _FINISHED, _ONE)
+def finish(counters):
+    """Tell the other workers that a claimed task is done, and let them see what it wrote."""
+    _fetch_add(counters, _FINISHED, _ONE)
 
 
 @inner
-def wait_for(board, tasks):
+def wait_for(counters, tasks):
     """Return when so many tasks are finished, and all that they wrote can be read."""
-    wait_turn(board, _FINISHED, tasks)
+    wait_for_ticket(counters, _FINISHED, tasks)
 
 
 @inner
-def wait_turn(turns, place, turn):
+def wait_for_ticket(turns, place, turn):
     """Return when the shared counter at `place` has come to `turn`: what is added up in turns has one order."""
     looks = 0
     while shared_count(turns, place) < turn:
@@ -94,6 +94,6 @@ def wait_turn(turns, place, turn):
 
 
 @inner
-def end_turn(turns, place):
+def pass_ticket(turns, place):
     """Let the next one have its turn."""
     _fetch_add(turns, place, _ONE)

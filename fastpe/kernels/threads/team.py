@@ -1,12 +1,12 @@
 """Threads: how a kernel's work is spread over cores, and the only place that starts any.
 
-A batch is cut into numbered *tasks*, by its shape alone. Threads, called *lanes*, claim the tasks one after the other
+A batch is cut into numbered *tasks*, by its shape alone. Threads, called *workers*, claim the tasks one after the other
 from a shared counter (`threads.task_counter`), so that a core which another process holds up does fewer of them. Which
-lane runs a task never changes a bit of its result. A task of a later phase waits until all tasks of the phases before
+worker runs a task never changes a bit of its result. A task of a later phase waits until all tasks of the phases before
 it are finished:
 
     @inner
-    def _work(lane, board, x, ...):
+    def _work(worker, board, x, ...):
         while True:
             task = claim(board)
             if task >= all_tasks: break
@@ -16,14 +16,14 @@ it are finished:
         wait_for(board, all_tasks)
 
     @entry
-    def work(crew, board, x, ...):
-        in_lanes(crew, _work, (pointer(board), x, ...))
+    def work(team, board, x, ...):
+        in_lanes(team, _work, (pointer(board), x, ...))
 
     run_lanes(threads, work, x, ...)
 
-A lane waits only for tasks that other lanes have claimed and are running, so any number of lanes, one included, gets
-through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
-"""
+A worker waits only for tasks that other workers have claimed and are running, so any number of workers, one included,
+gets through. Numba's `prange` appears once, in `_all_workers`: a kernel inside a `prange` of its own is compiled twice
+over."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -45,13 +45,13 @@ from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status
 from fastpe.kernels.threads.openmp import start_threads
-from fastpe.kernels.threads.task_counter import BOARD
+from fastpe.kernels.threads.task_counter import COUNTERS
 
 _LITTLE = 2**18
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
-_RUNS_LANES = types.void(types.intp, types.intp, types.intp, types.intp)  # as `_all_lanes`
+_RUNS_WORKERS = types.void(types.intp, types.intp, types.intp, types.intp)  # as `_all_workers`
 
 
 def threads_for(threads: int | None) -> int:
@@ -70,15 +70,15 @@ def default_threads() -> int:
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
-def lanes_for(work: int, tasks: int) -> int:
-    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
+def workers_for(work: int, tasks: int) -> int:
+    """Workers for so many multiplications and tasks: to wake another one takes longer than a little work."""
     if tasks < 2 or work <= _LITTLE:
         return 1
     return min(_most.get(), tasks, default_threads())
 
 
 class at_most:
-    """A context within which `lanes_for` gives no more: what a framework was told holds for calls on its behalf."""
+    """A context within which `workers_for` gives no more: what a framework was told holds for calls on its behalf."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -91,34 +91,35 @@ class at_most:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Running lanes
+# Running workers
 
 
-class Crew(NamedTuple):
-    """Who works: the machine code that runs all lanes, their number, and that of Numba's threads."""
+class Team(NamedTuple):
+    """Who works: the machine code that runs all workers, their number, and that of Numba's threads."""
 
     run: int
-    lanes: int
+    workers: int
     threads: int
 
 
 _threads_started = False
-_lanes_lock = OneAtATime()
-_board = aligned_zeros(BOARD, np.int64)
-_ALONE = Crew(0, 1, 1)
+_team_lock = OneAtATime()
+_counters = aligned_zeros(COUNTERS, np.int64)
+_ALONE = Team(0, 1, 1)
 
 
-def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(crew, board, *arguments)`` returns, with `threads.team` lanes, one such call at a time.
+def run_exclusively(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an entry ``function(team, board, *arguments)`` returns, with `threads.team` workers, one such call at a
+    time.
 
     Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
     forked after their first use.
     """
     _refuse_lost_threads()
-    with _lanes_lock:
-        crew = _crew_of(threads)
-        _board[:] = 0
-        return function(crew, _board, *arguments)
+    with _team_lock:
+        team = _team_of(threads)
+        _counters[:] = 0
+        return function(team, _counters, *arguments)
 
 
 def _refuse_lost_threads() -> None:
@@ -129,39 +130,39 @@ def _refuse_lost_threads() -> None:
         )
 
 
-def _crew_of(lanes: int) -> Crew:
-    """Those who run so many lanes; whoever has them holds `_lanes_lock`."""
+def _team_of(workers: int) -> Team:
+    """Those who run so many workers; whoever has them holds `_team_lock`."""
     global _threads_started
     if not _threads_started:
         start_threads()
         _threads_started = True
-    return Crew(_address_of_all_lanes(), lanes, max(1, min(lanes, numba.config.NUMBA_NUM_THREADS)))
+    return Team(_address_of_all_workers(), workers, max(1, min(workers, numba.config.NUMBA_NUM_THREADS)))
 
 
-def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """`run_lanes` of what writes to no other call's memory: a single lane is then the calling thread, beside whatever
-    others run."""
+def run_team(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """`run_exclusively` of what writes to no other call's memory: a single worker is then the calling thread, beside
+    whatever others run."""
     if threads > 1:
-        return run_lanes(threads, function, *arguments)
-    return function(_ALONE, np.zeros(BOARD, np.int64), *arguments)
+        return run_exclusively(threads, function, *arguments)
+    return function(_ALONE, np.zeros(COUNTERS, np.int64), *arguments)
 
 
-def run_short(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(run, lanes, *arguments)`` returns that needs no board: as `run_apart`, but with no more
-    lanes than threads.
+def run_short(workers: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an entry ``function(run, workers, *arguments)`` returns that needs no board: as `run_team`, but with no more
+    workers than threads.
 
-    Numba takes 3 microseconds to unpack a `Crew` and a board, as long as attention of a query over 64 keys.
+    Numba takes 3 microseconds to unpack a `Team` and a board, as long as attention of a query over 64 keys.
     """
-    if lanes == 1:
+    if workers == 1:
         return function(0, 1, *arguments)
     _refuse_lost_threads()
-    with _lanes_lock:
-        crew = _crew_of(lanes)
-        return function(crew.run, crew.threads, *arguments)
+    with _team_lock:
+        team = _team_of(workers)
+        return function(team.run, team.threads, *arguments)
 
 
 @intrinsic
-def _run_lane(typingctx, thunk, record, lane):
+def _run_worker(typingctx, thunk, record, worker):
     """Call the C function at the address `thunk` with an address and a number."""
 
     def emit(context, b, signature, arguments):
@@ -194,64 +195,64 @@ def _exchange_threads(typingctx, threads):
 
 
 @entry(label="the threads", parallel=True)
-def _all_lanes(thunk, record, lanes, threads):
+def _all_workers(thunk, record, workers, threads):
     before = _exchange_threads(threads)
-    for lane in prange(lanes):
-        _run_lane(thunk, record, lane)
+    for worker in prange(workers):
+        _run_worker(thunk, record, worker)
     _exchange_threads(before)
 
 
 @cache
-def _address_of_all_lanes() -> int:
-    """Where the machine code of `_all_lanes` lies, compiled now if it was not; Numba keeps it for good.
+def _address_of_all_workers() -> int:
+    """Where the machine code of `_all_workers` lies, compiled now if it was not; Numba keeps it for good.
 
     Private, here and in what follows: how Numba calls a function in machine code (`call_conv`, `fndesc`) and where it
     has put it (`library`). Without these nothing runs on several threads.
     """
-    compiled = _all_lanes.get_compile_result(_RUNS_LANES)
+    compiled = _all_workers.get_compile_result(_RUNS_WORKERS)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
 
 @intrinsic
-def in_lanes(typingctx, crew, function, arguments):
-    """Call the inner function ``function(lane, *arguments)`` once for each lane of the crew, side by side.
+def on_team(typingctx, team, function, arguments):
+    """Call the inner function ``function(worker, *arguments)`` once for each worker of the team, side by side.
 
     The arguments (a tuple) go through a record on the caller's stack to a small C function, the thunk, whose address
-    `_all_lanes` gets: that one is compiled once, whatever is run. A single lane is the calling thread itself.
+    `_all_workers` gets: that one is compiled once, whatever is run. A single worker is the calling thread itself.
 
-    Lanes count no references to these arrays, which the caller holds: that takes a locked instruction each time.
+    Workers count no references to these arrays, which the caller holds: that takes a locked instruction each time.
     """
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
     def emit(context, b, signature, values):
-        run, lanes, threads = (b.extract_value(values[0], place) for place in range(3))
+        run, workers, threads = (b.extract_value(values[0], place) for place in range(3))
         record = cgutils.alloca_once_value(b, _uncounted(b, signature.args[2], values[2]))
         thunk = _thunk_of(context, b.module, function, called, values[2].type)
-        _call_lanes(context, b, (run, lanes, threads), thunk, b.ptrtoint(record, _I64))
+        _call_workers(context, b, (run, workers, threads), thunk, b.ptrtoint(record, _I64))
         # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
-    return types.void(crew, function, arguments), emit
+    return types.void(team, function, arguments), emit
 
 
-def _call_lanes(context, b, crew, thunk, record):
-    """Call a thunk once for each lane of a crew, LLVM's values of one, with a record's address."""
-    run, lanes, threads = crew
-    kind = context.call_conv.get_function_type(types.void, _RUNS_LANES.args)
+def _call_workers(context, b, team, thunk, record):
+    """Call a thunk once for each worker of a team, LLVM's values of one, with a record's address."""
+    run, workers, threads = team
+    kind = context.call_conv.get_function_type(types.void, _RUNS_WORKERS.args)
     result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
-    with b.if_else(b.icmp_signed("==", lanes, ir.Constant(_I64, 1))) as (alone, together):
+    with b.if_else(b.icmp_signed("==", workers, ir.Constant(_I64, 1))) as (alone, together):
         with alone:
             b.call(thunk, [record, ir.Constant(_I64, 0)])
         with together:
-            numbers = [b.ptrtoint(thunk, _I64), record, lanes, threads]
+            numbers = [b.ptrtoint(thunk, _I64), record, workers, threads]
             b.call(b.inttoptr(run, kind.as_pointer()), [result, error, *numbers])
 
 
 def _uncounted(b, kind, value):
     """A value with arrays in it of which nobody owns the memory: what Numba does not count references to."""
     if isinstance(kind, types.Array):
-        # private: that an array's first field is its owner; were it another, that one would be null in lanes
+        # private: that an array's first field is its owner; were it another, that one would be null in workers
         return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)
     for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
         value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)
@@ -259,7 +260,7 @@ def _uncounted(b, kind, value):
 
 
 def _thunk_of(context, module, function, called, record_type):
-    """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`."""
+    """The C function (record's address, worker) -> nothing that unpacks the record and calls `function`."""
     compiled = function.dispatcher.get_compile_result(called)
     name = f"fastpe.lane.{compiled.fndesc.mangled_name}"
     if name in module.globals:
@@ -267,9 +268,9 @@ def _thunk_of(context, module, function, called, record_type):
     thunk = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64, _I64]), name)
     thunk.linkage = "internal"
     b = ir.IRBuilder(thunk.append_basic_block())
-    record, lane = b.inttoptr(thunk.args[0], record_type.as_pointer()), thunk.args[1]
+    record, worker = b.inttoptr(thunk.args[0], record_type.as_pointer()), thunk.args[1]
     members = range(len(called.args) - 1)
-    values = [lane, *(b.load(cgutils.gep_inbounds(b, record, 0, member)) for member in members)]
+    values = [worker, *(b.load(cgutils.gep_inbounds(b, record, 0, member)) for member in members)]
     callee = context.declare_function(module, compiled.fndesc)
     status, _ = context.call_conv.call_function(b, callee, called.return_type, called.args, values)
     check_status(b, status.is_error)

@@ -9,11 +9,11 @@ from fastpe.kernels.attention.dape.forward import mlp_forward
 from fastpe.kernels.attention.dape.layout import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.dape.masks import masked_of
 from fastpe.kernels.attention.dape.terms import Terms
-from fastpe.kernels.attention.extra_terms import beside_of, makes_beside
+from fastpe.kernels.attention.extra_terms import extra_terms_of, makes_extra_terms
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import at, pointer, row
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team
 
 
 class MlpCase(NamedTuple):
@@ -142,20 +142,20 @@ class OfSample(NamedTuple):
     place: int
 
 
-@makes_beside(OfSample)
+@makes_extra_terms(OfSample)
 @inner
 def _beside(given, h):
-    return beside_of(given.others, given.lane, given.b, h, given.place + h)
+    return extra_terms_of(given.others, given.lane, given.b, h, given.place + h)
 
 
 @inner
-def _terms(others, bases, lane, b, place):
+def _terms(others, bases, worker, b, place):
     """None, for which nothing is compiled, where nothing is beside the network."""
     if others is None:
         return None
     case = others.case
     first = at(pointer(bases), b * case.heads * case.queries * (bases.size > 1))
-    return Terms(OfSample(others, lane, b, place), masked_of(others.x, b, case), first, case.queries)
+    return Terms(OfSample(others, worker, b, place), masked_of(others.x, b, case), first, case.queries)
 
 
 @inner
@@ -164,8 +164,8 @@ def _drops(dropout, b, case):
 
 
 @inner
-def _forward(lane, board, x, dropout, others, bases, y, case, room, arenas):
-    blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
+def _forward(worker, counters, x, dropout, others, bases, y, case, layout, workspaces):
+    blocks, task = (case.queries + ROWS - 1) // ROWS, next_task(counters)
     h, n, e = case.heads, case.queries, case.v_width
     while task < case.batch * blocks:
         b, query = task // blocks, task % blocks * ROWS
@@ -173,37 +173,37 @@ def _forward(lane, board, x, dropout, others, bases, y, case, room, arenas):
         if queries > 0:
             out, lse = at(pointer(y.out), b * h * n * e), at(pointer(y.lse), b * h * n)
             mlp_forward(
-                _side(x, b, case), _net(x, case), _terms(others, bases, lane, b, b * h), _drops(dropout, b, case),
-                query, queries, out, n * e, e, lse, n, row(arenas, lane), room,
+                _side(x, b, case), _net(x, case), _terms(others, bases, worker, b, b * h), _drops(dropout, b, case),
+                query, queries, out, n * e, e, lse, n, row(workspaces, worker), layout,
             )  # fmt: skip
-        task = claim(board)
+        task = next_task(counters)
 
 
 @inner
-def _backward(lane, board, x, dropout, others, bases, y, case, offsets, room, arenas):
-    blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
+def _backward(worker, counters, x, dropout, others, bases, y, case, offsets, layout, workspaces):
+    blocks, task = (case.queries + ROWS - 1) // ROWS, next_task(counters)
     while task < case.batch * case.parts:
         b, part = task // case.parts, task % case.parts
         side, drops, gradients = _side(x, b, case), _drops(dropout, b, case), _gradients(y, b, part, offsets, case)
-        terms = _terms(others, bases, lane, b, task * case.heads)
+        terms = _terms(others, bases, worker, b, task * case.heads)
         for block in range(part, blocks, case.parts):
             rows = min(ROWS, x.lengths[b, 0] - block * ROWS)
             if rows > 0:
-                net, arena = _net(x, case), row(arenas, lane)
-                mlp_backward(side, net, terms, drops, gradients, block * ROWS, rows, arena, room)
-        task = claim(board)
+                net, workspace = _net(x, case), row(workspaces, worker)
+                mlp_backward(side, net, terms, drops, gradients, block * ROWS, rows, workspace, layout)
+        task = next_task(counters)
 
 
 @entry(label="attention through a network over scores")
-def mlp_forward_calls(crew, board, x, dropout, others, bases, y, case, room, arenas):
+def mlp_forward_calls(team, counters, x, dropout, others, bases, y, case, layout, workspaces):
     """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding.
 
     others: `extra_terms.Others`, or None. bases (B, H, N), float64: where keys have offsets, what lse is less of.
     """
-    in_lanes(crew, _forward, (pointer(board), x, dropout, others, bases, y, case, room, arenas))
+    on_team(team, _forward, (pointer(counters), x, dropout, others, bases, y, case, layout, workspaces))
 
 
 @entry(label="gradients of attention through a network over scores")
-def mlp_backward_calls(crew, board, x, dropout, others, bases, y, case, offsets, room, arenas):
+def mlp_backward_calls(team, counters, x, dropout, others, bases, y, case, offsets, layout, workspaces):
     """All gradients of `y`, which hold zeros. offsets: the axis of `dbias`."""
-    in_lanes(crew, _backward, (pointer(board), x, dropout, others, bases, y, case, offsets, room, arenas))
+    on_team(team, _backward, (pointer(counters), x, dropout, others, bases, y, case, offsets, layout, workspaces))

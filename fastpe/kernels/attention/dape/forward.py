@@ -57,29 +57,29 @@ def in_columns(x, x_row, y, rows, width):
 
 
 @inner
-def turn_queries(side, terms, block, arena, room):
+def transpose_queries(side, terms, block, workspace, layout):
     """The block's queries, times the scale, in columns."""
     for h in range(side.heads):
-        turned, size = at(arena, room.turned + h * side.width * ROWS), side.width * ROWS
+        turned, size = at(workspace, layout.turned + h * side.width * ROWS), side.width * ROWS
         in_columns(at(side.q, h * side.q_head + block.query * side.q_row), side.q_row, turned, block.rows, side.width)
         scale_row(turned, size, factor_of(terms, side, h))
 
 
 @inner
-def _make_x(side, terms, block, chunk, arena, room):
-    x, n = at(arena, room.x), chunk.x_end - chunk.x_start
-    clear_outside(x, 2 * side.heads, chunk.x_start, chunk.x_end, chunk, room)
-    place = cell_of(chunk.x_start, chunk, room)
+def _make_x(side, terms, block, chunk, workspace, layout):
+    x, n = at(workspace, layout.x), chunk.x_end - chunk.x_start
+    clear_outside(x, 2 * side.heads, chunk.x_start, chunk.x_end, chunk, layout)
+    place = cell_of(chunk.x_start, chunk, layout)
     for h in range(side.heads):
         k = at(side.k, h // side.group * side.k_head + chunk.x_start * side.k_row)
-        content, turned = at(x, h * room.grid + place), at(arena, room.turned + h * side.width * ROWS)
+        content, turned = at(x, h * layout.grid + place), at(workspace, layout.turned + h * side.width * ROWS)
         float_gemm(
             k, side.k_row, ONE, turned, ROWS, content, ROWS, n, ROWS, side.width, OVERWRITE, turned, NONE, turned, NONE
         )
         finish_products(terms, h, block, chunk.x_start, n, content)
-        _make_biases(side, block, chunk, h, at(x, (side.heads + h) * room.grid + place), n, arena, room)
-    hide(x, 2 * side.heads, block, chunk, arena, room)
-    hide_masked(masks_of(terms), x, 2 * side.heads, block, chunk, arena, room)
+        _make_biases(side, block, chunk, h, at(x, (side.heads + h) * layout.grid + place), n, workspace, layout)
+    hide(x, 2 * side.heads, block, chunk, workspace, layout)
+    hide_masked(masks_of(terms), x, 2 * side.heads, block, chunk, workspace, layout)
 
 
 @inner
@@ -89,12 +89,12 @@ def value_of(side, query, key):
 
 
 @inner
-def _make_biases(side, block, chunk, h, biases, n, arena, room):
+def _make_biases(side, block, chunk, h, biases, n, workspace, layout):
     """Biases of a head, of n keys. Cells of a key lie one offset below each other."""
     if not side.biased:
         clear(biases, n * ROWS)
     else:
-        offsets, nearest, width = at(arena, room.offsets), ROWS - block.rows, lanes(biases)
+        offsets, nearest, width = at(workspace, layout.offsets), ROWS - block.rows, lanes(biases)
         clear(offsets, nearest)  # of queries past the last one
         first = h * side.bias_head + chunk.x_start - block.query + 1 - ROWS + side.zero
         for place in range(nearest, n + ROWS - 1, width):
@@ -116,43 +116,51 @@ def _make_biases(side, block, chunk, h, biases, n, arena, room):
 
 
 @inner
-def _make_u(side, net, terms, block, chunk, arena, room):
-    x, u, place = at(arena, room.x), at(arena, room.u), cell_of(chunk.u_start, chunk, room)
+def _make_u(side, net, terms, block, chunk, workspace, layout):
+    x, u, place = at(workspace, layout.x), at(workspace, layout.u), cell_of(chunk.u_start, chunk, layout)
     cells, inputs = (chunk.u_end - chunk.u_start) * ROWS, 2 * side.heads
-    clear_outside(u, net.hidden, chunk.u_start, chunk.u_end, chunk, room)
+    clear_outside(u, net.hidden, chunk.u_start, chunk.u_end, chunk, layout)
     map_cells(
-        net.into, (inputs * net.taps, net.taps, ONE), net.taps, inputs, ONE, at(arena, room.ones), at(x, place),
-        at(u, place), room.grid, net.hidden, cells, LEAKY, net.bias, ONE,
+        net.into, (inputs * net.taps, net.taps, ONE), net.taps, inputs, ONE, at(workspace, layout.ones), at(x, place),
+        at(u, place), layout.grid, net.hidden, cells, LEAKY, net.bias, ONE,
     )  # fmt: skip
-    hide_units(side, u, net.hidden, block, chunk, arena, room)
+    hide_units(side, u, net.hidden, block, chunk, workspace, layout)
     if not side.causal:
-        hide_masked_units(masks_of(terms), u, net.hidden, block, chunk, arena, room)
+        hide_masked_units(masks_of(terms), u, net.hidden, block, chunk, workspace, layout)
 
 
 @inner
-def make_scores(side, net, terms, block, chunk, arena, room):
+def make_scores(side, net, terms, block, chunk, workspace, layout):
     """x, u and the scores of a chunk, hidden ones among them, before what comes after the network."""
-    _make_x(side, terms, block, chunk, arena, room)
-    _make_u(side, net, terms, block, chunk, arena, room)
-    x, u, s, place = at(arena, room.x), at(arena, room.u), at(arena, room.s), cell_of(chunk.start, chunk, room)
+    _make_x(side, terms, block, chunk, workspace, layout)
+    _make_u(side, net, terms, block, chunk, workspace, layout)
+    x, u, s, place = (
+        at(workspace, layout.x),
+        at(workspace, layout.u),
+        at(workspace, layout.s),
+        cell_of(chunk.start, chunk, layout),
+    )
     cells = (chunk.end - chunk.start) * ROWS
     for h in range(side.heads):
-        content, biases = at(x, h * room.grid + place), at(x, (side.heads + h) * room.grid + place)
+        content, biases = at(x, h * layout.grid + place), at(x, (side.heads + h) * layout.grid + place)
         for cell in range(0, cells, lanes(s)):
-            store(s, h * room.grid + place + cell, load(content, cell) + load(biases, cell))
+            store(s, h * layout.grid + place + cell, load(content, cell) + load(biases, cell))
     own = at(s, place)
     map_cells(
-        net.out, (net.hidden * net.taps, net.taps, ONE), net.taps, net.hidden, ONE, at(arena, room.ones),
-        at(u, place), own, room.grid, side.heads, cells, FROM, own, room.grid,
+        net.out, (net.hidden * net.taps, net.taps, ONE), net.taps, net.hidden, ONE, at(workspace, layout.ones),
+        at(u, place), own, layout.grid, side.heads, cells, FROM, own, layout.grid,
     )  # fmt: skip
 
 
 @inner
-def _weigh(block, chunk, h, arena, room):
+def _weigh(block, chunk, h, workspace, layout):
     """Weights of a head in the place of scores, by the largest score so far, and their sums; `factors` shrink what was
     summed up before."""
-    top, sums = at(arena, room.top + h * ROWS), at(arena, room.sum + h * ROWS)
-    factors, s = at(arena, room.factors), at(arena, room.s + h * room.grid + cell_of(chunk.start, chunk, room))
+    top, sums = at(workspace, layout.top + h * ROWS), at(workspace, layout.sum + h * ROWS)
+    factors, s = (
+        at(workspace, layout.factors),
+        at(workspace, layout.s + h * layout.grid + cell_of(chunk.start, chunk, layout)),
+    )
     whole = sees_all(block, chunk.start, chunk.end)
     for lane in range(0, ROWS, lanes(s)):
         before, hidden = load(top, lane), splat(scalar(s, HIDDEN))
@@ -160,14 +168,14 @@ def _weigh(block, chunk, h, arena, room):
         for key in range(chunk.start, chunk.end):
             place = (key - chunk.start) * ROWS + lane
             score = load(s, place)
-            largest = maximum(largest, score if whole else seen(key, lane, score, hidden, arena, room))
+            largest = maximum(largest, score if whole else seen(key, lane, score, hidden, workspace, layout))
         factor = exp(before - largest)
         total = zeros(s)
         for key in range(chunk.start, chunk.end):
             place = (key - chunk.start) * ROWS + lane
             weight = exp(load(s, place) - largest)
             if not whole:
-                weight = seen(key, lane, weight, zeros(s), arena, room)
+                weight = seen(key, lane, weight, zeros(s), workspace, layout)
             store(s, place, weight)
             total = total + weight
         store(top, lane, largest)
@@ -176,46 +184,46 @@ def _weigh(block, chunk, h, arena, room):
 
 
 @inner
-def _sum_values(side, terms, block, chunk, h, arena, room):
-    out, p = at(arena, room.out + h * ROWS * side.v_width), at(arena, room.s + h * room.grid)
+def _sum_values(side, terms, block, chunk, h, workspace, layout):
+    out, p = at(workspace, layout.out + h * ROWS * side.v_width), at(workspace, layout.s + h * layout.grid)
     for i in range(block.rows):
-        scale_row(at(out, i * side.v_width), side.v_width, get(at(arena, room.factors), i))
+        scale_row(at(out, i * side.v_width), side.v_width, get(at(workspace, layout.factors), i))
     v = at(side.v, h // side.group * side.v_head + chunk.start * side.v_row)
     float_gemm(
-        at(p, cell_of(chunk.start, chunk, room)), ONE, ROWS, v, side.v_row, out, side.v_width, block.rows, side.v_width,
-        chunk.end - chunk.start, ONTO, out, side.v_width, out, NONE,
+        at(p, cell_of(chunk.start, chunk, layout)), ONE, ROWS, v, side.v_row, out, side.v_width, block.rows,
+        side.v_width, chunk.end - chunk.start, ONTO, out, side.v_width, out, NONE,
     )  # fmt: skip
-    mix_rel_value(terms, h, block, chunk, at(p, cell_of(chunk.start, chunk, room)), out, side.v_width)
+    mix_rel_value(terms, h, block, chunk, at(p, cell_of(chunk.start, chunk, layout)), out, side.v_width)
 
 
 @inner
-def mlp_forward(side, net, terms, drops, query, rows, out, out_head, out_row, lse, lse_head, arena, room):
+def mlp_forward(side, net, terms, drops, query, rows, out, out_head, out_row, lse, lse_head, workspace, layout):
     """Outputs and lse of a block of queries. terms: `dape.terms.Terms`, or None."""
-    block, h_rows = block_of(side, query, rows, arena, room), side.heads * ROWS
-    block = begin_where_shown(masks_of(terms), block, arena, room)
-    turn_queries(side, terms, block, arena, room)
+    block, h_rows = block_of(side, query, rows, workspace, layout), side.heads * ROWS
+    block = begin_where_shown(masks_of(terms), block, workspace, layout)
+    transpose_queries(side, terms, block, workspace, layout)
     choose_bases(terms, side.heads, block)
-    clear(at(arena, room.out), h_rows * side.v_width)
-    clear(at(arena, room.sum), h_rows)
+    clear(at(workspace, layout.out), h_rows * side.v_width)
+    clear(at(workspace, layout.sum), h_rows)
     for place in range(h_rows):
-        put(at(arena, room.top), place, scalar(arena, HIDDEN))
+        put(at(workspace, layout.top), place, scalar(workspace, HIDDEN))
     for start in range(block.start, block.end, KEYS):
         chunk = chunk_of(side, net, block, start)
-        make_scores(side, net, terms, block, chunk, arena, room)
+        make_scores(side, net, terms, block, chunk, workspace, layout)
         for h in range(side.heads):
-            finish_scores(terms, h, block, chunk, arena, room)
-            _weigh(block, chunk, h, arena, room)
-            drop_weights(drops, h, block, chunk, arena, room)
-            _sum_values(side, terms, block, chunk, h, arena, room)
+            finish_scores(terms, h, block, chunk, workspace, layout)
+            _weigh(block, chunk, h, workspace, layout)
+            drop_weights(drops, h, block, chunk, workspace, layout)
+            _sum_values(side, terms, block, chunk, h, workspace, layout)
     for h in range(side.heads):
         for i in range(rows):
             own, target = (
-                at(arena, room.out + (h * ROWS + i) * side.v_width),
+                at(workspace, layout.out + (h * ROWS + i) * side.v_width),
                 at(out, h * out_head + (query + i) * out_row),
             )
-            total = get(at(arena, room.sum), h * ROWS + i)
-            share = splat(scalar(arena, 0.0) if total == 0 else scalar(arena, 1.0) / total)
+            total = get(at(workspace, layout.sum), h * ROWS + i)
+            share = splat(scalar(workspace, 0.0) if total == 0 else scalar(workspace, 1.0) / total)
             for c in range(0, side.v_width, lanes(own)):
                 store_first(target, c, share * load_first(own, c, side.v_width - c), side.v_width - c)
-            whole = get(at(arena, room.top), h * ROWS + i) + np.log(total) if total > 0 else -np.inf
-            put(lse, h * lse_head + query + i, scalar(arena, whole))
+            whole = get(at(workspace, layout.top), h * ROWS + i) + np.log(total) if total > 0 else -np.inf
+            put(lse, h * lse_head + query + i, scalar(workspace, whole))

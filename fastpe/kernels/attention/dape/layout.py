@@ -91,7 +91,7 @@ class Side(NamedTuple):
     spanned: int
 
 
-class MlpRoom(NamedTuple):
+class DapeLayout(NamedTuple):
     """Where things lie in a lane's memory. A grid has a row of `ROWS` cells for every key of a chunk and `edge` more on
     either side."""
 
@@ -123,9 +123,9 @@ class MlpRoom(NamedTuple):
     size: int
 
 
-def room_for_mlp(
+def layout_for_dape(
     heads: int, width: int, v_width: int, hidden: int, taps: int, *, backward: bool, dropped: bool
-) -> MlpRoom:
+) -> DapeLayout:
     """The room for such a network.
 
     >>> room_for_mlp(2, 4, 4, 3, 1, backward=False, dropped=False).grid
@@ -155,7 +155,7 @@ def room_for_mlp(
     places |= {name: take(backward * count) for name, count in more.items()}
     cell = dropped * int(CELL) * rows
     places |= {"drawn": take(cell), "turned_cell": take(heads * cell), "kept": take(dropped * int(KEYS) * rows)}
-    return MlpRoom(edge=edge, grid=grid, **places, size=cursor)
+    return DapeLayout(edge=edge, grid=grid, **places, size=cursor)
 
 
 class Block(NamedTuple):
@@ -181,9 +181,9 @@ class Chunk(NamedTuple):
 
 
 @inner
-def block_of(side, query, rows, arena, room):
+def block_of(side, query, rows, workspace, layout):
     """The queries from `query` on; in the lane's memory, what each sees."""
-    low, high = at(arena, room.low), at(arena, room.high)
+    low, high = at(workspace, layout.low), at(workspace, layout.high)
     start, end, all_start, all_end = side.keys, NONE, NONE, side.keys
     for i in range(ROWS):
         first, last, position = NONE, side.keys, side.first + query + i
@@ -201,7 +201,7 @@ def block_of(side, query, rows, arena, room):
         if i < rows:
             all_start, all_end = max(all_start, first), min(all_end, last)
         put(low, i, scalar(low, first))
-        put(at(arena, room.ones), i, scalar(low, 1.0))
+        put(at(workspace, layout.ones), i, scalar(low, 1.0))
         put(high, i, scalar(low, last))
     return Block(query, rows, start, end, all_start, all_end)
 
@@ -216,28 +216,28 @@ def chunk_of(side, net, block, start):
 
 
 @inner
-def cell_of(key, chunk, room):
+def cell_of(key, chunk, layout):
     """Where the cells of a key begin in a grid."""
-    return (key - chunk.start + room.edge) * ROWS
+    return (key - chunk.start + layout.edge) * ROWS
 
 
 @inner
-def clear_outside(x, grids, start, end, chunk, room):
+def clear_outside(x, grids, start, end, chunk, layout):
     """Zeros in the cells of keys before `start` and from `end` on, as far as taps reach."""
-    first, last = cell_of(start, chunk, room), cell_of(end, chunk, room)
-    before, after = min(first, room.edge * ROWS), min(room.grid - last, room.edge * ROWS)
-    if room.edge:
+    first, last = cell_of(start, chunk, layout), cell_of(end, chunk, layout)
+    before, after = min(first, layout.edge * ROWS), min(layout.grid - last, layout.edge * ROWS)
+    if layout.edge:
         for number in range(grids):
-            clear(at(x, number * room.grid + first - before), before)
-            clear(at(x, number * room.grid + last), after)
+            clear(at(x, number * layout.grid + first - before), before)
+            clear(at(x, number * layout.grid + last), after)
 
 
 @inner
-def seen(key, lane, x, other, arena, room):
+def seen(key, lane, x, other, workspace, layout):
     """x where queries, from `lane` on, see the key; `other` elsewhere."""
-    at_key = splat(scalar(arena, key))
-    past = at_key - load(at(arena, room.low), lane)
-    ahead = load(at(arena, room.high), lane) - at_key - splat(scalar(arena, 1.0))
+    at_key = splat(scalar(workspace, key))
+    past = at_key - load(at(workspace, layout.low), lane)
+    ahead = load(at(workspace, layout.high), lane) - at_key - splat(scalar(workspace, 1.0))
     return where_negative(past, other, where_negative(ahead, other, x))
 
 
@@ -248,29 +248,29 @@ def sees_all(block, start, end):
 
 
 @inner
-def hide(x, grids, block, chunk, arena, room):
+def hide(x, grids, block, chunk, workspace, layout):
     """Zeros where a query does not see its key."""
     if sees_all(block, chunk.x_start, chunk.x_end):
         return
     for key in range(chunk.x_start, chunk.x_end):
         for number in range(grids):
-            cells = at(x, number * room.grid + cell_of(key, chunk, room))
+            cells = at(x, number * layout.grid + cell_of(key, chunk, layout))
             for lane in range(0, ROWS, lanes(x)):
-                store(cells, lane, seen(key, lane, load(cells, lane), zeros(x), arena, room))
+                store(cells, lane, seen(key, lane, load(cells, lane), zeros(x), workspace, layout))
 
 
 @inner
-def hide_units(side, u, units, block, chunk, arena, room):
+def hide_units(side, u, units, block, chunk, workspace, layout):
     """Zeros of u where a query does not see its key; in causal attention of keys before those alone."""
     if sees_all(block, chunk.u_start, block.all_end if side.causal else chunk.u_end):
         return
     for key in range(chunk.u_start, chunk.u_end):
         for unit in range(units):
-            cells = at(u, unit * room.grid + cell_of(key, chunk, room))
+            cells = at(u, unit * layout.grid + cell_of(key, chunk, layout))
             for lane in range(0, ROWS, lanes(u)):
                 own, none = load(cells, lane), zeros(u)
                 if side.causal:
-                    past = splat(scalar(u, key)) - load(at(arena, room.low), lane)
+                    past = splat(scalar(u, key)) - load(at(workspace, layout.low), lane)
                     store(cells, lane, where_negative(past, none, own))
                 else:
-                    store(cells, lane, seen(key, lane, own, none, arena, room))
+                    store(cells, lane, seen(key, lane, own, none, workspace, layout))

@@ -65,11 +65,11 @@ def _hides_from_all(masked, i, key):
 
 
 @inner
-def begin_where_shown(masked, block, arena, room):
+def begin_where_shown(masked, block, workspace, layout):
     """The block, whose queries see nothing before the first key that the mask shows them."""
     if masked is None:
         return block
-    low, high = at(arena, room.low), at(arena, room.high)
+    low, high = at(workspace, layout.low), at(workspace, layout.high)
     if masked.masks == 0:
         return block
     first, last = block.all_start, block.all_end
@@ -95,40 +95,44 @@ def _turn(masked, h, block, start, end, target):
 
 
 @inner
-def _clear_hidden(x, first, step, grids, mask, start, end, chunk, room):
+def _clear_hidden(x, first, step, grids, mask, start, end, chunk, layout):
     """Zeros in every `step`-th grid from the first one on, where the mask hides a key."""
     lowest = splat(scalar(x, -np.inf))
     for key in range(start, end):
         for lane in range(0, ROWS, lanes(x)):
             shown = minus(load(mask, (key - start) * ROWS + lane) - lowest)  # not a number where a key is hidden
             for number in range(first, grids, step):
-                cells = at(x, number * room.grid + cell_of(key, chunk, room) + lane)
+                cells = at(x, number * layout.grid + cell_of(key, chunk, layout) + lane)
                 store(cells, 0, where_negative(shown, load(cells, 0), zeros(x)))
 
 
 @inner
-def hide_masked(masked, x, grids, block, chunk, arena, room):
+def hide_masked(masked, x, grids, block, chunk, workspace, layout):
     """Zeros in x, or its gradients, of a head for keys that are hidden from it; so many grids, all heads once or
     twice."""
     if masked is None:
         return
-    mask = at(arena, room.mask)
+    mask = at(workspace, layout.mask)
     for h in range(masked.masks):
         _turn(masked, h, block, chunk.x_start, chunk.x_end, mask)
-        _clear_hidden(x, h, masked.masks, grids, mask, chunk.x_start, chunk.x_end, chunk, room)
+        _clear_hidden(x, h, masked.masks, grids, mask, chunk.x_start, chunk.x_end, chunk, layout)
 
 
 @inner
-def hide_masked_units(masked, u, units, block, chunk, arena, room):
+def hide_masked_units(masked, u, units, block, chunk, workspace, layout):
     """Zeros in u, or its gradients, for keys that are hidden from all heads."""
     if masked is None:
         return
     if masked.masks == 0:
         return
-    mask, own, size = at(arena, room.mask), at(arena, room.mask + room.grid), (chunk.u_end - chunk.u_start) * ROWS
+    mask, own, size = (
+        at(workspace, layout.mask),
+        at(workspace, layout.mask + layout.grid),
+        (chunk.u_end - chunk.u_start) * ROWS,
+    )
     _turn(masked, NONE, block, chunk.u_start, chunk.u_end, mask)
     for h in range(ONE, masked.masks):
         _turn(masked, h, block, chunk.u_start, chunk.u_end, own)
         for cell in range(0, size, lanes(u)):
             store(mask, cell, maximum(load(mask, cell), load(own, cell)))
-    _clear_hidden(u, NONE, ONE, units, mask, chunk.u_start, chunk.u_end, chunk, room)
+    _clear_hidden(u, NONE, ONE, units, mask, chunk.u_start, chunk.u_end, chunk, layout)

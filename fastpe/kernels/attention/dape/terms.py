@@ -17,7 +17,7 @@ from fastpe.kernels.attention.extra_terms import (
     add_offset_scores,
     add_rel_value,
     add_to_mask,
-    beside_in,
+    extra_terms_in,
     from_key,
     mix_offsets,
     relative_backward,
@@ -53,7 +53,7 @@ _LEAST = -1e36  # above `dape.layout.HIDDEN`
 class Terms(NamedTuple):
     """What a lane has of the terms of one sample."""
 
-    given: Any  # what `beside_in` takes
+    given: Any  # what `extra_terms_in` takes
     masked: Any  # `dape.masks.Masked`, None where no mask is compiled
     bases: Any  # pointer to those of all queries, (H, N), which nobody reads where keys have no offsets
     bases_head: int
@@ -61,7 +61,7 @@ class Terms(NamedTuple):
 
 @inner
 def _of_head(terms, h):
-    return beside_in(terms.given, h)
+    return extra_terms_in(terms.given, h)
 
 
 @inner
@@ -169,12 +169,12 @@ def _tile(block, chunk):
 
 
 @inner
-def finish_scores(terms, h, block, chunk, arena, room):
+def finish_scores(terms, h, block, chunk, workspace, layout):
     """A head's scores of a chunk, from what the network has left of them."""
     if terms is None:
         return
     own, tile, base = _of_head(terms, h), _tile(block, chunk), _base_at(terms, h, block.query)
-    s, cells = at(arena, room.s + h * room.grid + cell_of(chunk.start, chunk, room)), own.scratch.cells
+    s, cells = at(workspace, layout.s + h * layout.grid + cell_of(chunk.start, chunk, layout)), own.scratch.cells
     turned(s, ROWS, tile, cells)
     with_slopes(own.head.columns, scalar(cells, 1.0), own.head, tile, cells)
     _add_offsets(own.head, own.head.columns, tile, base, cells)

@@ -17,7 +17,7 @@ A task is a head: it goes through its blocks in their order and adds to gradient
 
 from typing import Any, NamedTuple
 
-from fastpe.kernels.attention.extra_terms import beside_of
+from fastpe.kernels.attention.extra_terms import extra_terms_of
 from fastpe.kernels.attention.path.blocks import BLOCK, TILE, ahead_of, look_at_tile
 from fastpe.kernels.attention.path.dropout import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.attention.path.forward import ONE, block_of, head_of, meet, product, turned_block
@@ -43,8 +43,8 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team
 
 
 class Gradients(NamedTuple):
@@ -73,8 +73,8 @@ class Queries(NamedTuple):
     dq: Any
 
 
-class Room(NamedTuple):
-    """Where things lie in a lane's arena: of all tiles the rows x, t and scores; of one r, e, g and weights; y and
+class Layout(NamedTuple):
+    """Where things lie in a lane's workspace: of all tiles the rows x, t and scores; of one r, e, g and weights; y and
     dout of the block; x, y and r with a row for each query; E R^T and G R^T; lse and deltas; sight; factors of
     dropout."""
 
@@ -92,7 +92,7 @@ class Room(NamedTuple):
     of_scores: int
     of_back: int
     stats: int
-    sight: int
+    visibility: int
     factors: int
     size: int
 
@@ -167,29 +167,29 @@ def _with_steps(rows, steps, pairs, count):
 
 
 @inner
-def _add_to_reflectors(w, width, count, queries, arena, room, dw):
+def _add_to_reflectors(w, width, count, queries, workspace, layout, dw):
     """What a tile's reflectors get of a block, but for its scores; x, y and r lie there with a row for each query."""
-    back, pairs, steps = at(arena, room.back), at(arena, room.of_back), at(arena, room.steps)
-    size = BLOCK * lanes(arena)
-    _with_steps(back, at(arena, room.step_rows), pairs, count)
+    back, pairs, steps = at(workspace, layout.back), at(workspace, layout.of_back), at(workspace, layout.steps)
+    size = BLOCK * lanes(workspace)
+    _with_steps(back, at(workspace, layout.step_rows), pairs, count)
     for j in range(count):  # those with n > j are meant: the others to mirrored ones
         for n in range(j):
             put(pairs, j * TILE + n, get(pairs, n * TILE + j))
         put(pairs, j * TILE + j, get(pairs, j * TILE + j) * 0)
-    _onto(back, size, ONE, at(arena, room.x_rows), dw, width, count, queries)
-    _onto(steps, size, ONE, at(arena, room.y_rows), dw, width, count, queries)
+    _onto(back, size, ONE, at(workspace, layout.x_rows), dw, width, count, queries)
+    _onto(steps, size, ONE, at(workspace, layout.y_rows), dw, width, count, queries)
     _onto(pairs, TILE, ONE, w, dw, width, count, count)
 
 
 @inner
-def _add_to_keys(k, w, width, count, queries, arena, room, dk, dw):
+def _add_to_keys(k, w, width, count, queries, workspace, layout, dk, dw):
     """What a tile's keys, and its reflectors by its scores, get of a block."""
-    dscores, pairs = at(arena, room.dscores), at(arena, room.of_scores)
-    _with_steps(dscores, at(arena, room.step_rows), pairs, count)
+    dscores, pairs = at(workspace, layout.dscores), at(workspace, layout.of_scores)
+    _with_steps(dscores, at(workspace, layout.step_rows), pairs, count)
     for j in range(count):  # likewise: the others to 0
         for n in range(j + 1):
             put(pairs, j * TILE + n, scalar(pairs, 0.0))
-    _onto(dscores, BLOCK * lanes(arena), ONE, at(arena, room.x_rows), dk, width, count, queries)
+    _onto(dscores, BLOCK * lanes(workspace), ONE, at(workspace, layout.x_rows), dk, width, count, queries)
     _onto(pairs, TILE, ONE, w, dk, width, count, count)
     _onto(pairs, ONE, TILE, k, dw, width, count, count)
 
@@ -205,46 +205,50 @@ def _add_to_offsets(head, dscores, doffsets, count):
 
 
 @inner
-def _scores_back(head, beside, sizes, block, first, dropped, arena, room, dout, dv, doffsets):
+def _scores_back(head, beside, sizes, block, first, dropped, workspace, layout, dout, dv, doffsets):
     """e from dout, and what values, offsets and other terms get; products of the reflectors with what it adds to y."""
-    width, count, size = sizes.v_width, min(TILE, block.met - first), BLOCK * lanes(arena)
-    scores, dscores = at(at(arena, room.scores), first * size), at(arena, room.dscores)
-    finish_scores(head, beside, block, first, True, scores, count, at(arena, room.sight))
-    product(at(head.v, first * width), width, ONE, at(arena, room.dout), dscores, size, count, width, OVERWRITE)
+    width, count, size = sizes.v_width, min(TILE, block.met - first), BLOCK * lanes(workspace)
+    scores, dscores = at(at(workspace, layout.scores), first * size), at(workspace, layout.dscores)
+    finish_scores(head, beside, block, first, True, scores, count, at(workspace, layout.visibility))
+    product(at(head.v, first * width), width, ONE, at(workspace, layout.dout), dscores, size, count, width, OVERWRITE)
     offsets_of_weights(beside, block, first, dout, count, dscores)
     drop_tile(dropped, first, dscores, count)
-    _dscores(scores, dscores, at(arena, room.stats), count)
+    _dscores(scores, dscores, at(workspace, layout.stats), count)
     drop_tile(dropped, first, scores, count)
     _onto(scores, size, ONE, dout, at(dv, first * width), width, count, block.queries)
     if beside is None:
         _add_to_offsets(head, dscores, at(doffsets, first), count)
     terms_back(beside, block, first, scores, dout, count, dscores)
     of_keys = at(head.products, 2 * TILE * first + TILE * TILE)
-    _back_from_scores(of_keys, dscores, at(arena, room.back), count)
+    _back_from_scores(of_keys, dscores, at(workspace, layout.back), count)
 
 
 @inner
-def _tile_back(head, beside, sizes, block, first, dropped, arena, room, dout, own):
+def _tile_back(head, beside, sizes, block, first, dropped, workspace, layout, dout, own):
     """A block's way back through a tile; own: where gradients of the head's keys go."""
     width, tile, count = sizes.width, first // TILE, min(TILE, block.met - first)
-    (dk, dv, dw, dbeta, doffsets), at_keys, size = own, first * width, BLOCK * lanes(arena)
-    x, y = at(at(arena, room.rows), tile * width * size), at(arena, room.y)
-    along, steps, back = at(at(arena, room.along), first * size), at(arena, room.steps), at(arena, room.back)
+    (dk, dv, dw, dbeta, doffsets), at_keys, size = own, first * width, BLOCK * lanes(workspace)
+    x, y = at(at(workspace, layout.rows), tile * width * size), at(workspace, layout.y)
+    along, steps, back = (
+        at(at(workspace, layout.along), first * size),
+        at(workspace, layout.steps),
+        at(workspace, layout.back),
+    )
     w, k, beta = at(head.w, at_keys), at(head.k, at_keys), at(head.beta, first)
-    seen = look_at_tile(block, first, count, at(arena, room.sight))
+    seen = look_at_tile(block, first, count, at(workspace, layout.visibility))
     product(w, width, ONE, y, back, size, count, width, OVERWRITE)
     if seen:
-        _scores_back(head, beside, sizes, block, first, dropped, arena, room, dout, dv, doffsets)
+        _scores_back(head, beside, sizes, block, first, dropped, workspace, layout, dout, dv, doffsets)
     products = at(head.products, 2 * TILE * first)
     _carry_back(products, beta, along, back, at(dbeta, first), count, ahead_of(block, first))
     _steps_again(along, beta, steps, count)
-    transpose(x, size, at(arena, room.x_rows), width, width, size)
-    transpose(y, size, at(arena, room.y_rows), width, width, size)
-    transpose(steps, size, at(arena, room.step_rows), TILE, count, size)
-    _add_to_reflectors(w, width, count, block.queries, arena, room, at(dw, at_keys))
+    transpose(x, size, at(workspace, layout.x_rows), width, width, size)
+    transpose(y, size, at(workspace, layout.y_rows), width, width, size)
+    transpose(steps, size, at(workspace, layout.step_rows), TILE, count, size)
+    _add_to_reflectors(w, width, count, block.queries, workspace, layout, at(dw, at_keys))
     if seen:
-        _add_to_keys(k, w, width, count, block.queries, arena, room, at(dk, at_keys), at(dw, at_keys))
-        product(k, ONE, width, at(arena, room.dscores), y, size, width, count, ONTO)
+        _add_to_keys(k, w, width, count, block.queries, workspace, layout, at(dk, at_keys), at(dw, at_keys))
+        product(k, ONE, width, at(workspace, layout.dscores), y, size, width, count, ONTO)
     product(w, ONE, width, back, y, size, width, count, ONTO)
 
 
@@ -263,37 +267,37 @@ def _rows_back(q, dq, width, count, scale):
 
 
 @inner
-def block_back(head, beside, sizes, block, queries, scale, one, dropped, arena, room, own):
+def block_back(head, beside, sizes, block, queries, scale, one, dropped, workspace, layout, own):
     """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`. beside,
     dropped: as those of `path.forward.block_forward`."""
-    size, width, v_width = BLOCK * lanes(arena), sizes.width, sizes.v_width
-    rows, y, stats = at(arena, room.rows), at(arena, room.y), at(arena, room.stats)
+    size, width, v_width = BLOCK * lanes(workspace), sizes.width, sizes.v_width
+    rows, y, stats = at(workspace, layout.rows), at(workspace, layout.y), at(workspace, layout.stats)
     tiles, farthest = (block.met + TILE - 1) // TILE, block.low // TILE
     turned_block(queries.q, width, at(rows, (tiles - 1) * width * size), block.queries, scale)
-    turned_block(queries.dout, v_width, at(arena, room.dout), block.queries, one)
-    for i in range(0, size, lanes(arena)):
+    turned_block(queries.dout, v_width, at(workspace, layout.dout), block.queries, one)
+    for i in range(0, size, lanes(workspace)):
         store(stats, i, load_first(queries.lse, i, block.queries - i))
         store(stats, size + i, load_first(queries.deltas, i, block.queries - i))
-    for i in range(0, width * size, lanes(arena)):
+    for i in range(0, width * size, lanes(workspace)):
         store(y, i, zeros(y))
     for tile in range(tiles - 1, farthest - 1, -1):
         x, first = at(rows, tile * width * size), tile * TILE
-        along, scores = at(at(arena, room.along), first * size), at(at(arena, room.scores), first * size)
-        far, steps = at(rows, max(tile - 1, 0) * width * size), at(arena, room.steps)
-        meet(head, beside, width, block, first, x, far, along, steps, scores, at(arena, room.sight))
+        along, scores = at(at(workspace, layout.along), first * size), at(at(workspace, layout.scores), first * size)
+        far, steps = at(rows, max(tile - 1, 0) * width * size), at(workspace, layout.steps)
+        meet(head, beside, width, block, first, x, far, along, steps, scores, at(workspace, layout.visibility))
     held = NOTHING
     for tile in range(farthest, tiles):
         held = lay_factors(dropped, block, tile * TILE, held)
-        _tile_back(head, beside, sizes, block, tile * TILE, dropped, arena, room, queries.dout, own)
+        _tile_back(head, beside, sizes, block, tile * TILE, dropped, workspace, layout, queries.dout, own)
     transpose(y, size, queries.dq, width, width, block.queries)
     return _rows_back(queries.q, queries.dq, width, block.queries, scale)
 
 
 @inner
-def _lane(lane, board, tokens, sizes, dropout, others, g, room, arenas):
-    arena = row(arenas, lane)
-    size = BLOCK * lanes(arena)
-    task = claim(board)
+def _lane(worker, counters, tokens, sizes, dropout, others, g, layout, workspaces):
+    workspace = row(workspaces, worker)
+    size = BLOCK * lanes(workspace)
+    task = next_task(counters)
     while task < sizes.batch * sizes.heads:
         b, h = task // sizes.heads, task % sizes.heads
         head, at_key = head_of(tokens, sizes, b, h), task * sizes.keys
@@ -313,14 +317,14 @@ def _lane(lane, board, tokens, sizes, dropout, others, g, room, arenas):
                     at(pointer(g.lse), i), at(pointer(g.deltas), i), at(pointer(g.dq), i * sizes.width),
                 )  # fmt: skip
                 scale, one = tokens.scale[h], tokens.limits[1]
-                dropped = dropped_of(dropout, task, sizes.keys, at(arena, room.factors))
-                beside = beside_of(others, lane, b, h, task)
-                of_scale = block_back(head, beside, sizes, block, queries, scale, one, dropped, arena, room, own)
+                dropped = dropped_of(dropout, task, sizes.keys, at(workspace, layout.factors))
+                beside = extra_terms_of(others, worker, b, h, task)
+                of_scale = block_back(head, beside, sizes, block, queries, scale, one, dropped, workspace, layout, own)
                 g.dscale[task] += of_scale
-        task = claim(board)
+        task = next_task(counters)
 
 
 @entry(label="gradients of attention through reflections")
-def backward(crew, board, tokens, sizes, dropout, others, g, room, arenas):
+def backward(team, counters, tokens, sizes, dropout, others, g, layout, workspaces):
     """All gradients, added to those in g; the other arguments as those of `path.forward`."""
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, others, g, room, arenas))
+    on_team(team, _lane, (pointer(counters), tokens, sizes, dropout, others, g, layout, workspaces))

@@ -93,18 +93,18 @@ def ahead_of(block, first):
 
 
 @inner
-def look_at_tile(block, first, count, sight):
-    """Whether a query of the block sees one of a tile's keys; `sight` gets the first and the last for every query,
+def look_at_tile(block, first, count, visibility):
+    """Whether a query of the block sees one of a tile's keys; `visibility` gets the first and the last for every query,
     counted from the tile's first key on."""
     if not block.spanned:
         return True
-    size, seen = BLOCK * lanes(sight), False
+    size, seen = BLOCK * lanes(visibility), False
     for i in range(block.queries):
         near, last = span_of(block.spans, block.spanned, i, min(block.position + i + 1, block.met))
         near, last = max(near - first, 0), min(last - first, count)
         seen |= near < last
-        put(sight, i, scalar(sight, min(near, TILE)))
-        put(sight, size + i, scalar(sight, max(last, 0) - 1))
+        put(visibility, i, scalar(visibility, min(near, TILE)))
+        put(visibility, size + i, scalar(visibility, max(last, 0) - 1))
     return seen
 
 
@@ -121,14 +121,14 @@ def raise_scores(head, block, first, scores, count):
 
 
 @inner
-def hide(block, scores, count, sight):
+def hide(block, scores, count, visibility):
     """Minus infinity in the place of scores of keys that are not seen."""
     if not block.spanned:
         return
     lane, hidden = lanes(scores), splat(scalar(scores, -np.inf))
     size = BLOCK * lane
     for i in range(0, size, lane):
-        near, last = load(sight, i), load(sight, size + i)
+        near, last = load(visibility, i), load(visibility, size + i)
         for j in range(count):
             s, key = at(scores, j * size + i), splat(scalar(scores, j))
             store(s, 0, where_negative(key - near, hidden, where_negative(last - key, hidden, load(s, 0))))

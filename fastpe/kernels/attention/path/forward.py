@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.extra_terms import beside_of
+from fastpe.kernels.attention.extra_terms import extra_terms_of
 from fastpe.kernels.attention.path.blocks import (
     BLOCK,
     TILE,
@@ -55,8 +55,8 @@ from fastpe.kernels.simd import (
     store,
     zeros,
 )
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team
 
 ONE = np.int64(1)  # named: a call would be compiled once more for the literal
 
@@ -122,7 +122,7 @@ class Desk(NamedTuple):
     peaks: Any
     sums: Any
     mixed: Any
-    sight: Any
+    visibility: Any
 
 
 @inner
@@ -203,20 +203,20 @@ def _score(of_keys, steps, scores, count, ahead):
 
 
 @inner
-def meet(head, beside, width, block, first, x, far, along, steps, scores, sight):
+def meet(head, beside, width, block, first, x, far, along, steps, scores, visibility):
     """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself; returns
     whether a key is seen, without which there are no scores. With terms beside reflections these are the content."""
     size, count, ahead = BLOCK * lanes(x), min(TILE, block.met - first), ahead_of(block, first)
     w, beta, products = at(head.w, first * width), at(head.beta, first), at(head.products, 2 * TILE * first)
     product(w, width, ONE, x, along, size, count, width, OVERWRITE)
     _carry(products, beta, along, steps, count, ahead)
-    seen = look_at_tile(block, first, count, sight)
+    seen = look_at_tile(block, first, count, visibility)
     if seen:
         product(at(head.k, first * width), width, ONE, x, scores, size, count, width, OVERWRITE)
         if beside is None:
             _score(at(products, TILE * TILE), steps, scores, count, ahead)
             raise_scores(head, block, first, scores, count)
-            hide(block, scores, count, sight)
+            hide(block, scores, count, visibility)
         else:  # nothing is hidden before all is added
             _score(at(products, TILE * TILE), steps, scores, count, -TILE)
     if first > block.low:
@@ -266,8 +266,8 @@ def _write(block, peaks, sums, mixed, v_width, out, out_row, lse):
 
 @inner
 def block_forward(head, beside, width, v_width, block, q, scale, lowest, dropped, desk, out, out_row, lse):
-    """The rows of `out`, and lse, of a block's queries q. lowest: the least number. beside, dropped: as `beside_of` and
-    `dropped_of` have them."""
+    """The rows of `out`, and lse, of a block's queries q. lowest: the least number. beside, dropped: as
+    `extra_terms_of` and `dropped_of` have them."""
     x, scores, peaks, sums, mixed = desk.x, desk.scores, desk.peaks, desk.sums, desk.mixed
     size, least = BLOCK * lanes(x), splat(scalar(x, lowest))
     turned_block(q, width, x, block.queries, scale)
@@ -281,8 +281,8 @@ def block_forward(head, beside, width, v_width, block, q, scale, lowest, dropped
     for tile in range((block.met + TILE - 1) // TILE - 1, block.low // TILE - 1, -1):
         first = tile * TILE
         count = min(TILE, block.met - first)
-        if meet(head, beside, width, block, first, x, x, desk.along, desk.steps, scores, desk.sight):
-            finish_scores(head, beside, block, first, False, scores, count, desk.sight)
+        if meet(head, beside, width, block, first, x, x, desk.along, desk.steps, scores, desk.visibility):
+            finish_scores(head, beside, block, first, False, scores, count, desk.visibility)
             _weigh(scores, count, v_width, peaks, sums, mixed)
             held = lay_factors(dropped, block, first, held)
             drop_tile(dropped, first, scores, count)
@@ -292,15 +292,15 @@ def block_forward(head, beside, width, v_width, block, q, scale, lowest, dropped
 
 
 @inner
-def _forward_lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, room, arenas):
-    arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
+def _forward_lane(worker, counters, tokens, sizes, dropout, others, out, lse, bases, layout, workspaces):
+    workspace, width, v_width = row(workspaces, worker), sizes.width, sizes.v_width
     desk = Desk(
-        at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]), at(arena, room[4]),
-        at(arena, room[5]), at(arena, room[6]), at(arena, room[7]),
+        at(workspace, layout[0]), at(workspace, layout[1]), at(workspace, layout[2]), at(workspace, layout[3]),
+        at(workspace, layout[4]), at(workspace, layout[5]), at(workspace, layout[6]), at(workspace, layout[7]),
     )  # fmt: skip
-    size = BLOCK * lanes(arena)
+    size = BLOCK * lanes(workspace)
     blocks = (sizes.queries + size - 1) // size
-    task = claim(board)
+    task = next_task(counters)
     while task < sizes.batch * sizes.heads * blocks:
         of_head, number = task // blocks, blocks - 1 - task % blocks  # long ones first
         b, h = of_head // sizes.heads, of_head % sizes.heads
@@ -309,23 +309,25 @@ def _forward_lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, 
         if block.queries > 0:
             at_query = of_head * sizes.queries + block.first
             q, own = at(pointer(tokens.q), at_query * width), at(pointer(out), at_query * v_width)
-            dropped = dropped_of(dropout, of_head, sizes.keys, at(arena, room[8]))
-            beside = beside_of(others, lane, b, h, of_head)
+            dropped = dropped_of(dropout, of_head, sizes.keys, at(workspace, layout[8]))
+            beside = extra_terms_of(others, worker, b, h, of_head)
             block_forward(
                 head, beside, width, v_width, block, q, tokens.scale[h], tokens.limits[0],
                 dropped, desk, own, v_width, at(pointer(lse), at_query),
             )  # fmt: skip
             for i in range(block.queries * sizes.raised):
                 put(pointer(bases), at_query + i, block.base)
-        task = claim(board)
+        task = next_task(counters)
 
 
 @entry(label="attention through reflections")
-def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, room, arenas):
+def forward(team, counters, tokens, sizes, dropout, others, out, lse, bases, layout, workspaces):
     """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is. bases: where keys have
     offsets, (B, H, N) float64, what lse is less of.
 
     dropout: as `kernels.rows.dropout` has it, or None. others: `Others`, or None; where they are, the scale is theirs.
     room: where the row of a block, t, scores, r, peaks, sums, mixed values, sight and factors of dropout lie in a
-    lane's arena."""
-    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, dropout, others, out, lse, bases, room, arenas))
+    lane's workspace."""
+    on_team(
+        team, _forward_lane, (pointer(counters), tokens, sizes, dropout, others, out, lse, bases, layout, workspaces)
+    )

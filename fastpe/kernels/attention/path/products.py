@@ -5,8 +5,8 @@ from fastpe.kernels.attention.path.forward import ONE, head_of
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.products.gemm import OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import at, pointer, row
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team
 
 
 @inner
@@ -18,20 +18,21 @@ def tile_products(w, k, width, count, turned, own):
 
 
 @inner
-def _products_lane(lane, board, tokens, sizes, products, arenas):
-    turned, width = row(arenas, lane), sizes.width
+def _products_lane(worker, counters, tokens, sizes, products, workspaces):
+    turned, width = row(workspaces, worker), sizes.width
     tiles, repeats = (sizes.keys + TILE - 1) // TILE, sizes.heads // sizes.pairs
-    task = claim(board)
+    task = next_task(counters)
     while task < sizes.batch * sizes.pairs * tiles:
         pair, first = task // tiles, task % tiles * TILE
         head = head_of(tokens, sizes, pair // sizes.pairs, pair % sizes.pairs * repeats)
         w, k = at(head.w, first * width), at(head.k, first * width)
         count, own = min(TILE, sizes.keys - first), at(pointer(products), task * 2 * TILE * TILE)
         tile_products(w, k, width, count, turned, own)
-        task = claim(board)
+        task = next_task(counters)
 
 
 @entry(label="products of reflectors")
-def lay_products(crew, board, tokens, sizes, products, arenas):
-    """products (B, pairs, tiles, 2, TILE, TILE): of every tile W W^T and K W^T. arenas: D TILE numbers for a lane."""
-    in_lanes(crew, _products_lane, (pointer(board), tokens, sizes, products, arenas))
+def lay_products(team, counters, tokens, sizes, products, workspaces):
+    """products (B, pairs, tiles, 2, TILE, TILE): of every tile W W^T and K W^T. workspaces: D TILE numbers for a
+    lane."""
+    on_team(team, _products_lane, (pointer(counters), tokens, sizes, products, workspaces))

@@ -2,14 +2,14 @@
 
 A block costs the same for one query as for all that it has room for, and the products of a tile's rows serve few. Here
 a task is one query: its row goes from key to key, one pass over its channels for each, which reflects it by the key's
-token and multiplies it with the next key and reflector. 6 D FLOP a cell; scores lie in the lane's arena.
+token and multiplies it with the next key and reflector. 6 D FLOP a cell; scores lie in the lane's workspace.
 """
 
 import math
 
 import numpy as np
 
-from fastpe.kernels.attention.extra_terms import beside_of
+from fastpe.kernels.attention.extra_terms import extra_terms_of
 from fastpe.kernels.attention.path.blocks import span_of, spans_of
 from fastpe.kernels.attention.path.dropout import drop_from, dropped_of, margin
 from fastpe.kernels.attention.path.forward import ONE, block_of, head_of
@@ -38,8 +38,8 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-from fastpe.kernels.threads.task_counter import claim_at_ends
-from fastpe.kernels.threads.team import in_lanes
+from fastpe.kernels.threads.task_counter import next_task_from_ends
+from fastpe.kernels.threads.team import on_team
 
 _KEYS = np.int64(128)  # whose sum is rounded on its own
 
@@ -134,11 +134,11 @@ def row_forward(head, beside, width, k_row, v_width, v_row, q, scale, seen, met,
 
 
 @inner
-def _lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
-    arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
-    x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
+def _lane(worker, counters, tokens, sizes, dropout, others, out, lse, bases, workspaces):
+    workspace, width, v_width = row(workspaces, worker), sizes.width, sizes.v_width
+    x, scores = workspace, at(workspace, (width + lanes(workspace) - 1) // lanes(workspace) * lanes(workspace))
     tasks = sizes.batch * sizes.heads * sizes.queries
-    task = claim_at_ends(board, lane, tasks)
+    task = next_task_from_ends(counters, worker, tasks)
     while task < tasks:
         of_head, i = task // sizes.queries, task % sizes.queries
         b, h = of_head // sizes.heads, of_head % sizes.heads
@@ -149,7 +149,7 @@ def _lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
             q, own = at(pointer(tokens.q), task * width), at(pointer(out), task * v_width)
             base = block_of(tokens, sizes, head, b, of_head * 0, FEW).base
             dropped = dropped_of(dropout, of_head, sizes.keys, scores)
-            beside = beside_of(others, lane, b, h, of_head)
+            beside = extra_terms_of(others, worker, b, h, of_head)
             found = row_forward(
                 head, beside, width, width, v_width, v_width, q, scale, (near, last), met, base, dropped, i, x, scores,
                 own,
@@ -157,13 +157,13 @@ def _lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
             put(pointer(lse), task, found)
             if sizes.raised:
                 put(pointer(bases), task, base)
-        task = claim_at_ends(board, lane, tasks)
+        task = next_task_from_ends(counters, worker, tasks)
 
 
 @entry(label="attention of few queries through reflections")
-def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
+def forward(team, counters, tokens, sizes, dropout, others, out, lse, bases, workspaces):
     """As `path.forward`, without products.
 
-    arenas: for a lane D numbers, in whole vectors, and one for each key.
+    workspaces: for a lane D numbers, in whole vectors, and one for each key.
     """
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, others, out, lse, bases, arenas))
+    on_team(team, _lane, (pointer(counters), tokens, sizes, dropout, others, out, lse, bases, workspaces))

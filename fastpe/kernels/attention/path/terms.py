@@ -40,7 +40,7 @@ def _tile(block, first, count):
 
 
 @inner
-def finish_scores(head, beside, block, first, back, scores, count, sight):
+def finish_scores(head, beside, block, first, back, scores, count, visibility):
     """Scores of a tile from products with its keys; minus infinity where a key is not seen."""
     if beside is None:
         return
@@ -52,7 +52,7 @@ def finish_scores(head, beside, block, first, back, scores, count, sight):
     turned_back(scratch.cells, tile, scores, size)
     raise_scores(head, block, first, scores, count)
     _hide_ahead(scores, count, ahead_of(block, first))
-    hide(block, scores, count, sight)
+    hide(block, scores, count, visibility)
 
 
 @inner

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastpe.kernels.attention.path.backward import Room
+from fastpe.kernels.attention.path.backward import Layout
 from fastpe.kernels.attention.path.blocks import BLOCK, TILE
 from fastpe.kernels.rows.dropout import CELL
 from fastpe.kernels.simd import region
@@ -37,7 +37,7 @@ def forward_sizes(width: int, v_width: int, lane: int, *, dropped: bool) -> list
     return [*desk, _factors(lane, dropped=dropped)]
 
 
-def backward_room(keys: int, width: int, v_width: int, lane: int, *, dropped: bool) -> Room:
+def backward_room(keys: int, width: int, v_width: int, lane: int, *, dropped: bool) -> Layout:
     """Of `path.backward.block_back`, with so many keys."""
     size = int(BLOCK) * lane
     tiles, cells, pairs = -(-keys // _TILE), _TILE * size, _TILE * _TILE
@@ -45,4 +45,4 @@ def backward_room(keys: int, width: int, v_width: int, lane: int, *, dropped: bo
         tiles * width * size, tiles * cells, tiles * cells, cells, cells, cells, width * size, v_width * size,
         width * size, width * size, cells, pairs, pairs, 2 * size, 2 * size, _factors(lane, dropped=dropped),
     ])  # fmt: skip
-    return Room._make([*starts, total])
+    return Layout._make([*starts, total])

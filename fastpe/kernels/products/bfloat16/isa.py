@@ -51,21 +51,21 @@ class Shifts(NamedTuple):
         return "shifts"
 
 
-Way = Amx | Avx512 | Shifts
+Isa = Amx | Avx512 | Shifts
 AMX, AVX512, SHIFTS = Amx(), Avx512(), Shifts()
-_NAMES = {type(way): way.name for way in (AMX, AVX512, SHIFTS)}
+_NAMES = {type(isa): isa.name for isa in (AMX, AVX512, SHIFTS)}
 
 
-class WayType(types.Type):
+class IsaType(types.Type):
     """A way within compiled code, which has its name alone."""
 
-    def __init__(self, way: str) -> None:
-        self.way = way
-        super().__init__(name=f"Way({way})")
+    def __init__(self, isa: str) -> None:
+        self.isa = isa
+        super().__init__(name=f"Isa({isa})")
 
 
-@register_model(WayType)
-class _WayModel(models.OpaqueModel):
+@register_model(IsaType)
+class _IsaModel(models.OpaqueModel):
     pass
 
 
@@ -77,7 +77,7 @@ def _tiles_granted() -> bool:
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES) == 0)
 
 
-def ways() -> tuple[Way, ...]:
+def ways() -> tuple[Isa, ...]:
     """Those that work here, the fastest first.
 
     Examples
@@ -85,7 +85,7 @@ def ways() -> tuple[Way, ...]:
     >>> ways()[-1].name
     'shifts'
     """
-    found: list[Way] = [SHIFTS]
+    found: list[Isa] = [SHIFTS]
     if cpu_features() >= {"avx512f", "avx512bw", "avx512bf16"}:
         found.insert(0, AVX512)
         if cpu_features() >= {"amx-tile", "amx-bf16"} and _tiles_granted():
@@ -94,20 +94,20 @@ def ways() -> tuple[Way, ...]:
 
 
 @cache
-def fastest() -> Way:
+def fastest() -> Isa:
     """The first of `ways`."""
     return ways()[0]
 
 
 @intrinsic
-def rounding(typingctx, p, memory, way):
-    """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `way` is None, or
+def rounding(typingctx, p, memory, isa):
+    """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `isa` is None, or
     where it points to bfloat16 numbers."""
-    if way is types.none or p == pointers.pointer_type(BFLOAT16):
-        return p(p, memory, way), lambda context, b, signature, a: a[0]
-    made = pointers.RoundingPointer(p.dtype, _NAMES[way.instance_class])
+    if isa is types.none or p == pointers.pointer_type(BFLOAT16):
+        return p(p, memory, isa), lambda context, b, signature, a: a[0]
+    made = pointers.RoundingPointer(p.dtype, _NAMES[isa.instance_class])
     fits = p.dtype == types.float32 and memory == pointers.pointer_type(p.dtype)
-    return made(p, memory, way) if fits else None, lambda context, b, signature, a: pointers.rounding(b, *a[:2])
+    return made(p, memory, isa) if fits else None, lambda context, b, signature, a: pointers.rounding(b, *a[:2])
 
 
 @intrinsic
@@ -118,11 +118,11 @@ def exact(typingctx, p):
 
 
 @intrinsic
-def named(typingctx, way):
+def named(typingctx, isa):
     """A way, as the instructions take it."""
-    return WayType(_NAMES[way.instance_class])(way), lambda context, b, signature, arguments: no_way(b)
+    return IsaType(_NAMES[isa.instance_class])(isa), lambda context, b, signature, arguments: no_way(b)
 
 
 def no_way(b: Any) -> Any:
-    """LLVM's value of any `Way`."""
+    """LLVM's value of any `Isa`."""
     return cgutils.get_null_value(cgutils.voidptr_t)

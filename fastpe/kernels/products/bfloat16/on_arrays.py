@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.kernels.compile.decorators import entry
-from fastpe.kernels.products.bfloat16.isa import Way, fastest, named, rounding
+from fastpe.kernels.products.bfloat16.isa import Isa, fastest, named, rounding
 from fastpe.kernels.products.bfloat16.pack import STEP, pack_band, packed_words
 from fastpe.kernels.products.bfloat16.product import MEMORY
 from fastpe.kernels.products.gemm import gemm, turn
@@ -15,50 +15,50 @@ Array = np.ndarray[Any, Any]
 
 
 @entry(label="products of bfloat16 numbers")
-def _product(way, memory, a, b, b_row, c, mode, d, e, times):
+def _product(isa, memory, a, b, b_row, c, mode, d, e, times):
     """C = f(start + A B), `times` times over; a row of d or e alone is repeated."""
     ai, aj, room = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize, pointer(memory)
     for _ in range(times):
         gemm(
-            rounding(pointer(a), room, way), ai, aj, rounding(pointer(b), room, way), b_row,
-            rounding(pointer(c), room, way), c.shape[1], c.shape[0], c.shape[1], a.shape[1], mode,
-            rounding(pointer(d), room, way), d.shape[1] if d.shape[0] > 1 else 0, rounding(pointer(e), room, way),
+            rounding(pointer(a), room, isa), ai, aj, rounding(pointer(b), room, isa), b_row,
+            rounding(pointer(c), room, isa), c.shape[1], c.shape[0], c.shape[1], a.shape[1], mode,
+            rounding(pointer(d), room, isa), d.shape[1] if d.shape[0] > 1 else 0, rounding(pointer(e), room, isa),
             e.shape[1] if e.shape[0] > 1 else 0,
         )  # fmt: skip
 
 
 @entry(label="the packing of bfloat16 numbers")
-def _pack(way, matrix, square, words, words_of_transpose):
+def _pack(isa, matrix, square, words, words_of_transpose):
     """Band by band."""
     rows, columns = matrix.shape
     for first in range(0, rows, STEP):
         pack_band(
-            named(way), pointer(matrix), first, rows, columns, pointer(square), pointer(words),
+            named(isa), pointer(matrix), first, rows, columns, pointer(square), pointer(words),
             pointer(words_of_transpose),
         )  # fmt: skip
 
 
-def packed(matrix: Array, way: Way | None = None) -> tuple[Array, Array]:
+def packed(matrix: Array, isa: Isa | None = None) -> tuple[Array, Array]:
     """The words of a float32 matrix as B of products, and those of its transpose."""
     words, of_transpose = (np.full(packed_words(*matrix.shape), np.nan, np.float32) for _ in range(2))
-    _pack(way or fastest(), matrix, aligned_zeros(int(STEP * STEP), np.float32), words, of_transpose)
+    _pack(isa or fastest(), matrix, aligned_zeros(int(STEP * STEP), np.float32), words, of_transpose)
     return words, of_transpose
 
 
 @entry(label="the packing of turned bfloat16 numbers")
-def _turn(way, memory, rows, words):
-    target, row = rounding(pointer(words), pointer(memory), way), rows.strides[0] // rows.itemsize
+def _turn(isa, memory, rows, words):
+    target, row = rounding(pointer(words), pointer(memory), isa), rows.strides[0] // rows.itemsize
     turn(pointer(rows), row, target, rows.shape[0], rows.shape[0], rows.shape[1])
 
 
-def turned_into(words: Array, rows: Array, way: Way | None = None) -> None:
+def turned_into(words: Array, rows: Array, isa: Isa | None = None) -> None:
     """The words of the transpose of a float32 matrix, whose rows may lie apart, as B of products."""
-    _turn(way or fastest(), aligned_zeros(MEMORY, np.float32), rows, words)
+    _turn(isa or fastest(), aligned_zeros(MEMORY, np.float32), rows, words)
 
 
 def product_into(
     c: Array, a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None,
-    way: Way | None = None, times: int = 1, memory: Array | None = None, packed_rows: int = 0,
+    isa: Isa | None = None, times: int = 1, memory: Array | None = None, packed_rows: int = 0,
 ) -> None:  # fmt: skip
     """c = f(start + a b), of a (m, k), plain or transposed, and b (k, n), float32, rounded; mode as in
     `kernels.products.gemm`.
@@ -70,13 +70,13 @@ def product_into(
     first, second = (c if addend is None else addend for addend in (d, e))
     b = b[None] if packed_rows else np.ascontiguousarray(b)
     row = np.int64(-packed_rows or b.shape[1])
-    _product(way or fastest(), room, a, b, row, c, np.int64(mode), first, second, np.int64(times))
+    _product(isa or fastest(), room, a, b, row, c, np.int64(mode), first, second, np.int64(times))
 
 
 def product(
-    a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None, way: Way | None = None
+    a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None, isa: Isa | None = None
 ) -> Array:
     """As `product_into`, into a new array."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
-    product_into(c, a, b, mode, d, e, way)
+    product_into(c, a, b, mode, d, e, isa)
     return c

@@ -24,18 +24,18 @@ PANEL_COLUMNS = np.int64(32)
 
 
 @inner
-def _row_of_words(way, row, depth, out):
+def _row_of_words(isa, row, depth, out):
     """A row of A, contiguous, into its places in the blocks."""
     width = lanes(row)
     for k in range(0, depth, 2 * width):
-        words = words_along(load_first(row, k, depth - k), load_first(row, k + width, depth - k - width), way)
+        words = words_along(load_first(row, k, depth - k), load_first(row, k + width, depth - k - width), isa)
         store(out, k // STEP * BLOCK_WORDS + k % STEP // 2, words)
     for k in range((depth + 2 * width - 1) // (2 * width) * 2 * width, (depth + STEP - 1) // STEP * STEP, 2 * width):
         store(out, k // STEP * BLOCK_WORDS + k % STEP // 2, zeros(row))
 
 
 @inner
-def _columns_to_words(way, a, a_col, m, depth, turned, out):
+def _columns_to_words(isa, a, a_col, m, depth, turned, out):
     """A whose columns are contiguous: words of squares of `lanes` rows, which are turned. As memory is read fastest,
     columns are read side by side, from their beginnings to their ends."""
     width, steps = lanes(a), (depth + STEP - 1) // STEP
@@ -45,28 +45,28 @@ def _columns_to_words(way, a, a_col, m, depth, turned, out):
                 first = k + 2 * p
                 x = load_first(a, first * a_col + i, m - i if first < depth else 0)
                 y = load_first(a, (first + 1) * a_col + i, m - i if first + 1 < depth else 0)
-                store(turned, p * width, words_across(x, y, way))
+                store(turned, p * width, words_across(x, y, isa))
             block = i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2)
             place = at(out, block + k // STEP * BLOCK_WORDS + k % STEP // 2)
             transpose_block(turned, width, place, STEP // 2, False)
 
 
 @inner
-def pack_rows(way, a, a_row, a_col, m, depth, spare, out):
+def pack_rows(isa, a, a_row, a_col, m, depth, spare, out):
     """A (m, depth). spare: room for a row of it, or for a square of words."""
     steps = (depth + STEP - 1) // STEP
     if a_row == 1 and a_col != 1:
-        _columns_to_words(way, a, a_col, m, depth, spare, out)
+        _columns_to_words(isa, a, a_col, m, depth, spare, out)
         return
     for i in range((m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS):
         row, place = at(a, i * a_row), at(out, i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2))
         own = depth if i < m else np.int64(0)
         if a_col == 1:
-            _row_of_words(way, row, own, place)
+            _row_of_words(isa, row, own, place)
         else:
             for k in range(own):
                 put(spare, k, get(row, k * a_col))
-            _row_of_words(way, spare, own, place)
+            _row_of_words(isa, spare, own, place)
         if i >= m:
             for k in range(0, steps * STEP, 2 * lanes(a)):
                 store(place, k // STEP * BLOCK_WORDS + k % STEP // 2, zeros(a))
@@ -79,7 +79,7 @@ def words_of_panel(depth):
 
 
 @inner
-def pack_panels(way, b, b_row, n, depth, out):
+def pack_panels(isa, b, b_row, n, depth, out):
     """B (depth, n), panel after panel."""
     width, stride = lanes(b), words_of_panel(depth)
     for p in range((depth + STEP - 1) // STEP * (STEP // 2)):
@@ -88,7 +88,7 @@ def pack_panels(way, b, b_row, n, depth, out):
             x = load_first(b, k * b_row + j, n - j if k < depth else 0)
             y = load_first(b, (k + 1) * b_row + j, n - j if k + 1 < depth else 0)
             place = j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS
-            store(out, place, words_across(x, y, way))
+            store(out, place, words_across(x, y, isa))
 
 
 def packed_words(rows: int, columns: int) -> int:
@@ -97,7 +97,7 @@ def packed_words(rows: int, columns: int) -> int:
 
 
 @inner
-def pack_band(way, matrix, first, rows, columns, turned, words, words_of_transpose):
+def pack_band(isa, matrix, first, rows, columns, turned, words, words_of_transpose):
     """The rows from `first` on, STEP of them at most, of a matrix that is packed whole, and its transpose.
 
     matrix: its first element. turned: room for a square of words.
@@ -110,27 +110,27 @@ def pack_band(way, matrix, first, rows, columns, turned, words, words_of_transpo
         for j in range(0, (columns + PANEL_COLUMNS - 1) // PANEL_COLUMNS * PANEL_COLUMNS, width):
             x = load_first(band, k * columns + j, columns - j if k < left else 0)
             y = load_first(band, (k + 1) * columns + j, columns - j if k + 1 < left else 0)
-            store(step, j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS, words_across(x, y, way))
+            store(step, j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS, words_across(x, y, isa))
     panel = at(words_of_transpose, first // PANEL_COLUMNS * words_of_panel(columns))
-    _panel_of_transpose(way, band, columns, left, columns, turned, panel)
+    _panel_of_transpose(isa, band, columns, left, columns, turned, panel)
 
 
 @inner
-def _panel_of_transpose(way, rows, row, m, n, turned, out):
+def _panel_of_transpose(isa, rows, row, m, n, turned, out):
     """The panel whose columns are m rows of n elements, PANEL_COLUMNS of them at most."""
     width = lanes(rows)
     for j in range(0, PANEL_COLUMNS, width):
         for k in range(0, (n + STEP - 1) // STEP * STEP, 2 * width):
             for i in range(width):
                 own, count = at(rows, (j + i) * row), n if j + i < m else np.int64(0)
-                words = words_along(load_first(own, k, count - k), load_first(own, k + width, count - k - width), way)
+                words = words_along(load_first(own, k, count - k), load_first(own, k + width, count - k - width), isa)
                 store(turned, i * width, words)
             transpose_block(turned, width, at(out, k // 2 * PANEL_COLUMNS + j), PANEL_COLUMNS, False)
 
 
 @inner
-def pack_transpose(way, matrix, row, m, n, turned, words):
+def pack_transpose(isa, matrix, row, m, n, turned, words):
     """The transpose of m rows of n elements, panel after panel. turned: room for a square of words."""
     for first in range(0, m, PANEL_COLUMNS):
         panel = at(words, first // PANEL_COLUMNS * words_of_panel(n))
-        _panel_of_transpose(way, at(matrix, first * row), row, min(m - first, PANEL_COLUMNS), n, turned, panel)
+        _panel_of_transpose(isa, at(matrix, first * row), row, min(m - first, PANEL_COLUMNS), n, turned, panel)

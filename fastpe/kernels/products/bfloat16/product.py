@@ -15,7 +15,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.compile.overload import called
+from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.products.bfloat16.pack import (
     BLOCK_ROWS,
     BLOCK_WORDS,
@@ -147,11 +147,11 @@ def _panel(typingctx, b, panels, far, j, wide, stride):
     """The panel of the columns from j on: of B, which is packed if it lies far, or of those that were packed here.
     What holds bfloat16 numbers is no words."""
     own = _panel_of_either if b == panels else _panel_of_panels
-    return called(typingctx, own, (b, panels, far, j, wide, stride))
+    return overload_by_type(typingctx, own, (b, panels, far, j, wide, stride))
 
 
 @inner
-def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
+def _slab(isa, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
     words, panels, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
     steps, far = (depth + STEP - 1) // STEP, b_row < 0
@@ -160,12 +160,12 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
     most = _ROWS // max(2 * block, ONE) * BLOCK if steps else m
     for top in range(0, m, most):
         rows = min(most, m - top)
-        pack_rows(way, at(a, top * a_row), a_row, a_col, rows, depth, part(memory, _AT_SPARE, SLAB), words)
+        pack_rows(isa, at(a, top * a_row), a_row, a_col, rows, depth, part(memory, _AT_SPARE, SLAB), words)
         for j in range(0, n, PANEL_COLUMNS):
             if mode & LOWER_C and j >= top + rows:
                 break
             if not far and j % wide == 0:
-                pack_panels(way, at(b, j), b_row, min(n - j, wide), depth, panels)
+                pack_panels(isa, at(b, j), b_row, min(n - j, wide), depth, panels)
             panel = _panel(b, panels, far, j, wide, stride)
             own_c, soon, more = at(c, top * c_row + j), at(panel, stride), j + PANEL_COLUMNS < n
             for i in range(0, rows, BLOCK):
@@ -180,9 +180,9 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
                 ahead = _ahead(mode, own_c, c_row, i, rows, soon, steps, more, far)
                 bare = not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS
                 if bare and not mode & NOT_SOON:
-                    sums_of_block(way, own, block, panel, first, last, left, target, c_row, ahead)
+                    sums_of_block(isa, own, block, panel, first, last, left, target, c_row, ahead)
                     continue
-                sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK, ahead)
+                sums_of_block(isa, own, block, panel, first, last, left, sums, BLOCK, ahead)
                 start, end = at(d, row * d_row + j), at(e, row * e_row + j)
                 if bare:
                     _put_past_caches(sums, target, c_row)
@@ -193,16 +193,16 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
 
 
 @inner
-def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
+def rounded_gemm(isa, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
     """As `kernels.products.gemm.gemm`; memory: MEMORY elements."""
     parts, first, k = mode & ~(_START | _END), mode & _START, np.int64(0)
-    begin(way)
+    begin(isa)
     while True:
         terms = min(SLAB, depth - k)
         slab = k // 2 * PANEL_COLUMNS if b_row < 0 else k * b_row
         own = parts | first | (mode & _END if k + terms == depth else OVERWRITE)
         _slab(
-            way, memory, at(a, k * a_col), a_row, a_col, at(b, slab), b_row, c, c_row, m, n, k, terms, own,
+            isa, memory, at(a, k * a_col), a_row, a_col, at(b, slab), b_row, c, c_row, m, n, k, terms, own,
             d, d_row, e, e_row,
         )  # fmt: skip
         k += terms
@@ -211,10 +211,10 @@ def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
         first, d, d_row = ONTO, c, c_row
     if mode & NOT_SOON:
         fence()
-    end(way)
+    end(isa)
 
 
 @inner
-def rounded_turn(way, memory, source, source_row, target, target_row, m, n):
+def rounded_turn(isa, memory, source, source_row, target, target_row, m, n):
     """As `kernels.products.gemm.turn`; memory: MEMORY elements."""
-    pack_transpose(way, source, source_row, m, n, part(memory, _AT_SPARE, SLAB), target)
+    pack_transpose(isa, source, source_row, m, n, part(memory, _AT_SPARE, SLAB), target)

@@ -6,7 +6,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.compile.overload import called
+from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.products.bfloat16.isa import AMX
 from fastpe.kernels.products.bfloat16.pack import BLOCK_ROWS, BLOCK_WORDS, PANEL_COLUMNS
 from fastpe.kernels.products.bfloat16.tiles import (
@@ -54,7 +54,7 @@ def _bring(ahead, step):
 
 
 @inner
-def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums, row, ahead):
+def _sums_in_tiles(isa, a, a_block, b, first, last, rows, sums, row, ahead):
     lower = at(a, a_block)
     tile_clear(0)
     tile_clear(1)
@@ -88,46 +88,46 @@ def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums, row, ahead):
 
 
 @inner
-def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums, row, ahead):
+def _sums_in_vectors(isa, a, a_block, b, first, last, rows, sums, row, ahead):
     for i in range(0, rows, TILE_ROWS):
         own = at(a, i // BLOCK_ROWS * a_block + i % BLOCK_ROWS * BLOCK_ROWS)
         tile = tile_zeros(sums, TILE_ROWS, TILE_VECTORS)
         for step in range(first, last):
             words, panel = at(own, step * BLOCK_WORDS), at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
             for p in range(BLOCK_ROWS):
-                tile = tile_multiply_words(tile, at(words, p), BLOCK_ROWS, at(panel, p * PANEL_COLUMNS), way)
+                tile = tile_multiply_words(tile, at(words, p), BLOCK_ROWS, at(panel, p * PANEL_COLUMNS), isa)
         tile_store(tile, at(sums, i * row), row, BLOCK)
 
 
 @intrinsic
-def sums_of_block(typingctx, way, a, a_block, b, first, last, rows, sums, row, ahead):
+def sums_of_block(typingctx, isa, a, a_block, b, first, last, rows, sums, row, ahead):
     """sums[i * row + j]: 32 x 32 of them, or 16 x 32 where there are no more than 16 `rows`."""
-    own = _sums_in_tiles if way.way == AMX.name else _sums_in_vectors
-    return called(typingctx, own, (way, a, a_block, b, first, last, rows, sums, row, ahead))
+    own = _sums_in_tiles if isa.isa == AMX.name else _sums_in_vectors
+    return overload_by_type(typingctx, own, (isa, a, a_block, b, first, last, rows, sums, row, ahead))
 
 
 @inner
-def _nothing(way):
+def _nothing(isa):
     pass
 
 
 @intrinsic
-def begin(typingctx, way):
+def begin(typingctx, isa):
     """Before the first sums."""
-    return called(typingctx, _begin_tiles if way.way == AMX.name else _nothing, (way,))
+    return overload_by_type(typingctx, _begin_tiles if isa.isa == AMX.name else _nothing, (isa,))
 
 
 @intrinsic
-def end(typingctx, way):
+def end(typingctx, isa):
     """After the last ones."""
-    return called(typingctx, _end_tiles if way.way == AMX.name else _nothing, (way,))
+    return overload_by_type(typingctx, _end_tiles if isa.isa == AMX.name else _nothing, (isa,))
 
 
 @inner
-def _begin_tiles(way):
+def _begin_tiles(isa):
     begin_tiles()
 
 
 @inner
-def _end_tiles(way):
+def _end_tiles(isa):
     end_tiles()

@@ -66,37 +66,37 @@ def _words_at_once(b, kind, x, y):
 
 
 @intrinsic
-def words_along(typingctx, x, y, way):
+def words_along(typingctx, x, y, isa):
     """The words x0 x1, x2 x3, ..., then those of y."""
 
     def emit(context, b, signature, arguments):
         first, second, _ = arguments
-        if way.way != SHIFTS.name:
+        if isa.isa != SHIFTS.name:
             return b.bitcast(_words_at_once(b, x, first, second), llvm_vector(x))
         evens = _picked(b, first, second, list(range(0, 2 * x.lanes, 2)))
         odds = _picked(b, first, second, list(range(1, 2 * x.lanes, 2)))
         return _words_by_shifts(b, x, evens, odds)
 
-    return x(x, y, way), emit
+    return x(x, y, isa), emit
 
 
 @intrinsic
-def words_across(typingctx, x, y, way):
+def words_across(typingctx, x, y, isa):
     """The words x0 y0, x1 y1, ..."""
 
     def emit(context, b, signature, arguments):
         first, second, _ = arguments
-        if way.way == SHIFTS.name:
+        if isa.isa == SHIFTS.name:
             return _words_by_shifts(b, x, first, second)
         halves = b.bitcast(_words_at_once(b, x, first, second), ir.VectorType(ir.IntType(16), 2 * x.lanes))
         order = [lane // 2 + lane % 2 * x.lanes for lane in range(2 * x.lanes)]
         return b.bitcast(_picked(b, halves, halves, order), llvm_vector(x))
 
-    return x(x, y, way), emit
+    return x(x, y, isa), emit
 
 
 @intrinsic
-def tile_multiply_words(typingctx, tile, a, a_row, words, way):
+def tile_multiply_words(typingctx, tile, a, a_row, words, isa):
     """tile + (column of words a[i * a_row]) (row of words): two terms of each sum."""
     vector = tile.vector
 
@@ -115,7 +115,7 @@ def tile_multiply_words(typingctx, tile, a, a_row, words, way):
             new.append(code.broadcast(b, vector, word))
         down, pairs = new, _bfloats(2 * vector.lanes)
         sums = []
-        if way.way == SHIFTS.name:
+        if isa.isa == SHIFTS.name:
             across, down = [widened(b, each) for each in across], [widened(b, each) for each in down]
             for c, i, j in cells_of(tile):
                 sum_ = old[c]
@@ -129,7 +129,7 @@ def tile_multiply_words(typingctx, tile, a, a_row, words, way):
             sums.append(code.call_intrinsic(b, name, llvm_vector(vector), [old[c], down[i], across[j]]))
         return packed_tile(b, tile, sums)
 
-    return tile(tile, a, types.intp, words, way), emit
+    return tile(tile, a, types.intp, words, isa), emit
 
 
 @intrinsic

@@ -59,8 +59,8 @@ def apart(monkeypatch):
             for threads in (1, 2, 3):
                 model.loss_and_grads(*pair(config), threads=threads)
         (sizes,) = {work.sizes for key, work in model._kept.items() if key[2]}
-        assert not sizes.composed_input
-        assert not sizes.composed_output
+        assert not sizes.fused_input
+        assert not sizes.fused_output
         return model
 
     return make
