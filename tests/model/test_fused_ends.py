@@ -39,8 +39,8 @@ cases = pytest.mark.parametrize("name", CASES)
 
 def composed(config, length=None):
     model = Transformer(config)
-    found = scratch.composed_ends(config, length or config.train_length, model.slots(length or config.train_length))
-    return bool(found["composed_input"]), bool(found["composed_output"])
+    found = scratch.fused_ends(config, length or config.train_length, model.slots(length or config.train_length))
+    return bool(found["fused_input"]), bool(found["fused_output"])
 
 
 def pair(config, sequences=9):
@@ -54,7 +54,7 @@ def apart(monkeypatch):
     def make(config):
         model = Transformer(config)
         with monkeypatch.context() as patch:
-            patch.setattr(scratch, "composed_ends", lambda *_, **__: {})
+            patch.setattr(scratch, "fused_ends", lambda *_, **__: {})
             model.loss_and_grads(*pair(config, 1), lengths=[config.train_length])  # lays its memory out
             for threads in (1, 2, 3):
                 model.loss_and_grads(*pair(config), threads=threads)

@@ -306,7 +306,7 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
         "turned": take((rotated or sizes.scales_rows > 0) * 2 * whole_n * case.width * sizes.heads),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
         "lse": take(sizes.heads * whole_n),
-        "tallies": take(sizes.counted * int(RUNNING_COUNT) * sizes.heads * whole_n),
+        "running_counts": take(sizes.counted * int(RUNNING_COUNT) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
         **{name: take(count) for name, count in kept_of_angles(sizes, n).items()},
         "reflected": kept_of_reflections(sizes, n, take),
