@@ -15,12 +15,12 @@ from fastpe import ModelConfig, Transformer
 from fastpe.kernels.attention.calls import _claim
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import pointer
+from fastpe.kernels.threads import openmp
 from fastpe.kernels.threads.task_counter import finish, next_task, next_task_from_ends, wait_for
 from fastpe.kernels.threads.team import (
     at_most,
     default_threads,
     on_team,
-    openmp,
     run_exclusively,
     threads_for,
     workers_for,

@@ -105,7 +105,7 @@ def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
 
 
 @inner
-def _remake_weights(head, tile, factor, lse, case, scratch):
+def remake_weights(head, tile, factor, lse, case, scratch):
     """Scores to P = exp(S - lse), hidden keys to 0."""
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
@@ -178,48 +178,77 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
     factor = make_scores(head, terms, tile, True, case, scratch)
     if case.skip and faint(head, tile, factor, slope, at(grads.lse, tile.i0), case, scratch):
         return factor, False
-    _remake_weights(head, tile, factor, grads.lse, case, scratch)
+    remake_weights(head, tile, factor, grads.lse, case, scratch)
     return factor, True
 
 
 @inner
 def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     """All gradients of one tile; dq's are added when it is the key block's turn."""
-    i0, m, j0, n = tile
-    d, dv, dcells, do = case.width, case.v_width, scratch.dcells, at(grads.dout, i0 * case.o_row)
+    careful = _needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
+    softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
+    scores_backward(head, terms, grads, tile, case, scratch)
+    if terms is not None:
+        products_backward(head, terms, grads, tile, case, scratch)
+    _content_backward(head, terms, grads, tile, turns, careful, case, scratch)
+    if terms is not None:
+        rel_key_backward(head, terms, grads, tile, case, scratch)  # still the key block's turn
+    add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # and here
+
+
+@inner
+def softmax_backward(head, terms, grads, tile, factor, careful, case, scratch):
+    """From the tile's weights in `cells` and the gradient of the output to the gradient of what `make_scores` made, in
+    `dcells`; adds to the gradients of values, rel_value, bias and mask.
+
+    The tile's values stand transposed in `v_columns`. careful: whether hidden rows may hold NaN or infinity.
+    """
+    i0, m, _, n = tile
+    dv, dcells, do = case.v_width, scratch.dcells, at(grads.dout, i0 * case.o_row)
     mixed = mixed_weights(head.dropout, head.place, tile, case, scratch)
-    diagonal, careful = on_diagonal(head, tile, case), _needs_care(head, do, tile, case)
+    diagonal = on_diagonal(head, tile, case)
     gemm(
         do, case.o_row, ONE, scratch.v_columns, row_of_transposed(scratch.v_columns, TILE_KEYS, dv), dcells, TILE_KEYS,
         m, columns_of(n, dcells), dv, LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
-    start = OVERWRITE if _is_whole(head, case) else ONTO
-    over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
-    add_product(
-        mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.gv_row, n, dv, m, over_queries, careful
-    )  # fmt: skip
+    mode = _start(head, case) | UPPER_A if diagonal else _start(head, case)
+    add_product(mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.gv_row, n, dv, m, mode, careful)
     if terms is not None:
         _mix_backward(head, terms, mixed, grads, tile, case, scratch)
     drop_cells(head.dropout, head.place, dcells, tile, case)
     _weights_backward(head, grads, tile, factor, case, scratch)
+
+
+@inner
+def _start(head, case):
+    """Whether a tile's products are added to the gradients of rows, or are all there is of them."""
+    return OVERWRITE if _is_whole(head, case) else ONTO
+
+
+@inner
+def _content_backward(head, terms, grads, tile, turns, careful, case, scratch):
+    """Adds to dk, waits for the key block's turn, and adds to dq; `dcells`: the gradient of the content."""
     scaled = False
-    scores_backward(head, terms, grads, tile, case, scratch)
     if terms is not None:
-        products_backward(head, terms, grads, tile, case, scratch)
         scaled = bool(has_factors(head.table))
-    dq = at(grads.dq, i0 * case.g_row)
+        if scaled:
+            _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch)
     if not scaled:
+        (i0, m, j0, n), d, dcells, start = tile, case.width, scratch.dcells, _start(head, case)
+        diagonal, dq = on_diagonal(head, tile, case), at(grads.dq, i0 * case.g_row)
+        over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
         qr, kr = at(head.qr, i0 * case.qr_row), at(head.kr, j0 * case.kr_row)
         add_product(dcells, ONE, TILE_KEYS, qr, case.qr_row, grads.dk, case.g_row, n, d, m, over_queries, careful)
         _wait(turns, case)
         add_product(dcells, TILE_KEYS, ONE, kr, case.kr_row, dq, case.g_row, m, d, n, over_keys, careful)
-    if terms is not None:
-        if scaled:
-            _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch)
-        if given(head.table, REL_KEY):  # still the key block's turn
-            offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
-            relative_mix(dcells, offsets, at(grads.dq_rest, i0 * case.g_row), case.g_row, False)
-    add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # and here
+
+
+@inner
+def rel_key_backward(head, terms, grads, tile, case, scratch):
+    """Adds what rel_key makes of dq."""
+    if given(head.table, REL_KEY):
+        offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
+        relative_mix(scratch.dcells, offsets, at(grads.dq_rest, tile.i0 * case.g_row), case.g_row, False)
 
 
 @inner
@@ -287,7 +316,7 @@ def _add_rows(target, target_row, source, n, d):
 
 
 @inner
-def _clear_rows(rows, row, n, d):
+def clear_rows(rows, row, n, d):
     for i in range(n):
         clear(at(rows, i * row), d)
 
@@ -305,10 +334,10 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
     if not _is_whole(head, case):
-        _clear_rows(grads.dk, case.g_row, n, d)
-        _clear_rows(grads.dv, case.gv_row, n, case.v_width)
+        clear_rows(grads.dk, case.g_row, n, d)
+        clear_rows(grads.dv, case.gv_row, n, case.v_width)
     if case.apart:
-        _clear_rows(grads.dk_rest, case.g_row, n, d)
+        clear_rows(grads.dk_rest, case.g_row, n, d)
     turn(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
     by_block = False  # with growth, keys are prepared anew for every block of queries
     if terms is not None:
@@ -335,9 +364,9 @@ def key_block_backward(head, terms, grads, number, turns, case, scratch):
             slope, term = bound(head, tile, number, ahead, case)
             seen = not negligible(head, tile, slope, term, at(grads.lse, i0))
         if number == 0 and not _is_whole(head, case):  # the first to have its turn
-            _clear_rows(at(grads.dq, i0 * case.g_row), case.g_row, rows, case.width)
+            clear_rows(at(grads.dq, i0 * case.g_row), case.g_row, rows, case.width)
             if case.apart:
-                _clear_rows(at(grads.dq_rest, i0 * case.g_row), case.g_row, rows, case.width)
+                clear_rows(at(grads.dq_rest, i0 * case.g_row), case.g_row, rows, case.width)
         own = Ticket(turns.counters, turns.spot + block, turns.number)
         if counts_keys(head, terms):
             _wait(own, case)

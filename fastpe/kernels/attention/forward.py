@@ -144,7 +144,7 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
 
 
 @inner
-def _finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
+def finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
     """Divide by the sums."""
     d, width = case.v_width, lanes(out)
     for i in range(rows):
@@ -193,7 +193,7 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
             break
         careful = True
     if not case.kept:
-        _finish_rows(scratch.stats, at(scratch.stats, TILE_QUERIES), i0, rows, out, lse, case, scratch)
+        finish_rows(scratch.stats, at(scratch.stats, TILE_QUERIES), i0, rows, out, lse, case, scratch)
 
 
 @inner
@@ -229,6 +229,13 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
         factor = make_scores(head, terms, tile, False, case, scratch)
         if case.skip and faint(head, tile, factor, slope, tops, case, scratch):
             continue
-        soften(head, tile, factor, tops, sums, case, scratch)
-        drop_cells(head.dropout, head.place, scratch.cells, tile, case)
-        _mix(head, terms, tile, start, careful, y, y_row, case, scratch)
+        weigh_values(head, terms, tile, factor, start, careful, y, y_row, case, scratch)
+
+
+@inner
+def weigh_values(head, terms, tile, factor, start, careful, y, y_row, case, scratch):
+    """From the tile's scores, as `make_scores` leaves them, to its weights in the running softmax, and the values that
+    they mix in y."""
+    soften(head, tile, factor, scratch.stats, at(scratch.stats, TILE_QUERIES), case, scratch)
+    drop_cells(head.dropout, head.place, scratch.cells, tile, case)
+    _mix(head, terms, tile, start, careful, y, y_row, case, scratch)
