@@ -22,7 +22,7 @@ from fastpe.functional.slots import NETWORK
 from fastpe.kernels.attention.dape.calls import MlpCase, mlp_backward_calls
 from fastpe.kernels.attention.extra_terms import Others
 from fastpe.kernels.attention.inputs import Case, Gradients
-from fastpe.kernels.attention.key_query_offsets import ColumnGradients
+from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients
 
 _OWN = {*NETWORK, "bias", "scores", "index", "values", "sinks"}
 _OF_ROWS = {"angles", "rotors", "polar", "row_scale"}  # that queries and keys have before their products

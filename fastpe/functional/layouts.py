@@ -16,6 +16,11 @@ def contiguous(x: Array, dtype: Any) -> Array:
     return np.require(x, dtype, ["C", "A", "W"])
 
 
+def address_of(x: Array) -> int:
+    """Where the first element of x lies."""
+    return int(x.__array_interface__["data"][0])
+
+
 def plain_rows(x: Array) -> Array:
     """x with contiguous rows in plain strides; x itself where it has them."""
     if x.flags.num & _PLAIN == _PLAIN:

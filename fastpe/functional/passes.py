@@ -26,17 +26,18 @@ from fastpe.functional.slot_arrays import (
     all_or_none,
     cells_back,
     for_gradients,
+    running_counts,
     slot_arrays,
     sum_by_offset,
-    with_running_counts,
 )
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.bf16_panels import panels_for
-from fastpe.kernels.attention.inputs import ROWS, SLOTS, SUMMED, Case, Gradients, Inputs, Options
-from fastpe.kernels.attention.key_query_offsets import ColumnGradients
+from fastpe.kernels.attention.inputs import Case, Gradients, Inputs, Options
+from fastpe.kernels.attention.slots import ROWS, SIZES, SLOTS
+from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.workspace import Layout, gradient_places, gradient_shape, layout_for, sum_places
+from fastpe.kernels.attention.workspace import Layout, gradient_places, layout_for, sum_places
 from fastpe.kernels.products.bfloat16.isa import SHIFTS, Isa, fastest
 from fastpe.kernels.products.bfloat16.product import MEMORY
 from fastpe.kernels.rows.dropout import Dropout
@@ -46,7 +47,6 @@ _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys
 _COLUMNS = "key_offset", "key_slope", "query_slope"
 _ROWS_OF_GRADIENTS = ("out", "lse", "dout", "dlse", "deltas", "dq", "dq_rest", "dk", "dk_rest", "dv", "dscale")
-_NO_TERMS = {"sinks", "theta"}  # of the scores, but for norms, which turns keep
 
 
 class Pass(Result):
@@ -78,7 +78,7 @@ class Pass(Result):
             self.keys = keys_met(call.bands[0].spans)
             self.angles = angles_of(call.bands[0], call.slots["theta"], self.keys)
         self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
-        self.terms = score.terms_given(call.slots.keys() - _NO_TERMS, self.options)
+        self.terms = score.terms_given(call.slots.keys(), self.options)
         if call.mask is not None and not call.mask.hides_only:
             self.terms |= {"mask"}
         self.reads_halves = n > FEW and call.q.dtype.itemsize == 2 and self.isa is not None and self._is_plainest()
@@ -104,11 +104,12 @@ class Pass(Result):
         scale[...] = call.scale
         starts = _starts_of_rows(rows)
         visibility, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
-        slots = with_running_counts(made, b, h, n)
         dropout = dropout_of(call.dropout, call.dropout_seed)
-        slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
+        slots, columns, self.dropout = all_or_none(made.slots, self.columns, dropout, self.dtype)
         terms = made.bias, scale, slots, columns
-        arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits
+        self.made = made  # its arrays are read by their addresses
+        counts = running_counts(made, b * h * n, self.dtype)
+        arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits, counts
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()
@@ -155,7 +156,8 @@ class Pass(Result):
         seen = int(call.causal), call.window or 0, int(call.spans is not None)
         sizes = b, h, hk, n, m, d, call.v.shape[-1], *seen, -(-m // int(TILE_KEYS))
         half, keep_raw = int(call.pairs == "half"), int(gradients and self.keeps_raw)
-        flags = half, self.options, keep_raw, int(gradients and call.softcap > 0), int(self._skips())
+        passes = int(score.in_passes(self.terms) or keep_raw > 0)
+        flags = half, self.options, passes, keep_raw, int(gradients and call.softcap > 0), int(self._skips())
         last = int(self._apart()), kept, alone, int(call.dropout > 0), 0
         return Case._make((*sizes, *flags, *self.strides, *last))
 
@@ -167,7 +169,7 @@ class Pass(Result):
 
     def layout(self, case: Case, *, gradients: bool) -> Layout:
         """What a worker needs."""
-        return _room(case, self.table.tobytes(), gradients)
+        return _layout(case, self.table[:, :SIZES].tobytes(), gradients)
 
     def _workspaces(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
         layout = self.layout(case, gradients=gradients)
@@ -241,14 +243,13 @@ class Pass(Result):
 
     def _slot_gradients(self, g: Gradients, parts: int) -> dict[str, Array]:
         """Those in `g.slots` by name, (B, H, ...); of parts the sums."""
-        found, case = {}, self.case(gradients=True)
-        for number, name in enumerate(SLOTS):
+        found, (b, h, _, n, m, _) = {}, self.sizes
+        for number, (name, slot) in enumerate(ROWS.items()):
             start, _, _, size = g.places[number].tolist()
             if size:
-                own = parts if name in SUMMED else 1
-                flat = g.slots[start : start + case.batch * own * case.heads * size]
-                shape = gradient_shape(name, int(self.table[number, ROWS]), case)
-                found[name] = flat.reshape(case.batch * own, case.heads, *shape)
+                own = parts if slot.gradient == "sum" else 1
+                shape = (n, m) if slot.gradient == "cells" else self.made.shapes[name]
+                found[name] = g.slots[start : start + b * own * h * size].reshape(b * own, h, *shape)
                 if own > 1:
                     found[name] = summed_parts(found[name], own)
         return found
@@ -268,10 +269,11 @@ class Pass(Result):
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
         found |= self._slot_gradients(g, parts)
-        for name in {"gain", "bias"} & found.keys():
-            found[name] = sum_by_offset(found[name], call.positions, call.slots[name].shape[-1])
-        if "scores" in found:
-            found["scores"] = cells_back(found["scores"], call.positions, call.slots["scores"].shape[-2:])
+        for name in found.keys() & call.slots.keys():
+            if SLOTS[name].layout == "offsets":
+                found[name] = sum_by_offset(found[name], call.positions, call.slots[name].shape[-1])
+            elif SLOTS[name].layout == "cells":
+                found[name] = cells_back(found[name], call.positions, call.slots[name].shape[-2:])
         wanted = {name: found[name] for name in call.shapes if name in found}
         shapes: dict[str, tuple[int, ...]] = {name: call.slots[name].shape for name in wanted if name in call.slots}
         if "mask" in wanted:
@@ -318,8 +320,8 @@ def _isa(n: int, m: int) -> Isa | None:
 
 
 @lru_cache(256)
-def _room(case: Case, table: bytes, gradients: bool) -> Layout:
-    return layout_for(case, np.frombuffer(table, np.int64).reshape(len(SLOTS), -1), backward=gradients)
+def _layout(case: Case, table: bytes, gradients: bool) -> Layout:
+    return layout_for(case, np.frombuffer(table, np.int64).reshape(-1, SIZES), backward=gradients)
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:

@@ -9,7 +9,7 @@ from fastpe.functional.arguments import Array, Call
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.skipping import raised
-from fastpe.kernels.attention.key_query_offsets import Columns
+from fastpe.kernels.attention.terms.key_query_offsets import Columns
 
 
 class Result:

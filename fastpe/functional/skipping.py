@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.slot_arrays import Arrays
-from fastpe.kernels.attention.inputs import BIAS, CHUNK, GIVEN, KEY_OFFSET
-from fastpe.kernels.attention.key_query_offsets import Columns
+from fastpe.kernels.attention.inputs import CHUNK
+from fastpe.kernels.attention.slots import BIAS, GIVEN, KEY_OFFSET
+from fastpe.kernels.attention.terms.key_query_offsets import Columns
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 Array = np.ndarray[Any, Any]

@@ -1,48 +1,47 @@
 """The slots of a score as the kernels of attention take them, for a call of `fastpe.attention` and for the model."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
-from fastpe.functional.layouts import contiguous
+from fastpe.functional.layouts import address_of, contiguous
 from fastpe.functional.visibility import Positions
 from fastpe.kernels.attention import expand_relative_bias as unfolding
-from fastpe.kernels.attention.contextual_positions import RUNNING_COUNT
-from fastpe.kernels.attention.inputs import COLUMNS, COUNTS, GIVEN, SLOTS, Inputs, Slots
-from fastpe.kernels.attention.key_query_offsets import Columns
+from fastpe.kernels.attention.inputs import Inputs
+from fastpe.kernels.attention.slots import COLUMNS, COUNTS, GIVEN, ROWS, slot_number
+from fastpe.kernels.attention.terms.contextual_positions import RUNNING_COUNT
+from fastpe.kernels.attention.terms.key_query_offsets import Columns
 from fastpe.kernels.attention.tile import TILE_QUERIES
 from fastpe.kernels.rows.dropout import NO_DROPOUT, Dropout
 
 Array = np.ndarray[Any, Any]
 
 _MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
-_NUMBERS = {name: number for number, name in enumerate(SLOTS)}
-_TABLE = len(SLOTS), int(COLUMNS)
 _COLUMNS = ("key_offset", "key_slope", "query_slope")
-_TERMS = [name for name in SLOTS if name not in ("bias", "mask", *_COLUMNS)]
-_HEADED = ("gain", "bias", "values", "key_bias", *_COLUMNS)  # with an axis of heads before their last
+_APART = {"bias", "mask", *_COLUMNS}  # what is also compiled for calls with none of the other slots
+_TABLE = len(ROWS), int(COLUMNS)
 
 
 class Arrays(NamedTuple):
     """All slots of a call."""
 
+    arrays: dict[str, Array]  # by name, flat, as kernels read them: they must outlive the table
+    shapes: dict[str, tuple[int, ...]]  # of what belongs to one head
+    table: Array  # as `kernels.attention.slots` has it
     bias: Array
     mask: Array
-    slots: Slots | None
-    table: Array
     columns: Columns | None  # without bases and tails
+    slots: int | None  # 1, or None where there is nothing but a bias, a mask and columns
 
 
 def slot_arrays(
     given: Mapping[str, Array], wanted: Collection[str], positions: Positions, dtype: Any, has_terms: bool
 ) -> Arrays:
-    """The slots as kernels take them, and the table of what is given, what is wanted, strides and rows.
-
-    Where nothing but a bias, a mask and columns is given there are no others, and where there is no column no columns.
+    """The slots as kernels take them, and the table of what is given, what is wanted, strides and addresses.
 
     Parameters
     ----------
@@ -56,74 +55,68 @@ def slot_arrays(
         Whether passes over scores are made for something else than a slot.
     """
     table, nothing = np.zeros(_TABLE, np.int64), np.zeros(1, dtype)
-    if not (given or has_terms):
-        return Arrays(nothing, nothing, None, table, None)
-    arrays = dict.fromkeys(SLOTS, nothing)
-    for name, array in given.items():
-        number = _NUMBERS.get(name)
-        if number is None or array is None:
-            continue
-        rows = array.shape[1 if name in ("index", "growth") else 2] if array.ndim > 2 else 0
-        if name in ("gain", "bias"):
-            array = expand_relative_bias(array, positions)
-        elif name in ("index", "scores"):
-            array = cells_of(array, positions)
-        elif name == "growth":
-            rows = array.shape[-1]
-        elif name == "mask":
-            rows = array.shape[-1] if array.shape[-2] > 1 else 0
-        heads = array.ndim > 3 or name in _HEADED
-        per_head = math.prod(array.shape[2:]) if heads else 0
-        table[number] = (
-            1, name in wanted, math.prod(array.shape[1:]) if array.shape[0] > 1 else 0,
-            per_head if heads and array.shape[1] > 1 else 0,
-            array.shape[-1] if name == "values" else rows,
+    arrays: dict[str, Array] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, array in _as_read(given, positions, dtype).items():
+        if ROWS[name].axes[0] not in ("H", "H1"):
+            array = array[:, None]
+        led, heads, *shape = array.shape
+        size = math.prod(shape)
+        flat = contiguous(array, np.int32 if name == "index" else array.dtype).reshape(-1)
+        table[slot_number(name)] = (
+            1, name in wanted, heads * size * (led > 1), size * (heads > 1), _rows(name, shape), size,
+            address_of(flat), flat.size,
         )  # fmt: skip
-        arrays[name] = contiguous(array, np.int32 if name == "index" else array.dtype).reshape(-1)
-    indices, bias, mask = (arrays.pop(name) for name in ("index", "bias", "mask"))
-    key_offset, key_slope, query_slope = (arrays.pop(name) for name in _COLUMNS)
+        arrays[name], shapes[name] = flat, tuple(shape)
     columns = None
-    if any(given.get(name) is not None for name in _COLUMNS):
+    if not arrays.keys().isdisjoint(_COLUMNS):
         wide = np.zeros(1)
-        key_offset = key_offset if given.get("key_offset") is not None else wide
-        columns = Columns(key_offset, key_slope, query_slope, bases=wide, tails=wide)
-    if not has_terms and all(given.get(name) is None for name in _TERMS):
-        return Arrays(bias, mask, None, table, columns)
-    indices = indices if given.get("index") is not None else np.zeros(1, np.int32)
-    growth = given.get("growth")
-    if growth is None:
-        growth_q = growth_k = np.zeros(1)
-    else:
-        table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
-        check_growth(growth, dtype)
-        parts = positions.of_queries(growth, -2), positions.of_keys(growth, -2)
-        if positions.starts is not None and len(growth) == 1:  # one stride serves queries and keys
-            table[SLOTS.index("growth"), 2] = 1
-            parts = parts[0], np.broadcast_to(parts[1], (len(parts[0]), *parts[1].shape[1:]))
-        growth_q, growth_k = (contiguous(part, np.float64).reshape(-1) for part in parts)
-    del arrays["growth"]
-    slots = Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k, running_counts=nothing)
-    return Arrays(bias, mask, slots, table, columns)
+        key_offset = arrays.get("key_offset", wide)
+        slopes = (arrays.get(name, nothing) for name in _COLUMNS[1:])
+        columns = Columns._make((key_offset, *slopes, wide, wide))
+    has_terms |= not arrays.keys() <= _APART
+    bias, mask = arrays.get("bias", nothing), arrays.get("mask", nothing)
+    return Arrays(arrays, shapes, table, bias, mask, columns, 1 if has_terms else None)
+
+
+def _as_read(given: Mapping[str, Array], positions: Positions, dtype: Any) -> dict[str, Array]:
+    """The arrays that tiles read: over offsets expanded, of cells those of queries and keys."""
+    found = {}
+    for name, array in given.items():
+        layout = ROWS[name].layout if name in ROWS and array is not None else ""
+        if layout == "offsets":
+            found[name] = expand_relative_bias(array, positions)
+        elif layout == "cells" and name != "mask":
+            found[name] = cells_of(array, positions)
+        elif name == "growth":
+            check_growth(array, dtype)
+            found["growth"] = positions.of_queries(array, -2).astype(np.float64, copy=False)
+            found["growth_k"] = positions.of_keys(array, -2).astype(np.float64, copy=False)
+        elif layout:
+            found[name] = array
+    return found
+
+
+def _rows(name: str, shape: Sequence[int]) -> int:
+    """The rows of a head's array; entries, where it has one axis. Of growth its pairs; of a mask from row to row, 0
+    where all queries share one."""
+    if name in ("growth", "growth_k"):
+        return shape[-1]
+    if name == "mask":
+        return shape[-1] if shape[-2] > 1 else 0
+    return shape[0]
 
 
 def all_or_none(
-    slots: Slots | None, columns: Columns | None, dropout: Dropout | None, dtype: Any
-) -> tuple[Slots | None, Columns | None, Dropout | None]:
+    slots: int | None, columns: Columns | None, dropout: Dropout | None, dtype: Any
+) -> tuple[int | None, Columns | None, Dropout | None]:
     """What kernels are given for these: where a call has any of them, for the others something that is not read.
 
-    Kernels are compiled for all of them, or for none (see `records.terms_of`).
+    Kernels are compiled for all of them, or for none (see `kernels.attention.inputs.terms_of`).
     """
     if slots is None and columns is None and dropout is None:
         return None, None, None
-    return slots or no_slots(np.dtype(dtype)), columns or _no_columns(np.dtype(dtype)), dropout or NO_DROPOUT
-
-
-@lru_cache
-def no_slots(dtype: np.dtype[Any]) -> Slots:
-    """What is given for slots that nobody reads."""
-    nothing, wide = np.zeros(1, dtype), np.zeros(1)
-    own = dict.fromkeys(Slots._fields, nothing) | {"indices": np.zeros(1, np.int32)}
-    return Slots(**own | {"growth_q": wide, "growth_k": wide})
+    return 1, columns or _no_columns(np.dtype(dtype)), dropout or NO_DROPOUT
 
 
 @lru_cache
@@ -132,19 +125,14 @@ def _no_columns(dtype: np.dtype[Any]) -> Columns:
     return Columns(wide, nothing, nothing, bases=wide, tails=wide)
 
 
-def with_running_counts(made: Arrays, b: int, h: int, n: int) -> Slots | None:
-    """The slots of a call, with a tally for each query where keys are counted."""
-    if made.slots is None or not made.table[COUNTS, GIVEN]:
-        return made.slots
-    return made.slots._replace(running_counts=np.zeros(b * h * n * int(RUNNING_COUNT), made.slots.counts.dtype))
+def running_counts(made: Arrays, queries: int, dtype: Any) -> Array:
+    """A tally for each of so many queries, where keys are counted."""
+    return np.zeros(queries * int(RUNNING_COUNT) if made.table[COUNTS, GIVEN] else 1, dtype)
 
 
 def for_gradients(inputs: Inputs) -> Inputs:
     """What one backward pass takes, which counts the tallies down."""
-    slots = inputs.slots
-    return (
-        inputs if slots is None else inputs._replace(slots=slots._replace(running_counts=slots.running_counts.copy()))
-    )
+    return inputs._replace(running_counts=inputs.running_counts.copy())
 
 
 def check_growth(growth: Array, dtype: Any) -> None:

@@ -1,66 +1,18 @@
-"""The table of slots of attention: the axes and dtype of each array, and what can be given together.
+"""What the slots of attention must look like, and what can be given together.
 
-Everything that checks arguments reads it. How a kernel reads a slot and where its gradient goes is in
-`kernels.attention.inputs`.
+`kernels.attention.slots` has the table of slots: axes, dtype, how kernels read each and where its gradient goes.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.kernels.attention.slots import SLOTS
 
 Array = np.ndarray[Any, Any]
 
-
-class Slot(NamedTuple):
-    """An array argument of attention.
-
-    Attributes
-    ----------
-    axes : tuple of str
-        "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" max(N, M), "L1" that or 1, "V", "P" and "W" any size.
-    dtype : str
-        "q": that of q; "float64": read in float64, whatever it has; "q or float64": float64 is rounded to that of q;
-        "int32": integers.
-    batched : bool
-        Whether there may be an axis B before these.
-    """
-
-    axes: tuple[str, ...]
-    dtype: str = "q"
-    batched: bool = True
-
-
-SLOTS: dict[str, Slot] = {
-    "rel_gain": Slot(("H1", "T", "D")),
-    "rel_key": Slot(("H1", "T", "D")),
-    "rel_query": Slot(("H1", "T", "D")),
-    "rel_value": Slot(("H1", "T", "Dv")),
-    "key_bias": Slot(("H", "D")),
-    "gain": Slot(("H", "T")),
-    "bias": Slot(("H", "T")),
-    "values": Slot(("H", "V")),
-    "index": Slot(("N", "M"), "int32"),
-    "scores": Slot(("H", "N", "M")),
-    "rotors": Slot(("H1", "L1", "D/b", "b", "b"), "q or float64"),
-    "polar": Slot(("H1", "D")),
-    "angles": Slot(("H1", "L", "R"), "float64"),
-    "growth": Slot(("L", "R"), "float64"),
-    "sinks": Slot(("H",), batched=False),
-    "key_offset": Slot(("H1", "M"), "float64"),
-    "key_slope": Slot(("H1", "M")),
-    "query_slope": Slot(("H1", "N")),
-    "row_scale": Slot(("H1", "N")),
-    "counts": Slot(("H1", "P", "D")),
-    "theta": Slot(("R",), "float64", batched=False),
-    "reflectors": Slot(("H1", "M", "D")),
-    "reflect": Slot(("H1", "M")),
-    "mlp_in": Slot(("W", "2H", "T"), batched=False),
-    "mlp_bias": Slot(("W",), batched=False),
-    "mlp_out": Slot(("H", "W", "T"), batched=False),
-}
 
 NETWORK, REFLECTIONS = ("mlp_in", "mlp_bias", "mlp_out"), ("reflectors", "reflect")
 TOGETHER = (

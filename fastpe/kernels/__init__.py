@@ -1,8 +1,8 @@
 """Compiled code, forward and backward, which knows slots and sizes but no encoding.
 
-From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.contextual_positions`,
+From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.terms.contextual_positions`,
 `attention.dape.calls`, `attention.dape.layout`, `attention.decode`, `attention.expand_relative_bias`,
-`attention.extra_terms`, `attention.inputs`, `attention.key_query_offsets`, `attention.path.backward`,
+`attention.extra_terms`, `attention.inputs`, `attention.terms.key_query_offsets`, `attention.path.backward`,
 `attention.path.blocks`, `attention.path.forward`, `attention.path.products`, `attention.path.rows`,
 `attention.path.workspace`, `attention.score`, `attention.sinks`, `attention.split_softmax`, `attention.tile`,
 `attention.workspace`, `compile.cache`, `compile.decorators`, `compile.sources`, `fills.sides`, `fills.table`,

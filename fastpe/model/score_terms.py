@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.slots import NETWORK
-from fastpe.kernels.attention.inputs import GIVEN, SLOTS, Options
+from fastpe.kernels.attention.inputs import Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
+from fastpe.kernels.attention.slots import GIVEN, KEY_SLOPE, QUERY_SLOPE, SLOTS
 from fastpe.model.gates import Made
 
 Array = np.ndarray[Any, Any]
@@ -15,7 +16,8 @@ Array = np.ndarray[Any, Any]
 INPUTS = ("table", "qk_table", "taps")
 OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
 _OF_NETWORK = {*NETWORK, "angles", "bias", "scores", "values", "index"}
-LAYERED = frozenset(SLOTS) | {*OF_CONTENT, *NETWORK}
+READ_BY_TILES = tuple(name for name, slot in SLOTS.items() if slot.layout)
+LAYERED = frozenset(READ_BY_TILES) | {*OF_CONTENT, *NETWORK}
 """Slots that act in every layer, and of which every layer may have its own."""
 
 
@@ -26,7 +28,7 @@ def with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, 
 
 def scored(slots: Mapping[str, Any]) -> dict[str, Array]:
     """The arrays that attention takes, with a leading axis of layers."""
-    return {slot: slots[slot] for slot in SLOTS if slot in slots}
+    return {slot: slots[slot] for slot in READ_BY_TILES if slot in slots}
 
 
 def options_of(slots: Mapping[str, Any]) -> Options:
@@ -41,8 +43,7 @@ def needs_raw(slots: Mapping[str, Any]) -> bool:
 
 def reads_more(slots: Mapping[str, Any], numbers: Array, made: Made) -> bool:
     """Whether attention reads more than reflections and offsets of keys."""
-    slopes = SLOTS.index("key_slope"), SLOTS.index("query_slope")
-    return bool(_read(slots)) or made.selective is not None or bool(numbers[slopes, GIVEN].any())
+    return bool(_read(slots)) or made.selective is not None or bool(numbers[[KEY_SLOPE, QUERY_SLOPE], GIVEN].any())
 
 
 def reads_beside_network(slots: Mapping[str, Any], made: Made) -> bool:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.functional.slot_arrays import no_slots, slot_arrays, sum_by_offset
+from fastpe.functional.slot_arrays import Arrays, slot_arrays, sum_by_offset
 from fastpe.functional.slots import NETWORK
 from fastpe.functional.visibility import Positions
 from fastpe.kernels import simd
 from fastpe.kernels.attention.dape.layout import DapeLayout
-from fastpe.kernels.attention.inputs import GIVEN, SLOTS, WANTED
+from fastpe.kernels.attention.slots import GIVEN, ROWS, SIZES, WANTED
 from fastpe.kernels.model import memory as model_memory
 from fastpe.kernels.model import reflections as model_reflections
 from fastpe.kernels.model.dape import Network, layout_for_net, network_gradient
@@ -30,6 +30,7 @@ from fastpe.model.precision import isa_of
 from fastpe.model.score_terms import (
     INPUTS,
     OF_CONTENT,
+    READ_BY_TILES,
     needs_raw,
     options_of,
     reads_beside_network,
@@ -43,7 +44,7 @@ Array = np.ndarray[Any, Any]
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
 
 # those that kernels read as they are filled
-_IN_PLACE = frozenset({*SLOTS, *INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
+_IN_PLACE = frozenset({*READ_BY_TILES, *INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
 _ONCE = ("table", "taps")  # of the slots with gradients: those that no layer has but the input
 
 
@@ -87,6 +88,7 @@ class Scratch:
     layered: frozenset[str]
     shapes: dict[str, tuple[int, ...]]  # of the slots' gradients, by slot
     last: list[tuple[Mapping[str, Any], model_memory.Position]]  # the slots last taken, as kernels take them
+    arrays: list[Mapping[str, Array]]  # those that kernels read by their addresses
 
     @classmethod
     def make(
@@ -165,7 +167,7 @@ class Scratch:
             simd.aligned_zeros((workers, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
             np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.made, case, layout,
-            layered, shapes, [],
+            layered, shapes, [], [],
         )  # fmt: skip
 
     def position(self, slots: Mapping[str, Any], spans: Array | None = None) -> model_memory.Position:
@@ -191,6 +193,7 @@ class Scratch:
         slots, dtype = with_layers(slots, self.layered), self.workspaces.dtype
         nothing, n = np.zeros(1, dtype), self.sizes.length
         given = slot_arrays(scored(slots), (), Positions(n, n), dtype, needs_raw(slots))
+        self.arrays[:] = [given.arrays]
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in INPUTS)
@@ -199,20 +202,27 @@ class Scratch:
         gates, slopes, selective, frequencies, _ = self.made
         rare, others, net = (rotors, polar, gates, selective), given.slots, None
         if NETWORK[0] in slots:
-            own = no_slots(dtype) if others is None else others
-            net = Network._make((*(slots[slot].ravel() for slot in NETWORK), own.scores, own.values, own.indices))
-            others = own if reads_beside_network(slots, self.made) else None
+            no_index = np.zeros(1, np.int32)
+            cells, values = (given.arrays.get(name, nothing) for name in ("scores", "values"))
+            own = (*(slots[slot].ravel() for slot in NETWORK), cells, values, given.arrays.get("index", no_index))
+            net, others = Network._make(own), 1 if reads_beside_network(slots, self.made) else None
         if any(x is not None for x in (others, self.reflections, *rare)):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none
             rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))
-            others = no_slots(dtype) if others is None else others
+            others = 1
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans, rotors,
             polar, gates, slopes, selective, frequencies, self.reflections, net, None if net is None else
-            self.net_layout, np.zeros(1), others, self.numbers, self.places, self.case, self.layout,
+            self.net_layout, np.zeros(1), others, self._numbers_of(given), self.places, self.case, self.layout,
         )  # fmt: skip
+
+    def _numbers_of(self, given: Arrays) -> Array:
+        """The table of slots, with the places of these arrays."""
+        numbers = self.numbers.copy()
+        numbers[:, SIZES:] = given.table[:, SIZES:]
+        return numbers
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
         """The gradients of the slots that are wanted, the first `groups` groups summed in order."""
@@ -232,7 +242,7 @@ class Scratch:
     @cached_property
     def offsets_of_slots(self) -> dict[str, int]:
         """Where the gradient of each slot begins in a group's row."""
-        places = {slot: int(self.places[number, 0]) for number, slot in enumerate(SLOTS)}
+        places = {slot: int(self.places[number, 0]) for number, slot in enumerate(ROWS)}
         own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
         return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
 
@@ -335,8 +345,8 @@ def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[st
 
 def _places(starts: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Array:
     """Of the gradients of attention's slots: start, strides of layers and of heads, and the size of one head's."""
-    places = np.zeros((len(SLOTS), 4), np.int64)
-    for number, slot in enumerate(SLOTS):
+    places = np.zeros((len(ROWS), 4), np.int64)
+    for number, slot in enumerate(ROWS):
         if slot in starts:
             layers, heads, *rest = shapes[slot] if slot != "growth" else (shapes[slot][0], 1, *shapes[slot][1:])
             size = int(np.prod(rest))

@@ -4,36 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.contextual_positions import counts_keys
 from fastpe.kernels.attention.dropout import drop_cells, mixed_weights
-from fastpe.kernels.attention.inputs import (
-    BIAS,
-    GROWTH,
-    MASK,
-    NONE,
-    ONE,
-    REL_GAIN,
-    REL_KEY,
-    REL_VALUE,
-    Tile,
-    at_offset,
-    ends,
-    given,
-    gradient_of,
-    offset_gradient_of,
-    rows_of,
-    wanted,
-)
-from fastpe.kernels.attention.key_query_offsets import add_query_slopes
+from fastpe.kernels.attention.inputs import NONE, ONE, Tile, at_offset, ends, gradient_of, offset_gradient_of
 from fastpe.kernels.attention.nonfinite import add_product, all_finite
 from fastpe.kernels.attention.products import columns_of, grown, has_factors, prepare_keys, products_backward
-from fastpe.kernels.attention.relative import (
-    channel_gradients,
-    offsets_of,
-    relative_gradient,
-    relative_mix,
-    relative_scores,
-)
 from fastpe.kernels.attention.score import (
     adds_bias,
     bound,
@@ -44,6 +18,26 @@ from fastpe.kernels.attention.score import (
     score_backward,
     score_factor,
     scores_backward,
+)
+from fastpe.kernels.attention.slots import (
+    BIAS,
+    GROWTH,
+    MASK,
+    REL_GAIN,
+    REL_KEY,
+    REL_VALUE,
+    has_slot,
+    rows_of,
+    wants_gradient,
+)
+from fastpe.kernels.attention.terms.contextual_positions import counts_keys
+from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes
+from fastpe.kernels.attention.terms.relative import (
+    channel_gradients,
+    offsets_of,
+    relative_gradient,
+    relative_mix,
+    relative_scores,
 )
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear, dot
 from fastpe.kernels.attention.visibility import (
@@ -110,7 +104,7 @@ def remake_weights(head, tile, factor, lse, case, scratch):
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
     width, factors = lanes(cells), splat(factor)
-    masked = given(head.table, MASK)
+    masked = has_slot(head.table, MASK)
     for i in range(m):
         row, offsets, shift = at(cells, i * TILE_KEYS), at(bias, -i), get(lse, i0 + i)
         low, high = visible(i0 + i, head, case)
@@ -145,8 +139,8 @@ def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
 def _weights_backward(head, grads, tile, factor, case, scratch):
     """dP to dS = P (dP - delta), and that to the gradient of what `make_scores` made."""
     weights, dweights = scratch.cells, scratch.dcells
-    wants_bias = adds_bias(head.table, case) and wanted(head.table, BIAS)
-    wants_mask = wanted(head.table, MASK)
+    wants_bias = adds_bias(head.table, case) and wants_gradient(head.table, BIAS)
+    wants_mask = wants_gradient(head.table, MASK)
     width, factors, diagonal = lanes(weights), splat(factor), on_diagonal(head, tile, case)
     dbias = at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0)
     whole = gradient_of(grads.whole, MASK)
@@ -173,7 +167,7 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
     """The weights of the tile, in `cells`; what gradients of scores are to be multiplied by; whether weights count."""
     if case.kept:
         return score_factor(head, terms, case), True
-    if terms is not None and given(head.table, GROWTH):
+    if terms is not None and has_slot(head.table, GROWTH):
         prepare_keys(head, terms, tile, case, scratch)
     factor = make_scores(head, terms, tile, True, case, scratch)
     if case.skip and faint(head, tile, factor, slope, at(grads.lse, tile.i0), case, scratch):
@@ -246,8 +240,8 @@ def _content_backward(head, terms, grads, tile, turns, careful, case, scratch):
 @inner
 def rel_key_backward(head, terms, grads, tile, case, scratch):
     """Adds what rel_key makes of dq."""
-    if given(head.table, REL_KEY):
-        offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
+    if has_slot(head.table, REL_KEY):
+        offsets = offsets_of(terms, REL_KEY, head, tile, case, scratch)
         relative_mix(scratch.dcells, offsets, at(grads.dq_rest, tile.i0 * case.g_row), case.g_row, False)
 
 
@@ -265,11 +259,11 @@ def _needs_care(head, do, tile, case):
 @inner
 def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
     """dcells += dout . rel_value, and the gradient of rel_value; mixed: the weights that it was mixed with."""
-    if given(head.table, REL_VALUE):
-        offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
+    if has_slot(head.table, REL_VALUE):
+        offsets = offsets_of(terms, REL_VALUE, head, tile, case, scratch)
         do = at(grads.dout, tile.i0 * case.o_row)
         relative_scores(do, case.o_row, offsets, scratch.dcells, False)
-        if wanted(head.table, REL_VALUE):
+        if wants_gradient(head.table, REL_VALUE):
             relative_gradient(mixed, do, case.o_row, gradient_of(grads.sums, REL_VALUE), offsets, False)
 
 
@@ -279,12 +273,12 @@ def _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scr
     _, m, _, n = tile
     d, dcells = case.width, scratch.dcells
     q_scaled, k_scaled, mine, theirs = scratch.q_scaled, scratch.k_scaled, scratch.dq_scaled, scratch.dk_scaled
-    if given(head.table, REL_GAIN):
-        offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
+    if has_slot(head.table, REL_GAIN):
+        offsets = offsets_of(terms, REL_GAIN, head, tile, case, scratch)
         clear(mine, m * d)
         clear(theirs, n * d)
-        wants, drel_gain = wanted(head.table, REL_GAIN), gradient_of(grads.sums, REL_GAIN)
-        if given(head.table, GROWTH):
+        wants, drel_gain = wants_gradient(head.table, REL_GAIN), gradient_of(grads.sums, REL_GAIN)
+        if has_slot(head.table, GROWTH):
             channel_gradients(dcells, q_scaled, d, k_scaled, d, offsets, mine, theirs, drel_gain, wants)
         else:
             qr, kr = at(head.qr, tile.i0 * case.qr_row), at(head.kr, tile.j0 * case.kr_row)
@@ -341,7 +335,7 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
     turn(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
     by_block = False  # with growth, keys are prepared anew for every block of queries
     if terms is not None:
-        by_block = bool(given(head.table, GROWTH))
+        by_block = bool(has_slot(head.table, GROWTH))
     if not (case.kept or by_block):
         prepare_keys(head, terms, Tile(NONE, NONE, j0, n), case, scratch)
 

@@ -4,17 +4,11 @@ import numpy as np
 
 from fastpe.kernels.attention.backward import Ticket, key_block_backward, prepare_deltas, prepare_key_block
 from fastpe.kernels.attention.bf16_panels import blocks_of_panels, pack_key_block, panels_of_head
-from fastpe.kernels.attention.contextual_positions import running_counts_of
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.inputs import (
-    BIAS,
     COUNT,
-    GAIN,
-    GIVEN,
-    MASK,
     NONE,
     ONE,
-    ROWS,
     Guard,
     Head,
     HeadGradients,
@@ -24,7 +18,9 @@ from fastpe.kernels.attention.inputs import (
     place,
     terms_of,
 )
-from fastpe.kernels.attention.key_query_offsets import column_gradients, columns_of
+from fastpe.kernels.attention.slots import BIAS, GAIN, GIVEN, MASK, ROW_COUNT
+from fastpe.kernels.attention.terms.contextual_positions import running_counts_of
+from fastpe.kernels.attention.terms.key_query_offsets import column_gradients, columns_of
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.attention.workspace import scratch_of
 from fastpe.kernels.compile.decorators import entry, inlined, inner
@@ -56,7 +52,7 @@ def _sight(x, b, h, case):
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.key_blocks
     own = (b % by_sample * by_head + h % by_head) * blocks
     spans = b % x.spans.shape[0] * case.queries * 2
-    size = max(x.table[MASK, ROWS] * case.queries, case.keys)
+    size = max(x.table[MASK, ROW_COUNT] * case.queries, case.keys)
     return Visibility(
         x.starts[b], part(pointer(x.spans), spans, 2 * case.queries * case.spanned),
         part(pointer(x.mask), place(x.table, MASK, b, h), size * x.table[MASK, GIVEN]),
@@ -78,7 +74,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, isa):
         at(_own(x.kr, memory, isa), k), at(_own(x.v, memory, isa), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
-        columns_of(x.columns, x.table, b, h, case), running_counts_of(x.slots, pointer(x.scale), b, h, case),
+        columns_of(x.columns, x.table, b, h, case), running_counts_of(x.running_counts, x.table, b, h, case),
         panels_of_head(words, b, kh, memory, isa, case),
     )  # fmt: skip
 
@@ -126,7 +122,7 @@ def _forward_lane(worker, counters, x, dropout, out, lse, case, layout, workspac
         block, head = (task - packed) // heads, (task - packed) % heads
         b, h = head // case.heads, head % case.heads
         rows = (b * case.heads + h) * case.queries
-        i0, terms = (blocks - 1 - block) * TILE_QUERIES, terms_of(x.slots, x.table, b, h, case)
+        i0, terms = (blocks - 1 - block) * TILE_QUERIES, terms_of(x.slots, b, h)
         forward_rows(
             head_of_call(x, b, h, dropout, words, case, memory, isa), terms, i0,
             part(_own(out, memory, isa), rows * case.o_row, case.queries * case.o_row),
@@ -198,7 +194,7 @@ def _key_block(b, kh, number, x, dropout, g, turns, case, layout, workspace, mem
     scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
     for h in range(kh * group, (kh + 1) * group):
         head = b * case.heads + h
-        own, terms = head_of_call(x, b, h, dropout, None, case, memory, isa), terms_of(x.slots, x.table, b, h, case)
+        own, terms = head_of_call(x, b, h, dropout, None, case, memory, isa), terms_of(x.slots, b, h)
         grads = _gradients(g, b, h, number, case, workspace, layout, memory, isa)
         if h == kh * group:
             prepare_key_block(own, terms, grads, number, case, scratch)

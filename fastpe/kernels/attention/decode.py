@@ -15,7 +15,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.kernels.attention.expand_relative_bias import are_finite
 from fastpe.kernels.attention.nonfinite import add_nonzero_rows, all_finite
-from fastpe.kernels.attention.softcap import cap_row
+from fastpe.kernels.attention.terms.softcap import cap_row
 from fastpe.kernels.attention.tile import add_rows, clear, dots, scale_row
 from fastpe.kernels.attention.visibility import masked
 from fastpe.kernels.compile.decorators import entry, inlined, inner

@@ -11,21 +11,11 @@ import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels.attention.calls import head_of_call
-from fastpe.kernels.attention.inputs import (
-    MASK,
-    NONE,
-    REL_KEY,
-    REL_VALUE,
-    HeadGradients,
-    SlotGradients,
-    given,
-    gradient_of,
-    terms_of,
-    wanted,
-)
-from fastpe.kernels.attention.key_query_offsets import ColumnGradients, column_gradients
+from fastpe.kernels.attention.inputs import NONE, HeadGradients, SlotGradients, gradient_of, terms_of
 from fastpe.kernels.attention.products import products_backward
-from fastpe.kernels.attention.relative import offsets_of, relative_gradient, relative_mix, relative_scores
+from fastpe.kernels.attention.slots import MASK, REL_KEY, REL_VALUE, has_slot, wants_gradient
+from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients, column_gradients
+from fastpe.kernels.attention.terms.relative import offsets_of, relative_gradient, relative_mix, relative_scores
 from fastpe.kernels.attention.tile import TILE_KEYS, add_cells
 from fastpe.kernels.attention.visibility import mask_of_row, masked
 from fastpe.kernels.attention.workspace import scratch_of
@@ -83,7 +73,7 @@ def extra_terms_of(others, worker, b, h, place):
         return None
     x, case, workspace = others.x, others.case, row(others.workspaces, worker)
     return Beside(
-        head_of_call(x, b, h, None, None, case, workspace, None), terms_of(x.slots, x.table, b, h, case), case,
+        head_of_call(x, b, h, None, None, case, workspace, None), terms_of(x.slots, b, h), case,
         scratch_of(workspace, others.layout, at(workspace, others.layout.cells)),
         gradients_of(others.gradients, place, b * case.heads + h, case),
     )  # fmt: skip
@@ -104,7 +94,7 @@ def turned_back(cells, tile, target, target_row):
 @inner
 def add_mask(head, tile, cells):
     """Cells with the mask, where there is one."""
-    if given(head.table, MASK):
+    if has_slot(head.table, MASK):
         lowest = splat(scalar(cells, -np.inf))
         for i in range(tile.m):
             own, mask = at(cells, i * TILE_KEYS), mask_of_row(tile.i0 + i, tile.j0, head)
@@ -116,7 +106,7 @@ def add_mask(head, tile, cells):
 @inner
 def add_to_mask(head, grads, tile, dcells, case):
     """Its gradient, where it is wanted: that of cells."""
-    if wanted(head.table, MASK):
+    if wants_gradient(head.table, MASK):
         whole = gradient_of(grads.whole, MASK)
         add_cells(at(whole, tile.i0 * case.keys + tile.j0), case.keys, dcells, TILE_KEYS, tile.m, tile.n)
 
@@ -126,10 +116,10 @@ def mix_offsets(head, terms, tile, weights, weights_row, y, y_row, case, scratch
     """y, a row for each query, += rows of rel_value by weights, key by key; returns whether there are any."""
     if terms is None:
         return False
-    if not given(head.table, REL_VALUE):
+    if not has_slot(head.table, REL_VALUE):
         return False
     turned(weights, weights_row, tile, scratch.cells)
-    offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
+    offsets = offsets_of(terms, REL_VALUE, head, tile, case, scratch)
     relative_mix(scratch.cells, offsets, y, y_row, False)
     return True
 
@@ -139,9 +129,9 @@ def add_offset_scores(head, terms, tile, dout, dout_row, dweights, row_of_keys, 
     """dweights, key by key, += dout . rel_value."""
     if terms is None:
         return
-    if given(head.table, REL_VALUE):
+    if has_slot(head.table, REL_VALUE):
         turned(dweights, row_of_keys, tile, scratch.dcells)
-        offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
+        offsets = offsets_of(terms, REL_VALUE, head, tile, case, scratch)
         relative_scores(dout, dout_row, offsets, scratch.dcells, False)
         turned_back(scratch.dcells, tile, dweights, row_of_keys)
 
@@ -151,9 +141,9 @@ def add_rel_value(head, terms, grads, tile, dout, dout_row, weights, row_of_keys
     """Its gradient, by the weights that mixed it."""
     if terms is None:
         return
-    if wanted(head.table, REL_VALUE):
+    if wants_gradient(head.table, REL_VALUE):
         turned(weights, row_of_keys, tile, scratch.cells)
-        offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
+        offsets = offsets_of(terms, REL_VALUE, head, tile, case, scratch)
         relative_gradient(scratch.cells, dout, dout_row, gradient_of(grads.sums, REL_VALUE), offsets, False)
 
 
@@ -161,8 +151,8 @@ def add_rel_value(head, terms, grads, tile, dout, dout_row, weights, row_of_keys
 def relative_backward(head, terms, grads, tile, case, scratch):
     """Gradients of what is in `inner` beside the content. dcells: that of `inner`."""
     products_backward(head, terms, grads, tile, case, scratch)
-    if given(head.table, REL_KEY):
-        offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
+    if has_slot(head.table, REL_KEY):
+        offsets = offsets_of(terms, REL_KEY, head, tile, case, scratch)
         relative_mix(scratch.dcells, offsets, at(grads.dq_rest, tile.i0 * case.g_row), case.g_row, False)
 
 

@@ -6,14 +6,15 @@ import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels.attention.bf16_panels import packs_values, values_of_tile
-from fastpe.kernels.attention.contextual_positions import counts_keys, start_running_counts
 from fastpe.kernels.attention.dropout import drop_cells
-from fastpe.kernels.attention.inputs import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
-from fastpe.kernels.attention.key_query_offsets import choose_base
+from fastpe.kernels.attention.inputs import NONE, ONE, Tile, at_offset, ends
 from fastpe.kernels.attention.nonfinite import add_product, all_finite
 from fastpe.kernels.attention.products import in_place, prepare_keys
-from fastpe.kernels.attention.relative import offsets_of, relative_mix
 from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
+from fastpe.kernels.attention.slots import MASK, REL_VALUE, has_slot
+from fastpe.kernels.attention.terms.contextual_positions import counts_keys, start_running_counts
+from fastpe.kernels.attention.terms.key_query_offsets import choose_base
+from fastpe.kernels.attention.terms.relative import offsets_of, relative_mix
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear, scale_row
 from fastpe.kernels.attention.visibility import (
     hide,
@@ -78,7 +79,7 @@ def soften(head, tile, factor, tops, sums, case, scratch):
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
     width, factors = lanes(cells), splat(factor)
-    masked = given(head.table, MASK)
+    masked = has_slot(head.table, MASK)
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
         low, high = visible(i0 + i, head, case)
@@ -139,8 +140,8 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
             add_rows(at(cells, i * TILE_KEYS), v, case.v_row, n, d, at(y, i * y_row))
     else:
         _mix_values(head.words, v, cells, tile, mode, y, y_row, case)
-    if terms is not None and given(head.table, REL_VALUE):
-        relative_mix(cells, offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch), y, y_row, False)
+    if terms is not None and has_slot(head.table, REL_VALUE):
+        relative_mix(cells, offsets_of(terms, REL_VALUE, head, tile, case, scratch), y, y_row, False)
 
 
 @inner

@@ -4,26 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpe.kernels.attention.slots import BATCH, HEAD, Terms
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.rows.dropout import Dropout
-from fastpe.kernels.simd import at, get, part, pointer
+from fastpe.kernels.simd import at, get, part
 
 ONE, NONE = np.int64(1), np.int64(0)
-SLOTS = (
-    "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", "growth",
-    "mask", "key_offset", "key_slope", "query_slope", "counts",
-)  # fmt: skip
-(
-    REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH, MASK, KEY_OFFSET,
-    KEY_SLOPE, QUERY_SLOPE, COUNTS,
-) = (np.int64(number) for number in range(len(SLOTS)))  # fmt: skip
-SUMMED = ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "counts")
-"""Slots whose gradients are sums over queries and keys: every block of keys has its own sums first."""
-OF_CELLS = ("scores", "mask")
-"""Slots with an entry for every query and key."""
-# columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
-GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
-COLUMNS, CHUNK = np.int64(5), np.int64(32)  # of that table; offsets for which one sum of biases is known
+CHUNK = np.int64(32)  # offsets for which one sum of biases is known
 
 
 class Options(NamedTuple):
@@ -67,6 +54,7 @@ class Case(NamedTuple):
     key_blocks: int  # of keys
     half: int  # whether rotations pair channels c and c + R/2, not 2c and 2c + 1
     options: Options
+    in_passes: int  # whether something is done to scores between the products and the bias, or raw is kept
     keep_raw: int
     keep_slopes: int  # whether the derivative of the soft cap is kept: of a call's backward pass that has one
     skip: int
@@ -91,41 +79,6 @@ class Case(NamedTuple):
     joined: int
 
 
-class Slots(NamedTuple):
-    """The arrays of the terms but `bias`, `mask` and columns, flat; one not given is any array of the right type."""
-
-    rel_gain: np.ndarray
-    rel_key: np.ndarray
-    rel_query: np.ndarray
-    rel_value: np.ndarray
-    key_bias: np.ndarray
-    gain: np.ndarray  # unfolded: one entry for each of the N + M - 1 offsets
-    values: np.ndarray
-    indices: np.ndarray  # int32, of the slot `index`
-    scores: np.ndarray
-    counts: np.ndarray
-    growth_q: np.ndarray  # float64
-    growth_k: np.ndarray
-    running_counts: np.ndarray  # (B, H, N, TALLY) of a call with `counts`: see `contextual_positions`
-
-
-class Terms(NamedTuple):
-    """Pointers to what of `Slots` belongs to one head."""
-
-    rel_gain: int
-    rel_key: int
-    rel_query: int
-    rel_value: int
-    key_bias: int
-    gain: int
-    values: int
-    indices: int
-    scores: int
-    counts: int
-    growth_q: int
-    growth_k: int
-
-
 @inner
 def ends(head, case):
     """How many queries and keys have rows: of a call all, padding too; of the model, where rows of another sequence may
@@ -142,47 +95,14 @@ def place(table, slot, b, h):
 
 
 @inner
-def terms_of(slots, table, b, h, case):
-    """The terms of one head; None of a call without: then nothing of slots, columns and dropout is compiled.
+def terms_of(slots, b, h):
+    """Whose slots a head reads; None of a call without: then nothing of slots, columns and dropout is compiled.
 
     A call with any of these is compiled for all: for each subset of them it would take as long as for all together.
     """
     if slots is None:
         return None
-    pairs, d, cells = table[GROWTH, ROWS], case.width, case.queries * case.keys
-    led = b * table[GROWTH, BATCH]
-    return Terms(
-        part(pointer(slots.rel_gain), place(table, REL_GAIN, b, h), table[REL_GAIN, ROWS] * d),
-        part(pointer(slots.rel_key), place(table, REL_KEY, b, h), table[REL_KEY, ROWS] * d),
-        part(pointer(slots.rel_query), place(table, REL_QUERY, b, h), table[REL_QUERY, ROWS] * d),
-        part(pointer(slots.rel_value), place(table, REL_VALUE, b, h), table[REL_VALUE, ROWS] * case.v_width),
-        part(pointer(slots.key_bias), place(table, KEY_BIAS, b, h), d),
-        part(pointer(slots.gain), place(table, GAIN, b, h), case.queries + case.keys - 1),
-        part(pointer(slots.values), place(table, VALUES, b, h), table[VALUES, ROWS]),
-        part(pointer(slots.indices), place(table, INDEX, b, h), cells),
-        part(pointer(slots.scores), place(table, SCORES, b, h), cells),
-        part(pointer(slots.counts), place(table, COUNTS, b, h), table[COUNTS, ROWS] * d),
-        part(pointer(slots.growth_q), led * case.queries * pairs, case.queries * pairs),
-        part(pointer(slots.growth_k), led * case.keys * pairs, case.keys * pairs),
-    )
-
-
-@inner
-def given(table, slot):
-    """Whether a slot is given; table: pointer to the first element of the table of slots."""
-    return get(table, slot * COLUMNS + GIVEN)
-
-
-@inner
-def wanted(table, slot):
-    """Whether a slot's gradient is wanted."""
-    return get(table, slot * COLUMNS + WANTED)
-
-
-@inner
-def rows_of(table, slot):
-    """The number of rows of a slot's array."""
-    return get(table, slot * COLUMNS + ROWS)
+    return Terms(b, h)
 
 
 # columns of the table of places of gradients: where the first head's begins, from one sample (or layer) and from one
@@ -312,7 +232,7 @@ class Inputs(NamedTuple):
     occupied: np.ndarray  # (B or 1, H or 1, blocks, key blocks), int64
     bias: np.ndarray  # unfolded, flat
     scale: np.ndarray  # (H,)
-    slots: Slots | None  # None as `terms_of` says
+    slots: int | None  # 1, or None as `terms_of` says
     columns: Any  # `key_query_offsets.Columns`, likewise
     q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
@@ -320,6 +240,7 @@ class Inputs(NamedTuple):
     bias_tails: np.ndarray
     table: np.ndarray
     limits: tuple[float, float]  # as `Guard` has them
+    running_counts: np.ndarray  # (B, H, N, RUNNING_COUNT), flat, of a call with `counts`
 
 
 class Gradients(NamedTuple):

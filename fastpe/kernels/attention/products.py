@@ -6,21 +6,22 @@ The content is the product of the rotated queries and keys, with their growth an
 """
 
 from fastpe.kernels.attention.bf16_panels import is_packed, keys_of_tile
-from fastpe.kernels.attention.inputs import (
+from fastpe.kernels.attention.inputs import NONE, ONE, gradient_of
+from fastpe.kernels.attention.nonfinite import add_weighted_rows
+from fastpe.kernels.attention.slots import (
     GROWTH,
+    GROWTH_K,
     KEY_BIAS,
-    NONE,
-    ONE,
     REL_GAIN,
     REL_KEY,
     REL_QUERY,
-    given,
-    gradient_of,
+    doubles_of,
+    floats_of,
+    has_slot,
     rows_of,
-    wanted,
+    wants_gradient,
 )
-from fastpe.kernels.attention.nonfinite import add_weighted_rows
-from fastpe.kernels.attention.relative import (
+from fastpe.kernels.attention.terms.relative import (
     channel_scores,
     clipped_row,
     offsets_of,
@@ -49,7 +50,7 @@ from fastpe.kernels.simd import (
 @inner
 def has_factors(table):
     """Whether the content has factors: growth, with which queries and keys are scaled first, or `rel_gain`."""
-    return given(table, GROWTH) or given(table, REL_GAIN)
+    return has_slot(table, GROWTH) or has_slot(table, REL_GAIN)
 
 
 @inner
@@ -63,12 +64,13 @@ def prepare_keys(head, terms, tile, case, scratch):
     """The tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0 on. With
     `rel_gain` they are read where they lie, or are scaled."""
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
-    if terms is not None and given(head.table, GROWTH):
+    if terms is not None and has_slot(head.table, GROWTH):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
-        growth, origin = at(terms.growth_k, tile.j0 * pairs), at(terms.growth_q, tile.i0 * pairs)
+        growth = at(doubles_of(head.table, GROWTH_K, terms), tile.j0 * pairs)
+        origin = at(doubles_of(head.table, GROWTH, terms), tile.i0 * pairs)
         growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
-        if not (in_place(case) or given(head.table, REL_GAIN)):
+        if not (in_place(case) or has_slot(head.table, REL_GAIN)):
             turn(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
     elif not (is_packed(head.words) or in_place(case) or _has_gain(terms, head.table)):
         turn(source, row, scratch.k_columns, TILE_KEYS, n, d)
@@ -78,7 +80,7 @@ def prepare_keys(head, terms, tile, case, scratch):
 def _has_gain(terms, table):
     if terms is None:
         return False
-    return bool(given(table, REL_GAIN))
+    return bool(has_slot(table, REL_GAIN))
 
 
 @inner
@@ -119,12 +121,12 @@ def make_products(head, terms, tile, case, scratch):
         _make_with_factors(content, content_row, keys, head, terms, tile, case, scratch)
     elif _reads_keys_once(head, terms, tile, case, scratch):
         _make_with_key_terms(content, content_row, keys, head, terms, tile, case, scratch)
-        if given(table, REL_KEY):
+        if has_slot(table, REL_KEY):
             _add_query_terms(head, terms, tile, case, scratch)
         return
     else:
         make_content(content, content_row, keys, case.kr_row, head, tile, case, scratch)
-    if given(table, REL_KEY) or given(table, REL_QUERY) or given(table, KEY_BIAS):  # as counts: see `score`
+    if has_slot(table, REL_KEY) or has_slot(table, REL_QUERY) or has_slot(table, KEY_BIAS):  # as counts: see `score`
         add_relative_products(head, terms, tile, case, scratch)
 
 
@@ -133,15 +135,15 @@ def _make_with_factors(content, content_row, keys, head, terms, tile, case, scra
     """The content where it `has_factors`."""
     d, m, table, cells = case.width, tile.m, head.table, scratch.cells
     pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
-    if given(table, GROWTH):
-        growth = at(terms.growth_q, tile.i0 * pairs)
+    if has_slot(table, GROWTH):
+        growth = at(doubles_of(table, GROWTH, terms), tile.i0 * pairs)
         growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
         grown(content, content_row, factors, 2 * pairs, scaled, m, d)
-        if not given(table, REL_GAIN):
+        if not has_slot(table, REL_GAIN):
             make_content(scaled, d, scratch.k_scaled, d, head, tile, case, scratch)
             return
-    offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
-    if given(table, GROWTH):
+    offsets = offsets_of(terms, REL_GAIN, head, tile, case, scratch)
+    if has_slot(table, GROWTH):
         channel_scores(scaled, d, scratch.k_scaled, d, offsets, at(scaled, m * d), cells)
     else:
         channel_scores(content, content_row, keys, case.kr_row, offsets, scaled, cells)
@@ -151,10 +153,10 @@ def _make_with_factors(content, content_row, keys, head, terms, tile, case, scra
 def _reads_keys_once(head, terms, tile, case, scratch):
     """Whether `_make_with_key_terms` may be called, and has something to add."""
     table = head.table
-    if not (in_place(case) and (given(table, KEY_BIAS) or given(table, REL_QUERY))):
+    if not (in_place(case) and (has_slot(table, KEY_BIAS) or has_slot(table, REL_QUERY))):
         return False
-    offsets = offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch)
-    one_row = not given(table, REL_QUERY) or clipped_row(offsets) >= 0
+    offsets = offsets_of(terms, REL_QUERY, head, tile, case, scratch)
+    one_row = not has_slot(table, REL_QUERY) or clipped_row(offsets) >= 0
     return one_row and same_place(head.k, head.kr)
 
 
@@ -163,13 +165,14 @@ def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, sc
     """cells = content + key_bias . k + k . rel_query[o], of keys that have not been turned and read one row of
     `rel_query`: what they are multiplied by is added to the queries, and keys come once from memory."""
     d, table, summed = case.width, head.table, scratch.q_scaled
-    offsets = offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch)
+    key_bias = floats_of(table, KEY_BIAS, terms, summed)
+    offsets = offsets_of(terms, REL_QUERY, head, tile, case, scratch)
     for i in range(tile.m):
         for c in range(0, d, lanes(summed)):
             x = load_first(content, i * content_row + c, d - c)
-            if given(table, KEY_BIAS):
-                x = x + load_first(terms.key_bias, c, d - c)
-            if given(table, REL_QUERY):
+            if has_slot(table, KEY_BIAS):
+                x = x + load_first(key_bias, c, d - c)
+            if has_slot(table, REL_QUERY):
                 x = x + load_first(offsets.rel, clipped_row(offsets) * d + c, d - c)
             store_first(summed, i * d + c, x, d - c)
     bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
@@ -180,18 +183,18 @@ def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, sc
 def add_relative_products(head, terms, tile, case, scratch):
     """All of `inner` but the content, added to it in `cells`."""
     table, cells, k = head.table, scratch.cells, at(head.k, tile.j0 * case.k_row)
-    if given(table, REL_KEY):
+    if has_slot(table, REL_KEY):
         _add_query_terms(head, terms, tile, case, scratch)
-    if given(table, REL_QUERY):
-        relative_scores(k, case.k_row, offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch), cells, True)
-    if given(table, KEY_BIAS):
-        _add_key_terms(cells, terms.key_bias, k, tile, case, scratch)
+    if has_slot(table, REL_QUERY):
+        relative_scores(k, case.k_row, offsets_of(terms, REL_QUERY, head, tile, case, scratch), cells, True)
+    if has_slot(table, KEY_BIAS):
+        _add_key_terms(cells, floats_of(table, KEY_BIAS, terms, cells), k, tile, case, scratch)
 
 
 @inner
 def _add_query_terms(head, terms, tile, case, scratch):
     """cells[i, j] += q_i . rel_key[o]."""
-    q, offsets = at(head.q, tile.i0 * case.q_row), offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
+    q, offsets = at(head.q, tile.i0 * case.q_row), offsets_of(terms, REL_KEY, head, tile, case, scratch)
     relative_scores(q, case.q_row, offsets, scratch.cells, False)
 
 
@@ -215,24 +218,25 @@ def products_backward(head, terms, grads, tile, case, scratch):
     """Gradients of all but the content, and but of what rel_key makes of dq; `dcells`: that of the sums of products."""
     table, dcells = head.table, scratch.dcells
     q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
-    if wanted(table, REL_KEY):
-        offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
+    if wants_gradient(table, REL_KEY):
+        offsets = offsets_of(terms, REL_KEY, head, tile, case, scratch)
         relative_gradient(dcells, q, case.q_row, gradient_of(grads.sums, REL_KEY), offsets, False)
-    if given(table, REL_QUERY):
-        offsets = offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch)
-        if wanted(table, REL_QUERY):
+    if has_slot(table, REL_QUERY):
+        offsets = offsets_of(terms, REL_QUERY, head, tile, case, scratch)
+        if wants_gradient(table, REL_QUERY):
             relative_gradient(dcells, k, case.k_row, gradient_of(grads.sums, REL_QUERY), offsets, True)
         relative_mix(dcells, offsets, grads.dk_rest, case.g_row, True)
-    if given(table, KEY_BIAS):
+    if has_slot(table, KEY_BIAS):
         _key_terms_backward(head, terms, grads, tile, case, scratch)
 
 
 @inner
 def _key_terms_backward(head, terms, grads, tile, case, scratch):
     """Adds the gradients of `_add_key_terms`."""
-    sums, k, wants = scratch.band, at(head.k, tile.j0 * case.k_row), wanted(head.table, KEY_BIAS)
+    key_bias = floats_of(head.table, KEY_BIAS, terms, scratch.band)
+    sums, k, wants = scratch.band, at(head.k, tile.j0 * case.k_row), wants_gradient(head.table, KEY_BIAS)
     cell_sums(scratch.dcells, sums, tile.m, tile.n, True)
     if wants:
         add_weighted_rows(sums, k, case.k_row, tile.n, case.width, gradient_of(grads.sums, KEY_BIAS))
     for j in range(tile.n):
-        add_scaled(at(grads.dk_rest, j * case.g_row), get(sums, j), terms.key_bias, case.width)
+        add_scaled(at(grads.dk_rest, j * case.g_row), get(sums, j), key_bias, case.width)

@@ -1,82 +1,51 @@
-"""The score of a cell, its derivative, and what may be left out with it.
+"""The score of a cell, its derivative, and which tiles may be left out.
 
-    u = scale inner,  then max(u, 0) where `rectify`             inner as in `products`
+    u = scale inner,  then max(u, 0) where `rectify`             inner: the products, see `products`
     S = gain[o] u + z[p] + bias[o] + values[index] + scores      o: offset; z[p]: `contextual_positions`
       + key_offset_j + o (key_slope_j + query_slope_i)           `key_query_offsets`
     S = c tanh(S / c) where there is a `softcap` c
     S + mask
 
-`make_scores` goes over a tile once for each of these terms that is given, but for the bias and the mask; `score` adds
-the bias, unless there is a soft cap, and where there is nothing between it and the products also the scale, to one
-vector of cells at a time, wherever scores are read. `scores_backward` and `score_backward` are their derivatives. The
-mask is added where keys are hidden.
+Each term is one file in `terms`. `scores_of_products` calls them in order, each a pass over the tile; `scores_backward`
+calls their derivatives in reverse. The bias, unless there is a soft cap, and the scale, where nothing stands between it
+and the bias, are applied to one vector of cells at a time wherever scores are read (`score`, `score_backward`). The
+mask is added where keys are hidden (`visibility`).
 
-To add a score term:
-
-- `functional.slots`: a row with its axes and dtype, and what it cannot be given with;
-- `inputs`: its name in `SLOTS`, a field in `Slots` and `Terms`, and its place in SUMMED or OF_CELLS;
-  `workspace` gives its gradient memory there, by `gradient_shape`. A number becomes one of the `Options` instead;
-- here: a pass in `scores_of_products`, the derivative in `scores_backward`, and whether it is in use in
-  `_takes_passes`. A derivative that needs `inner` is named in FROM_RAW. No tile is left out with the new term until
-  BOUNDED names it, which is a claim to be proved;
-- `reference`: the formula. `encodings.slots` lists the terms that an encoding may give.
+To add a term, see CONTRIBUTING.md.
 """
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from fastpe.kernels.attention.contextual_positions import add_counts, counts_backward
-from fastpe.kernels.attention.inputs import (
-    BIAS,
-    CHUNK,
-    COUNTS,
-    GAIN,
-    SCORES,
-    VALUES,
-    Options,
-    at_offset,
-    given,
-    gradient_of,
-    offset_gradient_of,
-    rows_of,
-    wanted,
-)
-from fastpe.kernels.attention.key_query_offsets import columns_backward, has_columns, tail_of_keys, with_columns
+from fastpe.kernels.attention.inputs import CHUNK, Options, at_offset
 from fastpe.kernels.attention.products import make_content, make_products
-from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
-from fastpe.kernels.attention.tile import TILE_KEYS, add_cells, add_scaled, clear, copy_cells
+from fastpe.kernels.attention.slots import BIAS, COUNTS, ROWS, has_slot
+from fastpe.kernels.attention.terms.bias import add_bias, bias_backward
+from fastpe.kernels.attention.terms.contextual_positions import add_counts, counts_backward
+from fastpe.kernels.attention.terms.key_query_offsets import columns_backward, has_columns, tail_of_keys, with_columns
+from fastpe.kernels.attention.terms.scale_and_gain import scale_backward, scale_products, scale_products_backward
+from fastpe.kernels.attention.terms.scores import add_scores, slot_scores_backward
+from fastpe.kernels.attention.terms.softcap import cap_cells, cap_cells_backward
+from fastpe.kernels.attention.terms.values import add_values, values_backward
+from fastpe.kernels.attention.tile import TILE_KEYS, copy_cells
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import (
     at,
-    fma,
     get,
     lanes,
     largest,
     load_first,
     maximum,
-    put,
-    relu,
     scalar,
     splat,
     store_first,
-    total,
-    where_negative,
-    where_zero,
-    zeros,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is known of the terms, by name
 
-BOUNDED = frozenset({"rotors", "polar", "angles", "bias", "key_offset", "row_scale"})
-"""Terms with which S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] + key_offset_j, of mapped q_i and k_j. With any
-other, whatever it is, no tile is left out."""
-
 _DECAYING = frozenset({"bias", "key_offset"})
-
-FROM_RAW = frozenset({"gain", "rectify"})
-"""Terms whose derivatives, or those of what comes before them, need `inner` again."""
 
 
 def terms_given(slots: Iterable[str], options: Options) -> frozenset[str]:
@@ -85,13 +54,19 @@ def terms_given(slots: Iterable[str], options: Options) -> frozenset[str]:
 
 
 def bounded(terms: frozenset[str]) -> bool:
-    """Whether tiles may be left out: the score decays, and is known to be bounded."""
-    return not terms.isdisjoint(_DECAYING) and terms <= BOUNDED
+    """Whether tiles may be left out: the score decays, and |S_ij| <= |scale| |row_scale_i q_i| |k_j| + bias[o] +
+    key_offset_j, of mapped q_i and k_j."""
+    return not terms.isdisjoint(_DECAYING) and all(term in ROWS and ROWS[term].bounded for term in terms)
 
 
 def keeps_raw(terms: frozenset[str], wants_scale: bool) -> bool:
-    """Whether the backward pass needs `inner`."""
-    return wants_scale or not terms.isdisjoint(FROM_RAW)
+    """Whether the backward pass needs the products before the scale."""
+    return wants_scale or "rectify" in terms or any(term in ROWS and ROWS[term].needs_products for term in terms)
+
+
+def in_passes(terms: frozenset[str]) -> bool:
+    """Whether something is done to the scores between the products and the bias."""
+    return bool(terms & {"rectify", "softcap"}) or any(term in ROWS and ROWS[term].in_passes for term in terms)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -122,82 +97,46 @@ def _make_all_scores(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_of_products(head, terms, tile, back, case, scratch):
-    """As `make_scores`, but for columns without a soft cap, of `inner` in `cells`."""
-    i0, m, j0, n = tile
-    table, cells, place = head.table, scratch.cells, i0 * case.keys + j0
+    """As `make_scores`, but for columns without a soft cap, of the products in `cells`."""
+    cells = scratch.cells
     if case.keep_raw:
-        copy_cells(cells, scratch.raw, TILE_KEYS, m, n)
-    if not _takes_passes(table, case):
+        copy_cells(cells, scratch.raw, TILE_KEYS, tile.m, tile.n)
+    if not case.in_passes:
         return head.scale
     scale_products(head, terms, tile, case, cells)
-    if given(table, COUNTS):  # asked before the call, which hands over more than a query has cells in a tile
+    if has_slot(head.table, COUNTS):  # asked before the call, which hands over more than a query has cells in a tile
         add_counts(head, terms, tile, back, case, scratch)
-    if given(table, VALUES):
-        _add_values(cells, at(terms.indices, place), case.keys, terms.values, m, n)
-    if given(table, SCORES):
-        add_cells(cells, TILE_KEYS, at(terms.scores, place), case.keys, m, n)
+    add_values(head, terms, tile, case, scratch)
+    add_scores(head, terms, tile, case, scratch)
     if case.options.softcap > 0.0:
-        if given(table, BIAS):
-            add_bias(cells, at_offset(head.bias, tile, case), m, n)
+        add_bias(head, tile, case, scratch)
         with_columns(head.columns, scalar(cells, 1.0), head, tile, case, scratch)
-        cap_cells(cells, scratch.slopes, case.options.softcap, m, n, case.keep_slopes)
+        cap_cells(cells, scratch.slopes, case.options.softcap, tile.m, tile.n, case.keep_slopes)
     return scalar(cells, 1.0)
 
 
 @inner
 def scores_backward(head, terms, grads, tile, case, scratch):
-    """Gradients of what `make_scores` adds; dcells: from that of its result to that of `inner`."""
-    i0, m, j0, n = tile
-    table, dcells, place = head.table, scratch.dcells, i0 * case.keys + j0
+    """Gradients of what `make_scores` adds; dcells: from that of its result to that of the products."""
     if terms is None:
         return
     if case.options.softcap > 0.0:
-        cap_cells_backward(dcells, scratch.slopes, m, n)
-        if wanted(table, BIAS):
-            bias_backward(dcells, at(offset_gradient_of(grads, BIAS), case.queries - 1 - i0), m, n)
+        cap_cells_backward(scratch.dcells, scratch.slopes, tile.m, tile.n)
+        bias_backward(head, grads, tile, case, scratch)
     columns_backward(head.columns, grads.columns, head, tile, scratch)
-    if wanted(table, SCORES):
-        add_cells(at(gradient_of(grads.whole, SCORES), place), case.keys, dcells, TILE_KEYS, m, n)
-    if wanted(table, VALUES):
-        index, count = at(terms.indices, place), rows_of(table, VALUES)
-        dvalues = gradient_of(grads.sums, VALUES)
-        _values_backward(dcells, index, case.keys, dvalues, scratch.values, count, m, n)
+    slot_scores_backward(head, grads, tile, case, scratch)
+    values_backward(head, terms, grads, tile, case, scratch)
     counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
         scale_products_backward(head, terms, grads, tile, case, scratch)
-    elif _takes_passes(table, case) or has_columns(table):
-        _scale_cells(dcells, head.scale, False, terms.gain, False, m, n)
-
-
-@inner
-def _takes_passes(table, case):
-    """Whether something is done to the scores between the products and the bias, or raw is kept."""
-    between = case.options.rectify or given(table, GAIN) or given(table, VALUES) or given(table, SCORES)
-    return case.keep_raw or between or given(table, COUNTS) or case.options.softcap > 0.0
+    elif case.in_passes or has_columns(head.table):
+        scale_backward(head, terms, tile, scratch)
 
 
 @inner
 def adds_bias(table, case):
     """Whether there is a bias that `score` adds: under a soft cap `make_scores` does."""
-    return given(table, BIAS) and not case.options.softcap > 0.0
-
-
-@inner
-def add_bias(cells, bias, m, n):
-    """cells += bias, which stands at the tile's cell (0, 0)."""
-    for i in range(m):
-        row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
-        for j in range(0, n, lanes(cells)):
-            store_first(row, j, load_first(row, j, n - j) + load_first(offsets, j, n - j), n - j)
-
-
-@inner
-def bias_backward(cells, dbias, m, n):
-    """dbias += the sums of the gradients of cells by offset."""
-    for i in range(m):
-        row, offsets = at(cells, i * TILE_KEYS), at(dbias, -i)
-        for j in range(0, n, lanes(cells)):
-            store_first(offsets, j, load_first(offsets, j, n - j) + load_first(row, j, n - j), n - j)
+    return has_slot(table, BIAS) and not case.options.softcap > 0.0
 
 
 @inner
@@ -205,86 +144,7 @@ def score_factor(head, terms, case):
     """What `make_scores` returns."""
     if terms is None:
         return head.scale
-    return scalar(head.q, 1.0) if has_columns(head.table) or _takes_passes(head.table, case) else head.scale
-
-
-@inner
-def _scale_cells(cells, scale, rectify, gain, has_gain, m, n):
-    """cells *= scale, then max(cells, 0) where `rectify`, then times gain; gain at the tile's cell (0, 0)."""
-    factor = splat(scale)
-    for i in range(m):
-        row, offsets = at(cells, i * TILE_KEYS), at(gain, -i)
-        for j in range(0, n, lanes(cells)):
-            u = load_first(row, j, n - j) * factor
-            if rectify:
-                u = relu(u)
-            if has_gain:
-                u = u * load_first(offsets, j, n - j)
-            store_first(row, j, u, n - j)
-
-
-@inner
-def scale_products(head, terms, tile, case, cells):
-    """Cells times the scale, then max(cells, 0) where `rectify`, then times gain."""
-    gain = at_offset(terms.gain, tile, case)
-    _scale_cells(cells, head.scale, case.options.rectify, gain, given(head.table, GAIN), tile.m, tile.n)
-
-
-@inner
-def scale_products_backward(head, terms, grads, tile, case, scratch):
-    """dcells: the gradient of `scale_products`' result on entry, of its input (`raw`) on return; adds to the others."""
-    _, m, _, n = tile
-    rectify, has_gain, wants_gain = case.options.rectify, given(head.table, GAIN), wanted(head.table, GAIN)
-    gain = at_offset(terms.gain, tile, case)
-    dgain = at(offset_gradient_of(grads, GAIN), case.queries - 1 - tile.i0)
-    cells, raw = scratch.dcells, scratch.raw
-    factor, scale_sum, none = splat(head.scale), zeros(cells), zeros(cells)
-    for i in range(m):
-        row, inputs, offsets, doffsets = at(cells, i * TILE_KEYS), at(raw, i * TILE_KEYS), at(gain, -i), at(dgain, -i)
-        for j in range(0, n, lanes(cells)):
-            left = n - j
-            d = load_first(row, j, left)
-            x = where_zero(d, none, load_first(inputs, j, left))  # that of a hidden key may be NaN
-            if has_gain:
-                u = x * factor
-                if rectify:
-                    u = relu(u)
-                if wants_gain:
-                    store_first(doffsets, j, fma(d, u, load_first(doffsets, j, left)), left)
-                d = d * load_first(offsets, j, left)
-            if rectify:
-                d = where_negative(none - x * factor, d, none)
-            scale_sum = fma(d, x, scale_sum)
-            store_first(row, j, d * factor, left)
-    put(grads.dscale, 0, get(grads.dscale, 0) + np.float64(total(scale_sum)))
-
-
-@inner
-def _add_values(cells, index, index_row, values, m, n):
-    """cells[i, j] += values[index[i, j]]."""
-    for i in range(m):
-        for j in range(n):
-            where = np.int64(get(index, i * index_row + j))
-            put(cells, i * TILE_KEYS + j, get(cells, i * TILE_KEYS + j) + get(values, where))
-
-
-@inner
-def _values_backward(cells, index, index_row, dvalues, own, count, m, n):
-    """dvalues[index[i, j]] += cells[i, j]; where there are more cells than values, the tile has its own sums first."""
-    if count > m * n:
-        _add_by_index(cells, index, index_row, dvalues, m, n)
-        return
-    clear(own, count)
-    _add_by_index(cells, index, index_row, own, m, n)
-    add_scaled(dvalues, scalar(own, 1.0), own, count)
-
-
-@inner
-def _add_by_index(cells, index, index_row, dvalues, m, n):
-    for i in range(m):
-        for j in range(n):
-            where = np.int64(get(index, i * index_row + j))
-            put(dvalues, where, get(dvalues, where) + get(cells, i * TILE_KEYS + j))
+    return scalar(head.q, 1.0) if has_columns(head.table) or case.in_passes else head.scale
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -343,7 +203,7 @@ def faint(head, tile, factor, slope, floors, case, scratch):
 
     slope |q_i| times 0 is not a number where some score may be none, which the largest would not tell.
     """
-    cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), given(head.table, BIAS)
+    cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), has_slot(head.table, BIAS)
     width, factors, none = lanes(cells), splat(factor), splat(scalar(cells, -np.inf))
     for i in range(tile.m):
         row, offsets, best = at(cells, i * TILE_KEYS), at(bias, -i), none

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastpe.kernels.attention.inputs import MASK, given, rows_of
+from fastpe.kernels.attention.slots import MASK, has_slot, rows_of
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.simd import at, blend, get, minus, where_negative
@@ -69,7 +69,7 @@ def mask_of_row(i, j0, head):
 @inner
 def shown_of_block(i0, m, low, high, head, case):
     """The keys of `visible_of_block`, but for those at both ends that the mask hides from all queries."""
-    if not given(head.table, MASK):
+    if not has_slot(head.table, MASK):
         return low, high
     first, last = high, np.int64(0)
     for i in range(i0, i0 + m):
@@ -87,7 +87,7 @@ def shown_of_block(i0, m, low, high, head, case):
 def may_hide(head, case):
     """Whether a query may not see a key that another query of its block sees; never of the model, whose rows are
     finite."""
-    return not case.alone and (case.causal or case.window or case.spanned or given(head.table, MASK))
+    return not case.alone and (case.causal or case.window or case.spanned or has_slot(head.table, MASK))
 
 
 @inner
@@ -95,7 +95,7 @@ def partly_hidden(head, tile, case):
     """Whether a query of the tile may not see one of its keys."""
     if not may_hide(head, case):
         return False
-    hidden = bool(given(head.table, MASK))
+    hidden = bool(has_slot(head.table, MASK))
     for i in range(tile.i0, tile.i0 + tile.m):
         low, high = visible(i, head, case)
         hidden |= low > tile.j0 or high < tile.j0 + tile.n
@@ -105,7 +105,9 @@ def partly_hidden(head, tile, case):
 @inner
 def masked_out(i0, number, head, case):
     """Whether the mask hides all of a tile."""
-    return given(head.table, MASK) and not get(head.visibility.occupied, i0 // TILE_QUERIES * case.key_blocks + number)
+    return has_slot(head.table, MASK) and not get(
+        head.visibility.occupied, i0 // TILE_QUERIES * case.key_blocks + number
+    )
 
 
 @inner

@@ -1,27 +1,25 @@
 """A worker's scratch memory: where things lie in it."""
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.inputs import (
+from fastpe.kernels.attention.inputs import PLACES, Case
+from fastpe.kernels.attention.slots import (
+    COUNT,
     COUNTS,
     GIVEN,
     GROWTH,
     KEY_BIAS,
-    OF_CELLS,
-    PLACES,
     REL_GAIN,
     REL_KEY,
     REL_QUERY,
     REL_VALUE,
+    ROW_COUNT,
     ROWS,
-    SLOTS,
-    SUMMED,
     VALUES,
     WANTED,
-    Case,
+    slot_number,
 )
 from fastpe.kernels.attention.tile import BAND, FEW, PACKED, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.compile.decorators import inner
@@ -83,9 +81,9 @@ def layout_for(case: Case, table: np.ndarray, *, backward: bool) -> Layout:
     gained = bool(table[REL_GAIN, GIVEN])
     rows_of_queries = (rows * (grown or summed) + gained) * d
     scaled = backward and (grown or gained)
-    channels = 2 * int(table[GROWTH, ROWS])
+    channels = 2 * int(table[GROWTH, ROW_COUNT])
     counted, packed = bool(table[COUNTS, GIVEN]), int(PACKED)
-    vectors = -(-int(table[COUNTS, ROWS]) // packed) * packed
+    vectors = -(-int(table[COUNTS, ROW_COUNT]) // packed) * packed
 
     return Layout(
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
@@ -100,32 +98,32 @@ def layout_for(case: Case, table: np.ndarray, *, backward: bool) -> Layout:
         gates=take(counted and tile), places=take(counted and tile), wholes=take(counted and tile),
         count_range=take(counted and 2), count_scores=take(rows * vectors),
         dcount_scores=take(backward * rows * vectors), count_columns=take(not few and max(d, _PAIRS) * vectors),
-        values=take(backward and table[VALUES, WANTED] and table[VALUES, ROWS]),
+        values=take(backward and table[VALUES, WANTED] and table[VALUES, ROW_COUNT]),
         sums=take(backward and not case.alone and sum_places(case, table)[1]), size=cursor,
     )  # fmt: skip
 
 
-def gradient_shape(slot: str, rows: int, case: Case) -> tuple[int, ...]:
-    """That of the gradient of one head's slot, before it is folded; rows: as the table of slots has them."""
-    if slot in ("gain", "bias"):
-        return (case.queries + case.keys - 1,)
-    if slot in OF_CELLS:
-        return case.queries, case.keys
-    if slot == "key_bias":
-        return (case.width,)
-    return (rows,) if slot == "values" else (rows, case.v_width if slot == "rel_value" else case.width)
+def gradient_size(slot: str, table: np.ndarray, case: Case) -> int:
+    """Elements of the gradient of one head's slot, as kernels sum it."""
+    if ROWS[slot].gradient == "cells":
+        return case.queries * case.keys
+    return int(table[slot_number(slot), COUNT])
+
+
+def _with_gradients(table: np.ndarray, kinds: tuple[str, ...]) -> list[str]:
+    """The slots whose gradients are wanted, of those that are summed so."""
+    return [slot for slot, row in ROWS.items() if row.gradient in kinds and table[slot_number(slot), WANTED]]
 
 
 def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
     """Where a key block's own sums lie, as `inputs.gradient_of` reads it, and their size."""
-    places, end = np.zeros((len(SLOTS), int(PLACES)), np.int64), 0
-    for number, slot in enumerate(SLOTS):
-        if slot in SUMMED and table[number, WANTED]:
-            size = math.prod(gradient_shape(slot, int(table[number, ROWS]), case))
-            if slot in ("gain", "bias"):  # of the offsets that a key block meets
-                size = case.queries + int(TILE_KEYS)
-            places[number] = end, 0, 0, size
-            end += -(-size // 16) * 16
+    places, end = np.zeros((len(ROWS), int(PLACES)), np.int64), 0
+    for slot in _with_gradients(table, ("sum",)):
+        size = gradient_size(slot, table, case)
+        if ROWS[slot].layout == "offsets":  # those that a key block meets
+            size = case.queries + int(TILE_KEYS)
+        places[slot_number(slot)] = end, 0, 0, size
+        end += -(-size // 16) * 16
     return places, end
 
 
@@ -134,12 +132,11 @@ def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.n
 
     parts: how many there are of each sum over queries and keys, for every sample.
     """
-    places, end = np.zeros((len(SLOTS), int(PLACES)), np.int64), 0
-    for number, slot in enumerate(SLOTS):
-        if slot in (*SUMMED, *OF_CELLS) and table[number, WANTED]:
-            size = math.prod(gradient_shape(slot, int(table[number, ROWS]), case))
-            places[number] = end, case.heads * size, size, size
-            end += case.batch * (parts if slot in SUMMED else 1) * case.heads * size
+    places, end = np.zeros((len(ROWS), int(PLACES)), np.int64), 0
+    for slot in _with_gradients(table, ("sum", "cells")):
+        size = gradient_size(slot, table, case)
+        places[slot_number(slot)] = end, case.heads * size, size, size
+        end += case.batch * (parts if ROWS[slot].gradient == "sum" else 1) * case.heads * size
     return places, end
 
 

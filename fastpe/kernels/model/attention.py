@@ -82,7 +82,7 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
         return
     for h in range(sizes.heads):
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
-        terms = terms_of(position.slots, position.numbers, layer, h, case)
+        terms = terms_of(position.slots, layer, h)
         scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
         out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), lse_of(h, act, position, own, a)
         for i in range(0, own.length, TILE_QUERIES):
@@ -100,7 +100,7 @@ def attention_backward(layer, act, workspace, slot_gradients, position, dropout,
     reflected = reflected_backward(position.reflections, layer, *exactly, *rest, a)
     for h in range(0 if networked or reflected else sizes.heads):
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
-        terms = terms_of(position.slots, position.numbers, layer, h, case)
+        terms = terms_of(position.slots, layer, h)
         scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
         out = at(act, a.mixed + own.start * c + h * (c // sizes.heads))
         for key_block in range((n + TILE_KEYS - 1) // TILE_KEYS):

@@ -1,16 +1,8 @@
 """What attention reads and fills of one head of the model: see `attention.records`."""
 
-from fastpe.kernels.attention.contextual_positions import RUNNING_COUNT
-from fastpe.kernels.attention.inputs import (
-    BIAS,
-    NONE,
-    Guard,
-    Head,
-    HeadGradients,
-    SlotGradients,
-    Visibility,
-    place,
-)
+from fastpe.kernels.attention.inputs import NONE, Guard, Head, HeadGradients, SlotGradients, Visibility, place
+from fastpe.kernels.attention.slots import BIAS
+from fastpe.kernels.attention.terms.contextual_positions import RUNNING_COUNT
 from fastpe.kernels.attention.tile import TILE_KEYS
 from fastpe.kernels.attention.workspace import scratch_of
 from fastpe.kernels.compile.decorators import inner

@@ -4,7 +4,7 @@ Where they are not q and k themselves, `turned` holds them, in every row the que
 lifted channel is two there (`kernels.rows.polar`), and in `dcontent`, whose rows then have no room for values.
 """
 
-from fastpe.kernels.attention.inputs import GROWTH, ROWS, WANTED
+from fastpe.kernels.attention.slots import GROWTH, ROW_COUNT, WANTED
 from fastpe.kernels.attention.tile import add_scaled, dot, scale_row
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.pack import place_of
@@ -181,7 +181,7 @@ def content_backward(layer, act, workspace, slot_gradients, position, own, sizes
     """
     c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
-    places, growing = position.places, position.numbers[GROWTH, ROWS]
+    places, growing = position.places, position.numbers[GROWTH, ROW_COUNT]
     clear_turns(position.selective, workspace, own, sizes, a)
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head

@@ -14,7 +14,8 @@ from fastpe.kernels.attention.dape.forward import mlp_forward
 from fastpe.kernels.attention.dape.layout import ROWS, DapeLayout, Net, Side, layout_for_dape
 from fastpe.kernels.attention.dape.terms import Terms
 from fastpe.kernels.attention.extra_terms import Beside, makes_extra_terms
-from fastpe.kernels.attention.inputs import BIAS, GIVEN, HEAD, INDEX, SCORES, VALUES, WANTED, place, terms_of
+from fastpe.kernels.attention.inputs import place, terms_of
+from fastpe.kernels.attention.slots import BIAS, GIVEN, HEAD, INDEX, SCORES, VALUES, WANTED
 from fastpe.kernels.attention.tile import clear
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.attention_head import gradients_of, head_of, scratch_memory
@@ -106,7 +107,7 @@ def _beside(given, h):
     memory, case = at(workspace, a.attention + position.net_layout.size), position.case
     head = head_of(layer, h, act, position, None, NONE, own, sizes, a)
     scratch = scratch_memory(h, act, memory, position, own, a)
-    terms = terms_of(position.slots, position.numbers, layer, h, case)
+    terms = terms_of(position.slots, layer, h)
     grads = _gradients_of(slot_gradients, layer, h, act, workspace, memory, position, own, sizes, a)
     return Beside(head, terms, case, scratch, grads)
 

@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
-from fastpe.kernels.attention.inputs import KEY_OFFSET, KEY_SLOPE, QUERY_SLOPE
-from fastpe.kernels.attention.key_query_offsets import ColumnGradients, HeadColumns
+from fastpe.kernels.attention.slots import KEY_OFFSET, KEY_SLOPE, QUERY_SLOPE
+from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients, HeadColumns
 from fastpe.kernels.attention.tile import add_scaled, clear, dot
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.pack import pass_on, place_of, rows_of, take_turn

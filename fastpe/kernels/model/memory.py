@@ -4,19 +4,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.contextual_positions import RUNNING_COUNT
 from fastpe.kernels.attention.dape.layout import DapeLayout
-from fastpe.kernels.attention.inputs import (
-    COUNTS,
-    GROWTH,
-    KEY_BIAS,
-    REL_GAIN,
-    REL_KEY,
-    REL_QUERY,
-    Case,
-    Options,
-    Slots,
-)
+from fastpe.kernels.attention.inputs import Case, Options
+from fastpe.kernels.attention.score import in_passes
+from fastpe.kernels.attention.slots import COUNTS, GROWTH, KEY_BIAS, REL_GAIN, REL_KEY, REL_QUERY, ROWS
+from fastpe.kernels.attention.terms.contextual_positions import RUNNING_COUNT
 from fastpe.kernels.attention.tile import TILE_KEYS
 from fastpe.kernels.attention.workspace import Layout, layout_for
 from fastpe.kernels.model.dape import Network
@@ -163,7 +155,7 @@ class Position(NamedTuple):
     net: Network | None  # over scores, of every layer or of all
     net_layout: DapeLayout | None
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
-    slots: Slots | None  # those that are not above
+    slots: int | None  # 1, or None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
     places: np.ndarray  # in the gradients of `slots`: start, from layer to layer, from head to head, size of a head's
     case: Case
@@ -258,12 +250,14 @@ def attention_case(
     moved = rotated or sizes.scales_rows > 0
     apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS, COUNTS]].any()))
     turned = 2 * c * (1 + sizes.lifted)
+    terms = frozenset(slot for number, slot in enumerate(ROWS) if given[number])
+    passes = in_passes(terms) or options.rectify or (backward and keep_raw)
     case = Case(
         batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads * (1 + sizes.lifted),
         v_width=c // heads,
         causal=sizes.causal, window=0, spanned=int(spanned), key_blocks=-(-n // int(TILE_KEYS)), half=sizes.half,
-        options=options, keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c,
-        k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
+        options=options, in_passes=int(passes), keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0,
+        q_batch=0, q_head=0, q_row=3 * c, k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
         kr_row=turned if rotated else 3 * c, o_row=c,
         g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not (dropped or sizes.units or made_again)), alone=1,

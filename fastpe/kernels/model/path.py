@@ -110,7 +110,7 @@ def _beside(given, layer, h, act, memory, position, own, sizes, a):
         return None
     own_head = head_of(layer, h, act, position, None, NONE, own, sizes, a)
     terms, scratch = (
-        terms_of(position.slots, position.numbers, layer, h, position.case),
+        terms_of(position.slots, layer, h),
         scratch_memory(h, act, at(memory, position.reflections.layout.others), position, own, a),
     )
     return Beside(own_head, terms, position.case, scratch, None)

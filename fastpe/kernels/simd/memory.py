@@ -46,6 +46,33 @@ def pointer(typingctx, array):
     return pointers.pointer_type(array.dtype)(array), emit
 
 
+def _pointer_at(context, b, kind, address, size):
+    """The pointer to `size` elements at an address."""
+    start = b.inttoptr(address, context.get_value_type(types.CPointer(kind.dtype)))
+    return pointers.first_of(b, start, size)
+
+
+@intrinsic
+def float_pointer(typingctx, address, size, like):
+    """The pointer to `size` elements that lie at an address; like: a pointer to elements of their type."""
+    kind = pointers.pointer_type(like.dtype)
+    return kind(types.intp, types.intp, like), lambda context, b, signature, a: _pointer_at(context, b, kind, *a[:2])
+
+
+@intrinsic
+def double_pointer(typingctx, address, size):
+    """As `float_pointer`, of float64."""
+    kind = pointers.pointer_type(types.float64)
+    return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
+
+
+@intrinsic
+def int32_pointer(typingctx, address, size):
+    """As `float_pointer`, of int32."""
+    kind = pointers.pointer_type(types.int32)
+    return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
+
+
 @intrinsic
 def with_pointers(typingctx, record):
     """A named tuple with pointers in the place of its arrays of one axis, and of those of named tuples in it.

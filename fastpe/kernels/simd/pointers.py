@@ -120,6 +120,13 @@ def first_element(b: Any, kind: Any, array: Any) -> Any:
     return _packed(b, data, b.select(empty, start, low), b.select(empty, start, high))
 
 
+def first_of(b: Any, start: Any, size: Any) -> Any:
+    """The pointer to the first of `size` elements from an address on."""
+    if not CHECK_BOUNDS:
+        return start
+    return _packed(b, start, b.ptrtoint(start, I64), b.ptrtoint(b.gep(start, [size]), I64))
+
+
 def address(b: Any, pointer: Any) -> Any:
     """Where a pointer points."""
     return pointer if _bare(pointer) else b.extract_value(pointer, 0)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels.attention.dape.layout import NONE, ONE, ROWS, Block, cell_of
-from fastpe.kernels.attention.inputs import GIVEN, HEAD, MASK, place
-from fastpe.kernels.attention.inputs import ROWS as ROWS_OF_SLOT
+from fastpe.kernels.attention.inputs import place
+from fastpe.kernels.attention.slots import GIVEN, HEAD, MASK
+from fastpe.kernels.attention.slots import ROW_COUNT as ROWS_OF_SLOT
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.products.gemm import transpose
 from fastpe.kernels.simd import (

@@ -24,11 +24,12 @@ from fastpe.kernels.attention.extra_terms import (
     turned,
     turned_back,
 )
-from fastpe.kernels.attention.inputs import KEY_OFFSET, MASK, Tile, given
-from fastpe.kernels.attention.key_query_offsets import add_query_slopes, columns_backward, with_slopes
+from fastpe.kernels.attention.inputs import Tile
 from fastpe.kernels.attention.products import add_relative_products
 from fastpe.kernels.attention.score import scale_products, scale_products_backward
-from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
+from fastpe.kernels.attention.slots import KEY_OFFSET, MASK, has_slot
+from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes, columns_backward, with_slopes
+from fastpe.kernels.attention.terms.softcap import cap_cells, cap_cells_backward
 from fastpe.kernels.attention.tile import TILE_KEYS, copy_cells, scale_row
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
@@ -92,7 +93,7 @@ def _choose(head, columns, case, block, bases):
     """The largest offset of a key that a query of the block sees; 0 under a soft cap."""
     if columns is None:
         return
-    if not given(head.table, KEY_OFFSET):
+    if not has_slot(head.table, KEY_OFFSET):
         return
     base = 0.0
     if block.end > block.start and not case.options.softcap > 0.0:
@@ -182,7 +183,7 @@ def finish_scores(terms, h, block, chunk, workspace, layout):
         keeps = own.case.keep_slopes
         cap_cells(cells, own.scratch.slopes, own.case.options.softcap, tile.m, tile.n, keeps)
     add_mask(own.head, tile, cells)
-    if given(own.head.table, MASK):
+    if has_slot(own.head.table, MASK):
         _raise_least(tile, cells)
     turned_back(cells, tile, s, ROWS)
 
@@ -203,7 +204,7 @@ def _add_offsets(head, columns, tile, base, cells):
     """base: pointer to that of the tile's queries."""
     if columns is None:
         return
-    if not given(head.table, KEY_OFFSET):
+    if not has_slot(head.table, KEY_OFFSET):
         return
     less = np.float64(get(base, 0))
     for j in range(tile.n):

@@ -17,8 +17,7 @@ from fastpe.kernels.attention.extra_terms import (
     turned,
     turned_back,
 )
-from fastpe.kernels.attention.inputs import BIAS, ONE, Tile, at_offset, offset_gradient_of, wanted
-from fastpe.kernels.attention.key_query_offsets import add_query_slopes, with_slopes
+from fastpe.kernels.attention.inputs import ONE, Tile, at_offset, offset_gradient_of
 from fastpe.kernels.attention.path.blocks import BLOCK, ahead_of, hide, raise_scores
 from fastpe.kernels.attention.products import add_relative_products
 from fastpe.kernels.attention.score import (
@@ -29,6 +28,8 @@ from fastpe.kernels.attention.score import (
     scores_backward,
     scores_of_products,
 )
+from fastpe.kernels.attention.slots import BIAS, wants_gradient
+from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes, with_slopes
 from fastpe.kernels.attention.tile import TILE_KEYS, clear, copy_cells, scale_row
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, blend, get, lanes, load, put, scalar, splat, store
@@ -148,7 +149,7 @@ def terms_back(beside, block, first, weights, dout, count, dscores):
     add_rel_value(own, terms, grads, tile, dout, case.v_width, weights, size, case, scratch)
     turned(dscores, size, tile, dcells)
     add_to_mask(own, grads, tile, dcells, case)
-    if adds_bias(own.table, case) and wanted(own.table, BIAS):
+    if adds_bias(own.table, case) and wants_gradient(own.table, BIAS):
         bias_backward(dcells, at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0), tile.m, count)
     factor = score_factor(own, terms, case)
     for i in range(tile.m):

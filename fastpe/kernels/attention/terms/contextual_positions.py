@@ -20,8 +20,9 @@ that come from afar find by taking away, none."""
 
 import numpy as np
 
-from fastpe.kernels.attention.inputs import COUNTS, MASK, NONE, ONE, given, gradient_of, rows_of, wanted
+from fastpe.kernels.attention.inputs import NONE, ONE, gradient_of
 from fastpe.kernels.attention.products import in_place
+from fastpe.kernels.attention.slots import COUNTS, GIVEN, MASK, floats_of, has_slot, rows_of, wants_gradient
 from fastpe.kernels.attention.tile import PACKED, TILE_KEYS, clear, dots
 from fastpe.kernels.attention.visibility import hide, mask_of_row, visible
 from fastpe.kernels.compile.decorators import inlined, inner
@@ -65,16 +66,14 @@ def counts_keys(head, terms):
     """Whether keys are counted."""
     if terms is None:
         return False
-    return bool(given(head.table, COUNTS))
+    return bool(has_slot(head.table, COUNTS))
 
 
 @inner
-def running_counts_of(slots, like, b, h, case):
-    """The tallies of one head; `like` where there are no slots."""
-    if slots is None:
-        return like
-    size = case.queries * RUNNING_COUNT
-    return part(pointer(slots.running_counts), (b * case.heads + h) * size, size)
+def running_counts_of(counts, table, b, h, case):
+    """Those of one head, if keys are counted."""
+    size = case.queries * RUNNING_COUNT * table[COUNTS, GIVEN]
+    return part(pointer(counts), (b * case.heads + h) * size, size)
 
 
 @inner
@@ -191,7 +190,8 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
 def _make_z(head, terms, tile, low, wide, case, scratch):
     """z of the tile's queries and `wide` vectors from `low` on."""
     z, row, d = scratch.count_scores, _row_of_counts(head.table), case.width
-    q, vectors, columns = at(head.q, tile.i0 * case.q_row), at(terms.counts, low * d), scratch.count_columns
+    q, columns = at(head.q, tile.i0 * case.q_row), scratch.count_columns
+    vectors = at(floats_of(head.table, COUNTS, terms, z), low * d)
     if in_place(case):
         for i in range(tile.m):
             dots(at(q, i * case.q_row), vectors, d, wide, d, at(z, i * row))
@@ -215,9 +215,9 @@ def _look_up(row, places, wholes, z, low, first, end):
 @inner
 def add_counts(head, terms, tile, back, case, scratch):
     """cells: u on entry, S on return; gates and places stay for `counts_backward`."""
-    if not given(head.table, COUNTS):
+    if not has_slot(head.table, COUNTS):
         return
-    i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, given(head.table, MASK)
+    i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, has_slot(head.table, MASK)
     low, high, row_of_z = top, NONE, _row_of_counts(head.table)
     for i in range(tile.m):
         own, place, least, most = at(head.running_counts, (i0 + i) * RUNNING_COUNT), i * TILE_KEYS, top, top
@@ -291,7 +291,7 @@ def _sum_of_row(row, first, end):
 def counts_backward(head, terms, grads, tile, case, scratch):
     """dcells: the gradients of S on entry, of u on return; adds those of queries and of the vectors. It is the key
     block's turn."""
-    if not given(head.table, COUNTS):
+    if not has_slot(head.table, COUNTS):
         return
     i0, m, j0, _ = tile
     d, top, row_of_z = case.width, rows_of(head.table, COUNTS) - 1, _row_of_counts(head.table)
@@ -307,8 +307,9 @@ def counts_backward(head, terms, grads, tile, case, scratch):
             _row_backward(own, row, gates, places, wholes, z, dz, low, first, end)
         else:
             put(dz, top - low, _sum_of_row(row, first, end))
-    q, vectors, dq = at(head.q, i0 * case.q_row), at(terms.counts, low * d), at(grads.dq_rest, i0 * case.g_row)
+    q, dq = at(head.q, i0 * case.q_row), at(grads.dq_rest, i0 * case.g_row)
+    vectors = at(floats_of(head.table, COUNTS, terms, q), low * d)
     gemm(gradients, row_of_z, ONE, vectors, d, dq, case.g_row, m, d, wide, ONTO, dq, case.g_row, dq, NONE)
-    if wanted(head.table, COUNTS):
+    if wants_gradient(head.table, COUNTS):
         dvectors = at(gradient_of(grads.sums, COUNTS), low * d)
         gemm(gradients, ONE, row_of_z, q, case.q_row, dvectors, d, wide, d, m, ONTO, dvectors, d, dvectors, NONE)

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.inputs import REL_VALUE, first_offset, rows_of
+from fastpe.kernels.attention.inputs import first_offset
 from fastpe.kernels.attention.nonfinite import add_product, add_weighted_rows, all_finite
+from fastpe.kernels.attention.slots import REL_VALUE, floats_of, rows_of
 from fastpe.kernels.attention.tile import BAND, FEW, TILE_KEYS, add_cells, add_scaled, cell_sums, dot, dots
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.products.gemm import ONTO, OVERWRITE, gemm
@@ -40,8 +41,9 @@ class Offsets(NamedTuple):
 
 
 @inner
-def offsets_of(rel, slot, head, tile, case, scratch):
+def offsets_of(terms, slot, head, tile, case, scratch):
     """The array of a slot as a tile meets it."""
+    rel = floats_of(head.table, slot, terms, scratch.band)
     reach, first = rows_of(head.table, slot) // 2, first_offset(head, tile)
     width = case.v_width if slot == REL_VALUE else case.width
     return Offsets(rel, reach, width, first, tile.m, tile.n, scratch.band, scratch.rows)

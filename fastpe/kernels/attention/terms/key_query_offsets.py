@@ -14,16 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.inputs import (
+from fastpe.kernels.attention.inputs import first_offset, place
+from fastpe.kernels.attention.slots import (
     GIVEN,
     KEY_OFFSET,
     KEY_SLOPE,
     QUERY_SLOPE,
-    ROWS,
-    first_offset,
-    given,
-    place,
-    wanted,
+    ROW_COUNT,
+    has_slot,
+    wants_gradient,
 )
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear, scale_row
 from fastpe.kernels.compile.decorators import inner
@@ -86,9 +85,9 @@ def columns_of(columns, table, b, h, case):
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     own, sides = place(table, KEY_OFFSET, b, h), 2 * case.key_blocks * case.skip * table[KEY_OFFSET, GIVEN]
     return HeadColumns(
-        part(pointer(columns.key_offset), own, table[KEY_OFFSET, ROWS]),
-        part(pointer(columns.key_slope), place(table, KEY_SLOPE, b, h), table[KEY_SLOPE, ROWS]),
-        part(pointer(columns.query_slope), place(table, QUERY_SLOPE, b, h), table[QUERY_SLOPE, ROWS]),
+        part(pointer(columns.key_offset), own, table[KEY_OFFSET, ROW_COUNT]),
+        part(pointer(columns.key_slope), place(table, KEY_SLOPE, b, h), table[KEY_SLOPE, ROW_COUNT]),
+        part(pointer(columns.query_slope), place(table, QUERY_SLOPE, b, h), table[QUERY_SLOPE, ROW_COUNT]),
         part(pointer(columns.bases), (b * case.heads + h) * blocks, blocks),
         part(pointer(columns.tails), own // case.keys * sides, sides),
     )  # fmt: skip
@@ -97,7 +96,7 @@ def columns_of(columns, table, b, h, case):
 @inner
 def has_columns(table):
     """Whether any column is given."""
-    return given(table, KEY_OFFSET) or given(table, KEY_SLOPE) or given(table, QUERY_SLOPE)
+    return has_slot(table, KEY_OFFSET) or has_slot(table, KEY_SLOPE) or has_slot(table, QUERY_SLOPE)
 
 
 @inner
@@ -118,7 +117,7 @@ def choose_base(columns, table, i0, low, high, case):
     """The base of the block of queries from i0 on, which see none but the keys low .. high - 1."""
     if columns is None:
         return
-    if not given(table, KEY_OFFSET):
+    if not has_slot(table, KEY_OFFSET):
         return
     base = 0.0
     if high > low and not case.options.softcap > 0.0:
@@ -140,7 +139,7 @@ def with_columns(columns, factor, head, tile, case, scratch):
     i0, m, j0, n = tile
     cells, offsets, width, factors = scratch.cells, scratch.band, lanes(scratch.cells), splat(factor)
     clear(offsets, n)
-    if given(head.table, KEY_OFFSET):
+    if has_slot(head.table, KEY_OFFSET):
         base = get(columns.bases, i0 // TILE_QUERIES)
         for j in range(n):
             put(offsets, j, scalar(offsets, get(columns.key_offset, j0 + j) - base))
@@ -169,7 +168,7 @@ def with_slopes(columns, factor, head, tile, cells):
 
 @inner
 def _has_slopes(table):
-    return given(table, KEY_SLOPE) or given(table, QUERY_SLOPE)
+    return has_slot(table, KEY_SLOPE) or has_slot(table, QUERY_SLOPE)
 
 
 @inner
@@ -183,11 +182,11 @@ def _add_slopes(columns, head, tile, cells):
     i0, m, j0, n = tile
     for i in range(m):
         row, own = at(cells, i * TILE_KEYS), zeros(cells)
-        if given(head.table, QUERY_SLOPE):
+        if has_slot(head.table, QUERY_SLOPE):
             own = splat(get(columns.query_slope, i0 + i))
         for j in range(0, n, lanes(cells)):
             slopes = own
-            if given(head.table, KEY_SLOPE):
+            if has_slot(head.table, KEY_SLOPE):
                 slopes = slopes + load_first(columns.key_slope, j0 + j, n - j)
             s = fma(_offsets(cells, head, tile, i, j), slopes, load_first(row, j, n - j))
             store_first(row, j, s, n - j)
@@ -203,20 +202,20 @@ def columns_backward(columns, grads, head, tile, scratch):
         return
     _, m, _, n = tile
     cells, sums, width = scratch.dcells, scratch.stats, lanes(scratch.dcells)
-    if wanted(head.table, KEY_OFFSET):
+    if wants_gradient(head.table, KEY_OFFSET):
         for j in range(0, n, width):
             column = zeros(cells)
             for i in range(m):
                 column = column + load_first(cells, i * TILE_KEYS + j, n - j)
             store_first(grads.dkey_offset, j, load_first(grads.dkey_offset, j, n - j) + column, n - j)
-    if wanted(head.table, KEY_SLOPE):
+    if wants_gradient(head.table, KEY_SLOPE):
         for j in range(0, n, width):
             column = zeros(cells)
             for i in range(m):
                 column = fma(_offsets(cells, head, tile, i, j), load_first(cells, i * TILE_KEYS + j, n - j), column)
             store_first(grads.dkey_slope, j, load_first(grads.dkey_slope, j, n - j) + column, n - j)
     clear(sums, TILE_QUERIES)
-    if wanted(head.table, QUERY_SLOPE):
+    if wants_gradient(head.table, QUERY_SLOPE):
         for i in range(m):
             row = zeros(cells)
             for j in range(0, n, width):
@@ -229,7 +228,7 @@ def add_query_slopes(columns, grads, table, tile, scratch):
     """Adds what `columns_backward` left in `stats`; it is the key block's turn."""
     if columns is None:
         return
-    if wanted(table, QUERY_SLOPE):
+    if wants_gradient(table, QUERY_SLOPE):
         add_scaled(at(grads.dquery_slope, tile.i0), scalar(scratch.stats, 1.0), scratch.stats, tile.m)
 
 
@@ -238,6 +237,6 @@ def tail_of_keys(columns, table, tile, number, ahead, case):
     """What bounds the offsets of the keys of a tile and of all beyond it: see the head of this package."""
     if columns is None:
         return 0.0
-    if not given(table, KEY_OFFSET):
+    if not has_slot(table, KEY_OFFSET):
         return 0.0
     return get(columns.tails, ahead * case.key_blocks + number) - get(columns.bases, tile.i0 // TILE_QUERIES)
