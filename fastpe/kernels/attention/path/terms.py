@@ -21,14 +21,13 @@ from fastpe.kernels.attention.inputs import ONE, Tile, at_offset, offset_gradien
 from fastpe.kernels.attention.path.blocks import BLOCK, ahead_of, hide, raise_scores
 from fastpe.kernels.attention.products import add_relative_products
 from fastpe.kernels.attention.score import (
-    add_bias,
     adds_bias,
-    bias_backward,
     score_factor,
     scores_backward,
     scores_of_products,
 )
 from fastpe.kernels.attention.slots import BIAS, wants_gradient
+from fastpe.kernels.attention.terms.bias import add_offsets, sum_by_offset
 from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes, with_slopes
 from fastpe.kernels.attention.tile import TILE_KEYS, clear, copy_cells, scale_row
 from fastpe.kernels.compile.decorators import inner
@@ -88,7 +87,7 @@ def _add_what_is_last(head, tile, factor, case, cells):
     for i in range(tile.m):
         scale_row(at(cells, i * TILE_KEYS), tile.n, factor)
     if adds_bias(head.table, case):
-        add_bias(cells, at_offset(head.bias, tile, case), tile.m, tile.n)
+        add_offsets(cells, at_offset(head.bias, tile, case), tile.m, tile.n)
     add_mask(head, tile, cells)
 
 
@@ -150,7 +149,7 @@ def terms_back(beside, block, first, weights, dout, count, dscores):
     turned(dscores, size, tile, dcells)
     add_to_mask(own, grads, tile, dcells, case)
     if adds_bias(own.table, case) and wants_gradient(own.table, BIAS):
-        bias_backward(dcells, at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0), tile.m, count)
+        sum_by_offset(dcells, at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0), tile.m, count)
     factor = score_factor(own, terms, case)
     for i in range(tile.m):
         scale_row(at(dcells, i * TILE_KEYS), count, factor)
