@@ -3,6 +3,7 @@
 Arguments are checked here; `passes` does the work with the kernels of `kernels.attention`.
 """
 
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from fastpe.base.validation import at_least_zero
 from fastpe.functional import arguments, decode
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.dispatch import dispatch
-from fastpe.functional.slots import check_kernels, names_of
+from fastpe.functional.slots import check_kernels, documented, names_of
 
 _OTHER_DTYPES = {*names_of("float64"), *names_of("int32")}
 _LARGEST = {np.dtype(kind): np.finfo(kind).max for kind in (np.float32, np.float64)}
@@ -85,18 +86,13 @@ def attention(
     return_lse : bool
         Whether to return the logarithm of the softmax's denominator as well.
     **slots
-        Arrays of the score, as in `fastpe.reference.attention`; None is as good as absent. They have q's dtype, but
-        for ``angles``, ``growth``, ``theta`` and ``key_offset``, which are read in float64 whatever they have: offsets
-        of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`), unless a mask hides
-        keys that have far larger ones. ``rotors`` may be float64 with any q and are rounded to q's dtype. With
-        ``mlp_in``, ``mlp_bias`` and ``mlp_out``, a network over the scores of all heads (DAPE,
-        `fastpe.reference.dape`), goes all else but ``rel_gain``, ``growth``, ``counts`` and bands, which the reference
-        alone takes; nothing of half precision is rounded there, or with reflectors, until the output. With
-        ``reflectors`` and ``reflect`` (PaTH, `fastpe.reference.path`), causal, goes all else but ``rel_gain``,
-        ``growth``, ``polar`` and bands, which have no meaning there, and ``counts`` and networks, which the reference
-        alone takes; queries and keys are mapped,
-        turned and scaled before they are reflected. Keys that are not seen reflect all the same, but for padding,
-        which reflects nothing.
+        Arrays of the score; None is the same as not given. Each may have an axis B or 1 in front. K is any number;
+        offsets beyond it read the first or last row. They have q's dtype, unless the list says otherwise: what is read
+        in float64 may have any dtype of floats, and loses nothing by its size. Numbers: ``scale``, a float or (H,),
+        1/sqrt(D) by default; ``rectify``, a bool: negative products become 0; ``pairs``, "interleaved" or "half", which
+        channels make a pair.
+
+        {slots}
 
     Returns
     -------
@@ -147,6 +143,13 @@ def attention(
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
     return dispatch(call, checked_tolerance(tolerance, call.computed)).outputs()
+
+
+def _with_list_of_slots(doc: str | None) -> str | None:
+    return doc and doc.replace("        {slots}", textwrap.indent(documented(), " " * 8))
+
+
+attention.__doc__ = _with_list_of_slots(attention.__doc__)
 
 
 def attention_vjp(

@@ -3,6 +3,7 @@
 `kernels.attention.slots` has the table of slots: axes, dtype, how kernels read each and where its gradient goes.
 """
 
+import textwrap
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -105,6 +106,76 @@ def check_kernels(given: Collection[str]) -> None:
         for name, why in others.items() if main in given else ():
             if name in given:
                 raise ValueError(f"{name} cannot be given with {main} but to fastpe.reference.attention: {why}")
+
+
+def documented() -> str:
+    """The slots, an entry each, as the docstring of `fastpe.attention` lists them."""
+    lines = []
+    for name, slot in SLOTS.items():
+        apart = {other for table in (REFUSED, REFERENCE_ONLY) for other, others in table.items() if name in others}
+        apart |= {other for table in (REFUSED, REFERENCE_ONLY) for other in table.get(name, ())}
+        beside = [each for names, _ in TOGETHER if name in names for each in names if each != name]
+        notes = [slot.meaning[0].upper() + slot.meaning[1:]]
+        notes += ["no axis B"] * (not slot.batched) + ["read in float64"] * (slot.dtype == "float64")
+        notes += ["causal only"] * (name in CAUSAL) + [f"with {' and '.join(beside)}"] * bool(beside)
+        notes += [f"not with {', '.join(sorted(apart))}"] * bool(apart)
+        printed = ", ".join(_PRINTED.get(axis, axis) for axis in slot.axes) + "," * (len(slot.axes) == 1)
+        text = textwrap.fill(f"{'; '.join(notes)}.", 108, initial_indent="    ", subsequent_indent="    ")
+        lines += [f"{name} : ({printed}){' int' * (slot.dtype == 'int32')}", text]
+    return "\n".join(lines)
+
+
+def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of a slot's array without B; sizes: of the axes in the table, "H1" and "L1" as wanted, "b" of blocks.
+
+    >>> shape_of("rel_key", {"H1": 1, "T": 9, "D": 4})
+    (1, 9, 4)
+    """
+    computed = {"2H": 2 * sizes.get("H", 0), "D/b": sizes.get("D", 0) // sizes.get("b", 1)}
+    return tuple({**computed, **sizes}[axis] for axis in SLOTS[name].axes)
+
+
+def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, samples: int | None = None) -> Array:
+    """A random array of a slot, about as large as those of trained models: what tests and `fastpe doctor` give.
+
+    Parameters
+    ----------
+    name : str
+        The slot.
+    sizes : dict
+        As for `shape_of`.
+    rng : numpy.random.Generator
+        What draws it.
+    samples : int, optional
+        The axis B in front, if there is to be one.
+
+    Returns
+    -------
+    array of float64, of `index` integers
+    """
+    shape = (*(() if samples is None else (samples,)), *shape_of(name, sizes))
+    if name == "index":
+        return rng.integers(0, sizes["V"], shape)
+    array = rng.standard_normal(shape)
+    if name in _SHRUNK:
+        array /= _SHRUNK[name]
+    if name in ("gain", "rel_gain", "row_scale"):
+        array = 1 + 0.3 * array
+    if name in ("key_slope", "query_slope"):
+        array *= 2 / sizes["L"]  # times offsets: as large as other terms
+    if name == "rotors":  # as large as what they are multiplied by
+        array /= np.sqrt(shape[-1])
+    if name == "reflectors":  # along unit vectors nothing grows
+        array /= np.linalg.norm(array, axis=-1, keepdims=True)
+    if name == "reflect":
+        array = 2 / (1 + np.exp(-array))
+    if name == "growth":
+        falling = -0.02 * np.arange(shape[-2])[:, None]
+        array = falling * rng.uniform(0.5, 1, (*shape[:-2], 1, shape[-1]))
+    return np.asarray(array)
+
+
+_SHRUNK = {"counts": 4, "mlp_in": 2, "mlp_bias": 2, "mlp_out": 2}  # what moves a score several times over
 
 
 def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collection[str], *, longer: bool) -> Array:

@@ -16,9 +16,9 @@ from skipping import N, alibi, left_out, tiles_met, trained
 
 import fastpe
 from fastpe.functional.arguments import _PLAIN
-from fastpe.functional.slots import SLOTS, Slot
 from fastpe.kernels.attention.inputs import Options
 from fastpe.kernels.attention.score import bounded, keeps_raw, terms_given
+from fastpe.kernels.attention.slots import SLOTS, Slot
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 from fastpe.reference._attention import attention_vjp_in
 
@@ -220,7 +220,7 @@ def test_scores_that_the_bound_does_not_cover_are_all_computed(slots):
     np.testing.assert_allclose(out, fastpe.reference.attention(**arguments, causal=True), rtol=0, atol=1e-11)
 
 
-_BOUNDED = {"bias", "rotors", "polar", "angles", "key_offset", "row_scale"}
+_BOUNDED = {"bias", "rotors", "polar", "angles", "key_offset", "row_scale", "sinks", "theta"}
 
 
 @pytest.mark.parametrize("name", sorted({*SLOTS, *Options._fields} - _BOUNDED))

@@ -59,7 +59,7 @@ def test_the_reference_rounds_as_pytorch():
     assert (reference.bfloat16(x)[~normal_number] == 0).all()
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("side", ["a", "a transposed", "b"])
 def test_operands_are_rounded_to_the_bit(isa, side):
     """A product with the identity matrix: one term, the others zero."""
@@ -74,7 +74,7 @@ def test_operands_are_rounded_to_the_bit(isa, side):
     np.testing.assert_array_equal(found, reference.bfloat16(x))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 def test_what_is_no_number_stays_none(isa):
     x = np.array([[np.nan], [-np.nan], [np.inf], [-np.inf], [3.4e38]], np.float32)
     found = product(x, np.ones((1, 1), np.float32), isa=isa)[:, 0]
@@ -103,7 +103,7 @@ def test_products(mode, m, n, depth, transposed, isa, seed):
     assert_within_law(c, a, b, *addends)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("mode", [0, FROM | PLUS, FROM | RELU, ONTO, WHERE_POSITIVE])
 def test_depths_beyond_a_slab_and_more_rows_than_are_packed_at_a_time(isa, mode):
     m, n, depth = 70, 35, int(SLAB) + 33
@@ -151,7 +151,7 @@ def test_a_matrix_that_is_turned_gives_the_same_bits_as_its_transpose(m, n, more
     np.testing.assert_array_equal(c, product(a, np.ascontiguousarray(rows.T), isa=isa))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize(("m", "depth", "n"), [(33, 100, 1500), (40, 2100, 100)])
 def test_more_columns_than_are_packed_at_a_time(isa, m, depth, n):
     a, b = normal(0, m, depth), normal(1, depth, n)
@@ -162,7 +162,7 @@ def test_more_columns_than_are_packed_at_a_time(isa, m, depth, n):
     np.testing.assert_array_equal(c[:, n - 40 :], product(a, b[:, n - 40 :], isa=isa))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("mode", [0, FROM])
 def test_what_goes_past_the_caches_is_the_same(isa, mode):
     a, b, d = normal(0, 70, int(SLAB) + 33), normal(1, int(SLAB) + 33, 80), normal(2, 70, 80)
@@ -171,7 +171,7 @@ def test_what_goes_past_the_caches_is_the_same(isa, mode):
     np.testing.assert_array_equal(c, product(a, b, mode, d, isa=isa))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 def test_a_packed_matrix_deeper_than_a_slab(isa):
     b = normal(0, int(SLAB) + 33, 35)
     a = normal(1, 5, len(b))
@@ -180,7 +180,7 @@ def test_a_packed_matrix_deeper_than_a_slab(isa):
     np.testing.assert_array_equal(c, product(a, b, isa=isa))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 def test_what_is_added_is_not_rounded(isa):
     a, b, row = normal(0, 9, 5), normal(1, 5, 40), normal(2, 1, 40, scale=1e3)
     plain = product(a, b, isa=isa)
@@ -201,7 +201,7 @@ def test_what_causal_attention_masks_is_left_out(n, width, isa, seed):
     np.testing.assert_array_equal(np.tril(c), np.tril(whole))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 def test_a_sum_has_one_order_whatever_stands_beside_it(isa):
     """Of one row and of many, of one column and of many, in any layout: the same bits."""
     a, b = normal(0, 80, 200), normal(1, 200, 70)
@@ -214,7 +214,7 @@ def test_a_sum_has_one_order_whatever_stands_beside_it(isa):
     np.testing.assert_array_equal(product(strided, b, isa=isa), whole)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize(("m", "n", "depth"), [(64, 64, 64), (300, 70, 1500), (1, 33, int(SLAB))])
 def test_nothing_is_written_past_the_memory_for_what_is_rounded(isa, m, n, depth):
     memory, check = guarded((MEMORY,), np.float32)

@@ -6,13 +6,19 @@ from guards import assert_error_law
 import fastpe
 from fastpe.bands import Band
 from fastpe.doctor.allowed_error import sum_bound, wider
+from fastpe.functional.slots import SLOTS as TABLE
+from fastpe.functional.slots import sample
 from fastpe.reference._attention import attention_vjp_in
 from fastpe.reference._sizes import Sizes
 
 SLOTS = (
-    "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "growth",
-    "scale", "key_offset", "key_slope", "query_slope", "row_scale", "rotors",
-)  # fmt: skip
+    *(name for name, slot in TABLE.items() if slot.layout and name not in ("index", "counts")),
+    "angles",
+    "scale",
+    "row_scale",
+    "rotors",
+)
+"""Slots of which any may be given together, causal or not."""
 
 
 def problem(
@@ -25,18 +31,10 @@ def problem(
     largest count of keys.
     """
     m, hk = m or n, hk or h
-    heads, length, rows = 1 if shared else h, max(n, m), 2 * reach + 1
-    pairs, block = (
-        d if "polar" in names else max(1, d // 2),
-        max(size for size in (1, 2, 3, 4, 8) if d % size == 0 and (size == 1 or size < d)),
-    )
-    shapes = {
-        "rel_gain": (heads, rows, d), "rel_key": (heads, rows, d), "rel_query": (heads, rows, d),
-        "rel_value": (heads, rows, d), "key_bias": (h, d), "gain": (h, rows), "bias": (h, rows), "values": (h, 7),
-        "scores": (h, n, m), "angles": (heads, length, pairs), "growth": (length, pairs),
-        "key_offset": (heads, m), "key_slope": (heads, m), "query_slope": (heads, n), "row_scale": (heads, n),
-        "rotors": (heads, length, d // block, block, block), "polar": (heads, d), "counts": (heads, most + 1, d),
-        "reflectors": (heads, m, d), "reflect": (heads, m),
+    blocks = [size for size in (1, 2, 3, 4, 8) if d % size == 0 and (size == 1 or size < d)]
+    axes = {
+        "B": b, "H": h, "H1": 1 if shared else h, "N": n, "M": m, "D": d, "Dv": d, "L": max(n, m), "L1": max(n, m),
+        "T": 2 * reach + 1, "R": d if "polar" in names else max(1, d // 2), "V": 7, "P": most + 1, "b": max(blocks),
     }  # fmt: skip
     sizes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d)}
     arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in sizes.items()}
@@ -45,24 +43,10 @@ def problem(
         if name == "scale":
             arguments[name] = np.linspace(0.2, 0.5, h)
             continue
-        array = rng.standard_normal(((b,) if led else ()) + shapes[name])
-        if name in ("gain", "rel_gain", "row_scale"):
-            array = 1 + 0.3 * array
-        if name in ("key_slope", "query_slope"):
-            array *= 2 / length  # times offsets: as large as other terms
-        if name == "rotors":  # as large as what they are multiplied by
-            array /= np.sqrt(block)
-        if name == "counts":  # every key that is counted moves a score by a part of what other terms are
-            array /= 4
-        if name == "reflectors":  # along unit vectors nothing grows
-            array /= np.linalg.norm(array, axis=-1, keepdims=True)
-        if name == "reflect":
-            array = 2 / (1 + np.exp(-array))
-        if name == "growth":
-            array = -0.02 * np.arange(length)[:, None] * rng.uniform(0.5, 1, (*array.shape[:-2], 1, pairs))
-        arguments[name] = array if name in ("angles", "growth") else array.astype(dtype)
+        array = sample(name, axes, rng, b if led else None)
+        arguments[name] = array if TABLE[name].dtype == "float64" and name != "key_offset" else array.astype(dtype)
     if "values" in names:
-        arguments["index"] = rng.integers(0, 7, ((b,) if led else ()) + (n, m))
+        arguments["index"] = sample("index", axes, rng, b if led else None)
     return arguments
 
 

@@ -14,7 +14,7 @@ from small_run import CONFIG, STEPS, same_model, same_result
 
 from fastpe.base.files import TensorFile
 from fastpe.model.adam import Adam
-from fastpe.model.scratch import composed_ends
+from fastpe.model.scratch import fused_ends
 from fastpe.model.transformer import Transformer
 from fastpe.training import loop
 from fastpe.training.config import TrainConfig
@@ -40,11 +40,11 @@ def test_ctrl_c_at_any_step_leaves_a_run_that_resumes_to_the_same_bits(whole, tm
 
 
 @pytest.mark.parametrize("moment", [2, 5])
-def test_so_it_is_with_composed_ends(tmp_path, moment):
+def test_so_it_is_with_fused_ends(tmp_path, moment):
     """The paper's model, on fewer samples: both of its ends are one map each in a step, made anew after a resume."""
     config = TrainConfig("learned", samples=80, epochs=3, lr=0.01, test_lengths=(50,), test_sequences=10)
-    ends = composed_ends(config.model, config.train_length, Transformer(config.model).slots(config.train_length))
-    assert ends == {"composed_input": 1, "composed_output": 1}
+    ends = fused_ends(config.model, config.train_length, Transformer(config.model).slots(config.train_length))
+    assert ends == {"fused_input": 1, "fused_output": 1}
 
     def interrupt(event):
         if isinstance(event, Stepped) and event.step == moment:

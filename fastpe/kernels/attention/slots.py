@@ -18,6 +18,8 @@ class Slot(NamedTuple):
     ----------
     axes : tuple of str
         "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" max(N, M), "L1" that or 1, "V", "P" and "W" any size.
+    meaning : str
+        What the array is, as `fastpe.attention` documents it.
     dtype : str
         "q": that of q; "float64": read in float64, whatever it has; "q or float64": float64 is rounded to that of q;
         "int32": integers.
@@ -39,6 +41,7 @@ class Slot(NamedTuple):
     """
 
     axes: tuple[str, ...]
+    meaning: str
     dtype: str = "q"
     batched: bool = True
     layout: str = ""
@@ -49,38 +52,93 @@ class Slot(NamedTuple):
 
 
 SLOTS: dict[str, Slot] = {
-    "rel_gain": Slot(("H1", "T", "D"), layout="rows", gradient="sum"),
-    "rel_key": Slot(("H1", "T", "D"), layout="rows", gradient="sum"),
-    "rel_query": Slot(("H1", "T", "D"), layout="rows", gradient="sum"),
-    "rel_value": Slot(("H1", "T", "Dv"), layout="rows", gradient="sum"),
-    "key_bias": Slot(("H", "D"), layout="rows", gradient="sum"),
-    "gain": Slot(("H", "T"), layout="offsets", gradient="sum", needs_products=True, in_passes=True),
-    "bias": Slot(("H", "T"), layout="offsets", gradient="sum", bounded=True),
-    "values": Slot(("H", "V"), layout="rows", gradient="sum", in_passes=True),
-    "index": Slot(("N", "M"), "int32", layout="cells"),
-    "scores": Slot(("H", "N", "M"), layout="cells", gradient="cells", in_passes=True),
-    "rotors": Slot(("H1", "L1", "D/b", "b", "b"), "q or float64", bounded=True),
-    "polar": Slot(("H1", "D"), bounded=True),
-    "angles": Slot(("H1", "L", "R"), "float64", bounded=True),
-    "growth": Slot(("L", "R"), "float64", layout="rows"),
-    "sinks": Slot(("H",), batched=False, bounded=True),
-    "key_offset": Slot(("H1", "M"), "float64", layout="rows", bounded=True),
-    "key_slope": Slot(("H1", "M"), layout="rows"),
-    "query_slope": Slot(("H1", "N"), layout="rows"),
-    "row_scale": Slot(("H1", "N"), bounded=True),
-    "counts": Slot(("H1", "P", "D"), layout="rows", gradient="sum", in_passes=True),
-    "theta": Slot(("R",), "float64", batched=False, bounded=True),
-    "reflectors": Slot(("H1", "M", "D")),
-    "reflect": Slot(("H1", "M")),
-    "mlp_in": Slot(("W", "2H", "T"), batched=False),
-    "mlp_bias": Slot(("W",), batched=False),
-    "mlp_out": Slot(("H", "W", "T"), batched=False),
+    "rel_gain": Slot(
+        ("H1", "T", "D"),
+        "a factor on every channel of the product of query and key, by offset",
+        layout="rows",
+        gradient="sum",
+    ),
+    "rel_key": Slot(
+        ("H1", "T", "D"),
+        "a vector for each offset, whose product with the query is added",
+        layout="rows",
+        gradient="sum",
+    ),
+    "rel_query": Slot(
+        ("H1", "T", "D"), "a vector for each offset, whose product with the key is added", layout="rows", gradient="sum"
+    ),
+    "rel_value": Slot(("H1", "T", "Dv"), "a vector for each offset, added to the value", layout="rows", gradient="sum"),
+    "key_bias": Slot(("H", "D"), "a vector whose product with the key is added", layout="rows", gradient="sum"),
+    "gain": Slot(
+        ("H", "T"),
+        "a factor on the scaled product, by offset",
+        layout="offsets",
+        gradient="sum",
+        needs_products=True,
+        in_passes=True,
+    ),
+    "bias": Slot(("H", "T"), "added to the score, by offset", layout="offsets", gradient="sum", bounded=True),
+    "values": Slot(
+        ("H", "V"),
+        "numbers of which `index` chooses the one that is added to the score",
+        layout="rows",
+        gradient="sum",
+        in_passes=True,
+    ),
+    "index": Slot(("N", "M"), "integers, which of `values` each query and key has", "int32", layout="cells"),
+    "scores": Slot(
+        ("H", "N", "M"), "added to the score of each query and key", layout="cells", gradient="cells", in_passes=True
+    ),
+    "rotors": Slot(
+        ("H1", "L1", "D/b", "b", "b"),
+        "maps of blocks of b channels of queries and keys, before `angles`",
+        "q or float64",
+        bounded=True,
+    ),
+    "polar": Slot(
+        ("H1", "D"),
+        "phases of keys: each channel x becomes the radius softplus(x) at this angle; `angles` then have D columns",
+        bounded=True,
+    ),
+    "angles": Slot(
+        ("H1", "L", "R"), "radians by which pairs of channels of queries and keys are rotated", "float64", bounded=True
+    ),
+    "growth": Slot(
+        ("L", "R"),
+        "logarithms of factors on pairs of channels of queries; keys have the inverse",
+        "float64",
+        layout="rows",
+    ),
+    "sinks": Slot(("H",), "the score of one more key of each head, which has no value", batched=False, bounded=True),
+    "key_offset": Slot(("H1", "M"), "added to all scores of a key", "float64", layout="rows", bounded=True),
+    "key_slope": Slot(("H1", "M"), "times the offset of key and query, added to the score", layout="rows"),
+    "query_slope": Slot(("H1", "N"), "times the offset of key and query, added to the score", layout="rows"),
+    "row_scale": Slot(("H1", "N"), "a factor on each query after rotation", bounded=True),
+    "counts": Slot(
+        ("H1", "P", "D"),
+        "a vector for each count of keys, whose product with the query is added",
+        layout="rows",
+        gradient="sum",
+        in_passes=True,
+    ),
+    "theta": Slot(("R",), "radians for a step of one place of `bands`", "float64", batched=False, bounded=True),
+    "reflectors": Slot(("H1", "M", "D"), "what each token between query and key reflects the query along"),
+    "reflect": Slot(("H1", "M"), "how far it reflects"),
+    "mlp_in": Slot(
+        ("W", "2H", "T"),
+        "the first matrix of a network over the scores and biases of all heads, 2K+1 taps along keys",
+        batched=False,
+    ),
+    "mlp_bias": Slot(("W",), "its bias", batched=False),
+    "mlp_out": Slot(("H", "W", "T"), "its second matrix, whose output is added to the scores", batched=False),
 }
 """Every array argument by name."""
 
 _OTHERS = {
-    "mask": Slot(("H1", "N", "M"), layout="cells", gradient="cells"),  # an argument that may be of bool
-    "growth_k": Slot(("M", "R"), "float64", layout="rows"),  # what keys read of growth
+    "mask": Slot(
+        ("H1", "N", "M"), "added to the score at last", layout="cells", gradient="cells"
+    ),  # an argument that may be of bool
+    "growth_k": Slot(("M", "R"), "what keys read of growth", "float64", layout="rows"),
 }
 ROWS = SLOTS | _OTHERS
 """As kernels number them."""
