@@ -104,7 +104,7 @@ def _rows(name: str, shape: Sequence[int]) -> int:
         return shape[-1]
     if name == "mask":
         return shape[-1] if shape[-2] > 1 else 0
-    return shape[0]
+    return shape[0] if shape else 1
 
 
 def all_or_none(
