@@ -176,8 +176,9 @@ class Pass(Result):
         b, h, hk, n, _, _ = self.sizes
         tasks = b * hk * case.key_blocks if gradients else b * h * -(-n // int(TILE_QUERIES))
         workers = workers_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
-        size = layout.size + 80 + (MEMORY if self.isa else 0)
-        return simd.aligned_zeros((workers, size), self.dtype), layout, workers
+        if self.isa:  # packed panels end at whole steps, which products read to their ends
+            return simd.aligned_zeros((workers, layout.size + 80 + MEMORY), self.dtype), layout, workers
+        return simd.aligned_empty((workers, layout.size + 80), self.dtype), layout, workers
 
     # ---------------------------------------------------------------------------------------------------------- passes
 

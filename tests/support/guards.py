@@ -50,19 +50,26 @@ def fenced(shape, dtype, layout):
 
 
 def guarded_allocations(patch, some=True):
-    """Make `simd.aligned_zeros` put guard words around all it allocates; returns what asserts that they are untouched.
+    """Make `simd.aligned_zeros` and `aligned_empty` put guard words around all they allocate, the latter with NaN
+    between them; returns what asserts that the words are untouched.
 
     patch: pytest's monkeypatch. some: whether there must be some.
     """
     strips = []
 
     def aligned_zeros(shape, dtype):
+        return aligned(shape, dtype, 0)
+
+    def aligned_empty(shape, dtype):
+        return aligned(shape, dtype, np.nan if np.dtype(dtype).kind == "f" else -1)
+
+    def aligned(shape, dtype, value):
         dtype = np.dtype(dtype)
         size, words = int(np.prod(shape)), 64 // dtype.itemsize
         whole = _aligned_zeros(size + 4 * words, dtype)
         whole[...] = _MARK
         array = whole[2 * words : 2 * words + size]
-        array[...] = 0
+        array[...] = value
         strips.extend((whole[: 2 * words], whole[2 * words + size :]))
         return array.reshape(shape)
 
@@ -73,6 +80,7 @@ def guarded_allocations(patch, some=True):
 
     _aligned_zeros = simd.aligned_zeros
     patch.setattr(simd, "aligned_zeros", aligned_zeros)
+    patch.setattr(simd, "aligned_empty", aligned_empty)
     return check
 
 
