@@ -12,8 +12,13 @@ import numpy as np
 from fastpe.base.validation import at_least_zero
 from fastpe.functional import arguments, decode
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.dispatch import dispatch
+from fastpe.functional.bands import Band
+from fastpe.functional.dape import Networked
+from fastpe.functional.passes import Pass
+from fastpe.functional.path import Reflected
+from fastpe.functional.result import Result
 from fastpe.functional.slots import check_kernels, documented, names_of
+from fastpe.functional.split_softmax import SplitSoftmax, part
 
 _OTHER_DTYPES = {*names_of("float64"), *names_of("int32")}
 _LARGEST = {np.dtype(kind): np.finfo(kind).max for kind in (np.float32, np.float64)}
@@ -245,6 +250,29 @@ def rounded(
     call = checked(q, k, v, causal, window, lengths, True, (), slots)
     out, lse = dispatch(call, checked_tolerance(tolerance, call.computed), rounds=True).outputs()
     return out, lse
+
+
+def dispatch(
+    call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
+) -> Result | SplitSoftmax:
+    """The call's passes, the forward one done; the arguments are those of `Pass`."""
+    if "mlp_in" in call.slots:
+        return Networked(call.widened(), known)
+    if "reflectors" in call.slots and not call.empty:
+        return Reflected(call.widened(), known)
+    if not call.bands or call.empty:
+        return Pass(call, tolerance, known, rounds=rounds)
+    calls = [_of_band(call, band) for band in call.bands]
+    met = [each for each in calls if np.any(each.bands[0].spans[..., 0] < each.bands[0].spans[..., 1])]
+    # each may leave out its share of a row's weight
+    passes = [Pass(each, tolerance / len(calls), known, rounds=rounds) for each in met or calls[:1]]
+    return SplitSoftmax(call, passes, known)
+
+
+def _of_band(call: Call, band: Band) -> Call:
+    """The call with one band's keys alone."""
+    own, spans = part(call, band.spans)
+    return own._replace(bands=(band._replace(spans=spans),))
 
 
 def checked(

@@ -9,14 +9,13 @@ from functools import partial
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.content import content_gradients, own_angles, shared_turns, turned_rows
 from fastpe.functional.dape_inputs import Network
 from fastpe.functional.extra_terms import others_of, pass_without
 from fastpe.functional.layouts import summed_to
 from fastpe.functional.passes import Pass, dropout_of, summed_parts
-from fastpe.functional.result import Result
+from fastpe.functional.result import Result, apply_sinks, sinks_gradient
 from fastpe.functional.rotation import without_warnings
-from fastpe.functional.sinks import apply_sinks, sinks_gradient
+from fastpe.functional.rows import content_gradients, content_rows, own_angles, shared_turns
 from fastpe.functional.slot_arrays import cells_back, sum_by_offset
 from fastpe.functional.slots import NETWORK
 from fastpe.kernels.attention.dape.calls import MlpCase, mlp_backward_calls
@@ -43,7 +42,7 @@ class Networked(Result):
         self.angles = own_angles(call.slots, call.positions)
         self.beside = pass_without(call, _OWN, _OF_ROWS)
         self.rows = (
-            turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
+            content_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
             if self.beside is None
             else self.beside.rows
         )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Array
-from fastpe.functional.content import Rows
 from fastpe.functional.extra_terms import dropout_beside
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.sinks import apply_sinks
+from fastpe.functional.result import apply_sinks
+from fastpe.functional.rows import Rows
 from fastpe.functional.slot_arrays import cells_of, expand_relative_bias
 from fastpe.functional.slots import NETWORK
 from fastpe.functional.visibility import NO_SPANS, Positions, Visibility

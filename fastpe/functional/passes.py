@@ -7,20 +7,19 @@ import numpy as np
 
 from fastpe.functional.arguments import Array, Call, dropout_key
 from fastpe.functional.bands import angles_of, keys_met
-from fastpe.functional.content import (
+from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.result import Result, apply_sinks, sinks_gradient
+from fastpe.functional.rotation import without_warnings
+from fastpe.functional.rows import (
     Rows,
     content_gradients,
+    content_rows,
     own_angles,
     rows_of_bounds,
     rows_read,
     shared_turns,
-    turned_rows,
     width_of,
 )
-from fastpe.functional.layouts import contiguous, summed_to
-from fastpe.functional.result import Result
-from fastpe.functional.rotation import without_warnings
-from fastpe.functional.sinks import apply_sinks, sinks_gradient
 from fastpe.functional.skipping import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.slot_arrays import (
     all_or_none,
@@ -83,7 +82,7 @@ class Pass(Result):
             self.terms |= {"mask"}
         self.reads_halves = n > FEW and call.q.dtype.itemsize == 2 and self.isa is not None and self._is_plainest()
         self.call = call = self._with_rows_as_read(call)
-        self.rows = turned_rows(
+        self.rows = content_rows(
             call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs, self.keys
         )
         rows = q, _, k, _, v = rows_read(self.rows, call.slots)

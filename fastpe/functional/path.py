@@ -14,9 +14,8 @@ from fastpe.functional.extra_terms import dropout_beside, others_of, pass_withou
 from fastpe.functional.layouts import summed_to
 from fastpe.functional.passes import dropout_of
 from fastpe.functional.path_inputs import Reflections, spans_near
-from fastpe.functional.result import Result
+from fastpe.functional.result import Result, sinks_gradient
 from fastpe.functional.rotation import without_warnings
-from fastpe.functional.sinks import sinks_gradient
 from fastpe.kernels import simd
 from fastpe.kernels.attention.extra_terms import Others
 from fastpe.kernels.attention.inputs import Gradients

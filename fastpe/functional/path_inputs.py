@@ -9,7 +9,7 @@ import numpy as np
 from fastpe.functional.arguments import Array
 from fastpe.functional.extra_terms import dropout_beside
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.sinks import apply_sinks
+from fastpe.functional.result import apply_sinks
 from fastpe.functional.visibility import NO_SPANS, Positions, Visibility
 from fastpe.kernels import simd
 from fastpe.kernels.attention.extra_terms import Others

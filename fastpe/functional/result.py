@@ -9,6 +9,7 @@ from fastpe.functional.arguments import Array, Call
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.skipping import raised
+from fastpe.kernels.attention import sinks as sinks_kernel
 from fastpe.kernels.attention.terms.key_query_offsets import Columns
 
 
@@ -58,3 +59,14 @@ class Result:
         if given.shape != shape:
             raise ValueError(f"{name} must have the shape of the output, {shape}, not {given.shape}")
         return contiguous(given, self.dtype).reshape(like.shape)
+
+
+def apply_sinks(out: Array, lse: Array, sinks: Array) -> None:
+    """What sinks take: all weights shrink alike, and lse is that of one more key."""
+    sinks_kernel.apply_sinks(out, lse, contiguous(sinks, sinks.dtype).reshape(-1))
+
+
+def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
+    """A sink has no value: its score's gradient is that of a key with dP = 0."""
+    weights = np.exp(sinks[..., None].astype(np.float64) - lse)
+    return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])

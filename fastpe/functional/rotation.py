@@ -1,6 +1,6 @@
 """Rotation of pairs of channels by angles, or by given cosines and sines, with gradients: `rotate` and `rotate_vjp`.
 
-Attention turns its queries and keys here, too.
+Attention rotations its queries and keys here, too.
 """
 
 import math
@@ -113,49 +113,49 @@ def rotate_vjp(
 
 
 @dataclass(frozen=True)
-class Ticket:
+class Rotations:
     """Angles, or cosines and sines: (B or 1, H or 1, N, R) float64 in one piece."""
 
     angles: Array  # or cosines
     sines: Array | None = None
 
 
-def turn(x: Array, turns: Ticket, sign: float, pairs: str, y: Array) -> Array:
-    """y, x (B, H, N, D) with its pairs turned by angles times `sign`; y may be x where that is in one piece."""
-    led, per_head, n, count = turns.angles.shape
+def rotate_rows(x: Array, rotations: Rotations, sign: float, pairs: str, y: Array) -> Array:
+    """y, x (B, H, N, D) with its pairs rotated by angles times `sign`; y may be x where that is in one piece."""
+    led, per_head, n, count = rotations.angles.shape
     tasks = -(-math.prod(x.shape[:2]) // kernel.HEADS_OF_A_TASK) * -(-n // kernel.ROWS_OF_A_TASK)
-    workers = workers_for(_OF_A_SINE * turns.angles.size + x.size, tasks)
+    workers = workers_for(_OF_A_SINE * rotations.angles.size + x.size, tasks)
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
     own = (per_head * n * count if led > 1 else 0, n * count if per_head > 1 else 0)
     factors = simd.aligned_zeros((workers, kernel.scratch_size(count)), x.dtype)
-    sines = None if turns.sines is None else turns.sines.reshape(-1)
+    sines = None if rotations.sines is None else rotations.sines.reshape(-1)
     run_team(
-        workers, kernel.rotate, x, strides, turns.angles.reshape(-1), sines, sign, own, factors, y, x.shape, count,
+        workers, kernel.rotate, x, strides, rotations.angles.reshape(-1), sines, sign, own, factors, y, x.shape, count,
         pairs == "half",
     )  # fmt: skip
     return y
 
 
-def turned(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array:
+def rotated(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array:
     """y, x with its pairs of channels turned by their angles; y may be x."""
     piece = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
     if x.size:
-        turn(x, Ticket(contiguous(angles, np.float64)), sign, pairs, piece)
+        rotate_rows(x, Rotations(contiguous(angles, np.float64)), sign, pairs, piece)
     if piece is not y:
         y[...] = piece
     return y
 
 
-def channels(count: int, pairs: str) -> tuple[slice, slice]:
+def channels_of_pairs(count: int, pairs: str) -> tuple[slice, slice]:
     """The first channels of `count` pairs, and the second ones."""
     if pairs == "half":
         return slice(0, count), slice(count, 2 * count)
     return slice(0, 2 * count, 2), slice(1, 2 * count, 2)
 
 
-def crossed(x: Array, dx: Array, count: int, pairs: str) -> Array:
+def angle_gradient(x: Array, dx: Array, count: int, pairs: str) -> Array:
     """Of each pair x_1 dx_2 - x_2 dx_1, in float64: the gradient of the angle that made x, dx being that of x."""
-    (first, second), x = channels(count, pairs), x.astype(np.float64)
+    (first, second), x = channels_of_pairs(count, pairs), x.astype(np.float64)
     return np.asarray(dx[..., second] * x[..., first] - dx[..., first] * x[..., second])
 
 
@@ -168,7 +168,7 @@ class _Call:
     """Checked arguments; x (B, H, N, D), half precision in float32, and its own shape and dtype."""
 
     x: Array
-    turns: Ticket
+    rotations: Rotations
     pairs: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -193,10 +193,16 @@ def _checked(x: Any, angles: Any, cos_sin: Any, pairs: Any, wrt: tuple[str, ...]
     rows = own.shape[-2:]
     outer, heads = own.shape[:-3], own.shape[-3:-2] or (1,)
     four = in_float32(own).reshape(-1 if own.size else 0, *heads, *rows)
-    turns = Ticket(*(_four(array, outer) for array in given.values()))
+    rotations = Rotations(*(_four(array, outer) for array in given.values()))
     kind = "angles" if cos_sin is None else "cos_sin"
     return _Call(
-        four, turns, check_pairs(pairs), own.shape, own.dtype, given, wanted(wrt, {"x": own.shape, kind: shapes.pop()})
+        four,
+        rotations,
+        check_pairs(pairs),
+        own.shape,
+        own.dtype,
+        given,
+        wanted(wrt, {"x": own.shape, kind: shapes.pop()}),
     )
 
 
@@ -225,26 +231,26 @@ def _four(array: Array, outer: tuple[int, ...]) -> Array:
     return contiguous(whole.reshape(-1 if whole.size else 0, *whole.shape[-3:]), np.float64)
 
 
-def _turned(call: _Call, x: Array, sign: float) -> Array:
+def _rotated(call: _Call, x: Array, sign: float) -> Array:
     y = np.empty(x.shape, x.dtype)
-    return turn(plain_rows(x), call.turns, sign, call.pairs, y) if x.size else y
+    return rotate_rows(plain_rows(x), call.rotations, sign, call.pairs, y) if x.size else y
 
 
 def _finished(call: _Call) -> Array:
-    return _turned(call, call.x, 1.0).reshape(call.shape).astype(call.dtype, copy=False)
+    return _rotated(call, call.x, 1.0).reshape(call.shape).astype(call.dtype, copy=False)
 
 
 def _gradients(call: _Call, dy: Array) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "x" in call.gradients:
-        found["x"] = _turned(call, dy, -1.0).reshape(call.shape).astype(call.dtype, copy=False)
-    count = call.turns.angles.shape[-1]
+        found["x"] = _rotated(call, dy, -1.0).reshape(call.shape).astype(call.dtype, copy=False)
+    count = call.rotations.angles.shape[-1]
     if "angles" in call.gradients:
-        found["angles"] = _folded(call, "angles", crossed(_turned(call, call.x, 1.0), dy, count, call.pairs))
+        found["angles"] = _folded(call, "angles", angle_gradient(_rotated(call, call.x, 1.0), dy, count, call.pairs))
     if "cos_sin" in call.gradients:
-        (first, second), x = channels(count, call.pairs), call.x.astype(np.float64)
+        (first, second), x = channels_of_pairs(count, call.pairs), call.x.astype(np.float64)
         along = dy[..., first] * x[..., first] + dy[..., second] * x[..., second]
-        parts = along, crossed(x, dy, count, call.pairs)
+        parts = along, angle_gradient(x, dy, count, call.pairs)
         found["cos_sin"] = tuple(_folded(call, name, part) for name, part in zip(call.given, parts, strict=True))
     return {name: found[name] for name in call.gradients}
 

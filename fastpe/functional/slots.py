@@ -4,7 +4,7 @@
 """
 
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,33 @@ def check_kernels(given: Collection[str]) -> None:
         for name, why in others.items() if main in given else ():
             if name in given:
                 raise ValueError(f"{name} cannot be given with {main} but to fastpe.reference.attention: {why}")
+
+
+def check_polar(name: str, layers: Sequence[Collection[str]]) -> None:
+    """Refuse what no kernel has: channels that become radii in some layers alone, or beside slots that read them.
+
+    Parameters
+    ----------
+    name : str
+        Of the encoding.
+    layers : sequence of collections of str
+        The slots of every layer, or of every kind of layer.
+
+    Raises
+    ------
+    ValueError
+        If there is such a layer.
+
+    Examples
+    --------
+    >>> check_polar("pope", [{"polar", "angles"}])
+    """
+    lifted = [own for own in layers if "polar" in own]
+    if lifted and len(lifted) < len(layers):
+        raise ValueError(f"{name!r} fills 'polar' in some layers: it must be in all")
+    for own in lifted:
+        if apart := [slot for slot in REFUSED["polar"] if slot in own]:
+            raise ValueError(f"{name!r} fills {apart[0]!r}, which does not go with its 'polar'")
 
 
 def documented() -> str:

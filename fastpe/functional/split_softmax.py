@@ -16,8 +16,8 @@ import numpy as np
 
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.passes import Pass
+from fastpe.functional.result import sinks_gradient
 from fastpe.functional.rotation import without_warnings
-from fastpe.functional.sinks import sinks_gradient
 from fastpe.functional.skipping import raised
 from fastpe.kernels.attention.split_softmax import weigh
 

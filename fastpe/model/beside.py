@@ -3,8 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from fastpe.encodings.encoding import Part
-from fastpe.functional.polar import check_radii
-from fastpe.functional.slots import NETWORK, REFERENCE_ONLY, REFUSED
+from fastpe.functional.slots import NETWORK, REFERENCE_ONLY, REFUSED, check_polar
 from fastpe.model.config import ModelConfig
 
 
@@ -29,7 +28,7 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
     --------
     >>> check_beside(ModelConfig("alibi"), (), [{"bias", "mlp_in", "mlp_bias", "mlp_out"}])
     """
-    check_radii(config.encoding, layers)
+    check_polar(config.encoding, layers)
     filled: set[str] = set().union(*layers)
     reflects = any(part.encoding.gate.reflects for part in parts if part.encoding.gate is not None)
     for there, what, unheld in (

@@ -1,9 +1,15 @@
-"""Queries and keys as the content of a score has them, mapped or lifted, turned and scaled; and the gradients of that.
+"""Queries and keys as the content of a score has them: mapped or in polar form, rotated and scaled; and the gradients.
 
 A row goes through `rotors` or `polar`, then through `angles`, or a band's; queries are at last multiplied by their
 `row_scale`.
+
+`polar` (PoPE, arXiv:2509.10534) makes two channels of each: of a query (softplus(x), 0), of a key (softplus(x) cos phi,
+softplus(x) sin phi), phi its phase; then `angles` rotate all D pairs. Products of such rows are sums of softplus(q)
+softplus(k) cos(b - a + phi), a and b the angles of query and key. Terms of the score that read queries and keys as they
+were do not go with it.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,11 +17,12 @@ import numpy as np
 
 from fastpe.functional.arguments import Call, in_float32
 from fastpe.functional.bands import Band
-from fastpe.functional.layouts import plain_rows, summed_to
-from fastpe.functional.polar import lifted, lowered
-from fastpe.functional.rotation import channels, crossed, turned
-from fastpe.functional.rotors import mapped, rotors_gradient
+from fastpe.functional.layouts import contiguous, plain_rows, summed_to
+from fastpe.functional.rotation import angle_gradient, channels_of_pairs, rotated
 from fastpe.functional.visibility import Positions
+from fastpe.kernels import simd
+from fastpe.kernels.rows import block_maps, polar
+from fastpe.kernels.threads.team import run_team, workers_for
 
 Array = np.ndarray[Any, Any]
 Rows = tuple[Array, Array, Array, Array, Array]
@@ -23,6 +30,7 @@ Rows = tuple[Array, Array, Array, Array, Array]
 
 _ALL = slice(None)
 _MOVING = {"rotors", "polar"}
+_OF_A_RADIUS = 16  # multiplications that one takes
 
 
 def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
@@ -48,7 +56,7 @@ def own_angles(slots: Mapping[str, Array], positions: Positions) -> tuple[Array,
     return positions.of_queries(slots["angles"], -2), positions.of_keys(slots["angles"], -2)
 
 
-def turned_rows(
+def content_rows(
     q: Array, k: Array, v: Array, slots: Mapping[str, Array], angles: tuple[Array, Array | None] | None, group: int,
     positions: Positions, pairs: str, keys: slice = _ALL,
 ) -> Rows:  # fmt: skip
@@ -68,10 +76,10 @@ def turned_rows(
     q, k, pairs = np.ascontiguousarray(q), np.ascontiguousarray(in_float32(k)), pairs_of(slots, pairs)
     qr, kr = (_moved(x, slots, positions, pairs, queries=queries) for x, queries in ((q, True), (k, False)))
     if angles is not None:
-        qr = turned(qr, angles[0], pairs, np.empty(q.shape, q.dtype) if qr is q else qr, 1.0)
+        qr = rotated(qr, angles[0], pairs, np.empty(q.shape, q.dtype) if qr is q else qr, 1.0)
     if angles is not None and angles[1] is not None:
         made = np.empty(kr.shape, kr.dtype) if keys == _ALL else np.zeros(kr.shape, kr.dtype)
-        turned(kr[:, :, keys], angles[1], pairs, made[:, :, keys], 1.0)
+        rotated(kr[:, :, keys], angles[1], pairs, made[:, :, keys], 1.0)
         kr = made
     return q, _scaled_rows(qr, slots), k, kr, v
 
@@ -91,8 +99,8 @@ def rows_of_bounds(rows: Rows, slots: Mapping[str, Array]) -> tuple[Array, Array
 def _moved(x: Array, slots: Mapping[str, Array], positions: Positions, pairs: str, *, queries: bool) -> Array:
     """Queries or keys times their maps, or lifted; x itself where there is nothing of that."""
     if "polar" in slots:
-        return lifted(x, None if queries else slots["polar"])
-    return mapped(x, slots["rotors"], positions, pairs, queries=queries) if "rotors" in slots else x
+        return _to_polar(x, None if queries else slots["polar"])
+    return _mapped(x, slots["rotors"], positions, pairs, queries=queries) if "rotors" in slots else x
 
 
 def _scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
@@ -107,7 +115,7 @@ def _scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
 def content_gradients(
     call: Call, rows: Rows, angles: tuple[Array, Array | None] | None, keys: slice, dq: Array, dk: Array
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """The gradients of the queries and keys that `turned_rows` had, and of the slots that it read.
+    """The gradients of the queries and keys that `content_rows` had, and of the slots that it read.
 
     rows: what it gave. dq, dk: the gradients of its rows, which are written to.
     """
@@ -116,7 +124,7 @@ def content_gradients(
     if "growth" in call.shapes:
         found["growth"] = _growth_gradient(call, (qr, kr), (dq, dk))
     if "polar" in call.shapes:
-        found["polar"] = crossed(kr, dk, k.shape[-1], pairs).sum(axis=-2)
+        found["polar"] = angle_gradient(kr, dk, k.shape[-1], pairs).sum(axis=-2)
     if angles is not None:
         if "angles" in call.shapes:
             found["angles"] = _angles_gradient(call, (qr, kr), (dq, dk))
@@ -124,7 +132,7 @@ def content_gradients(
             found["theta"] = _theta_gradient(call, call.bands[0], (qr, kr[:, :, keys]), (dq, dk[:, :, keys]), keys)
         for dx, own in zip((dq, dk[:, :, keys]), angles, strict=True):
             if own is not None:
-                turned(dx, own, pairs, dx, -1.0)
+                rotated(dx, own, pairs, dx, -1.0)
     if "row_scale" in slots:
         if "row_scale" in call.shapes:
             moved = _moved(np.ascontiguousarray(q), slots, positions, pairs, queries=True)
@@ -132,13 +140,13 @@ def content_gradients(
         dq *= slots["row_scale"][..., None]
     if "rotors" in slots:
         if "rotors" in call.shapes:
-            found["rotors"] = rotors_gradient(slots["rotors"], q, k, dq, dk, positions, pairs)
+            found["rotors"] = _rotors_gradient(slots["rotors"], q, k, dq, dk, positions, pairs)
         dq, dk = (
-            mapped(np.ascontiguousarray(dx), slots["rotors"], positions, pairs, queries=queries, back=True)
+            _mapped(np.ascontiguousarray(dx), slots["rotors"], positions, pairs, queries=queries, back=True)
             for dx, queries in ((dq, True), (dk, False))
         )
     if "polar" in slots:
-        dq, dk = lowered(q, dq, None), lowered(k, dk, slots["polar"])
+        dq, dk = _from_polar(q, dq, None), _from_polar(k, dk, slots["polar"])
     return dq, dk, found
 
 
@@ -146,7 +154,7 @@ def _angles_gradient(call: Call, rows: tuple[Array, Array], drows: tuple[Array, 
     angles, positions = call.slots["angles"], call.positions
     size, count = angles.shape[-2:]
     of_queries, of_keys = (
-        crossed(x, dx, count, pairs_of(call.slots, call.pairs)) for x, dx in zip(rows, drows, strict=True)
+        angle_gradient(x, dx, count, pairs_of(call.slots, call.pairs)) for x, dx in zip(rows, drows, strict=True)
     )
     return summed_to(positions.queries_back(of_queries, -2, size), angles.shape) + summed_to(
         positions.keys_back(of_keys, -2, size), angles.shape
@@ -159,7 +167,7 @@ def _theta_gradient(
     """Of what a band's places are multiplied by, (1, R)."""
     count = call.slots["theta"].shape[-1]
     of_queries, of_keys = (
-        crossed(x, dx, count, call.pairs) * places[:, None, :, None]
+        angle_gradient(x, dx, count, call.pairs) * places[:, None, :, None]
         for x, dx, places in zip(rows, drows, (band.queries, band.keys[:, keys]), strict=True)
     )
     return np.asarray(of_queries.sum(axis=(0, 1, 2)) + of_keys.sum(axis=(0, 1, 2)))[None]
@@ -167,7 +175,7 @@ def _theta_gradient(
 
 def _growth_gradient(call: Call, rows: tuple[Array, Array], drows: tuple[Array, Array]) -> Array:
     growth, positions = call.slots["growth"], call.positions
-    first, second = channels(growth.shape[-1], call.pairs)
+    first, second = channels_of_pairs(growth.shape[-1], call.pairs)
     size = growth.shape[-2]
 
     def content(x: Array, dx: Array) -> Array:
@@ -176,3 +184,103 @@ def _growth_gradient(call: Call, rows: tuple[Array, Array], drows: tuple[Array, 
 
     of_queries, of_keys = (content(x, dx) for x, dx in zip(rows, drows, strict=True))
     return positions.queries_back(of_queries, -2, size) - positions.keys_back(of_keys, -2, size)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Maps of blocks of channels: the slot `rotors`
+
+
+def _mapped(
+    x: Array, rotors: Array, positions: Positions, pairs: str, *, queries: bool, back: bool = False
+) -> Array:  # fmt: skip
+    """x (B, H, N, D) with every block of channels times its map, or the transposed one with `back`.
+
+    rotors: (B or 1, H or 1, L or 1, D/b, b, b), a map for each position or one for all.
+    """
+    x, y = plain_rows(x), np.empty(x.shape, x.dtype)
+    strides = tuple(stride // x.itemsize for stride in x.strides[:3])
+    of_maps, maps = _sizes_of_maps(rotors), block_maps.lie_in(rotors.astype(x.dtype, copy=False))
+    tasks = math.prod(x.shape[:2]) * -(-x.shape[2] // block_maps.ROWS_OF_A_TASK)
+    workers = workers_for(x.size * of_maps[-1], tasks)
+    run_team(
+        workers, block_maps.map_rows, x, strides, maps, _first_positions(x, rotors, positions, queries), y, x.shape,
+        of_maps, pairs == "half", back, _scratch_of_maps(workers, x),
+    )  # fmt: skip
+    return y
+
+
+def _rotors_gradient(
+    rotors: Array, q: Array, k: Array, dq: Array, dk: Array, positions: Positions, pairs: str
+) -> Array:  # fmt: skip
+    """The gradient of the maps: q and k are what they were applied to, dq and dk the gradients of what they made."""
+    found, of_maps = np.zeros(rotors.size, q.dtype), _sizes_of_maps(rotors)
+    led, per_head, length, _ = of_maps
+    for x, dx, queries in ((q, dq, True), (k, dk, False)):
+        x, dx = contiguous(x, x.dtype), contiguous(dx, x.dtype)
+        pieces = length // block_maps.ROWS_OF_A_TASK if length > 1 else x.shape[-1] // block_maps.CHANNELS_OF_A_TASK
+        workers = workers_for(x.size * of_maps[-1], led * per_head * (pieces + 1))
+        run_team(
+            workers, block_maps.map_gradients, x, dx, _first_positions(x, rotors, positions, queries), found, x.shape,
+            of_maps, pairs == "half", _scratch_of_maps(workers, x),
+        )  # fmt: skip
+    return block_maps.lie_out(found, rotors.shape)
+
+
+def _sizes_of_maps(rotors: Array) -> tuple[int, int, int, int]:
+    """Samples, heads and positions with maps of their own, and channels of a block."""
+    led, per_head, length, _, _, block = rotors.shape
+    return led, per_head, length, block
+
+
+def _first_positions(x: Array, rotors: Array, positions: Positions, queries: bool) -> Array:
+    """The position of each sample's first row."""
+    if positions.starts is None:
+        first: Any = rotors.shape[2] - x.shape[2]
+    else:
+        first = positions.starts if queries else 0
+    return np.array(np.broadcast_to(first, x.shape[:1]), np.int64)
+
+
+def _scratch_of_maps(workers: int, x: Array) -> Array:
+    return simd.aligned_zeros((workers, block_maps.scratch_size(x.shape[-1])), x.dtype)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Channels in polar form: the slot `polar`
+
+
+def _to_polar(x: Array, phases: Array | None) -> Array:
+    """Of x (B, H, N, D) rows of 2 D channels, first those of all cosines.
+
+    phases: (B or 1, H or 1, D) of keys, in radians; None of queries.
+    """
+    x = plain_rows(x)
+    y = np.empty((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    run_team(_workers_of_polar(x), polar.lift_rows, x, _strides(x), *_factors(x, phases), y, x.shape)
+    return y
+
+
+def _from_polar(x: Array, dy: Array, phases: Array | None) -> Array:
+    """The gradient of x, that of `lifted` being dy."""
+    x, dx = plain_rows(x), np.empty(x.shape, x.dtype)
+    dy = contiguous(dy, x.dtype)
+    run_team(_workers_of_polar(x), polar.lower_rows, x, _strides(x), *_factors(x, phases), dx, dy, x.shape)
+    return dx
+
+
+def _workers_of_polar(x: Array) -> int:
+    tasks = math.prod(x.shape[:2]) * -(-x.shape[2] // polar.ROWS_OF_A_TASK)
+    return workers_for(_OF_A_RADIUS * x.size, tasks)
+
+
+def _strides(x: Array) -> tuple[int, ...]:
+    return tuple(stride // x.itemsize for stride in x.strides[:3])
+
+
+def _factors(x: Array, phases: Array | None) -> tuple[Array, tuple[int, int]]:
+    """Cosines and sines, and their strides of samples and heads."""
+    phases = np.zeros((1, 1, x.shape[-1])) if phases is None else contiguous(phases, np.float64)
+    led, per_head, width = phases.shape
+    factors = np.empty(2 * phases.size, x.dtype)
+    polar.fill_factors(phases.reshape(-1), width, factors)
+    return factors, (2 * width * per_head if led > 1 else 0, 2 * width if per_head > 1 else 0)
