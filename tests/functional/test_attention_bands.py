@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import fastpe
 from fastpe import bands
 from fastpe.functional import attention as host
-from fastpe.functional import dispatch as ways
+from fastpe.functional import attention as ways
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 REFUSED = ("rotors", "angles", "growth", "rel_gain")

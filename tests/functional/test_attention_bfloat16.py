@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fastpe
 from fastpe import reference
 from fastpe.functional import attention as host
-from fastpe.functional import dispatch as ways
+from fastpe.functional import attention as ways
 from fastpe.functional import passes
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.products.bfloat16 import isa as way

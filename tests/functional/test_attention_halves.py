@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpe
-from fastpe.functional import dispatch as ways
+from fastpe.functional import attention as ways
 from fastpe.functional.passes import Pass
 from fastpe.kernels.attention.tile import FEW
 

@@ -18,7 +18,7 @@ from skipping import N, alibi, left_out, trained
 
 import fastpe
 from fastpe import reference
-from fastpe.functional import polar
+from fastpe.functional.rows import _from_polar, _to_polar
 from fastpe.functional.slots import REFUSED
 
 WITH = tuple(name for name in SLOTS if name not in REFUSED["polar"])  # slots that may be given beside it
@@ -92,14 +92,14 @@ def test_radii_and_their_slopes_at_any_size(dtype):
     least = np.finfo(dtype).tiny
     wide = x.astype(np.longdouble)
     rows = x.reshape(1, 1, 1, -1)
-    y = polar.lifted(rows, None)[0, 0, 0]
+    y = _to_polar(rows, None)[0, 0, 0]
     eps = np.finfo(dtype).eps
     np.testing.assert_allclose(y[: x.size], np.logaddexp(0, wide), rtol=4 * eps, atol=least)
     np.testing.assert_array_equal(y[x.size :], 0)
     dy = np.ones((1, 1, 1, 2 * x.size), dtype)
-    slopes = polar.lowered(rows, dy, None)[0, 0, 0]
+    slopes = _from_polar(rows, dy, None)[0, 0, 0]
     np.testing.assert_allclose(slopes, 1 / (1 + np.exp(-wide)), rtol=4 * eps, atol=least)
-    extreme = polar.lifted(np.array([-np.inf, np.inf, np.nan, -800.0], dtype).reshape(1, 1, 1, 4), None)
+    extreme = _to_polar(np.array([-np.inf, np.inf, np.nan, -800.0], dtype).reshape(1, 1, 1, 4), None)
     np.testing.assert_array_equal(extreme[0, 0, 0, :4], [0, np.inf, np.nan, 0])
 
 
