@@ -1,5 +1,5 @@
-"""The way that a call of attention goes: one pass, one for each band of keys (`split_softmax`), through a network of
-scores (`dape`), or through reflections (`path`)."""
+"""The way that a call of attention goes: one pass, one for each band of keys (`split_softmax`), or through a network of
+scores (`dape`)."""
 
 import numpy as np
 
@@ -7,7 +7,6 @@ from fastpe.functional.arguments import Array, Call
 from fastpe.functional.bands import Band
 from fastpe.functional.dape import Networked
 from fastpe.functional.passes import Pass
-from fastpe.functional.path import Reflected
 from fastpe.functional.result import Result
 from fastpe.functional.split_softmax import SplitSoftmax, part
 
@@ -18,8 +17,8 @@ def dispatch(
     """The call's passes, the forward one done; the arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
-    if "reflectors" in call.slots and not call.empty:
-        return Reflected(call.widened(), known)
+    if "reflectors" in call.slots:  # nothing is rounded
+        return Pass(call.widened(), 0.0, known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)
     calls = [_of_band(call, band) for band in call.bands]

@@ -1,6 +1,8 @@
 """One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
 
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from fastpe.functional.content import (
     width_of,
 )
 from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.path import path_of, with_products
 from fastpe.functional.result import Result
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import apply_sinks, sinks_gradient
@@ -35,6 +38,8 @@ from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.bf16_panels import panels_for
 from fastpe.kernels.attention.inputs import ROWS, SLOTS, SUMMED, Case, Gradients, Inputs, Options
 from fastpe.kernels.attention.key_query_offsets import ColumnGradients
+from fastpe.kernels.attention.path import calls as path_calls
+from fastpe.kernels.attention.path.backward import PathGradients
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.workspace import Layout, gradient_places, gradient_shape, layout_for, sum_places
 from fastpe.kernels.products.bfloat16.isa import SHIFTS, Isa, fastest
@@ -65,7 +70,8 @@ class Pass(Result):
         self.group = shared_turns(call.slots, h, hk)
         d = width_of(call.slots, d)
         self.sizes = b, h, hk * self.group, n, m, d
-        self.isa = _isa(n, m) if rounds or (call.dtype.itemsize == 2 and call.dtype.name == "bfloat16") else None
+        rounds = rounds or (call.dtype.itemsize == 2 and call.dtype.name == "bfloat16")
+        self.isa = _isa(n, m) if rounds and "reflectors" not in call.slots else None
         self.nothing = np.zeros(1, self.dtype)
         self.columns = None
         if call.empty:
@@ -108,7 +114,8 @@ class Pass(Result):
         dropout = dropout_of(call.dropout, call.dropout_seed)
         slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
         terms = made.bias, scale, slots, columns
-        arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits
+        path = path_of(call.slots, self.sizes[2], self.dtype)
+        arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits, path
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()
@@ -167,13 +174,15 @@ class Pass(Result):
 
     def layout(self, case: Case, *, gradients: bool) -> Layout:
         """What a worker needs."""
-        return _room(case, self.table.tobytes(), gradients)
+        return _room(case, self.table.tobytes(), gradients, self.inputs.path is not None)
 
     def _workspaces(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
         layout = self.layout(case, gradients=gradients)
-        b, h, hk, n, _, _ = self.sizes
+        (b, h, hk, n, m, _), reflected = self.sizes, self.inputs.path is not None
         tasks = b * hk * case.key_blocks if gradients else b * h * -(-n // int(TILE_QUERIES))
-        workers = workers_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
+        if gradients and reflected:
+            tasks = b * h
+        workers = workers_for((1 + reflected) * b * h * n * m * (case.width + case.v_width), tasks)
         size = layout.size + 80 + (MEMORY if self.isa else 0)
         return simd.aligned_zeros((workers, size), self.dtype), layout, workers
 
@@ -182,6 +191,8 @@ class Pass(Result):
     def _forward(self) -> None:
         case = self.case(gradients=False)
         workspaces, layout, workers = self._workspaces(case, gradients=False)
+        if self.sizes[3] > FEW:
+            self.inputs = with_products(self.inputs, case)
         rest = self.inputs, self.dropout, self.out, self.lse, case, layout, workspaces
         if self.isa:
             words = panels_for(case.batch * case.key_heads * case.key_blocks, case.width, case.v_width)
@@ -208,14 +219,40 @@ class Pass(Result):
         case = self.case(gradients=True)
         g = self.room_for_gradients(case, dout, dlse)
         workspaces, layout, workers = self._workspaces(case, gradients=True)
+        if self.inputs.path is not None:
+            return self._path_gradients(g, case, workspaces, layout, workers)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = starts_of(g)
         rest = for_gradients(self.inputs), self.dropout, starts, turns, case, layout, workspaces
         run_team(workers, *((calls.rounded_backward, self.isa) if self.isa else (calls.backward,)), *rest)
-        return {
-            name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
-            for name, gradient in self.named(g).items()
-        }
+        return self._as_given(self.named(g))
+
+    def _as_given(self, found: dict[str, Array]) -> dict[str, Array]:
+        """Gradients with the shapes and dtypes of arguments."""
+        shapes, dtypes = self.call.shapes, self.call.dtypes
+        return {name: x.reshape(shapes[name]).astype(dtypes[name], copy=False) for name, x in found.items()}
+
+    def _path_gradients(
+        self, g: Gradients, case: Case, workspaces: Array, layout: Any, workers: int
+    ) -> dict[str, Array]:
+        """`gradients` through reflections: every head has gradients of its keys, and of its reflections, for itself."""
+        b, h, hk, _, m, d = self.sizes
+
+        def of_head(*shape: int) -> Array:
+            return np.empty((b, h, m, *shape), self.dtype)
+
+        apart, dk, own = g.dk_rest is not g.dk, of_head(d), PathGradients(of_head(d), of_head())
+        g = g._replace(dk=dk, dk_rest=of_head(d) if apart else dk, dv=of_head(case.v_width))
+        self.inputs = with_products(self.inputs, case)
+        rest = for_gradients(self.inputs), self.dropout, starts_of(g)
+        run_team(workers, path_calls.backward, *rest, own, case, layout, workspaces)
+
+        def of_key_head(x: Array) -> Array:
+            return x if h == hk else np.asarray(x.reshape(b, hk, -1, m, x.shape[-1]).sum(axis=2))
+
+        dk = of_key_head(g.dk)
+        g = g._replace(dk=dk, dk_rest=of_key_head(g.dk_rest) if apart else dk, dv=of_key_head(g.dv))
+        return self._as_given(self.named(g, more={"reflectors": own.dw, "reflect": own.dbeta}))
 
     def room_for_gradients(self, case: Case, dout: Array, dlse: Array, parts: int = 1) -> Gradients:
         """parts: as for `gradient_places`."""
@@ -253,10 +290,10 @@ class Pass(Result):
                     found[name] = summed_parts(found[name], own)
         return found
 
-    def named(self, g: Gradients, parts: int = 1) -> dict[str, Array]:
+    def named(self, g: Gradients, parts: int = 1, more: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Array]:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat.
 
-        parts: as for `room_for_gradients`.
+        parts: as for `room_for_gradients`; more: gradients that are not in g.
         """
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
@@ -267,7 +304,7 @@ class Pass(Result):
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
-        found |= self._slot_gradients(g, parts)
+        found |= self._slot_gradients(g, parts) | dict(more)
         for name in {"gain", "bias"} & found.keys():
             found[name] = sum_by_offset(found[name], call.positions, call.slots[name].shape[-1])
         if "scores" in found:
@@ -318,8 +355,9 @@ def _isa(n: int, m: int) -> Isa | None:
 
 
 @lru_cache(256)
-def _room(case: Case, table: bytes, gradients: bool) -> Layout:
-    return layout_for(case, np.frombuffer(table, np.int64).reshape(len(SLOTS), -1), backward=gradients)
+def _room(case: Case, table: bytes, gradients: bool, reflected: bool) -> Layout:
+    given = np.frombuffer(table, np.int64).reshape(len(SLOTS), -1)
+    return layout_for(case, given, backward=gradients, reflected=reflected)
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:

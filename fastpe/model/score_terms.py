@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.slots import NETWORK
-from fastpe.kernels.attention.inputs import GIVEN, SLOTS, Options
+from fastpe.kernels.attention.inputs import SLOTS, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.model.gates import Made
 
@@ -37,12 +37,6 @@ def options_of(slots: Mapping[str, Any]) -> Options:
 def needs_raw(slots: Mapping[str, Any]) -> bool:
     """Whether the way back needs products before terms: a network reads what is made of them."""
     return NETWORK[0] in slots or keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
-
-
-def reads_more(slots: Mapping[str, Any], numbers: Array, made: Made) -> bool:
-    """Whether attention reads more than reflections and offsets of keys."""
-    slopes = SLOTS.index("key_slope"), SLOTS.index("query_slope")
-    return bool(_read(slots)) or made.selective is not None or bool(numbers[slopes, GIVEN].any())
 
 
 def reads_beside_network(slots: Mapping[str, Any], made: Made) -> bool:
