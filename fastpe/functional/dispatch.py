@@ -18,7 +18,7 @@ def dispatch(
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
     if "reflectors" in call.slots:  # nothing is rounded
-        return Pass(call.widened(), 0.0, known)
+        return Pass(call.widened() if call.q.dtype.itemsize == 2 else call, 0.0, known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)
     calls = [_of_band(call, band) for band in call.bands]

@@ -21,15 +21,13 @@ def path_of(slots: Mapping[str, Array], key_heads: int, dtype: np.dtype[Any]) ->
     if "reflectors" not in slots:
         return None
     w, beta = slots["reflectors"], slots["reflect"]
-    samples, heads, m = (max(sizes) for sizes in zip(w.shape[:3], beta.shape, strict=True))
+    if w.shape[:3] != beta.shape:
+        shape = np.broadcast_shapes(w.shape[:3], beta.shape)
+        w, beta = np.broadcast_to(w, (*shape, w.shape[-1])), np.broadcast_to(beta, shape)
+    samples, heads, m = beta.shape
     of_sample, of_head = heads * m if samples > 1 else 0, m if heads > 1 else 0
-
-    def repeated(x: Array, shape: tuple[int, ...]) -> Array:
-        return contiguous(x if x.shape == shape else np.broadcast_to(x, shape), dtype).reshape(-1)
-
-    shape = samples, heads, m, w.shape[-1]
-    products = np.zeros(0, dtype)
-    return Path(repeated(w, shape), repeated(beta, shape[:3]), products, of_sample, of_head, max(heads, key_heads))
+    rows, far = contiguous(w, dtype).reshape(-1), contiguous(beta, dtype).reshape(-1)
+    return Path(rows, far, np.empty(0, dtype), of_sample, of_head, max(heads, key_heads))
 
 
 def with_products(inputs: Inputs, case: Case) -> Inputs:

@@ -24,7 +24,7 @@ from fastpe.kernels.attention.backward import (
     remake_weights,
     softmax_backward,
 )
-from fastpe.kernels.attention.inputs import ONE, HeadGradients, Tile, ends
+from fastpe.kernels.attention.inputs import NONE, ONE, HeadGradients, Tile, ends
 from fastpe.kernels.attention.key_query_offsets import ColumnGradients, add_query_slopes
 from fastpe.kernels.attention.path.content import (
     GROUP,
@@ -32,6 +32,7 @@ from fastpe.kernels.attention.path.content import (
     hide_columns,
     keys_met,
     lanes_met,
+    lanes_of,
     meet,
     product,
     scores_of_content,
@@ -95,10 +96,10 @@ def _block_backward(head, terms, grads, of_path, i0, m, low, high, case, scratch
         tile = first // TILE_KEYS
         seen, cells = first < high and not masked_out(i0, tile, head, case), _content_of(tile, case, own)
         beyond, along = at(own.x, (number - (number > farthest)) * of_rows), at(own.along, first * TILE_QUERIES)
-        _keep_lanes(x, beyond, lanes_met(first, i0, m, head, x)[0], d)
+        _keep_lanes(x, beyond, lanes_met(first, i0, NONE, head, x)[0], d)
         meet(
-            head.path, head, i0, m, first, min(SUBTILE, met - first), x, beyond, number > farthest, along, seen,
-            at(cells, first % TILE_KEYS), case, own,
+            head.path, head, i0, m, NONE, lanes_of(m, x), first, min(SUBTILE, met - first), x, beyond,
+            number > farthest, along, seen, at(cells, first % TILE_KEYS), case, own,
         )  # fmt: skip
     clear(own.y, of_rows)
     for tile in range(low // TILE_KEYS, (met - 1) // TILE_KEYS + 1):
@@ -170,8 +171,8 @@ def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, 
     """y goes on past the sub-tile's keys; adds to the gradients of these and of their reflections. visible: how many of
     them may have a score."""
     d, own = case.width, scratch.path
-    lane, after, ahead = lanes_met(first, i0, m, head, own.x)
-    n, queries, seen = after - lane, m - lane, visible > 0
+    lane, ahead = lanes_met(first, i0, NONE, head, own.x)
+    n, queries, seen = lanes_of(m, own.x) - lane, m - lane, visible > 0
     x, y = at(own.x, (first // SUBTILE * d) * TILE_QUERIES + lane), at(own.y, lane)
     along, steps, back = at(own.along, first * TILE_QUERIES + lane), at(own.steps, lane), at(own.back, lane)
     w, beta, k = at(path.w, first * d), at(path.beta, first), at(head.kr, first * case.kr_row)

@@ -20,6 +20,8 @@ pass over its channels for each key reflects it by the key before and multiplies
 6 D FLOP a cell, and no products beforehand.
 """
 
+import numpy as np
+
 from fastpe.kernels.attention.inputs import KEY_BIAS, ONE, REL_KEY, REL_QUERY, HeadPath, given
 from fastpe.kernels.attention.key_query_offsets import with_columns
 from fastpe.kernels.attention.products import add_relative_products
@@ -46,6 +48,7 @@ from fastpe.kernels.simd import (
 )
 
 OF_PAIR = SUBTILE * SUBTILE  # elements of W W^T, and of K W^T, of a sub-tile
+_TOGETHER = np.int64(96)  # lanes whose memory stays in the nearest cache while they meet the keys of a tile
 GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple for vectors of any width
 
 
@@ -93,25 +96,25 @@ def keys_met(path, queries_end, low, high, head):
 
 
 @inner
-def _lanes_of(m, like):
+def lanes_of(m, like):
     """Lanes that m queries take."""
     group = GROUP * lanes(like)
     return (m + group - 1) // group * group
 
 
 @inner
-def lanes_met(first, i0, m, head, like):
-    """Of the block's lanes the first that a sub-tile is for, and the end; where the sub-tile's first key stands,
-    counted from the query of that first lane, but -SUBTILE at least, as vectors count lanes in 32 bits."""
-    group, ahead, after = GROUP * lanes(like), first - (i0 + head.visibility.start), _lanes_of(m, like)
-    lane = max(ahead, 0) // group * group
-    return lane, after, max(ahead - lane, -SUBTILE)
+def lanes_met(first, i0, begin, head, like):
+    """The first of the block's lanes, from `begin` on, that a sub-tile is for; where the sub-tile's first key stands,
+    counted from the query of that lane, but -SUBTILE at least, as vectors count lanes in 32 bits."""
+    group, ahead = GROUP * lanes(like), first - (i0 + head.visibility.start)
+    lane = max(ahead // group * group, begin)
+    return lane, max(ahead - lane, -SUBTILE)
 
 
 @inner
 def to_lanes(rows, row, m, d, columns, columns_row):
     """columns (D, lanes) = rows (m, D) transposed, with zeros in the lanes past the rows."""
-    width, after = lanes(columns), _lanes_of(m, columns)
+    width, after = lanes(columns), lanes_of(m, columns)
     if m < after:
         for c in range(d):
             for i in range(m // width * width, after, width):
@@ -179,13 +182,15 @@ def make_tile_content(path, head, tile, low, seen, case, scratch):
             _row_content(path, head, x, step, row, j0, first, min(last, met), shown, case)
         return
     hide_columns(cells, m, first // SUBTILE * SUBTILE - j0)
-    for number in range((last - 1) // SUBTILE, first // SUBTILE - 1, -1):
-        key = number * SUBTILE
-        at_keys = at(cells, key - j0)
-        meet(
-            path, head, i0, m, key, min(SUBTILE, last - key), own.x, own.x, key > low, own.along, key < shown,
-            at_keys, case, own,
-        )  # fmt: skip
+    after = lanes_of(m, own.x)
+    for begin in range(0, after, _TOGETHER):
+        end = min(begin + _TOGETHER, after)
+        for number in range((last - 1) // SUBTILE, first // SUBTILE - 1, -1):
+            key = number * SUBTILE
+            meet(
+                path, head, i0, m, begin, end, key, min(SUBTILE, last - key), own.x, own.x, key > low, own.along,
+                key < shown, at(cells, key - j0), case, own,
+            )  # fmt: skip
 
 
 @inner
@@ -196,11 +201,13 @@ def hide_columns(cells, m, count):
 
 
 @inner
-def meet(path, head, i0, m, first, count, x, beyond, goes_on, along, seen, cells, case, own):
-    """The block meets the keys of the sub-tile from `first` on: x becomes `beyond`, which may be x itself, where it
-    `goes_on`; `cells` get the content where a key is `seen`."""
-    d, (lane, after, ahead) = case.width, lanes_met(first, i0, m, head, x)
-    n, w, products = after - lane, at(path.w, first * d), at(path.products, first // SUBTILE * 2 * OF_PAIR)
+def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along, seen, cells, case, own):
+    """Lanes begin .. end - 1 of a block meet the keys of the sub-tile from `first` on: x becomes `beyond`, which may be
+    x itself, where it `goes_on`; `cells` get the content where a key is `seen`."""
+    d, (lane, ahead) = case.width, lanes_met(first, i0, begin, head, x)
+    if lane >= end:
+        return
+    n, w, products = end - lane, at(path.w, first * d), at(path.products, first // SUBTILE * 2 * OF_PAIR)
     t, r, rows = at(along, lane), at(own.steps, lane), at(x, lane)
     product(w, d, ONE, rows, t, n, count, d, OVERWRITE)
     _carry(products, at(path.beta, first), t, r, n, count, ahead)
@@ -208,7 +215,7 @@ def meet(path, head, i0, m, first, count, x, beyond, goes_on, along, seen, cells
         content = at(own.content, lane)
         product(at(head.kr, first * case.kr_row), case.kr_row, ONE, rows, content, n, count, d, OVERWRITE)
         _add_steps(at(products, OF_PAIR), r, content, n, count)
-        transpose(content, TILE_QUERIES, at(cells, lane * TILE_KEYS), TILE_KEYS, count, m - lane)
+        transpose(content, TILE_QUERIES, at(cells, lane * TILE_KEYS), TILE_KEYS, count, min(end, m) - lane)
     if goes_on:
         to = at(beyond, lane)
         float_gemm(
