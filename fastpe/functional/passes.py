@@ -63,17 +63,14 @@ class Pass(Result):
     ) -> None:
         """`known`: out and lse, where the forward pass was done before. rounds: whether q, k and v come of bfloat16
         numbers; those of that type do."""
-        self.call = call
+        self.call, self.tolerance = call, tolerance
         self.dtype = call.computed
-        self.tolerance = tolerance
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
         self.group = shared_turns(call.slots, h, hk)
         d = width_of(call.slots, d)
         self.sizes = b, h, hk * self.group, n, m, d
-        rounds = rounds or (call.dtype.itemsize == 2 and call.dtype.name == "bfloat16")
-        self.isa = _isa(n, m) if rounds and "reflectors" not in call.slots else None
+        self.isa = _isa(call, rounds=rounds)
         self.nothing = np.zeros(1, self.dtype)
-        self.columns = None
         if call.empty:
             self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
             self._drain()
@@ -114,9 +111,8 @@ class Pass(Result):
         dropout = dropout_of(call.dropout, call.dropout_seed)
         slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
         terms = made.bias, scale, slots, columns
-        path = path_of(call.slots, self.sizes[2], self.dtype)
-        arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits, path
-        self.inputs = Inputs._make(arrays)
+        arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits
+        self.inputs = Inputs._make((*arrays, path_of(call.slots, self.sizes[2], self.dtype)))
         if known is None:
             self._forward()
         else:
@@ -348,10 +344,14 @@ def starts_of(g: Gradients) -> Gradients:
     return g._replace(**rows, columns=columns)
 
 
-def _isa(n: int, m: int) -> Isa | None:
-    """How products of bfloat16 numbers are made; None where float32 costs no more: few queries or keys, older CPUs."""
+def _isa(call: Call, *, rounds: bool) -> Isa | None:
+    """How products of bfloat16 numbers are made; None where there are none, as with reflections, and where float32
+    costs no more: few queries or keys, older CPUs."""
+    halves = call.dtype.itemsize == 2 and call.dtype.name == "bfloat16"
+    if "reflectors" in call.slots or not (rounds or halves):
+        return None
     isa = fastest()
-    return None if isa is SHIFTS or min(n, m) < _LEAST_ROUNDED else isa
+    return None if isa is SHIFTS or min(call.q.shape[2], call.k.shape[2]) < _LEAST_ROUNDED else isa
 
 
 @lru_cache(256)

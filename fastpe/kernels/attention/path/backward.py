@@ -27,6 +27,7 @@ from fastpe.kernels.attention.backward import (
 from fastpe.kernels.attention.inputs import NONE, ONE, HeadGradients, Tile, ends
 from fastpe.kernels.attention.key_query_offsets import ColumnGradients, add_query_slopes
 from fastpe.kernels.attention.path.content import (
+    CHAIN,
     GROUP,
     OF_PAIR,
     hide_columns,
@@ -44,7 +45,7 @@ from fastpe.kernels.attention.tile import SUBTILE, TILE_KEYS, TILE_QUERIES, add_
 from fastpe.kernels.attention.visibility import masked_out, visible_of_block
 from fastpe.kernels.attention.workspace import with_tile
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import ONTO, OVERWRITE, float_gemm, transpose, turn
+from fastpe.kernels.products.gemm import LOWER_A, ONTO, OVERWRITE, float_gemm, transpose, turn
 from fastpe.kernels.simd import at, blend, fma, get, lanes, load, put, scalar, splat, store, total, zeros
 
 
@@ -181,7 +182,7 @@ def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, 
     if seen:
         j = first % TILE_KEYS
         to_lanes(at(scratch.dcells, lane * TILE_KEYS + j), TILE_KEYS, queries, visible, dcontent, TILE_QUERIES)
-        _back_from_content(at(products, OF_PAIR), dcontent, back, n, count, visible)
+        product(at(products, OF_PAIR), ONE, SUBTILE, dcontent, back, n, count, visible, ONTO | LOWER_A)
     _carry_back(products, beta, along, back, at(of_path.dbeta, first), n, count, ahead)
     _make_steps(along, beta, steps, n, count)
     transpose(x, TILE_QUERIES, own.x_rows, d, d, queries)
@@ -196,22 +197,20 @@ def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, 
 
 
 @inner
-def _back_from_content(of_keys, dcontent, back, n, count, visible):
-    """To products of the reflectors with y, what the content of the keys before each adds."""
-    width = lanes(back)
-    for i in range(0, n, GROUP * width):
-        for j in range(count):
-            u = at(back, j * TILE_QUERIES + i)
-            u0, u1, u2 = load(u, 0), load(u, width), load(u, 2 * width)
-            for before in range(min(j, visible)):
-                e, f = at(dcontent, before * TILE_QUERIES + i), splat(get(of_keys, before * SUBTILE + j))
-                u0, u1, u2 = fma(load(e, 0), f, u0), fma(load(e, width), f, u1), fma(load(e, 2 * width), f, u2)
-            store(u, 0, u0), store(u, width, u1), store(u, 2 * width, u2)
+def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
+    """From products of the reflectors with y to those with the gradient as it comes to each, times -beta: g, and
+    dbeta."""
+    for first in range(0, count, CHAIN):
+        own, u = min(CHAIN, count - first), at(back, first * TILE_QUERIES)
+        if first > 0:
+            product(at(products, first), ONE, SUBTILE, back, u, n, own, first, ONTO)
+        of_pairs, t = at(products, first * SUBTILE + first), at(along, first * TILE_QUERIES)
+        _carry_chain_back(of_pairs, at(beta, first), t, u, at(dbeta, first), n, own, ahead + first)
 
 
 @inner
-def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
-    """From these to products with the gradient as it comes to every reflector, times -beta: g, and dbeta."""
+def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
+    """`_carry_back` of so few keys that each waits for the one before."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count):

@@ -28,7 +28,7 @@ from fastpe.kernels.attention.products import add_relative_products
 from fastpe.kernels.attention.score import scores_of_products
 from fastpe.kernels.attention.tile import FEW, SUBTILE, TILE_KEYS, TILE_QUERIES, clear
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.products.gemm import ONTO, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.products.gemm import ONTO, OVERWRITE, UPPER_A, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -49,6 +49,7 @@ from fastpe.kernels.simd import (
 
 OF_PAIR = SUBTILE * SUBTILE  # elements of W W^T, and of K W^T, of a sub-tile
 _TOGETHER = np.int64(96)  # lanes whose memory stays in the nearest cache while they meet the keys of a tile
+CHAIN = np.int64(11)  # keys of a sub-tile that wait for each other; products bring them what the others add
 GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple for vectors of any width
 
 
@@ -68,13 +69,17 @@ def path_of_head(path, b, h, case):
 
 @inner
 def subtile_products(w, k, k_row, d, count, columns, products):
-    """W W^T and K W^T of a sub-tile. columns: room for D SUBTILE elements."""
+    """W W^T of a sub-tile, and of K W^T what lies above the diagonal, the rest 0. columns: room for D SUBTILE
+    elements."""
     transpose(w, d, columns, SUBTILE, count, d)
     own = at(products, OF_PAIR)
     float_gemm(
         w, d, ONE, columns, SUBTILE, products, SUBTILE, count, count, d, OVERWRITE, products, SUBTILE, products, SUBTILE
     )
     float_gemm(k, k_row, ONE, columns, SUBTILE, own, SUBTILE, count, count, d, OVERWRITE, own, SUBTILE, own, SUBTILE)
+    for j in range(count):
+        for n in range(j + 1):
+            put(own, j * SUBTILE + n, scalar(own, 0.0))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -214,7 +219,7 @@ def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along,
     if seen:
         content = at(own.content, lane)
         product(at(head.kr, first * case.kr_row), case.kr_row, ONE, rows, content, n, count, d, OVERWRITE)
-        _add_steps(at(products, OF_PAIR), r, content, n, count)
+        product(at(products, OF_PAIR), SUBTILE, ONE, r, content, n, count, count, ONTO | UPPER_A)
         transpose(content, TILE_QUERIES, at(cells, lane * TILE_KEYS), TILE_KEYS, count, min(end, m) - lane)
     if goes_on:
         to = at(beyond, lane)
@@ -226,6 +231,19 @@ def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along,
 @inner
 def _carry(products, beta, along, steps, n, count, ahead):
     """From products with x alone to those with x as it comes to every reflector: t, and r."""
+    for first in range((count - 1) // CHAIN * CHAIN, -1, -CHAIN):
+        end = min(first + CHAIN, count)
+        t, r = at(along, first * TILE_QUERIES), at(steps, first * TILE_QUERIES)
+        if end < count:
+            after, of_pairs = at(steps, end * TILE_QUERIES), at(products, first * SUBTILE + end)
+            product(of_pairs, SUBTILE, ONE, after, t, n, end - first, count - end, ONTO)
+        own = at(products, first * SUBTILE + first)
+        _carry_chain(own, at(beta, first), t, r, n, end - first, ahead + first)
+
+
+@inner
+def _carry_chain(products, beta, along, steps, n, count, ahead):
+    """`_carry` of so few keys that each waits for the one before."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count - 1, -1, -1):
@@ -238,20 +256,6 @@ def _carry(products, beta, along, steps, n, count, ahead):
             store(t, 0, t0), store(t, width, t1), store(t, 2 * width, t2)
             r, far = at(steps, j * TILE_QUERIES + i), splat(-get(beta, j))
             store(r, 0, far * t0), store(r, width, far * t1), store(r, 2 * width, far * t2)
-
-
-@inner
-def _add_steps(of_keys, steps, content, n, count):
-    """From products with x alone to those with x as it comes to every key."""
-    width = lanes(content)
-    for i in range(0, n, GROUP * width):
-        for j in range(count):
-            s = at(content, j * TILE_QUERIES + i)
-            s0, s1, s2 = load(s, 0), load(s, width), load(s, 2 * width)
-            for later in range(j + 1, count):
-                r, f = at(steps, later * TILE_QUERIES + i), splat(get(of_keys, j * SUBTILE + later))
-                s0, s1, s2 = fma(load(r, 0), f, s0), fma(load(r, width), f, s1), fma(load(r, 2 * width), f, s2)
-            store(s, 0, s0), store(s, width, s1), store(s, 2 * width, s2)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
