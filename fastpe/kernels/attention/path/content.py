@@ -30,6 +30,7 @@ from fastpe.kernels.attention.tile import FEW, SUBTILE, TILE_KEYS, TILE_QUERIES,
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.products.gemm import ONTO, OVERWRITE, UPPER_A, float_gemm, transpose
 from fastpe.kernels.simd import (
+    REGISTER_BYTES,
     at,
     blend,
     fma,
@@ -48,7 +49,9 @@ from fastpe.kernels.simd import (
 )
 
 OF_PAIR = SUBTILE * SUBTILE  # elements of W W^T, and of K W^T, of a sub-tile
-_TOGETHER = np.int64(96)  # lanes whose memory stays in the nearest cache while they meet the keys of a tile
+# lanes that meet the keys of a tile together: their memory stays in the nearest cache; whole panels of products count
+# for more where vectors are wide
+_TOGETHER = TILE_QUERIES if REGISTER_BYTES == 64 else TILE_QUERIES // 2
 CHAIN = np.int64(11)  # keys of a sub-tile that wait for each other; products bring them what the others add
 GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple for vectors of any width
 
