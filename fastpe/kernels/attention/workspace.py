@@ -92,7 +92,7 @@ def layout_for(case: Case, table: np.ndarray, *, backward: bool, reflected: bool
         cursor += -(-int(count) // 16) * 16
         return region(start, count)
 
-    d, n, k, few = case.width, case.queries, int(TILE_KEYS), case.queries <= FEW and not case.alone
+    d, n, k, few = case.width, case.queries, int(TILE_KEYS), bool(case.queries <= FEW and not case.alone)
     rows = n if few else int(TILE_QUERIES)
     tile = rows * k
     dv = case.v_width

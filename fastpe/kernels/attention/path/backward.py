@@ -15,7 +15,7 @@ products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and refle
 A head goes through its blocks in their order, and adds to gradients of its own: nobody waits for a turn.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastpe.kernels.attention.backward import (
     clear_rows,
@@ -50,10 +50,10 @@ from fastpe.kernels.simd import at, blend, fma, get, lanes, load, put, scalar, s
 
 
 class PathGradients(NamedTuple):
-    """Pointers to those of one head's reflections, which are added to."""
+    """Gradients of reflections: arrays (B, H, M, D) and (B, H, M), or pointers to those of one head."""
 
-    dw: int  # (M, D)
-    dbeta: int  # (M,)
+    dw: Any
+    dbeta: Any
 
 
 @inner
