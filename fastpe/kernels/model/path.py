@@ -13,12 +13,12 @@ from fastpe.kernels.simd import at
 
 
 @inner
-def _head_of(layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a):
-    """One head with its reflections, and the products of these with keys, unless the new queries are few."""
+def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a):
+    """One head with its reflections, and the products of these with keys, which few queries do not need but `back`."""
     w, beta = made_of_head(h, act, own, sizes, a)
     path, case = HeadPath(w, beta, scratch.path.products), position.case
     head = reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a)
-    for first in range(0, head.key_length if own.length > FEW else NONE, SUBTILE):
+    for first in range(0, head.key_length if back or own.length > FEW else NONE, SUBTILE):
         count, k = min(SUBTILE, head.key_length - first), at(head.kr, first * case.kr_row)
         products = at(path.products, first // SUBTILE * 2 * OF_PAIR)
         subtile_products(at(w, first * case.width), k, case.kr_row, case.width, count, scratch.path.x_rows, products)
@@ -36,7 +36,7 @@ def reflected_forward(reflections, layer, act, workspace, position, dropout, pla
     c, case = sizes.width, position.case
     for h in range(sizes.heads):
         scratch = scratch_memory(h, act, at(workspace, a.attention), position, own, a)
-        head = _head_of(layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a)
+        head = _head_of(False, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), lse_of(h, act, position, own, a)
         for i in range(0, own.length, TILE_QUERIES):
@@ -56,7 +56,7 @@ def reflected_backward(
     c, case, n, memory = sizes.width, position.case, own.length, at(workspace, a.attention)
     for h in range(sizes.heads):
         scratch = scratch_memory(h, act, memory, position, own, a)
-        head = _head_of(layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a)
+        head = _head_of(True, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         grads = gradients_of(layer, h, NONE, act, workspace, memory, slot_gradients, position, own, sizes, a)
         out = at(act, a.mixed + own.start * c + h * (c // sizes.heads))
