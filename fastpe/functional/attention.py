@@ -15,7 +15,6 @@ from fastpe.functional.arguments import Array, Call
 from fastpe.functional.bands import Band
 from fastpe.functional.dape import Networked
 from fastpe.functional.passes import Pass
-from fastpe.functional.path import Reflected
 from fastpe.functional.result import Result
 from fastpe.functional.slots import check_kernels, documented, names_of
 from fastpe.functional.split_softmax import SplitSoftmax, part
@@ -258,8 +257,8 @@ def dispatch(
     """The call's passes, the forward one done; the arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
-    if "reflectors" in call.slots and not call.empty:
-        return Reflected(call.widened(), known)
+    if "reflectors" in call.slots:  # nothing is rounded
+        return Pass(call.widened() if call.q.dtype.itemsize == 2 else call, 0.0, known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)
     calls = [_of_band(call, band) for band in call.bands]

@@ -1,6 +1,8 @@
 """One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
 
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import numpy as np
 from fastpe.functional.arguments import Array, Call, dropout_key
 from fastpe.functional.bands import angles_of, keys_met
 from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.path import path_of, with_products
 from fastpe.functional.result import Result, apply_sinks, sinks_gradient
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.rows import (
@@ -33,6 +36,8 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.bf16_panels import panels_for
 from fastpe.kernels.attention.inputs import Case, Gradients, Inputs, Options
+from fastpe.kernels.attention.path import calls as path_calls
+from fastpe.kernels.attention.path.backward import PathGradients
 from fastpe.kernels.attention.slots import ROWS, SIZES, SLOTS
 from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
@@ -57,16 +62,14 @@ class Pass(Result):
     ) -> None:
         """`known`: out and lse, where the forward pass was done before. rounds: whether q, k and v come of bfloat16
         numbers; those of that type do."""
-        self.call = call
+        self.call, self.tolerance = call, tolerance
         self.dtype = call.computed
-        self.tolerance = tolerance
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
         self.group = shared_turns(call.slots, h, hk)
         d = width_of(call.slots, d)
         self.sizes = b, h, hk * self.group, n, m, d
-        self.isa = _isa(n, m) if rounds or (call.dtype.itemsize == 2 and call.dtype.name == "bfloat16") else None
+        self.isa = _isa(call, rounds=rounds)
         self.nothing = np.zeros(1, self.dtype)
-        self.columns = None
         if call.empty:
             self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
             self._drain()
@@ -109,7 +112,7 @@ class Pass(Result):
         self.made = made  # its arrays are read by their addresses
         counts = running_counts(made, b * h * n, self.dtype)
         arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits, counts
-        self.inputs = Inputs._make(arrays)
+        self.inputs = Inputs._make((*arrays, path_of(call.slots, self.sizes[2], self.dtype)))
         if known is None:
             self._forward()
         else:
@@ -168,13 +171,15 @@ class Pass(Result):
 
     def layout(self, case: Case, *, gradients: bool) -> Layout:
         """What a worker needs."""
-        return _layout(case, self.table[:, :SIZES].tobytes(), gradients)
+        return _layout(case, self.table[:, :SIZES].tobytes(), gradients, self.inputs.path is not None)
 
     def _workspaces(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
         layout = self.layout(case, gradients=gradients)
-        b, h, hk, n, _, _ = self.sizes
+        (b, h, hk, n, m, _), reflected = self.sizes, self.inputs.path is not None
         tasks = b * hk * case.key_blocks if gradients else b * h * -(-n // int(TILE_QUERIES))
-        workers = workers_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
+        if gradients and reflected:
+            tasks = b * h
+        workers = workers_for((1 + reflected) * b * h * n * m * (case.width + case.v_width), tasks)
         if self.isa:  # packed panels end at whole steps, which products read to their ends
             return simd.aligned_zeros((workers, layout.size + 80 + MEMORY), self.dtype), layout, workers
         return simd.aligned_empty((workers, layout.size + 80), self.dtype), layout, workers
@@ -184,6 +189,8 @@ class Pass(Result):
     def _forward(self) -> None:
         case = self.case(gradients=False)
         workspaces, layout, workers = self._workspaces(case, gradients=False)
+        if self.sizes[3] > FEW:
+            self.inputs = with_products(self.inputs, case)
         rest = self.inputs, self.dropout, self.out, self.lse, case, layout, workspaces
         if self.isa:
             words = panels_for(case.batch * case.key_heads * case.key_blocks, case.width, case.v_width)
@@ -210,14 +217,40 @@ class Pass(Result):
         case = self.case(gradients=True)
         g = self.room_for_gradients(case, dout, dlse)
         workspaces, layout, workers = self._workspaces(case, gradients=True)
+        if self.inputs.path is not None:
+            return self._path_gradients(g, case, workspaces, layout, workers)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = starts_of(g)
         rest = for_gradients(self.inputs), self.dropout, starts, turns, case, layout, workspaces
         run_team(workers, *((calls.rounded_backward, self.isa) if self.isa else (calls.backward,)), *rest)
-        return {
-            name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
-            for name, gradient in self.named(g).items()
-        }
+        return self._as_given(self.named(g))
+
+    def _as_given(self, found: dict[str, Array]) -> dict[str, Array]:
+        """Gradients with the shapes and dtypes of arguments."""
+        shapes, dtypes = self.call.shapes, self.call.dtypes
+        return {name: x.reshape(shapes[name]).astype(dtypes[name], copy=False) for name, x in found.items()}
+
+    def _path_gradients(
+        self, g: Gradients, case: Case, workspaces: Array, layout: Any, workers: int
+    ) -> dict[str, Array]:
+        """`gradients` through reflections: every head has gradients of its keys, and of its reflections, for itself."""
+        b, h, hk, _, m, d = self.sizes
+
+        def of_head(*shape: int) -> Array:
+            return np.empty((b, h, m, *shape), self.dtype)
+
+        apart, dk, own = g.dk_rest is not g.dk, of_head(d), PathGradients(of_head(d), of_head())
+        g = g._replace(dk=dk, dk_rest=of_head(d) if apart else dk, dv=of_head(case.v_width))
+        self.inputs = with_products(self.inputs, case)
+        rest = for_gradients(self.inputs), self.dropout, starts_of(g)
+        run_team(workers, path_calls.backward, *rest, own, case, layout, workspaces)
+
+        def of_key_head(x: Array) -> Array:
+            return x if h == hk else np.asarray(x.reshape(b, hk, -1, m, x.shape[-1]).sum(axis=2))
+
+        dk = of_key_head(g.dk)
+        g = g._replace(dk=dk, dk_rest=of_key_head(g.dk_rest) if apart else dk, dv=of_key_head(g.dv))
+        return self._as_given(self.named(g, more={"reflectors": own.dw, "reflect": own.dbeta}))
 
     def room_for_gradients(self, case: Case, dout: Array, dlse: Array, parts: int = 1) -> Gradients:
         """parts: as for `gradient_places`."""
@@ -254,10 +287,10 @@ class Pass(Result):
                     found[name] = summed_parts(found[name], own)
         return found
 
-    def named(self, g: Gradients, parts: int = 1) -> dict[str, Array]:
+    def named(self, g: Gradients, parts: int = 1, more: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Array]:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat.
 
-        parts: as for `room_for_gradients`.
+        parts: as for `room_for_gradients`; more: gradients that are not in g.
         """
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
@@ -268,7 +301,7 @@ class Pass(Result):
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
-        found |= self._slot_gradients(g, parts)
+        found |= self._slot_gradients(g, parts) | dict(more)
         for name in found.keys() & call.slots.keys():
             if SLOTS[name].layout == "offsets":
                 found[name] = sum_by_offset(found[name], call.positions, call.slots[name].shape[-1])
@@ -313,15 +346,20 @@ def starts_of(g: Gradients) -> Gradients:
     return g._replace(**rows, columns=columns)
 
 
-def _isa(n: int, m: int) -> Isa | None:
-    """How products of bfloat16 numbers are made; None where float32 costs no more: few queries or keys, older CPUs."""
+def _isa(call: Call, *, rounds: bool) -> Isa | None:
+    """How products of bfloat16 numbers are made; None where there are none, as with reflections, and where float32
+    costs no more: few queries or keys, older CPUs."""
+    halves = call.dtype.itemsize == 2 and call.dtype.name == "bfloat16"
+    if "reflectors" in call.slots or not (rounds or halves):
+        return None
     isa = fastest()
-    return None if isa is SHIFTS or min(n, m) < _LEAST_ROUNDED else isa
+    return None if isa is SHIFTS or min(call.q.shape[2], call.k.shape[2]) < _LEAST_ROUNDED else isa
 
 
 @lru_cache(256)
-def _layout(case: Case, table: bytes, gradients: bool) -> Layout:
-    return layout_for(case, np.frombuffer(table, np.int64).reshape(-1, SIZES), backward=gradients)
+def _layout(case: Case, table: bytes, gradients: bool, reflected: bool) -> Layout:
+    given = np.frombuffer(table, np.int64).reshape(-1, SIZES)
+    return layout_for(case, given, backward=gradients, reflected=reflected)
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:

@@ -8,7 +8,7 @@ import numpy as np
 from fastpe.functional.slots import NETWORK
 from fastpe.kernels.attention.inputs import Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
-from fastpe.kernels.attention.slots import GIVEN, KEY_SLOPE, QUERY_SLOPE, SLOTS
+from fastpe.kernels.attention.slots import SLOTS
 from fastpe.model.gates import Made
 
 Array = np.ndarray[Any, Any]
@@ -39,11 +39,6 @@ def options_of(slots: Mapping[str, Any]) -> Options:
 def needs_raw(slots: Mapping[str, Any]) -> bool:
     """Whether the way back needs products before terms: a network reads what is made of them."""
     return NETWORK[0] in slots or keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
-
-
-def reads_more(slots: Mapping[str, Any], numbers: Array, made: Made) -> bool:
-    """Whether attention reads more than reflections and offsets of keys."""
-    return bool(_read(slots)) or made.selective is not None or bool(numbers[[KEY_SLOPE, QUERY_SLOPE], GIVEN].any())
 
 
 def reads_beside_network(slots: Mapping[str, Any], made: Made) -> bool:

@@ -34,7 +34,6 @@ from fastpe.model.score_terms import (
     needs_raw,
     options_of,
     reads_beside_network,
-    reads_more,
     scored,
     with_layers,
 )
@@ -138,14 +137,9 @@ class Scratch:
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         net_layout = layout_for_net(sizes, backward=backward, dropped=case.dropped > 0)
-        places, dtype = parameters.made.reflections, np.dtype(config.dtype)
-        beside = layout.size if reads_more(slots, numbers, parameters.made) else None
-        reflections = model_reflections.reflections_of(
-            places, sizes, dtype, apart=apart, dropped=bool(case.dropped), others=beside
-        )
+        reflecting = parameters.made.reflections
+        reflections = None if reflecting is None else model_reflections.Reflections(reflecting, int(apart))
         more = sizes.units and net_layout.size + layout.size
-        if reflections is not None:
-            more = max(more, reflections.layout.size)
         workspace = model_memory.arena_layout(sizes, case, layout, more, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
@@ -206,7 +200,7 @@ class Scratch:
             cells, values = (given.arrays.get(name, nothing) for name in ("scores", "values"))
             own = (*(slots[slot].ravel() for slot in NETWORK), cells, values, given.arrays.get("index", no_index))
             net, others = Network._make(own), 1 if reads_beside_network(slots, self.made) else None
-        if any(x is not None for x in (others, self.reflections, *rare)):  # then kernels take them all
+        if any(x is not None for x in (others, *rare)):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none
             rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))

@@ -1,4 +1,4 @@
-"""Random calls of attention that goes a way of its own: through a network of scores, or through reflections."""
+"""Random calls of attention whose scores go through a network, or whose queries are reflected."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,7 @@ import fastpe
 from fastpe.functional import dape as mlp
 from fastpe.functional import dape_inputs as networks
 from fastpe.functional import passes, slot_arrays
-from fastpe.functional import path as reflected
-from fastpe.functional import path_inputs as reflections
+from fastpe.functional import path as reflections
 
 _Case = tuple[dict[str, Any], list[str | None]]
 _LAYOUTS = st.lists(st.sampled_from([None, *KINDS]), min_size=8, max_size=8)
@@ -44,4 +43,4 @@ def _judge(problems: Any, *modules: Any) -> Callable[[_Case], None]:
 
 
 NETWORKS = st.tuples(network_problems.cases(), _LAYOUTS), _judge(network_problems, mlp, networks)
-REFLECTIONS = st.tuples(reflected_problems.cases(), _LAYOUTS), _judge(reflected_problems, reflected, reflections)
+REFLECTIONS = st.tuples(reflected_problems.cases(), _LAYOUTS), _judge(reflected_problems, reflections)

@@ -17,7 +17,6 @@ from fastpe.encodings import registry
 from fastpe.encodings.bias import alibi
 from fastpe.functional.dape import Networked
 from fastpe.functional.passes import Pass
-from fastpe.functional.path import Reflected
 
 WORKER = """
 import os, signal, time, warnings
@@ -149,7 +148,7 @@ def test_calls_that_are_wrong_are_found(monkeypatch, what):
 @pytest.mark.parametrize("what", ["gradient", "beyond", "input"])
 @pytest.mark.parametrize(
     ("kind", "sizes", "way", "slot"),
-    [("NETWORKS", NETWORK, Networked, "mlp_in"), ("REFLECTIONS", REFLECTED, Reflected, "reflectors")],
+    [("NETWORKS", NETWORK, Networked, "mlp_in"), ("REFLECTIONS", REFLECTED, Pass, "reflectors")],
 )
 def test_ways_apart_that_are_wrong_are_found(monkeypatch, kind, sizes, way, slot, what):
     (_, judge), case, gradients = getattr(attention_apart, kind), (sizes, [None] * 8), way.gradients

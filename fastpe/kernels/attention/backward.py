@@ -179,7 +179,7 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 @inner
 def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     """All gradients of one tile; dq's are added when it is the key block's turn."""
-    careful = _needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
+    careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
     softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
     scores_backward(head, terms, grads, tile, case, scratch)
     if terms is not None:
@@ -246,7 +246,7 @@ def rel_key_backward(head, terms, grads, tile, case, scratch):
 
 
 @inner
-def _needs_care(head, do, tile, case):
+def needs_care(head, do, tile, case):
     """Whether NaN or infinity in a tile's rows could spread to queries or keys that do not see them."""
     i0, m, j0, n = tile
     if not partly_hidden(head, tile, case):

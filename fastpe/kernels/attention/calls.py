@@ -18,6 +18,7 @@ from fastpe.kernels.attention.inputs import (
     place,
     terms_of,
 )
+from fastpe.kernels.attention.path.content import path_of_head
 from fastpe.kernels.attention.slots import BIAS, GAIN, GIVEN, MASK, ROW_COUNT
 from fastpe.kernels.attention.terms.contextual_positions import running_counts_of
 from fastpe.kernels.attention.terms.key_query_offsets import column_gradients, columns_of
@@ -75,7 +76,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, isa):
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
         columns_of(x.columns, x.table, b, h, case), running_counts_of(x.running_counts, x.table, b, h, case),
-        panels_of_head(words, b, kh, memory, isa, case),
+        panels_of_head(words, b, kh, memory, isa, case), path_of_head(x.path, b, h, case),
     )  # fmt: skip
 
 
@@ -207,7 +208,7 @@ def _key_block(b, kh, number, x, dropout, g, turns, case, layout, workspace, mem
 
 
 @inner
-def _subtract(deltas, dlse, block, case):
+def subtract_dlse(deltas, dlse, block, case):
     """lse grows with a score by its weight: its gradient counts as that much less of dout . out."""
     i0 = block * TILE_QUERIES
     add_scaled(at(deltas, i0), scalar(deltas, -1.0), at(dlse, i0), min(TILE_QUERIES, case.queries - i0))
@@ -229,7 +230,7 @@ def _backward_lane(worker, counters, x, dropout, g, turns, case, layout, workspa
                 at(pointer(g.dout), rows * case.v_width), at(pointer(g.out), rows * case.v_width),
                 at(pointer(g.deltas), rows), task % blocks, case.queries, case,
             )  # fmt: skip
-            _subtract(at(pointer(g.deltas), rows), at(pointer(g.dlse), rows), task % blocks, case)
+            subtract_dlse(at(pointer(g.deltas), rows), at(pointer(g.dlse), rows), task % blocks, case)
         else:
             wait_for(counters, prepared)
             key_block = task - prepared

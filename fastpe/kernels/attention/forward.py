@@ -9,6 +9,7 @@ from fastpe.kernels.attention.bf16_panels import packs_values, values_of_tile
 from fastpe.kernels.attention.dropout import drop_cells
 from fastpe.kernels.attention.inputs import NONE, ONE, Tile, at_offset, ends
 from fastpe.kernels.attention.nonfinite import add_product, all_finite
+from fastpe.kernels.attention.path.content import keys_met, make_tile_content, scores_of_content, start_path
 from fastpe.kernels.attention.products import in_place, prepare_keys
 from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
 from fastpe.kernels.attention.slots import MASK, REL_VALUE, has_slot
@@ -208,9 +209,12 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
         put(tops, i, scalar(tops, -np.inf))
     choose_base(head.columns, head.table, i0, low, high, case)
     start_running_counts(head, terms, i0, m, case)
-    farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
+    start_path(head.path, head, i0, m, case, scratch)
+    farthest, met = low // TILE_KEYS, keys_met(head.path, i0 + m, low, high, head)
+    after = (met + TILE_KEYS - 1) // TILE_KEYS
     nearest = min(max(own_tile(i0 + m, head), farthest), after - 1)
-    if in_place(case) and not counts_keys(head, terms):  # rows that are read in the order of memory come sooner
+    from_near = head.path is not None or counts_keys(head, terms)
+    if in_place(case) and not from_near:  # rows that are read in the order of memory come sooner
         nearest = farthest - 1
     behind = nearest - farthest + 1
     step = np.int64(0)
@@ -224,13 +228,23 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
             if negligible(head, tile, slope, term, tops):
                 step = after - farthest if ahead else max(step, behind)  # nor does what lies beyond count
                 continue
-        if masked_out(i0, number, head, case):
+        seen = not masked_out(i0, number, head, case)
+        make_tile_content(head.path, head, tile, low, seen, case, scratch)
+        if not (seen and tile.n > 0):
             continue
-        prepare_keys(head, terms, tile, case, scratch)
-        factor = make_scores(head, terms, tile, False, case, scratch)
+        factor = _tile_scores(head.path, head, terms, tile, case, scratch)
         if case.skip and faint(head, tile, factor, slope, tops, case, scratch):
             continue
         weigh_values(head, terms, tile, factor, start, careful, y, y_row, case, scratch)
+
+
+@inner
+def _tile_scores(path, head, terms, tile, case, scratch):
+    """The tile's scores, and their factor, as `make_scores` has them."""
+    if path is None:
+        prepare_keys(head, terms, tile, case, scratch)
+        return make_scores(head, terms, tile, False, case, scratch)
+    return scores_of_content(head, terms, tile, False, case, scratch)
 
 
 @inner

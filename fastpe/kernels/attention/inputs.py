@@ -144,6 +144,14 @@ class Visibility(NamedTuple):
     occupied: int  # pointer, (blocks, key blocks): whether the mask leaves anything of a tile
 
 
+class HeadPath(NamedTuple):
+    """Pointers to the reflections of one head's keys, see `path.content`."""
+
+    w: int  # (M, D)
+    beta: int  # (M,)
+    products: int  # (sub-tiles, 2, SUBTILE, SUBTILE)
+
+
 class Head(NamedTuple):
     """Pointers to the rows of one head, before and after rotation, to its bias and the table of slots; numbers."""
 
@@ -164,6 +172,7 @@ class Head(NamedTuple):
     columns: Any  # `key_query_offsets.HeadColumns`, None where there are no terms
     running_counts: int  # of `contextual_positions`
     words: Any  # `bf16_panels.HeadPanels`, None where keys and values are not packed beforehand
+    path: HeadPath | None  # None without reflections: then nothing of them is compiled
 
 
 class SlotGradients(NamedTuple):
@@ -217,6 +226,18 @@ def at_offset(x, tile, case):
     return at(x, tile.j0 - tile.i0 + case.queries - 1)
 
 
+class Path(NamedTuple):
+    """Reflections between key and query, flat, and the elements of `beta` from one sample and from one head to the
+    next."""
+
+    w: np.ndarray  # reflectors, (B or 1, H or 1, M, D)
+    beta: np.ndarray  # how far each reflects, (B or 1, H or 1, M)
+    products: np.ndarray  # (B, pairs, sub-tiles, 2, SUBTILE, SUBTILE), see `path.content`; empty for few queries
+    of_sample: int
+    of_head: int
+    pairs: int  # heads with products of their own
+
+
 class Inputs(NamedTuple):
     """Arrays of a call: q and k before and after rotation, lengths (B, 2) of queries and keys, what bounds scores."""
 
@@ -241,6 +262,7 @@ class Inputs(NamedTuple):
     table: np.ndarray
     limits: tuple[float, float]  # as `Guard` has them
     running_counts: np.ndarray  # (B, H, N, RUNNING_COUNT), flat, of a call with `counts`
+    path: Path | None
 
 
 class Gradients(NamedTuple):

@@ -26,6 +26,7 @@ from fastpe.kernels.simd import (
 )
 
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
+SUBTILE = np.int64(32)  # keys that reflections go through together
 FEW = np.int64(4)  # queries for which it costs less to read keys where they lie than to turn a tile of them
 _AHEAD = 16  # rows that are asked for: the CPU sees by itself that those after them are next
 _VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # of a cache line

@@ -1,5 +1,6 @@
 """A worker's scratch memory: where things lie in it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,29 @@ from fastpe.kernels.attention.slots import (
     WANTED,
     slot_number,
 )
-from fastpe.kernels.attention.tile import BAND, FEW, PACKED, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.tile import BAND, FEW, PACKED, SUBTILE, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, region
 
 _PAIRS = 16  # rows of words at least where keys or values are packed: channels go in pairs, 32 at a time
+
+
+class PathLayout(NamedTuple):
+    """What reflections need (`path`): offsets of regions, in the order of `PathScratch`."""
+
+    x: int
+    along: int
+    steps: int
+    content: int
+    contents: int
+    v_columns: int
+    back: int
+    y: int
+    x_rows: int
+    y_rows: int
+    step_rows: int
+    pairs: int
+    products: int
 
 
 class Layout(NamedTuple):
@@ -56,12 +75,13 @@ class Layout(NamedTuple):
     dcount_scores: int
     count_columns: int
     values: int
+    path: PathLayout | None
     sums: int  # a key block's own, for gradients of slots
     size: int
 
 
-def layout_for(case: Case, table: np.ndarray, *, backward: bool) -> Layout:
-    """Lay out a worker's scratch memory."""
+def layout_for(case: Case, table: np.ndarray, *, backward: bool, reflected: bool = False) -> Layout:
+    """Lay out a worker's scratch memory. reflected: whether there are reflections between key and query."""
     cursor = 0
 
     def take(count: Any) -> int:
@@ -70,7 +90,7 @@ def layout_for(case: Case, table: np.ndarray, *, backward: bool) -> Layout:
         cursor += -(-int(count) // 16) * 16
         return region(start, count)
 
-    d, n, k, few = case.width, case.queries, int(TILE_KEYS), case.queries <= FEW and not case.alone
+    d, n, k, few = case.width, case.queries, int(TILE_KEYS), bool(case.queries <= FEW and not case.alone)
     rows = n if few else int(TILE_QUERIES)
     tile = rows * k
     dv = case.v_width
@@ -99,7 +119,27 @@ def layout_for(case: Case, table: np.ndarray, *, backward: bool) -> Layout:
         count_range=take(counted and 2), count_scores=take(rows * vectors),
         dcount_scores=take(backward * rows * vectors), count_columns=take(not few and max(d, _PAIRS) * vectors),
         values=take(backward and table[VALUES, WANTED] and table[VALUES, ROW_COUNT]),
+        path=_path_layout(case, take, backward=backward, few=few) if reflected else None,
         sums=take(backward and not case.alone and sum_places(case, table)[1]), size=cursor,
+    )  # fmt: skip
+
+
+def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few: bool) -> PathLayout:
+    """The backward pass keeps x and its products with reflectors for every sub-tile, and the content of every tile."""
+    d, lanes, sub = case.width, int(TILE_QUERIES), int(SUBTILE)
+    if few and not backward:  # rows of x, and one step for each
+        x, steps = take(int(FEW) * (d + 16)), take(int(FEW))
+        return PathLayout(x, x, steps, *[x] * (len(PathLayout._fields) - 3))
+    subtiles = -(-case.keys // sub)
+    kept = subtiles if backward else 1
+    return PathLayout(
+        x=take(kept * d * lanes), along=take(kept * sub * lanes), steps=take(sub * lanes), content=take(sub * lanes),
+        contents=take(backward * case.key_blocks * lanes * TILE_KEYS),
+        v_columns=take(backward * case.key_blocks * max(case.v_width, _PAIRS) * TILE_KEYS),
+        back=take(backward * sub * lanes), y=take(backward * d * lanes),
+        x_rows=take((backward or bool(case.alone)) * d * lanes), y_rows=take(backward * d * lanes),
+        step_rows=take(backward * sub * lanes), pairs=take(backward * sub * sub),
+        products=take(case.alone * subtiles * 2 * sub * sub),
     )  # fmt: skip
 
 
@@ -140,6 +180,24 @@ def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.n
     return places, end
 
 
+class PathScratch(NamedTuple):
+    """Pointers to what `PathLayout` lays out, see `path.content` and `path.backward`; L: TILE_QUERIES."""
+
+    x: int  # (D, L), backward one for each sub-tile; forward, of few queries, rows
+    along: int  # (SUBTILE, L), likewise
+    steps: int  # (SUBTILE, L)
+    content: int  # (SUBTILE, L), of one sub-tile; backward then its gradient
+    contents: int  # cells of every tile
+    v_columns: int  # the values of every tile, transposed
+    back: int  # (SUBTILE, L)
+    y: int  # (D, L)
+    x_rows: int  # (L, D); in the model also a sub-tile's reflectors, transposed
+    y_rows: int  # (L, D)
+    step_rows: int  # (L, SUBTILE)
+    pairs: int  # (SUBTILE, SUBTILE)
+    products: int  # in the model, as `HeadPath` has them
+
+
 class Scratch(NamedTuple):
     """Pointers to what `Layout` lays out, but for gradients of slots."""
 
@@ -168,6 +226,7 @@ class Scratch(NamedTuple):
     dcount_scores: int
     count_columns: int
     values: int  # a tile's own sums for the gradient of `values`
+    path: PathScratch | None
 
 
 @inner
@@ -181,7 +240,20 @@ def scratch_of(workspace, layout, cells):
         layout.dq_scaled), at(workspace, layout.dk_scaled), at(workspace, layout.stats), at(workspace, layout.gates),
         at(workspace, layout.places), at(workspace, layout.wholes), at(workspace, layout.count_range), at(workspace,
         layout.count_scores), at(workspace, layout.dcount_scores), at(workspace, layout.count_columns), at(workspace,
-        layout.values),
+        layout.values), _path_scratch(workspace, layout.path),
+    )  # fmt: skip
+
+
+@inner
+def _path_scratch(workspace, layout):
+    if layout is None:
+        return None
+    return PathScratch(
+        at(workspace, layout.x), at(workspace, layout.along), at(workspace, layout.steps),
+        at(workspace, layout.content), at(workspace, layout.contents), at(workspace, layout.v_columns),
+        at(workspace, layout.back), at(workspace, layout.y), at(workspace, layout.x_rows),
+        at(workspace, layout.y_rows), at(workspace, layout.step_rows), at(workspace, layout.pairs),
+        at(workspace, layout.products),
     )  # fmt: skip
 
 
@@ -189,10 +261,16 @@ def scratch_of(workspace, layout, cells):
 def at_block(scratch, i0, case):
     """The scratch memory for the block of queries from i0 on: cells that are kept stand one block after the other."""
     moved = i0 * TILE_KEYS if case.kept else np.int64(0)
+    return with_tile(scratch, at(scratch.cells, moved), scratch.v_columns)
+
+
+@inner
+def with_tile(scratch, cells, v_columns):
+    """The scratch memory with cells and transposed values that lie elsewhere."""
     return Scratch(
-        at(scratch.cells, moved), scratch.dcells, scratch.raw, scratch.slopes, scratch.dropped, scratch.band,
-        scratch.rows, scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors,
-        scratch.k_factors, scratch.mixed, scratch.dq_scaled, scratch.dk_scaled, scratch.stats, scratch.gates,
-        scratch.places, scratch.wholes, scratch.count_range, scratch.count_scores, scratch.dcount_scores,
-        scratch.count_columns, scratch.values,
+        cells, scratch.dcells, scratch.raw, scratch.slopes, scratch.dropped, scratch.band, scratch.rows,
+        scratch.k_columns, v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors, scratch.k_factors,
+        scratch.mixed, scratch.dq_scaled, scratch.dk_scaled, scratch.stats, scratch.gates, scratch.places,
+        scratch.wholes, scratch.count_range, scratch.count_scores, scratch.dcount_scores, scratch.count_columns,
+        scratch.values, scratch.path,
     )  # fmt: skip

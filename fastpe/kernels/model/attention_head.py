@@ -15,6 +15,12 @@ from fastpe.kernels.simd import at, part, pointer
 @inner
 def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     """What attention reads of one head. Nothing is left out: sequences are short, and what guards them is not read."""
+    return reflected_head_of(None, layer, h, act, position, dropout, place_of_first, own, sizes, a)
+
+
+@inner
+def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a):
+    """The same, with reflections (`attention.inputs.HeadPath`), or None."""
     n, c = own.before + own.length, sizes.width
     head = c // sizes.heads
     q = at(act, a.qkv + own.start * 3 * c + h * head)
@@ -35,7 +41,7 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     return Head(
         q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, visibility, guard, dropout,
         dropped, gates_of_head(position.gates, h, act, own, sizes, a), _tallies(h, act, position, own, sizes, a),
-        None,
+        None, path,
     )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ class Position(NamedTuple):
     An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
     Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
     without, any other for all of them. To compile each subset by itself would take as long as all together. Beside
-    `reflections` are all; and beside any of these, or a `net`, is dropout.
+    any of these, or a `net`, is dropout.
 
     Workers have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
     """
@@ -261,11 +261,11 @@ def attention_case(
         qr_row=turned if moved else 3 * c,
         kr_row=turned if rotated else 3 * c, o_row=c,
         g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
-        kept=int(backward and n <= TILE_KEYS and not (dropped or sizes.units or made_again)), alone=1,
+        kept=int(backward and n <= TILE_KEYS and not (dropped or sizes.units or sizes.reflects or made_again)), alone=1,
         dropped=int(dropped),
         joined=int(given[[REL_GAIN, REL_KEY, REL_QUERY, KEY_BIAS, GROWTH, COUNTS]].any()),
     )  # fmt: skip
-    return case, layout_for(case, numbers, backward=backward)
+    return case, layout_for(case, numbers, backward=backward, reflected=sizes.reflects > 0)
 
 
 def fused_sizes(sizes: Sizes) -> tuple[int, int]:

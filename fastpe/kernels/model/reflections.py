@@ -5,7 +5,7 @@
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C), taps (3, C), W (H, C); p is 0 before the
 sequence begins, and where documents are kept apart before the document does. Attention with w and beta is
-`attention.reflected`'s, of one sequence at a time. Nothing of all this is rounded to bfloat16. A layer that makes none
+`attention.path`'s, of one sequence at a time. Nothing of all this is rounded to bfloat16. A layer that makes none
 has the `rank` 0; a model in which none does has None as `Position.reflections`.
 
 In a layer's activations lie u down, p, w and beta, the last two head by head: a text that is written goes on from them.
@@ -17,9 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.path.backward import Layout
-from fastpe.kernels.attention.path.blocks import TILE
-from fastpe.kernels.attention.path.workspace import backward_room, forward_sizes, laid_out
 from fastpe.kernels.attention.tile import add_scaled, dot, scale_row
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.model.gates import add_number
@@ -37,7 +34,6 @@ from fastpe.kernels.simd import (
     splat,
     store_first,
     total,
-    whole_vectors,
     zeros,
 )
 
@@ -49,45 +45,12 @@ _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
 
 
-class PathLayout(NamedTuple):
-    """Where things lie that attention needs for a head: its rows in one piece, products of tiles, a tile's rows turned;
-    the parts of a `Desk`, and factors of dropout; scores of one query; dout, gradients of rows, what the way back
-    needs, and what other terms need. And the least number."""
-
-    q: int
-    k: int
-    v: int
-    products: int
-    turned: int
-    x: int
-    along: int
-    scores: int
-    steps: int
-    peaks: int
-    sums: int
-    mixed: int
-    visibility: int
-    factors: int
-    of_row: int
-    dout: int
-    dq: int
-    dk: int
-    dv: int
-    back: int
-    others: int
-    size: int
-    lowest: float
-
-
 class Reflections(NamedTuple):
-    """What a model's layers make: (layers, 6), int64, places of parameters; whether it begins anew with every document;
-    1 where scores have other terms, else None; and the memory of attention."""
+    """What a model's layers make: (layers, 6), int64, places of parameters; whether it begins anew with every
+    document."""
 
     layers: np.ndarray
     apart: int
-    beside: int | None
-    layout: PathLayout
-    back: Layout
 
 
 class Kept(NamedTuple):
@@ -120,24 +83,6 @@ def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: 
     rows, c = backward * int(sizes.reflects > 0) * sizes.length, sizes.width
     counts = rows * c, rows * sizes.heads, rows * c, backward * c * sizes.reflects
     return Given._make([take(count) for count in counts])
-
-
-def reflections_of(
-    layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], *, apart: bool, dropped: bool, others: int | None
-) -> Reflections | None:
-    """What kernels need in a model whose layers are at these places. dropped: weights are dropped out. others: how much
-    memory other terms need, None where there are none."""
-    if layers is None:
-        return None
-    n, d, lane = sizes.length, sizes.width // sizes.heads, whole_vectors(1, dtype)
-    back = backward_room(n, d, d, lane, dropped=dropped)
-    rows, products = n * d, -(-n // int(TILE)) * 2 * int(TILE) ** 2
-    starts, size = laid_out([
-        rows, rows, rows, products, d * int(TILE), *forward_sizes(d, d, lane, dropped=dropped), n,
-        rows, rows, rows, rows, back.size, others or 0,
-    ])  # fmt: skip
-    layout = PathLayout._make([*starts, size, float(np.finfo(dtype).min)])
-    return Reflections(layers, int(apart), None if others is None else 1, layout, back)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

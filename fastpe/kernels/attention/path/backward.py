@@ -1,330 +1,278 @@
-"""The way back through `path.forward`: gradients of queries, keys, values, reflectors and how far each reflects.
+"""The backward pass through reflections: gradients of queries, keys, values, reflectors and how far each reflects.
 
-A block meets its keys again, from near to far, and keeps the row as it came to every tile, for H_j has no inverse
-where it projects. Then from far to near, y being the gradient of the row as it leaves the tile, e_j = dS_j and
+A block of queries meets its keys again, from near to far, and keeps x as it comes to every sub-tile, for a reflection
+has no inverse where it projects. Then it goes from far to near. A tile's weights and the gradients of its scores are
+made as without reflections. With e the gradient of the content, y the gradient of x as it leaves the sub-tile, and
 g_j = -beta_j u_j:
 
-    u_j = w_j . y + sum_n (e_n k_n . w_j + g_n w_n . w_j)      over the tile's n < j
+    u_j = w_j . y + sum_n (e_n k_n . w_j + g_n w_n . w_j)      over the sub-tile's n < j
     dk_j = sum_i e_j x_j,   dw_j = sum_i (g_j x_j + r_j y_j),   dbeta_j = -sum_i t_j u_j
     x_j = x + sum_(n > j) r_n w_n,   y_j = y + sum_(n < j) (e_n k_n + g_n w_n)
 
-and y goes on as y + sum_n (e_n k_n + g_n w_n). With weights P, factors f of dropout and delta as in `backward`,
-e = P (f dP - delta) and dv_j = sum_i f P dout_i. The sums over a block's queries i are products of matrices with x and
-y, and of TILE x TILE ones, E R^T and G R^T, with keys and reflectors. 30 D FLOP a cell, about.
+and y goes on as y + sum_n (e_n k_n + g_n w_n). The sums over a block's queries i are matrix products with x and y, and
+products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and reflectors. 30 D FLOP a cell, about.
 
-A task is a head: it goes through its blocks in their order and adds to gradients of its own.
+A head goes through its blocks in their order, and adds to gradients of its own: nobody waits for a turn.
 """
 
 from typing import Any, NamedTuple
 
-from fastpe.kernels.attention.extra_terms import extra_terms_of
-from fastpe.kernels.attention.path.blocks import BLOCK, TILE, ahead_of, look_at_tile
-from fastpe.kernels.attention.path.dropout import NOTHING, drop_tile, dropped_of, lay_factors
-from fastpe.kernels.attention.path.forward import ONE, block_of, head_of, meet, product, turned_block
-from fastpe.kernels.attention.path.terms import finish_scores, offsets_of_weights, terms_back
-from fastpe.kernels.compile.decorators import entry, inner
-from fastpe.kernels.products.gemm import ONTO, OVERWRITE, float_gemm, transpose
-from fastpe.kernels.simd import (
-    at,
-    blend,
-    exp,
-    fma,
-    get,
-    lanes,
-    load,
-    load_first,
-    pointer,
-    put,
-    row,
-    scalar,
-    splat,
-    store,
-    store_first,
-    total,
-    zeros,
+from fastpe.kernels.attention.backward import (
+    clear_rows,
+    needs_care,
+    rel_key_backward,
+    remake_weights,
+    softmax_backward,
 )
-from fastpe.kernels.threads.task_counter import next_task
-from fastpe.kernels.threads.team import on_team
+from fastpe.kernels.attention.inputs import NONE, ONE, HeadGradients, Tile, ends
+from fastpe.kernels.attention.path.content import (
+    CHAIN,
+    GROUP,
+    OF_PAIR,
+    hide_columns,
+    keys_met,
+    lanes_met,
+    lanes_of,
+    meet,
+    product,
+    scores_of_content,
+    to_lanes,
+)
+from fastpe.kernels.attention.products import products_backward
+from fastpe.kernels.attention.score import scores_backward
+from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients, add_query_slopes
+from fastpe.kernels.attention.tile import SUBTILE, TILE_KEYS, TILE_QUERIES, add_scaled, clear
+from fastpe.kernels.attention.visibility import masked_out, visible_of_block
+from fastpe.kernels.attention.workspace import with_tile
+from fastpe.kernels.compile.decorators import inner
+from fastpe.kernels.products.gemm import LOWER_A, ONTO, OVERWRITE, float_gemm, transpose, turn
+from fastpe.kernels.simd import at, blend, fma, get, lanes, load, put, scalar, splat, store, total, zeros
 
 
-class Gradients(NamedTuple):
-    """lse and what is taken from the gradient of a weight, (B, H, N); dout; where gradients go, which are zero: all
-    for every head, in one piece, those of scales in float64, those of offsets of any size where keys have none."""
+class PathGradients(NamedTuple):
+    """Gradients of reflections: arrays (B, H, M, D) and (B, H, M), or pointers to those of one head."""
 
-    lse: Any
-    deltas: Any
-    dout: Any
-    dq: Any
-    dk: Any
-    dv: Any
     dw: Any
     dbeta: Any
-    doffsets: Any
-    dscale: Any
-
-
-class Queries(NamedTuple):
-    """Pointers to what belongs to a block's queries, rows in one piece."""
-
-    q: Any
-    dout: Any
-    lse: Any
-    deltas: Any
-    dq: Any
-
-
-class Layout(NamedTuple):
-    """Where things lie in a lane's workspace: of all tiles the rows x, t and scores; of one r, e, g and weights; y and
-    dout of the block; x, y and r with a row for each query; E R^T and G R^T; lse and deltas; sight; factors of
-    dropout."""
-
-    rows: int
-    along: int
-    scores: int
-    steps: int
-    dscores: int
-    back: int
-    y: int
-    dout: int
-    x_rows: int
-    y_rows: int
-    step_rows: int
-    of_scores: int
-    of_back: int
-    stats: int
-    visibility: int
-    factors: int
-    size: int
 
 
 @inner
-def _dscores(scores, dscores, stats, count):
-    """Scores to weights, and gradients of weights to those of scores."""
-    size = BLOCK * lanes(scores)
-    for j in range(count):
-        for i in range(0, size, lanes(scores)):
-            weight = exp(load(scores, j * size + i) - load(stats, i))
-            store(scores, j * size + i, weight)
-            store(dscores, j * size + i, weight * (load(dscores, j * size + i) - load(stats, size + i)))
+def head_backward(head, terms, grads, of_path, case, scratch):
+    """All gradients of one head; grads: those of keys from key 0 on. `lse` and `deltas` are known."""
+    queries, keys = ends(head, case)
+    d, own = case.width, scratch.path
+    clear_rows(grads.dq, case.g_row, queries, d)
+    clear_rows(grads.dk, case.g_row, keys, d)
+    clear_rows(grads.dv, case.gv_row, keys, case.v_width)
+    if case.apart:
+        clear_rows(grads.dq_rest, case.g_row, queries, d)
+        clear_rows(grads.dk_rest, case.g_row, keys, d)
+    clear(of_path.dw, keys * d)
+    clear(of_path.dbeta, keys)
+    for j0 in range(0, head.key_length, TILE_KEYS):
+        n = min(TILE_KEYS, head.key_length - j0)
+        columns = at(own.v_columns, j0 * _rows_of_values(case))
+        turn(at(head.v, j0 * case.v_row), case.v_row, columns, TILE_KEYS, n, case.v_width)
+    for i0 in range(0, head.query_length, TILE_QUERIES):
+        m = min(TILE_QUERIES, head.query_length - i0)
+        low, high = visible_of_block(i0, m, head, case)
+        if low < high:
+            _block_backward(head, terms, grads, of_path, i0, m, low, high, case, scratch)
 
 
 @inner
-def _back_from_scores(of_keys, dscores, back, count):
-    """To products of the reflectors with y, what scores of the tile's keys before each add."""
-    lane = lanes(back)
-    size = BLOCK * lane
-    for j in range(count):
-        u = at(back, j * size)
-        u0, u1, u2, u3 = load(u, 0), load(u, lane), load(u, 2 * lane), load(u, 3 * lane)
-        for n in range(j):
-            e, f = at(dscores, n * size), splat(get(of_keys, n * TILE + j))
-            u0, u1 = fma(load(e, 0), f, u0), fma(load(e, lane), f, u1)
-            u2, u3 = fma(load(e, 2 * lane), f, u2), fma(load(e, 3 * lane), f, u3)
-        store(u, 0, u0), store(u, lane, u1), store(u, 2 * lane, u2), store(u, 3 * lane, u3)
+def _rows_of_values(case):
+    """Rows of TILE_KEYS elements that the transposed values of a tile have room in."""
+    return max(case.v_width, 16)
 
 
 @inner
-def _carry_back(products, beta, along, back, dbeta, count, ahead):
-    """From these to products with the gradient as it comes to every reflector, times -beta: g, and dbeta."""
-    lane = lanes(along)
-    size, none = BLOCK * lane, zeros(along)
-    for j in range(count):
-        u, t, off = at(back, j * size), at(along, j * size), ahead + j
-        u0, u1, u2, u3 = load(u, 0), load(u, lane), load(u, 2 * lane), load(u, 3 * lane)
-        for n in range(j):
-            g, f = at(back, n * size), splat(get(products, n * TILE + j))
-            u0, u1 = fma(load(g, 0), f, u0), fma(load(g, lane), f, u1)
-            u2, u3 = fma(load(g, 2 * lane), f, u2), fma(load(g, 3 * lane), f, u3)
-        u0, u1 = blend(none, off, u0), blend(none, off - lane, u1)
-        u2, u3 = blend(none, off - 2 * lane, u2), blend(none, off - 3 * lane, u3)
-        sums = fma(load(t, 0), u0, load(t, lane) * u1) + fma(load(t, 2 * lane), u2, load(t, 3 * lane) * u3)
-        put(dbeta, j, get(dbeta, j) - total(sums))
-        far = splat(-get(beta, j))
-        store(u, 0, far * u0), store(u, lane, far * u1), store(u, 2 * lane, far * u2), store(u, 3 * lane, far * u3)
+def _block_backward(head, terms, grads, of_path, i0, m, low, high, case, scratch):
+    d, own = case.width, scratch.path
+    met, of_rows = keys_met(head.path, i0 + m, low, high, head), d * TILE_QUERIES
+    farthest, nearest = low // SUBTILE, (met - 1) // SUBTILE
+    to_lanes(at(head.qr, i0 * case.qr_row), case.qr_row, m, d, at(own.x, nearest * of_rows), TILE_QUERIES)
+    for number in range(nearest, farthest - 1, -1):
+        first, x = number * SUBTILE, at(own.x, number * of_rows)
+        tile = first // TILE_KEYS
+        seen, cells = first < high and not masked_out(i0, tile, head, case), _content_of(tile, case, own)
+        beyond, along = at(own.x, (number - (number > farthest)) * of_rows), at(own.along, first * TILE_QUERIES)
+        _keep_lanes(x, beyond, lanes_met(first, i0, NONE, head, x)[0], d)
+        meet(
+            head.path, head, i0, m, NONE, lanes_of(m, x), first, min(SUBTILE, met - first), x, beyond,
+            number > farthest, along, seen, at(cells, first % TILE_KEYS), case, own,
+        )  # fmt: skip
+    clear(own.y, of_rows)
+    for tile in range(low // TILE_KEYS, (met - 1) // TILE_KEYS + 1):
+        j0 = tile * TILE_KEYS
+        seen = j0 < high and not masked_out(i0, tile, head, case)
+        if seen:
+            hide_columns(_content_of(tile, case, own), m, farthest * SUBTILE - j0)
+            keys = Tile(i0, m, j0, min(TILE_KEYS, high - j0))
+            of_tile = with_tile(scratch, _content_of(tile, case, own), at(own.v_columns, j0 * _rows_of_values(case)))
+            _scores_backward(head, terms, _from_key(grads, j0, case), keys, case, of_tile)
+        for first in range(max(j0, farthest * SUBTILE), min(j0 + TILE_KEYS, met), SUBTILE):
+            count, visible = min(SUBTILE, met - first), min(SUBTILE, high - first) if seen else first * 0
+            _subtile_backward(head, head.path, grads, of_path, i0, m, first, count, visible, case, scratch)
+    transpose(own.y, TILE_QUERIES, own.y_rows, d, d, m)
+    for i in range(m):
+        add_scaled(at(grads.dq, (i0 + i) * case.g_row), scalar(own.y, 1.0), at(own.y_rows, i * d), d)
 
 
 @inner
-def _steps_again(along, beta, steps, count):
+def _content_of(tile, case, own):
+    """Where the content of a tile is kept."""
+    return at(own.contents, tile * TILE_QUERIES * TILE_KEYS)
+
+
+@inner
+def _keep_lanes(x, beyond, count, d):
+    """The lanes that a sub-tile is not for, as they were."""
+    for c in range(d):
+        for i in range(0, count, lanes(x)):
+            store(beyond, c * TILE_QUERIES + i, load(x, c * TILE_QUERIES + i))
+
+
+@inner
+def _from_key(g, j0, case):
+    """Where gradients go, those of keys and over offsets from this key on."""
+    return HeadGradients(
+        g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
+        at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, _columns_from_key(g.columns, j0),
+    )  # fmt: skip
+
+
+@inner
+def _columns_from_key(columns, j0):
+    if columns is None:
+        return None
+    return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
+
+
+@inner
+def _scores_backward(head, terms, grads, tile, case, scratch):
+    """From the content in `cells` to its gradient in `dcells`; adds all gradients but those of what it is made of."""
+    factor = scores_of_content(head, terms, tile, True, case, scratch)
+    remake_weights(head, tile, factor, grads.lse, case, scratch)
+    careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
+    softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
+    scores_backward(head, terms, grads, tile, case, scratch)
+    if terms is not None:
+        products_backward(head, terms, grads, tile, case, scratch)
+        rel_key_backward(head, terms, grads, tile, case, scratch)
+    add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A sub-tile
+
+
+@inner
+def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, case, scratch):
+    """y goes on past the sub-tile's keys; adds to the gradients of these and of their reflections. visible: how many of
+    them may have a score."""
+    d, own = case.width, scratch.path
+    lane, ahead = lanes_met(first, i0, NONE, head, own.x)
+    n, queries, seen = lanes_of(m, own.x) - lane, m - lane, visible > 0
+    x, y = at(own.x, (first // SUBTILE * d) * TILE_QUERIES + lane), at(own.y, lane)
+    along, steps, back = at(own.along, first * TILE_QUERIES + lane), at(own.steps, lane), at(own.back, lane)
+    w, beta, k = at(path.w, first * d), at(path.beta, first), at(head.kr, first * case.kr_row)
+    products, dcontent = at(path.products, first // SUBTILE * 2 * OF_PAIR), at(own.content, lane)
+    product(w, d, ONE, y, back, n, count, d, OVERWRITE)
+    if seen:
+        j = first % TILE_KEYS
+        to_lanes(at(scratch.dcells, lane * TILE_KEYS + j), TILE_KEYS, queries, visible, dcontent, TILE_QUERIES)
+        product(at(products, OF_PAIR), ONE, SUBTILE, dcontent, back, n, count, visible, ONTO | LOWER_A)
+    _carry_back(products, beta, along, back, at(of_path.dbeta, first), n, count, ahead)
+    _make_steps(along, beta, steps, n, count)
+    transpose(x, TILE_QUERIES, own.x_rows, d, d, queries)
+    transpose(y, TILE_QUERIES, own.y_rows, d, d, queries)
+    transpose(steps, TILE_QUERIES, own.step_rows, SUBTILE, count, queries)
+    _add_to_reflectors(w, d, count, queries, back, steps, own, at(of_path.dw, first * d))
+    if seen:
+        dk, dw = at(grads.dk, first * case.g_row), at(of_path.dw, first * d)
+        _add_to_keys(k, w, count, visible, queries, dcontent, own, dk, dw, case)
+        product(k, ONE, case.kr_row, dcontent, y, n, d, visible, ONTO)
+    product(w, ONE, d, back, y, n, d, count, ONTO)
+
+
+@inner
+def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
+    """From products of the reflectors with y to those with the gradient as it comes to each, times -beta: g, and
+    dbeta."""
+    for first in range(0, count, CHAIN):
+        own, u = min(CHAIN, count - first), at(back, first * TILE_QUERIES)
+        if first > 0:
+            product(at(products, first), ONE, SUBTILE, back, u, n, own, first, ONTO)
+        of_pairs, t = at(products, first * SUBTILE + first), at(along, first * TILE_QUERIES)
+        _carry_chain_back(of_pairs, at(beta, first), t, u, at(dbeta, first), n, own, ahead + first)
+
+
+@inner
+def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
+    """`_carry_back` of so few keys that each waits for the one before."""
+    width, none = lanes(along), zeros(along)
+    for i in range(0, n, GROUP * width):
+        for j in range(count):
+            u, t, off = at(back, j * TILE_QUERIES + i), at(along, j * TILE_QUERIES + i), ahead + j - i
+            u0, u1, u2 = load(u, 0), load(u, width), load(u, 2 * width)
+            for before in range(j):
+                g, f = at(back, before * TILE_QUERIES + i), splat(get(products, before * SUBTILE + j))
+                u0, u1, u2 = fma(load(g, 0), f, u0), fma(load(g, width), f, u1), fma(load(g, 2 * width), f, u2)
+            u0, u1, u2 = blend(none, off, u0), blend(none, off - width, u1), blend(none, off - 2 * width, u2)
+            sums = fma(load(t, 0), u0, fma(load(t, width), u1, load(t, 2 * width) * u2))
+            put(dbeta, j, get(dbeta, j) - total(sums))
+            far = splat(-get(beta, j))
+            store(u, 0, far * u0), store(u, width, far * u1), store(u, 2 * width, far * u2)
+
+
+@inner
+def _make_steps(along, beta, steps, n, count):
     """r from t."""
-    size = BLOCK * lanes(along)
     for j in range(count):
         far = splat(-get(beta, j))
-        for i in range(0, size, lanes(along)):
-            store(steps, j * size + i, far * load(along, j * size + i))
+        for i in range(0, n, lanes(along)):
+            store(steps, j * TILE_QUERIES + i, far * load(along, j * TILE_QUERIES + i))
 
 
 @inner
-def _onto(a, a_row, a_col, b, c, n, m, depth):
-    """C += A B, the rows of B and C being n long."""
-    product(a, a_row, a_col, b, c, n, m, depth, ONTO)
+def _add_product(a, a_row, a_col, b, b_row, c, c_row, n, m, depth):
+    """C += A B."""
+    float_gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, ONTO, c, c_row, c, c_row)
 
 
 @inner
-def _with_steps(rows, steps, pairs, count):
-    """For pairs (j, n) of a tile's tokens the sums of a row of j times r of n."""
-    size = BLOCK * lanes(rows)
-    float_gemm(rows, size, ONE, steps, TILE, pairs, TILE, count, count, size, OVERWRITE, pairs, TILE, pairs, TILE)
+def _with_steps(lanes_of_keys, own, m, count, queries):
+    """For pairs (j, n) of the sub-tile's keys the sums over queries of a row of j times r of n."""
+    pairs = own.pairs
+    float_gemm(
+        lanes_of_keys, TILE_QUERIES, ONE, own.step_rows, SUBTILE, pairs, SUBTILE, m, count, queries, OVERWRITE,
+        pairs, SUBTILE, pairs, SUBTILE,
+    )  # fmt: skip
 
 
 @inner
-def _add_to_reflectors(w, width, count, queries, workspace, layout, dw):
-    """What a tile's reflectors get of a block, but for its scores; x, y and r lie there with a row for each query."""
-    back, pairs, steps = at(workspace, layout.back), at(workspace, layout.of_back), at(workspace, layout.steps)
-    size = BLOCK * lanes(workspace)
-    _with_steps(back, at(workspace, layout.step_rows), pairs, count)
-    for j in range(count):  # those with n > j are meant: the others to mirrored ones
+def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
+    """What a sub-tile's reflectors get of a block, but for its content."""
+    pairs = own.pairs
+    _with_steps(back, own, count, count, queries)
+    for j in range(count):  # those with n > j are meant: the others are set to mirrored ones
         for n in range(j):
-            put(pairs, j * TILE + n, get(pairs, n * TILE + j))
-        put(pairs, j * TILE + j, get(pairs, j * TILE + j) * 0)
-    _onto(back, size, ONE, at(workspace, layout.x_rows), dw, width, count, queries)
-    _onto(steps, size, ONE, at(workspace, layout.y_rows), dw, width, count, queries)
-    _onto(pairs, TILE, ONE, w, dw, width, count, count)
+            put(pairs, j * SUBTILE + n, get(pairs, n * SUBTILE + j))
+        put(pairs, j * SUBTILE + j, scalar(pairs, 0.0))
+    _add_product(back, TILE_QUERIES, ONE, own.x_rows, d, dw, d, d, count, queries)
+    _add_product(steps, TILE_QUERIES, ONE, own.y_rows, d, dw, d, d, count, queries)
+    _add_product(pairs, SUBTILE, ONE, w, d, dw, d, d, count, count)
 
 
 @inner
-def _add_to_keys(k, w, width, count, queries, workspace, layout, dk, dw):
-    """What a tile's keys, and its reflectors by its scores, get of a block."""
-    dscores, pairs = at(workspace, layout.dscores), at(workspace, layout.of_scores)
-    _with_steps(dscores, at(workspace, layout.step_rows), pairs, count)
-    for j in range(count):  # likewise: the others to 0
+def _add_to_keys(k, w, count, visible, queries, dcontent, own, dk, dw, case):
+    """What a sub-tile's keys, and its reflectors by its content, get of a block."""
+    d, pairs = case.width, own.pairs
+    _with_steps(dcontent, own, visible, count, queries)
+    for j in range(visible):  # those with n > j are meant: the others are set to 0
         for n in range(j + 1):
-            put(pairs, j * TILE + n, scalar(pairs, 0.0))
-    _onto(dscores, BLOCK * lanes(workspace), ONE, at(workspace, layout.x_rows), dk, width, count, queries)
-    _onto(pairs, TILE, ONE, w, dk, width, count, count)
-    _onto(pairs, ONE, TILE, k, dw, width, count, count)
-
-
-@inner
-def _add_to_offsets(head, dscores, doffsets, count):
-    """The sum over a block's queries for every key of a tile."""
-    lane = lanes(dscores)
-    for j in range(count if head.raised else 0):
-        e = at(dscores, j * BLOCK * lane)
-        sums = (load(e, 0) + load(e, lane)) + (load(e, 2 * lane) + load(e, 3 * lane))
-        put(doffsets, j, get(doffsets, j) + total(sums))
-
-
-@inner
-def _scores_back(head, beside, sizes, block, first, dropped, workspace, layout, dout, dv, doffsets):
-    """e from dout, and what values, offsets and other terms get; products of the reflectors with what it adds to y."""
-    width, count, size = sizes.v_width, min(TILE, block.met - first), BLOCK * lanes(workspace)
-    scores, dscores = at(at(workspace, layout.scores), first * size), at(workspace, layout.dscores)
-    finish_scores(head, beside, block, first, True, scores, count, at(workspace, layout.visibility))
-    product(at(head.v, first * width), width, ONE, at(workspace, layout.dout), dscores, size, count, width, OVERWRITE)
-    offsets_of_weights(beside, block, first, dout, count, dscores)
-    drop_tile(dropped, first, dscores, count)
-    _dscores(scores, dscores, at(workspace, layout.stats), count)
-    drop_tile(dropped, first, scores, count)
-    _onto(scores, size, ONE, dout, at(dv, first * width), width, count, block.queries)
-    if beside is None:
-        _add_to_offsets(head, dscores, at(doffsets, first), count)
-    terms_back(beside, block, first, scores, dout, count, dscores)
-    of_keys = at(head.products, 2 * TILE * first + TILE * TILE)
-    _back_from_scores(of_keys, dscores, at(workspace, layout.back), count)
-
-
-@inner
-def _tile_back(head, beside, sizes, block, first, dropped, workspace, layout, dout, own):
-    """A block's way back through a tile; own: where gradients of the head's keys go."""
-    width, tile, count = sizes.width, first // TILE, min(TILE, block.met - first)
-    (dk, dv, dw, dbeta, doffsets), at_keys, size = own, first * width, BLOCK * lanes(workspace)
-    x, y = at(at(workspace, layout.rows), tile * width * size), at(workspace, layout.y)
-    along, steps, back = (
-        at(at(workspace, layout.along), first * size),
-        at(workspace, layout.steps),
-        at(workspace, layout.back),
-    )
-    w, k, beta = at(head.w, at_keys), at(head.k, at_keys), at(head.beta, first)
-    seen = look_at_tile(block, first, count, at(workspace, layout.visibility))
-    product(w, width, ONE, y, back, size, count, width, OVERWRITE)
-    if seen:
-        _scores_back(head, beside, sizes, block, first, dropped, workspace, layout, dout, dv, doffsets)
-    products = at(head.products, 2 * TILE * first)
-    _carry_back(products, beta, along, back, at(dbeta, first), count, ahead_of(block, first))
-    _steps_again(along, beta, steps, count)
-    transpose(x, size, at(workspace, layout.x_rows), width, width, size)
-    transpose(y, size, at(workspace, layout.y_rows), width, width, size)
-    transpose(steps, size, at(workspace, layout.step_rows), TILE, count, size)
-    _add_to_reflectors(w, width, count, block.queries, workspace, layout, at(dw, at_keys))
-    if seen:
-        _add_to_keys(k, w, width, count, block.queries, workspace, layout, at(dk, at_keys), at(dw, at_keys))
-        product(k, ONE, width, at(workspace, layout.dscores), y, size, width, count, ONTO)
-    product(w, ONE, width, back, y, size, width, count, ONTO)
-
-
-@inner
-def _rows_back(q, dq, width, count, scale):
-    """From the gradients of scaled queries to those of queries; returns the scale's."""
-    factor, whole = splat(scale), 0.0
-    for i in range(count):
-        source, target, sums = at(q, i * width), at(dq, i * width), zeros(q)
-        for c in range(0, width, lanes(q)):
-            own = load_first(target, c, width - c)
-            sums = fma(load_first(source, c, width - c), own, sums)
-            store_first(target, c, own * factor, width - c)
-        whole += total(sums)
-    return whole
-
-
-@inner
-def block_back(head, beside, sizes, block, queries, scale, one, dropped, workspace, layout, own):
-    """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`. beside,
-    dropped: as those of `path.forward.block_forward`."""
-    size, width, v_width = BLOCK * lanes(workspace), sizes.width, sizes.v_width
-    rows, y, stats = at(workspace, layout.rows), at(workspace, layout.y), at(workspace, layout.stats)
-    tiles, farthest = (block.met + TILE - 1) // TILE, block.low // TILE
-    turned_block(queries.q, width, at(rows, (tiles - 1) * width * size), block.queries, scale)
-    turned_block(queries.dout, v_width, at(workspace, layout.dout), block.queries, one)
-    for i in range(0, size, lanes(workspace)):
-        store(stats, i, load_first(queries.lse, i, block.queries - i))
-        store(stats, size + i, load_first(queries.deltas, i, block.queries - i))
-    for i in range(0, width * size, lanes(workspace)):
-        store(y, i, zeros(y))
-    for tile in range(tiles - 1, farthest - 1, -1):
-        x, first = at(rows, tile * width * size), tile * TILE
-        along, scores = at(at(workspace, layout.along), first * size), at(at(workspace, layout.scores), first * size)
-        far, steps = at(rows, max(tile - 1, 0) * width * size), at(workspace, layout.steps)
-        meet(head, beside, width, block, first, x, far, along, steps, scores, at(workspace, layout.visibility))
-    held = NOTHING
-    for tile in range(farthest, tiles):
-        held = lay_factors(dropped, block, tile * TILE, held)
-        _tile_back(head, beside, sizes, block, tile * TILE, dropped, workspace, layout, queries.dout, own)
-    transpose(y, size, queries.dq, width, width, block.queries)
-    return _rows_back(queries.q, queries.dq, width, block.queries, scale)
-
-
-@inner
-def _lane(worker, counters, tokens, sizes, dropout, others, g, layout, workspaces):
-    workspace = row(workspaces, worker)
-    size = BLOCK * lanes(workspace)
-    task = next_task(counters)
-    while task < sizes.batch * sizes.heads:
-        b, h = task // sizes.heads, task % sizes.heads
-        head, at_key = head_of(tokens, sizes, b, h), task * sizes.keys
-        own = (
-            at(pointer(g.dk), at_key * sizes.width),
-            at(pointer(g.dv), at_key * sizes.v_width),
-            at(pointer(g.dw), at_key * sizes.width),
-            at(pointer(g.dbeta), at_key),
-            at(pointer(g.doffsets), at_key * sizes.raised),
-        )
-        for number in range((sizes.queries + size - 1) // size):
-            block = block_of(tokens, sizes, head, b, number, size)
-            if block.queries > 0 and block.low < block.met:
-                i = task * sizes.queries + block.first
-                queries = Queries(
-                    at(pointer(tokens.q), i * sizes.width), at(pointer(g.dout), i * sizes.v_width),
-                    at(pointer(g.lse), i), at(pointer(g.deltas), i), at(pointer(g.dq), i * sizes.width),
-                )  # fmt: skip
-                scale, one = tokens.scale[h], tokens.limits[1]
-                dropped = dropped_of(dropout, task, sizes.keys, at(workspace, layout.factors))
-                beside = extra_terms_of(others, worker, b, h, task)
-                of_scale = block_back(head, beside, sizes, block, queries, scale, one, dropped, workspace, layout, own)
-                g.dscale[task] += of_scale
-        task = next_task(counters)
-
-
-@entry(label="gradients of attention through reflections")
-def backward(team, counters, tokens, sizes, dropout, others, g, layout, workspaces):
-    """All gradients, added to those in g; the other arguments as those of `path.forward`."""
-    on_team(team, _lane, (pointer(counters), tokens, sizes, dropout, others, g, layout, workspaces))
+            put(pairs, j * SUBTILE + n, scalar(pairs, 0.0))
+    _add_product(dcontent, TILE_QUERIES, ONE, own.x_rows, d, dk, case.g_row, d, visible, queries)
+    _add_product(pairs, SUBTILE, ONE, w, d, dk, case.g_row, d, visible, count)
+    _add_product(pairs, ONE, SUBTILE, k, case.kr_row, dw, d, d, count, visible)

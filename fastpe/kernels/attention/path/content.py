@@ -1,0 +1,310 @@
+"""The content of a tile where queries are reflected by every token between them and a key (PaTH).
+
+    content_ij = x_ij . k_j,   x_ii = q_i,   x_i,j-1 = x_ij + r_j w_j,   r_j = -beta_j t_j,   t_j = w_j . x_ij
+
+q and k stand for their rows as the content has them. All else about a tile is the same as without reflections: the
+content takes the place of `products.make_content`.
+
+A block of queries meets the keys from near to far. x is kept transposed: its rows are channels, its columns (lanes) are
+queries. A tile of keys is taken in sub-tiles of SUBTILE. With x as it comes to the sub-tile,
+
+    t_j = w_j . x + sum_n r_n w_j . w_n,   content_j = k_j . x + sum_n r_n k_j . w_n      over the sub-tile's n > j
+
+and x leaves it as x + sum_n r_n w_n: three matrix products, and sums of at most SUBTILE terms with W W^T and K W^T of
+the sub-tile, which `subtile_products` makes once for all blocks. (8 D + 2 SUBTILE) FLOP a cell, half of that for keys
+that no query sees: these reflect, too. A query that stands before key j has t_j = r_j = 0. Lanes of which all stand
+before a sub-tile are left out of it.
+
+The lanes of a block cost the same for one query as for several. So few queries go one at a time: x is a row, and one
+pass over its channels for each key reflects it by the key before and multiplies it with the next key and reflector.
+6 D FLOP a cell, and no products beforehand.
+"""
+
+import numpy as np
+
+from fastpe.kernels.attention.inputs import ONE, HeadPath
+from fastpe.kernels.attention.products import add_relative_products
+from fastpe.kernels.attention.score import scores_of_products
+from fastpe.kernels.attention.slots import KEY_BIAS, REL_KEY, REL_QUERY, has_slot
+from fastpe.kernels.attention.terms.key_query_offsets import with_columns
+from fastpe.kernels.attention.tile import FEW, SUBTILE, TILE_KEYS, TILE_QUERIES, clear
+from fastpe.kernels.compile.decorators import inlined, inner
+from fastpe.kernels.products.gemm import ONTO, OVERWRITE, UPPER_A, float_gemm, transpose
+from fastpe.kernels.simd import (
+    REGISTER_BYTES,
+    at,
+    blend,
+    fma,
+    get,
+    lanes,
+    load,
+    load_first,
+    part,
+    pointer,
+    put,
+    scalar,
+    splat,
+    store,
+    total,
+    zeros,
+)
+
+OF_PAIR = SUBTILE * SUBTILE  # elements of W W^T, and of K W^T, of a sub-tile
+# lanes that meet the keys of a tile together: their memory stays in the nearest cache; whole panels of products count
+# for more where vectors are wide
+_TOGETHER = TILE_QUERIES if REGISTER_BYTES == 64 else TILE_QUERIES // 2
+CHAIN = np.int64(11)  # keys of a sub-tile that wait for each other; products bring them what the others add
+GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple for vectors of any width
+
+
+@inner
+def path_of_head(path, b, h, case):
+    """The reflections of one head; None without any."""
+    if path is None:
+        return None
+    token = b * path.of_sample + h * path.of_head
+    size = (case.keys + SUBTILE - 1) // SUBTILE * 2 * OF_PAIR
+    pair = b * path.pairs + h // (case.heads // path.pairs)
+    return HeadPath(
+        part(pointer(path.w), token * case.width, case.keys * case.width), part(pointer(path.beta), token, case.keys),
+        part(pointer(path.products), pair * size, size),
+    )  # fmt: skip
+
+
+@inner
+def subtile_products(w, k, k_row, d, count, columns, products):
+    """W W^T of a sub-tile, and of K W^T what lies above the diagonal, the rest 0. columns: room for D SUBTILE
+    elements."""
+    transpose(w, d, columns, SUBTILE, count, d)
+    own = at(products, OF_PAIR)
+    float_gemm(
+        w, d, ONE, columns, SUBTILE, products, SUBTILE, count, count, d, OVERWRITE, products, SUBTILE, products, SUBTILE
+    )
+    float_gemm(k, k_row, ONE, columns, SUBTILE, own, SUBTILE, count, count, d, OVERWRITE, own, SUBTILE, own, SUBTILE)
+    for j in range(count):
+        for n in range(j + 1):
+            put(own, j * SUBTILE + n, scalar(own, 0.0))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which keys reflect, and which lanes
+
+
+@inner
+def keys_reflecting(queries_end, head):
+    """The keys before which all reflect a block's last query, which stands before `queries_end`."""
+    return min(queries_end + head.visibility.start, head.key_length)
+
+
+@inner
+def keys_met(path, queries_end, low, high, head):
+    """The end of the keys that a block goes to, which sees low .. high - 1: with reflections all up to its own."""
+    if path is None:
+        return high
+    return max(keys_reflecting(queries_end, head), high) if low < high else high
+
+
+@inner
+def lanes_of(m, like):
+    """Lanes that m queries take."""
+    group = GROUP * lanes(like)
+    return (m + group - 1) // group * group
+
+
+@inner
+def lanes_met(first, i0, begin, head, like):
+    """The first of the block's lanes, from `begin` on, that a sub-tile is for; where the sub-tile's first key stands,
+    counted from the query of that lane, but -SUBTILE at least, as vectors count lanes in 32 bits."""
+    group, ahead = GROUP * lanes(like), first - (i0 + head.visibility.start)
+    lane = max(ahead // group * group, begin)
+    return lane, max(ahead - lane, -SUBTILE)
+
+
+@inner
+def to_lanes(rows, row, m, d, columns, columns_row):
+    """columns (D, lanes) = rows (m, D) transposed, with zeros in the lanes past the rows."""
+    width, after = lanes(columns), lanes_of(m, columns)
+    if m < after:
+        for c in range(d):
+            for i in range(m // width * width, after, width):
+                store(columns, c * columns_row + i, zeros(columns))
+    transpose(rows, row, columns, columns_row, m, d)
+
+
+@inner
+def product(a, a_row, a_col, b, c, n, m, depth, mode):
+    """C (m, n) = A B, or C += A B; rows of B and C are TILE_QUERIES apart."""
+    float_gemm(a, a_row, a_col, b, TILE_QUERIES, c, TILE_QUERIES, m, n, depth, mode, c, TILE_QUERIES, c, TILE_QUERIES)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Scores
+
+
+@inner
+def scores_of_content(head, terms, tile, back, case, scratch):
+    """As `score.make_scores`, of the content in `cells`."""
+    if terms is None:
+        return head.scale
+    table = head.table
+    if has_slot(table, REL_KEY) or has_slot(table, REL_QUERY) or has_slot(table, KEY_BIAS):
+        add_relative_products(head, terms, tile, case, scratch)
+    factor = scores_of_products(head, terms, tile, back, case, scratch)
+    if case.options.softcap > 0.0:
+        return factor
+    return with_columns(head.columns, factor, head, tile, case, scratch)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A block of queries
+
+
+@inner
+def start_path(path, head, i0, m, case, scratch):
+    """x of the queries before they meet a key."""
+    if path is None:
+        return
+    d, own, rows = case.width, scratch.path, at(head.qr, i0 * case.qr_row)
+    if m > FEW:
+        to_lanes(rows, case.qr_row, m, d, own.x, TILE_QUERIES)
+        return
+    for i in range(m):
+        x = at(own.x, i * _row_of(d))
+        for c in range(0, d, lanes(x)):
+            store(x, c, load_first(rows, i * case.qr_row + c, d - c))
+        put(own.steps, i, scalar(x, 0.0))
+
+
+@inner
+def make_tile_content(path, head, tile, low, seen, case, scratch):
+    """`cells` = the content of the tile's keys from `low` on, where they are `seen`; x goes on past all of these, and
+    past those after the tile's that reflect. Nothing without reflections."""
+    if path is None:
+        return
+    i0, m, j0, n = tile
+    cells, own, shown = scratch.cells, scratch.path, j0 + n if seen else j0
+    last, first = min(j0 + TILE_KEYS, keys_reflecting(i0 + m, head)), max(j0, low)
+    if m <= FEW:
+        for i in range(m):
+            x, row, step = at(own.x, i * _row_of(case.width)), at(cells, i * TILE_KEYS), at(own.steps, i)
+            met = keys_reflecting(i0 + i + 1, head)
+            _row_content(path, head, x, step, row, j0, first, min(last, met), shown, case)
+        return
+    hide_columns(cells, m, first // SUBTILE * SUBTILE - j0)
+    after = lanes_of(m, own.x)
+    for begin in range(0, after, _TOGETHER):
+        end = min(begin + _TOGETHER, after)
+        for number in range((last - 1) // SUBTILE, first // SUBTILE - 1, -1):
+            key = number * SUBTILE
+            meet(
+                path, head, i0, m, begin, end, key, min(SUBTILE, last - key), own.x, own.x, key > low, own.along,
+                key < shown, at(cells, key - j0), case, own,
+            )  # fmt: skip
+
+
+@inner
+def hide_columns(cells, m, count):
+    """Zeros in the place of content that is not made, of the tile's first keys, which no query sees."""
+    for i in range(m if count > 0 else 0):
+        clear(at(cells, i * TILE_KEYS), count)
+
+
+@inner
+def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along, seen, cells, case, own):
+    """Lanes begin .. end - 1 of a block meet the keys of the sub-tile from `first` on: x becomes `beyond`, which may be
+    x itself, where it `goes_on`; `cells` get the content where a key is `seen`."""
+    d, (lane, ahead) = case.width, lanes_met(first, i0, begin, head, x)
+    if lane >= end:
+        return
+    n, w, products = end - lane, at(path.w, first * d), at(path.products, first // SUBTILE * 2 * OF_PAIR)
+    t, r, rows = at(along, lane), at(own.steps, lane), at(x, lane)
+    product(w, d, ONE, rows, t, n, count, d, OVERWRITE)
+    _carry(products, at(path.beta, first), t, r, n, count, ahead)
+    if seen:
+        content = at(own.content, lane)
+        product(at(head.kr, first * case.kr_row), case.kr_row, ONE, rows, content, n, count, d, OVERWRITE)
+        product(at(products, OF_PAIR), SUBTILE, ONE, r, content, n, count, count, ONTO | UPPER_A)
+        transpose(content, TILE_QUERIES, at(cells, lane * TILE_KEYS), TILE_KEYS, count, min(end, m) - lane)
+    if goes_on:
+        to = at(beyond, lane)
+        float_gemm(
+            w, ONE, d, r, TILE_QUERIES, to, TILE_QUERIES, d, n, count, ONTO, rows, TILE_QUERIES, rows, TILE_QUERIES
+        )
+
+
+@inner
+def _carry(products, beta, along, steps, n, count, ahead):
+    """From products with x alone to those with x as it comes to every reflector: t, and r."""
+    for first in range((count - 1) // CHAIN * CHAIN, -1, -CHAIN):
+        end = min(first + CHAIN, count)
+        t, r = at(along, first * TILE_QUERIES), at(steps, first * TILE_QUERIES)
+        if end < count:
+            after, of_pairs = at(steps, end * TILE_QUERIES), at(products, first * SUBTILE + end)
+            product(of_pairs, SUBTILE, ONE, after, t, n, end - first, count - end, ONTO)
+        own = at(products, first * SUBTILE + first)
+        _carry_chain(own, at(beta, first), t, r, n, end - first, ahead + first)
+
+
+@inner
+def _carry_chain(products, beta, along, steps, n, count, ahead):
+    """`_carry` of so few keys that each waits for the one before."""
+    width, none = lanes(along), zeros(along)
+    for i in range(0, n, GROUP * width):
+        for j in range(count - 1, -1, -1):
+            t, off = at(along, j * TILE_QUERIES + i), ahead + j - i
+            t0, t1, t2 = load(t, 0), load(t, width), load(t, 2 * width)
+            for later in range(count - 1, j, -1):  # the one that was made last comes last
+                r, f = at(steps, later * TILE_QUERIES + i), splat(get(products, j * SUBTILE + later))
+                t0, t1, t2 = fma(load(r, 0), f, t0), fma(load(r, width), f, t1), fma(load(r, 2 * width), f, t2)
+            t0, t1, t2 = blend(none, off, t0), blend(none, off - width, t1), blend(none, off - 2 * width, t2)
+            store(t, 0, t0), store(t, width, t1), store(t, 2 * width, t2)
+            r, far = at(steps, j * TILE_QUERIES + i), splat(-get(beta, j))
+            store(r, 0, far * t0), store(r, width, far * t1), store(r, 2 * width, far * t2)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One query at a time
+
+
+@inner
+def _row_of(d):
+    """Elements from one query's x to the next: whole vectors."""
+    return (d + 15) // 16 * 16
+
+
+@inlined
+def _reflect_and_multiply(x, d, far, behind, w, k):
+    """x + far * behind in the place of x; the products of that with w and k."""
+    factor, of_w, of_k = splat(far), zeros(x), zeros(x)
+    for c in range(0, d, lanes(x)):
+        row = fma(factor, load_first(behind, c, d - c), load(x, c))
+        store(x, c, row)
+        of_w, of_k = fma(row, load_first(w, c, d - c), of_w), fma(row, load_first(k, c, d - c), of_k)
+    return total(of_w), total(of_k)
+
+
+@inlined
+def _reflect(x, d, far, behind, w):
+    """As `_reflect_and_multiply`, past a key that is not seen."""
+    factor, of_w = splat(far), zeros(x)
+    for c in range(0, d, lanes(x)):
+        row = fma(factor, load_first(behind, c, d - c), load(x, c))
+        store(x, c, row)
+        of_w = fma(row, load_first(w, c, d - c), of_w)
+    return total(of_w)
+
+
+@inner
+def _row_content(path, head, x, step, cells, j0, first, last, shown, case):
+    """One query meets the keys first .. last - 1, and sees those before `shown`. step: r of the key after them."""
+    d, far = case.width, get(step, 0)
+    behind = at(path.w, (last if far != 0.0 else first) * d)
+    for j in range(last - 1, max(first, shown) - 1, -1):
+        w = at(path.w, j * d)
+        far, behind = -get(path.beta, j) * _reflect(x, d, far, behind, w), w
+    for j in range(min(last, shown) - 1, first - 1, -1):
+        w = at(path.w, j * d)
+        t, s = _reflect_and_multiply(x, d, far, behind, w, at(head.kr, j * case.kr_row))
+        put(cells, j - j0, s)
+        far, behind = -get(path.beta, j) * t, w
+    put(step, 0, far)
