@@ -169,7 +169,7 @@ def _arguments(adam: Adam, x: np.ndarray) -> dict[str, Any]:
         taken.extend(arguments)
         run_exclusively(threads, function, *arguments)
 
-    with patch.object(passes, "run_lanes", take):
+    with patch.object(passes, "run_exclusively", take):
         adam.step(x, x, threads=1)
     names = [name for name in inspect.signature(model_batch.step).parameters if name not in ("crew", "board")]
     return dict(zip(names, taken, strict=True))

@@ -35,7 +35,7 @@ def test_wrong_products_fail(wrong, monkeypatch):
 
 def test_a_step_passes_and_one_that_does_not_round_fails(monkeypatch):
     assert all(each.allowed for each in bfloat16_checks.step_differences(SMALL, "float32"))
-    monkeypatch.setattr(precision.way, "fastest", lambda: None)
+    monkeypatch.setattr(precision.isa, "fastest", lambda: None)
     found = list(bfloat16_checks.step_differences(SMALL, "float32"))
     assert sum(not each.allowed for each in found) > len(found) / 2
 

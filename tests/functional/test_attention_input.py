@@ -17,7 +17,7 @@ def _no_work(monkeypatch):
     def run_team(*arguments):
         raise AssertionError("something was computed")
 
-    monkeypatch.setattr(passes, "run_apart", run_team)
+    monkeypatch.setattr(passes, "run_team", run_team)
 
 
 def refused(kind, words, **arguments):
@@ -141,7 +141,7 @@ def test_memory_of_another_device(name):
 @pytest.mark.parametrize("dout", [np.ones((B, H, N, D + 1)), np.ones((H, N, D)), np.ones((B, H, N, D), np.int64)])
 def test_dout(dout, monkeypatch):
     computed = []
-    monkeypatch.setattr(passes, "run_apart", lambda *arguments: computed.append(arguments))
+    monkeypatch.setattr(passes, "run_team", lambda *arguments: computed.append(arguments))
     pullback = fastpe.attention_vjp(**PLAIN, causal=True)[1]
     before = len(computed)
     with pytest.raises((TypeError, ValueError), match="dout must"):

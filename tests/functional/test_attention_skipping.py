@@ -234,7 +234,7 @@ def test_a_slot_that_nobody_knows_leaves_nothing_out(monkeypatch):
     arguments = trained(np.random.default_rng(11)) | {"bias": alibi([0.5])}
     every, some = (fastpe.attention_vjp(**arguments, tolerance=t)[1](arguments["v"]) for t in (0, 1e-3))
     assert (every["q"] != some["q"]).any()
-    monkeypatch.setitem(SLOTS, "tomorrow", Slot(("H",)))
+    monkeypatch.setitem(SLOTS, "tomorrow", Slot(("H",), "what comes tomorrow"))
     unknown = fastpe.attention_vjp(**arguments, tomorrow=np.ones(1), tolerance=1e-3, wrt=("q", "k", "v"))
     for name, gradient in unknown[1](arguments["v"]).items():
         np.testing.assert_array_equal(gradient, every[name])

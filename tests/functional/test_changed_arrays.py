@@ -49,7 +49,7 @@ def test_nor_do_they_if_they_change_while_kernels_run(arguments, monkeypatch, ki
         given["index"][...] = np.iinfo(kind).max
         return work(*work_arguments)
 
-    monkeypatch.setattr(passes, "run_apart", run_team)
+    monkeypatch.setattr(passes, "run_team", run_team)
     for name, gradient in gradients(given).items():
         np.testing.assert_array_equal(gradient, expected[name], err_msg=name)
 

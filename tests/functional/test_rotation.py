@@ -182,7 +182,7 @@ def test_infinities_and_nan_stay_in_their_pairs(rng):
     ],
 )  # fmt: skip
 def test_what_is_refused(monkeypatch, kind, words, arguments):
-    monkeypatch.setattr(rotation, "run_apart", lambda *a: pytest.fail("something was computed"))
+    monkeypatch.setattr(rotation, "run_team", lambda *a: pytest.fail("something was computed"))
     for call in (fastpe.rotate, fastpe.rotate_vjp):
         with pytest.raises(kind) as caught:
             call(**{"x": np.ones((3, 5, 8)), "angles": np.ones((5, 2)), **arguments})

@@ -21,8 +21,8 @@ from fastpe.kernels.simd import (
     aligned_zeros, at, get, load, load_first, part, plain, pointer, put, region, row, store, store_first,
     store_past_caches, store_rounded, total, transpose_block,
 )
-from fastpe.kernels.threads.task_counter import claim
-from fastpe.kernels.threads.team import in_lanes, run_lanes
+from fastpe.kernels.threads.task_counter import next_task
+from fastpe.kernels.threads.team import on_team, run_exclusively
 
 class Layout(NamedTuple):
     first: int
@@ -68,12 +68,12 @@ def region_in_region(x, layout, j): return get(at(pointer(x), layout.other + lay
 @entry
 def without_region(x, layout, j): return get(at(pointer(x), plain(layout.second)), j)
 @inner
-def _in_lane(lane, p, x, j, indexed):
+def _in_worker(lane, p, x, j, indexed):
     put(p, lane * j, x[lane * j] if indexed else 0.0)
 @entry
-def lanes(crew, board, x, j, indexed): in_lanes(crew, _in_lane, (pointer(x), x[:8], j, indexed))
+def workers(team, counters, x, j, indexed): on_team(team, _in_worker, (pointer(x), x[:8], j, indexed))
 
-def lanes_of(threads, j, indexed): run_lanes(threads, lanes, x, j, indexed)
+def workers_of(threads, j, indexed): run_exclusively(threads, workers, x, j, indexed)
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 inside, outside = json.loads(os.environ["CALLS"])
@@ -90,7 +90,7 @@ for text in outside:
     with open(reading) as pipe:
         said = pipe.read()
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said]), flush=True)
-lanes_of(2, 7, True)  # last: threads do not survive a fork
+workers_of(2, 7, True)  # last: threads do not survive a fork
 """
 READ = 1 + PROGRAM.splitlines().index("def read(x, j): return get(pointer(x), j)")
 
@@ -123,8 +123,8 @@ OUTSIDE = {
     "in_region(x, LAYOUT, -1)": "element -1 of memory that has 5",
     "moved_region(x, LAYOUT, 40, 5)": "element 5 of memory that has 5",
     "region_in_region(x, LAYOUT, 5)": "element 5 of memory that has 5",
-    "lanes_of(2, 64, False)": "_in_lane, line .*element 64 of",
-    "lanes_of(2, 8, True)": "lanes, line .*an index outside an array",
+    "workers_of(2, 64, False)": "_in_worker, line .*element 64 of",
+    "workers_of(2, 8, True)": "workers, line .*an index outside an array",
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fastpe import ModelConfig, Transformer
-from fastpe.kernels.attention.calls import _claim
+from fastpe.kernels.attention.calls import _next_tasks
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import pointer
 from fastpe.kernels.threads import openmp
@@ -86,13 +86,13 @@ def test_lanes_that_begin_at_ends_run_every_task_once(tasks):
 
 @inner
 def _take(worker, counters, run, runs, owners):
-    task, after = _claim(counters, worker, run, len(owners))
+    task, after = _next_tasks(counters, worker, run, len(owners))
     while task < len(owners):
         owners[task] = worker
         runs[task] += 1
         task += 1
         if task == after:
-            task, after = _claim(counters, worker, run, len(owners))
+            task, after = _next_tasks(counters, worker, run, len(owners))
 
 
 @entry
@@ -102,7 +102,7 @@ def _taken(team, counters, run, runs, owners):
 
 @pytest.mark.parametrize("tasks", [0, 1, 5, 8, 1000])
 @pytest.mark.parametrize("run", [0, 1, 2, 4, 500])
-def test_heads_are_claimed_some_at_a_time(tasks, run):
+def test_heads_are_next_tasksed_some_at_a_time(tasks, run):
     for lanes in (1, 2, 3, 8):
         runs, owners = np.zeros(tasks, np.int64), np.full(tasks, -1)
         run_exclusively(lanes, _taken, run, runs, owners)

@@ -64,7 +64,7 @@ def missed(config, seed):
 )  # fmt: skip
 def test_gradients_are_those_of_the_reference_that_rounds_alike(name, way, monkeypatch):
     """Exactly, but for an operand between two neighbours now and then, which a float32 sum puts to the other side."""
-    monkeypatch.setattr(precision.way, "fastest", lambda: way)
+    monkeypatch.setattr(precision.isa, "fastest", lambda: way)
     draws = [missed(MODELS[name], seed) for seed in range(5)]
     for each in draws[0]:
         shares = sorted(draw[each] for draw in draws)
@@ -91,7 +91,7 @@ def test_dropout_is_the_same_as_in_float32():
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_bits_do_not_depend_on_threads(way, monkeypatch):
-    monkeypatch.setattr(precision.way, "fastest", lambda: way)
+    monkeypatch.setattr(precision.isa, "fastest", lambda: way)
     config, results = replace(TOKENS, width=48, layers=2, train_length=40), []
     for threads in (1, 2, 3):
         model = Transformer(config)
@@ -139,7 +139,7 @@ def test_it_needs_float32():
 
 
 def test_a_cpu_without_instructions_is_told_of_once(monkeypatch):
-    monkeypatch.setattr(precision.way, "fastest", lambda: way.SHIFTS)
+    monkeypatch.setattr(precision.isa, "fastest", lambda: way.SHIFTS)
     (said,) = precision.remarks(TINY)
     assert "not faster" in said
     assert precision.remarks(replace(TINY, precision="float32")) == ()

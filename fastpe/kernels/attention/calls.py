@@ -81,7 +81,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, isa):
 
 
 @inner
-def _claim(counters, worker, run, tasks):
+def _next_tasks(counters, worker, run, tasks):
     """The first of some tasks that are now the worker's, and the one after them. run: see `_run_of`."""
     if run == 0:
         task = next_task(counters)
@@ -112,12 +112,12 @@ def _forward_lane(worker, counters, x, dropout, out, lse, case, layout, workspac
     scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
     tasks = packed + heads * blocks
     run = _run_of(blocks, packed, tasks, workspaces.shape[0], case)
-    task, after = _claim(counters, worker, run, tasks)
+    task, after = _next_tasks(counters, worker, run, tasks)
     if words is not None:
         while task < packed:
             pack_key_block(task, words, x, memory, isa, case)
             finish(counters)
-            task, after = _claim(counters, worker, run, tasks)
+            task, after = _next_tasks(counters, worker, run, tasks)
         wait_for(counters, packed)
     while task < tasks:
         block, head = (task - packed) // heads, (task - packed) % heads
@@ -131,7 +131,7 @@ def _forward_lane(worker, counters, x, dropout, out, lse, case, layout, workspac
         )  # fmt: skip
         task += 1
         if task == after:
-            task, after = _claim(counters, worker, run, tasks)
+            task, after = _next_tasks(counters, worker, run, tasks)
 
 
 @entry(label="attention")

@@ -66,9 +66,9 @@ class RoundingPointer(types.Type):
     model computes with bfloat16 products is a matter of its pointers' type, and of nothing else.
     """
 
-    def __init__(self, dtype: Any, way: str) -> None:
-        self.dtype, self.way = dtype, way
-        super().__init__(name=f"RoundingPointer({dtype}, {way})")
+    def __init__(self, dtype: Any, isa: str) -> None:
+        self.dtype, self.isa = dtype, isa
+        super().__init__(name=f"RoundingPointer({dtype}, {isa})")
 
 
 @register_model(RoundingPointer)

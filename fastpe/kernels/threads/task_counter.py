@@ -1,4 +1,4 @@
-"""The board: how workers share out tasks (see `threads.team`).
+"""The counters by which workers share out tasks (see `threads.team`).
 
 Two counters, each alone on its cache line: tasks claimed, and tasks finished.
 """
@@ -16,7 +16,7 @@ from fastpe.kernels.simd.pointers import element
 
 COUNTERS = 24  # elements: its counters with their cache lines
 _FINISHED, _ONE, _LOW = np.int64(8), np.int64(1), np.int64(2**32 - 1)
-_PATIENCE = 2000  # looks at the board, some microseconds, before a waiting worker offers its core to others
+_PATIENCE = 2000  # looks at the counter, some microseconds, before a waiting worker offers its core to others
 _YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
 
 

@@ -6,20 +6,20 @@ worker runs a task never changes a bit of its result. A task of a later phase wa
 it are finished:
 
     @inner
-    def _work(worker, board, x, ...):
+    def _work(worker, counters, x, ...):
         while True:
-            task = claim(board)
+            task = next_task(counters)
             if task >= all_tasks: break
-            if task >= first_phase: wait_for(board, first_phase)
+            if task >= first_phase: wait_for(counters, first_phase)
             ...
-            finish(board)
-        wait_for(board, all_tasks)
+            finish(counters)
+        wait_for(counters, all_tasks)
 
     @entry
-    def work(team, board, x, ...):
-        in_lanes(team, _work, (pointer(board), x, ...))
+    def work(team, counters, x, ...):
+        on_team(team, _work, (pointer(counters), x, ...))
 
-    run_lanes(threads, work, x, ...)
+    run_exclusively(threads, work, x, ...)
 
 A worker waits only for tasks that other workers have claimed and are running, so any number of workers, one included,
 gets through. Numba's `prange` appears once, in `_all_workers`: a kernel inside a `prange` of its own is compiled twice
@@ -109,7 +109,7 @@ _ALONE = Team(0, 1, 1)
 
 
 def run_exclusively(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(team, board, *arguments)`` returns, with `threads.team` workers, one such call at a
+    """What an entry ``function(team, counters, *arguments)`` returns, with `threads.team` workers, one such call at a
     time.
 
     Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
@@ -148,10 +148,10 @@ def run_team(threads: int, function: Callable[..., Any], *arguments: Any) -> Any
 
 
 def run_short(workers: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(run, workers, *arguments)`` returns that needs no board: as `run_team`, but with no more
-    workers than threads.
+    """What an entry ``function(run, workers, *arguments)`` returns that needs no counters: as `run_team`, but with no
+    more workers than threads.
 
-    Numba takes 3 microseconds to unpack a `Team` and a board, as long as attention of a query over 64 keys.
+    Numba takes 3 microseconds to unpack a `Team` and counters, as long as attention of a query over 64 keys.
     """
     if workers == 1:
         return function(0, 1, *arguments)
@@ -262,7 +262,7 @@ def _uncounted(b, kind, value):
 def _thunk_of(context, module, function, called, record_type):
     """The C function (record's address, worker) -> nothing that unpacks the record and calls `function`."""
     compiled = function.dispatcher.get_compile_result(called)
-    name = f"fastpe.lane.{compiled.fndesc.mangled_name}"
+    name = f"fastpe.worker.{compiled.fndesc.mangled_name}"
     if name in module.globals:
         return module.globals[name]
     thunk = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64, _I64]), name)
