@@ -1,5 +1,6 @@
 """One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -253,10 +254,10 @@ class Pass(Result):
                     found[name] = summed_parts(found[name], own)
         return found
 
-    def named(self, g: Gradients, parts: int = 1) -> dict[str, Array]:
+    def named(self, g: Gradients, parts: int = 1, more: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat.
 
-        parts: as for `room_for_gradients`.
+        parts: as for `room_for_gradients`. more: gradients of arguments that only the caller knows.
         """
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
@@ -267,7 +268,7 @@ class Pass(Result):
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
-        found |= self._slot_gradients(g, parts)
+        found |= self._slot_gradients(g, parts) | dict(more or {})
         for name in {"gain", "bias"} & found.keys():
             found[name] = sum_by_offset(found[name], call.positions, call.slots[name].shape[-1])
         if "scores" in found:

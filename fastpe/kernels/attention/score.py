@@ -133,7 +133,7 @@ def scores_of_products(head, terms, tile, back, case, scratch):
     if given(table, COUNTS):  # asked before the call, which hands over more than a query has cells in a tile
         add_counts(head, terms, tile, back, case, scratch)
     if given(table, VALUES):
-        _add_values(cells, at(terms.indices, place), case.keys, terms.values, m, n)
+        add_values(cells, at(terms.indices, place), case.keys, terms.values, m, n)
     if given(table, SCORES):
         add_cells(cells, TILE_KEYS, at(terms.scores, place), case.keys, m, n)
     if case.options.softcap > 0.0:
@@ -161,7 +161,7 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     if wanted(table, VALUES):
         index, count = at(terms.indices, place), rows_of(table, VALUES)
         dvalues = gradient_of(grads.sums, VALUES)
-        _values_backward(dcells, index, case.keys, dvalues, scratch.values, count, m, n)
+        values_backward(dcells, index, case.keys, dvalues, scratch.values, count, m, n)
     counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
         scale_products_backward(head, terms, grads, tile, case, scratch)
@@ -260,7 +260,7 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
 
 
 @inner
-def _add_values(cells, index, index_row, values, m, n):
+def add_values(cells, index, index_row, values, m, n):
     """cells[i, j] += values[index[i, j]]."""
     for i in range(m):
         for j in range(n):
@@ -269,7 +269,7 @@ def _add_values(cells, index, index_row, values, m, n):
 
 
 @inner
-def _values_backward(cells, index, index_row, dvalues, own, count, m, n):
+def values_backward(cells, index, index_row, dvalues, own, count, m, n):
     """dvalues[index[i, j]] += cells[i, j]; where there are more cells than values, the tile has its own sums first."""
     if count > m * n:
         _add_by_index(cells, index, index_row, dvalues, m, n)
