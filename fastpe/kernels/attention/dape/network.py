@@ -49,7 +49,7 @@ from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, sca
 
 MOST_TAPS = 61
 """Taps that there is room for beside a chunk: with 4 R columns beside it, a chunk of eight keys is left."""
-_CELLS = np.int64(64)  # columns of a row that are in use, and keys of a chunk, at most
+_CELLS = np.int64(48)  # columns of a row that are in use, and keys of a chunk, at most
 _NARROW = np.int64(4)  # reach up to which the columns beside a chunk are among these
 _LEAD = np.int64(64)  # elements before the first grid, which its first row may read
 
