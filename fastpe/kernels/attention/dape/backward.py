@@ -5,6 +5,7 @@ from fastpe.kernels.attention.dape.forward import finish_scores, make_inner, mak
 from fastpe.kernels.attention.dape.maps import GRID
 from fastpe.kernels.attention.dape.network import (
     block_of,
+    bring_tile_near,
     chunk_of,
     clear_around,
     column_of,
@@ -59,6 +60,7 @@ def _columns_from_key(columns, j0):
 def _scores_backward(head, terms, grads, tile, case, scratch):
     """The gradients of what the network adds to, in `dcells`, from a head's scores in `cells`; adds to those of all
     that comes after the network."""
+    bring_tile_near(grads.dv, case.gv_row, tile.n, case.v_width)
     factor = finish_scores(head, terms, tile, case, scratch)
     turn(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)
     remake_weights(head, tile, factor, grads.lse, case, scratch)
@@ -91,6 +93,7 @@ def _products_backward(head, terms, grads, tile, case, scratch):
     """Adds the gradients of a head's queries and keys, and of all in its products; `dcells`: that of what the network
     reads of them. What they were is made again in `cells`, where it is read."""
     d = case.width
+    bring_tile_near(grads.dk, case.g_row, tile.n, d)
     if terms is None:
         scale_cells(scratch.dcells, head.scale, tile)
     else:

@@ -40,7 +40,7 @@ from fastpe.kernels.attention.dape.maps import (
     map_cells,
 )
 from fastpe.kernels.attention.inputs import MASK, NONE, ONE, Case, Tile, given
-from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, clear
+from fastpe.kernels.attention.tile import AHEAD, TILE_KEYS, TILE_QUERIES, bring_rows_near, clear
 from fastpe.kernels.attention.visibility import mask_of_row, visible, visible_of_block, where_shown
 from fastpe.kernels.attention.workspace import Layout, layout_for, scratch_of, with_cells
 from fastpe.kernels.compile.decorators import inner
@@ -268,6 +268,13 @@ def clear_around(cells, grids, first, last, chunk):
         row = at(cells, number * GRID)
         clear(row, first)
         clear(at(row, last), chunk.cleared - last)
+
+
+@inner
+def bring_tile_near(x, x_row, n, d):
+    """Ask for n rows that are read soon, while something else is done."""
+    for j in range(0, n, AHEAD):
+        bring_rows_near(at(x, j * x_row), x_row, d)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
