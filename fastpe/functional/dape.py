@@ -71,7 +71,9 @@ class Networked(Pass):
         tasks, (w, h2, t) = case.batch * parts, call.slots["mlp_in"].shape[1:]
         shapes = (t, w, h2), (w,), (t, w, h2 // 2)
         into, bias, out = (np.zeros((tasks, *shape), self.dtype) for shape in shapes)
-        self._run(net, case, tasks, backward, starts_of(g), NetGradients(*map(simd.start_of, (into, bias, out)), 1), parts)
+        self._run(
+            net, case, tasks, backward, starts_of(g), NetGradients(*map(simd.start_of, (into, bias, out)), 1), parts
+        )
         columns = None
         if g.columns is not None:
             columns = ColumnGradients(*(x if x.ndim == 1 else summed_parts(x, parts) for x in g.columns))

@@ -14,7 +14,6 @@ Array = np.ndarray[Any, Any]
 
 INPUTS = ("table", "qk_table", "taps")
 OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
-_OF_NETWORK = {*NETWORK, "angles", "bias", "scores", "values", "index"}
 LAYERED = frozenset(SLOTS) | {*OF_CONTENT, *NETWORK}
 """Slots that act in every layer, and of which every layer may have its own."""
 
@@ -35,19 +34,14 @@ def options_of(slots: Mapping[str, Any]) -> Options:
 
 
 def needs_raw(slots: Mapping[str, Any]) -> bool:
-    """Whether the way back needs products before terms: a network reads what is made of them."""
-    return NETWORK[0] in slots or keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
+    """Whether the way back needs products before terms."""
+    return keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
 
 
 def reads_more(slots: Mapping[str, Any], numbers: Array, made: Made) -> bool:
     """Whether attention reads more than reflections and offsets of keys."""
     slopes = SLOTS.index("key_slope"), SLOTS.index("query_slope")
     return bool(_read(slots)) or made.selective is not None or bool(numbers[slopes, GIVEN].any())
-
-
-def reads_beside_network(slots: Mapping[str, Any], made: Made) -> bool:
-    """Whether attention reads more than a network over scores and what the network adds to them itself."""
-    return bool(_read(slots) - _OF_NETWORK) or made.gates is not None or made.selective is not None
 
 
 def _read(slots: Mapping[str, Any]) -> set[str]:

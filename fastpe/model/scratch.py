@@ -13,11 +13,11 @@ from fastpe.functional.slot_arrays import no_slots, slot_arrays, sum_by_offset
 from fastpe.functional.slots import NETWORK
 from fastpe.functional.visibility import Positions
 from fastpe.kernels import simd
-from fastpe.kernels.attention.dape.layout import DapeLayout
-from fastpe.kernels.attention.inputs import GIVEN, SLOTS, WANTED
+from fastpe.kernels.attention.dape.network import DapeLayout, layout_for_dape
+from fastpe.kernels.attention.inputs import BIAS, GIVEN, SLOTS, WANTED
 from fastpe.kernels.model import memory as model_memory
 from fastpe.kernels.model import reflections as model_reflections
-from fastpe.kernels.model.dape import Network, layout_for_net, network_gradient
+from fastpe.kernels.model.dape import Network, network_gradient
 from fastpe.kernels.model.gates import gated_columns
 from fastpe.kernels.model.selective_angles import RANK
 from fastpe.kernels.rows.block_maps import lie_in, lie_out
@@ -32,7 +32,6 @@ from fastpe.model.score_terms import (
     OF_CONTENT,
     needs_raw,
     options_of,
-    reads_beside_network,
     reads_more,
     scored,
     with_layers,
@@ -73,7 +72,7 @@ class Scratch:
     sizes: model_memory.Sizes
     workspace: model_memory.Arena
     offsets: model_memory.Offsets
-    net_layout: DapeLayout
+    net_layout: DapeLayout | None
     reflections: model_reflections.Reflections | None
     workspaces: Array
     gradients: Array
@@ -125,6 +124,8 @@ class Scratch:
             for slot, filled in gated_columns(parameters.made.gates).items():
                 numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
+        if sizes.units:  # a network reads the bias, and nobody adds it after that
+            numbers[BIAS, [GIVEN, WANTED]] = 0
         apart = config.rule is not None and config.rule.keeps_apart
         case, layout = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None,
@@ -135,13 +136,13 @@ class Scratch:
         starts = {slot: start + parameters.flat.size for slot, start in starts.items()}
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
-        net_layout = layout_for_net(sizes, backward=backward, dropped=case.dropped > 0)
+        net_layout = layout_for_dape(case, numbers, sizes.units, backward=backward) if sizes.units else None
         places, dtype = parameters.made.reflections, np.dtype(config.dtype)
         beside = layout.size if reads_more(slots, numbers, parameters.made) else None
         reflections = model_reflections.reflections_of(
             places, sizes, dtype, apart=apart, dropped=bool(case.dropped), others=beside
         )
-        more = sizes.units and net_layout.size + layout.size
+        more = 0 if net_layout is None else net_layout.size
         if reflections is not None:
             more = max(more, reflections.layout.size)
         workspace = model_memory.arena_layout(sizes, case, layout, more, backward=backward, rows=rows)
@@ -199,9 +200,7 @@ class Scratch:
         gates, slopes, selective, frequencies, _ = self.made
         rare, others, net = (rotors, polar, gates, selective), given.slots, None
         if NETWORK[0] in slots:
-            own = no_slots(dtype) if others is None else others
-            net = Network._make((*(slots[slot].ravel() for slot in NETWORK), own.scores, own.values, own.indices))
-            others = own if reads_beside_network(slots, self.made) else None
+            net = Network(*(slots[slot].ravel() for slot in NETWORK), biased=int(given.table[BIAS, GIVEN]))
         if any(x is not None for x in (others, self.reflections, *rare)):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none

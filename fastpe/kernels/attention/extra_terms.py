@@ -4,11 +4,9 @@ It is laid out as `calls` takes it. Cells stand key by key on those ways, a lane
 query by query: they are turned for its passes, and turned back.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import intrinsic
 
 from fastpe.kernels.attention.calls import head_of_call
 from fastpe.kernels.attention.inputs import (
@@ -30,7 +28,6 @@ from fastpe.kernels.attention.tile import TILE_KEYS, add_cells
 from fastpe.kernels.attention.visibility import mask_of_row, masked
 from fastpe.kernels.attention.workspace import scratch_of
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.products.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load_first, pointer, row, scalar, splat, store_first
 
@@ -54,25 +51,6 @@ class Beside(NamedTuple):
     case: Any
     scratch: Any
     gradients: Any
-
-
-_MAKERS: dict[type, Any] = {}
-
-
-def makes_extra_terms(kind: type) -> Callable[[Any], Any]:
-    """Of a function of a tuple of this kind and a head: `extra_terms_in` is it, where such a tuple is given."""
-
-    def registered(function: Any) -> Any:
-        _MAKERS[kind] = function
-        return function
-
-    return registered
-
-
-@intrinsic
-def extra_terms_in(typingctx, given, h):
-    """`Beside` of one head, of a call or of a model's layer."""
-    return overload_by_type(typingctx, _MAKERS[given.instance_class], (given, h))
 
 
 @inner

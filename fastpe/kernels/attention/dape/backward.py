@@ -107,9 +107,7 @@ def _products_backward(head, terms, grads, tile, case, scratch):
         rel_key_backward(head, terms, grads, tile, case, scratch)
     cells, (i0, m, j0, n) = scratch.dcells, tile
     qr, kr, dq = at(head.qr, i0 * case.qr_row), at(head.kr, j0 * case.kr_row), at(grads.dq, i0 * case.g_row)
-    gemm(
-        cells, ONE, TILE_KEYS, qr, case.qr_row, grads.dk, case.g_row, n, d, m, ONTO, grads.dk, case.g_row, qr, NONE
-    )
+    gemm(cells, ONE, TILE_KEYS, qr, case.qr_row, grads.dk, case.g_row, n, d, m, ONTO, grads.dk, case.g_row, qr, NONE)
     gemm(cells, TILE_KEYS, ONE, kr, case.kr_row, dq, case.g_row, m, d, n, ONTO, dq, case.g_row, kr, NONE)
 
 
