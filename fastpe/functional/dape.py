@@ -17,7 +17,7 @@ from fastpe.functional.slots import NETWORK
 from fastpe.kernels import simd
 from fastpe.kernels.attention.dape.calls import backward, forward
 from fastpe.kernels.attention.dape.maps import ROWS
-from fastpe.kernels.attention.dape.network import DapeLayout, Net, NetGradients, layout_for_dape
+from fastpe.kernels.attention.dape.network import MOST_TAPS, DapeLayout, Net, NetGradients, layout_for_dape
 from fastpe.kernels.attention.inputs import BIAS, GIVEN, SLOTS, WANTED, Case, Gradients, Inputs
 from fastpe.kernels.attention.key_query_offsets import ColumnGradients
 from fastpe.kernels.threads.team import run_team, workers_for
@@ -30,15 +30,18 @@ class Networked(Pass):
 
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
+        taps = call.slots["mlp_in"].shape[-1]
+        if taps > MOST_TAPS:
+            raise ValueError(f"mlp_in must have at most {MOST_TAPS} taps but in fastpe.reference.attention, not {taps}")
         super().__init__(_from_the_first_seen(call), 0.0, known)
 
     def case(self, *, gradients: bool) -> Case:
         return super().case(gradients=gradients)._replace(alone=1)
 
     def _network(self) -> Net:
-        own = (contiguous(self.call.slots[name], self.dtype).reshape(-1) for name in NETWORK)
+        into, bias, out = (contiguous(self.call.slots[name], self.dtype).reshape(-1) for name in NETWORK)
         units, _, taps = self.call.slots["mlp_in"].shape[1:]
-        return Net(*own, units=units, taps=taps, biased=int(self.table[BIAS, GIVEN]), follow=0)
+        return Net(into, bias, out, units, taps, biased=int(self.table[BIAS, GIVEN]), follow=0)
 
     def _inputs_beside(self) -> Inputs:
         """The inputs: the network reads the bias, and nobody adds it after that."""
@@ -71,9 +74,8 @@ class Networked(Pass):
         tasks, (w, h2, t) = case.batch * parts, call.slots["mlp_in"].shape[1:]
         shapes = (t, w, h2), (w,), (t, w, h2 // 2)
         into, bias, out = (np.zeros((tasks, *shape), self.dtype) for shape in shapes)
-        self._run(
-            net, case, tasks, backward, starts_of(g), NetGradients(*map(simd.start_of, (into, bias, out)), 1), parts
-        )
+        dnet = NetGradients(simd.start_of(into), simd.start_of(bias), simd.start_of(out), wanted=1)
+        self._run(net, case, tasks, backward, starts_of(g), dnet, parts)
         columns = None
         if g.columns is not None:
             columns = ColumnGradients(*(x if x.ndim == 1 else summed_parts(x, parts) for x in g.columns))
@@ -112,7 +114,7 @@ def _from_the_first_seen(call: Call) -> Call:
     nearest = np.concatenate([nearest, np.full((*nearest.shape[:2], 1), m)], axis=-1)
     positions = call.positions.first[:, None] + np.arange(call.positions.n)
     first = np.zeros_like(positions) if call.window is None else positions - call.window + 1
-    spans = np.zeros((1, 1, 2), np.int64) + [0, m] if call.spans is None else call.spans
+    spans = np.array([[[0, m]]]) if call.spans is None else call.spans
     first, last = np.broadcast_arrays(np.maximum(first, spans[..., 0]), spans[..., 1])
     first = np.clip(first, 0, m)
     b = max(len(first), len(nearest))

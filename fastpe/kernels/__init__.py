@@ -1,7 +1,7 @@
 """Compiled code, forward and backward, which knows slots and sizes but no encoding.
 
 From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.contextual_positions`,
-`attention.dape.calls`, `attention.dape.layout`, `attention.decode`, `attention.expand_relative_bias`,
+`attention.dape.calls`, `attention.dape.maps`, `attention.dape.network`, `attention.decode`, `attention.expand_relative_bias`,
 `attention.extra_terms`, `attention.inputs`, `attention.key_query_offsets`, `attention.path.backward`,
 `attention.path.blocks`, `attention.path.forward`, `attention.path.products`, `attention.path.rows`,
 `attention.path.workspace`, `attention.score`, `attention.sinks`, `attention.split_softmax`, `attention.tile`,

@@ -200,7 +200,8 @@ class Scratch:
         gates, slopes, selective, frequencies, _ = self.made
         rare, others, net = (rotors, polar, gates, selective), given.slots, None
         if NETWORK[0] in slots:
-            net = Network(*(slots[slot].ravel() for slot in NETWORK), biased=int(given.table[BIAS, GIVEN]))
+            into, hidden, out = (slots[slot].ravel() for slot in NETWORK)
+            net = Network(into, hidden, out, biased=int(given.table[BIAS, GIVEN]))
         if any(x is not None for x in (others, self.reflections, *rare)):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none

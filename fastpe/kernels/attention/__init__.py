@@ -47,7 +47,7 @@ Files: `inputs` sizes, flags and arrays, `workspace` a worker's memory, `tile` a
 the rest of the score, its derivative, what may be left out, and how a term is added; `bf16_panels` keys and values as
 bfloat16 products read them; `forward` and `backward` go through the tiles of one head, `calls` through heads, and for
 the model `kernels.model.attention`; `split_softmax` has the weights of passes over parts of the keys. What reads a
-head, or all, in a way of its own stands apart: `decode`, few queries with few terms; `dape.layout` and its files,
+head, or all, in a way of its own stands apart: `decode`, few queries with few terms; `dape.network` and its files,
 scores that a network corrects; `path.forward` and its files, reflections between key and query. Throughout, `head` is
 what is read of one head, `terms` the arrays of its terms but `bias` and columns (None of a call with neither slots,
 columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go, `tile`, `case` and

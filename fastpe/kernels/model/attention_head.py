@@ -92,7 +92,8 @@ def gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position,
     if not case.apart:
         rest = content
     return HeadGradients(
-        at(workspace, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a), _deltas(h, workspace, position, sizes, a),
+        at(workspace, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a),
+        _deltas(h, workspace, position, sizes, a),
         content, rest, at(content, widened(c, sizes) + keys), at(rest, widened(c, sizes) + keys), at(workspace, a.dqkv +
         2 * c + first + j0 * case.gv_row), slots, slots, j0, at(memory, position.layout.stats),
         gate_gradients(position.gates, h, j0, workspace, own, sizes, a),

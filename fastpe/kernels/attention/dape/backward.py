@@ -65,9 +65,8 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
     turn(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)
     remake_weights(head, tile, factor, grads.lse, case, scratch)
     softmax_backward(head, terms, grads, tile, factor, False, case, scratch)
-    if terms is not None:
-        if case.options.softcap > 0.0:
-            cap_cells_backward(scratch.dcells, scratch.slopes, tile.m, tile.n)
+    if terms is not None and case.options.softcap > 0.0:
+        cap_cells_backward(scratch.dcells, scratch.slopes, tile.m, tile.n)
     columns_backward(head.columns, grads.columns, head, tile, scratch)
     add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)
 

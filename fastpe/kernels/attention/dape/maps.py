@@ -70,7 +70,7 @@ def _sloped(typingctx, tile, d, d_row, count):
 def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
     """One tile: `grids` grids of y, two vectors wide. strides: of A's rows, columns and taps."""
     tile, count = tile_zeros(y, grids, _WIDE), _WIDE * lanes(y)
-    if f == FROM or f == BOTH:
+    if f in (FROM, BOTH):
         tile = tile_add(tile, d, GRID, count)
     if f == BOTH:
         tile = tile_add(tile, at(d, behind), GRID, count)

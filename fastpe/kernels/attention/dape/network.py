@@ -47,11 +47,11 @@ from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, scalar, splat, store_first, zeros
 
-MOST_TAPS = 61
-"""Taps that there is room for beside a chunk: with 4 R columns beside it, a chunk of eight keys is left."""
+MOST_TAPS = 63
+"""Taps that there is room for: with 4 R columns beside it, a chunk of four keys is left."""
 _CELLS = np.int64(48)  # columns of a row that are in use, and keys of a chunk, at most
-_NARROW = np.int64(4)  # reach up to which the columns beside a chunk are among these
-_LEAD = np.int64(64)  # elements before the first grid, which its first row may read
+_NARROW = np.int64(3)  # reach up to which the columns beside a chunk are among these
+_LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may reach
 
 
 class Net(NamedTuple):
@@ -139,8 +139,10 @@ def layout_for_dape(case: Case, table: np.ndarray, units: int, *, backward: bool
 
     h = case.heads
     places = {
-        "x": grids(2 * h), "u": grids(units), "s": grids(h), "dx": grids(backward * 2 * h), "du": grids(backward * units),
-        "ones": take(int(_CELLS)), "mixed": take(h * int(ROWS) * case.v_width), "stats": take(h * 2 * int(TILE_QUERIES)),
+        "x": grids(2 * h), "u": grids(units), "s": grids(h),
+        "dx": grids(backward * 2 * h), "du": grids(backward * units),
+        "ones": take(int(_CELLS)), "mixed": take(h * int(ROWS) * case.v_width),
+        "stats": take(h * 2 * int(TILE_QUERIES)),
     }  # fmt: skip
     return DapeLayout(**places, rest=take(general.size), general=general, size=cursor)
 
