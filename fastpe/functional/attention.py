@@ -91,11 +91,11 @@ def attention(
         keys that have far larger ones. ``rotors`` may be float64 with any q and are rounded to q's dtype. With
         ``mlp_in``, ``mlp_bias`` and ``mlp_out``, a network over the scores of all heads (DAPE,
         `fastpe.reference.dape`), goes all else but ``rel_gain``, ``growth``, ``counts`` and bands, which the reference
-        alone takes, as it does more than 63 taps; nothing of half precision is rounded there, or with reflectors,
-        until the output. With ``reflectors`` and ``reflect`` (PaTH, `fastpe.reference.path`), causal, goes all else but
+        alone takes, as it does more than 63 taps; nothing of half precision is rounded there, or with reflectors, until
+        the output. With ``reflectors`` and ``reflect`` (PaTH, `fastpe.reference.path`), causal, goes all else but
         ``rel_gain``, ``growth``, ``polar`` and bands, which have no meaning there, and ``counts`` and networks, which
-        the reference alone takes; queries and keys are mapped, turned and scaled before they are reflected. Keys that are not seen reflect all the same, but for padding,
-        which reflects nothing.
+        the reference alone takes; queries and keys are mapped, turned and scaled before they are reflected. Keys that
+        are not seen reflect all the same, but for padding, which reflects nothing.
 
     Returns
     -------

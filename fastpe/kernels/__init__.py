@@ -1,13 +1,13 @@
 """Compiled code, forward and backward, which knows slots and sizes but no encoding.
 
 From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.contextual_positions`,
-`attention.dape.calls`, `attention.dape.maps`, `attention.dape.network`, `attention.decode`, `attention.expand_relative_bias`,
-`attention.extra_terms`, `attention.inputs`, `attention.key_query_offsets`, `attention.path.backward`,
-`attention.path.blocks`, `attention.path.forward`, `attention.path.products`, `attention.path.rows`,
-`attention.path.workspace`, `attention.score`, `attention.sinks`, `attention.split_softmax`, `attention.tile`,
-`attention.workspace`, `compile.cache`, `compile.decorators`, `compile.sources`, `fills.sides`, `fills.table`,
-`fills.trig`, `model.batch`, `model.dape`, `model.gates`, `model.memory`, `model.pack`, `model.reflections`,
-`model.selective_angles`, `products.bfloat16.isa`, `products.bfloat16.on_arrays`, `products.bfloat16.pack`,
-`products.bfloat16.product`, `products.gemm`, `rows.activation`, `rows.block_maps`, `rows.dropout`, `rows.polar`,
-`rows.rotate`, `simd`, `threads.openmp`, `threads.team`.
+`attention.dape.calls`, `attention.dape.maps`, `attention.dape.network`, `attention.decode`,
+`attention.expand_relative_bias`, `attention.extra_terms`, `attention.inputs`, `attention.key_query_offsets`,
+`attention.path.backward`, `attention.path.blocks`, `attention.path.forward`, `attention.path.products`,
+`attention.path.rows`, `attention.path.workspace`, `attention.score`, `attention.sinks`, `attention.split_softmax`,
+`attention.tile`, `attention.workspace`, `compile.cache`, `compile.decorators`, `compile.sources`, `fills.sides`,
+`fills.table`, `fills.trig`, `model.batch`, `model.dape`, `model.gates`, `model.memory`, `model.pack`,
+`model.reflections`, `model.selective_angles`, `products.bfloat16.isa`, `products.bfloat16.on_arrays`,
+`products.bfloat16.pack`, `products.bfloat16.product`, `products.gemm`, `rows.activation`, `rows.block_maps`,
+`rows.dropout`, `rows.polar`, `rows.rotate`, `simd`, `threads.openmp`, `threads.team`.
 """

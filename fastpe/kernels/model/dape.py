@@ -10,8 +10,15 @@ import numpy as np
 from fastpe.kernels.attention.backward import prepare_deltas
 from fastpe.kernels.attention.dape.backward import backward_block
 from fastpe.kernels.attention.dape.forward import forward_block
-from fastpe.kernels.attention.dape.maps import ROWS
-from fastpe.kernels.attention.dape.network import Net, NetGradients, OneHead, makes_heads
+from fastpe.kernels.attention.dape.network import (
+    Net,
+    NetGradients,
+    OneHead,
+    count_blocks,
+    end_of_block,
+    makes_heads,
+    start_of_block,
+)
 from fastpe.kernels.attention.inputs import terms_of
 from fastpe.kernels.attention.tile import TILE_QUERIES, clear
 from fastpe.kernels.compile.decorators import inner
@@ -96,8 +103,11 @@ def network_forward(net, layer, act, workspace, position, dropout, place_of_firs
         return False
     made, memory, layout = _net(net, layer, sizes), at(workspace, a.attention), position.net_layout
     source = OfSequence(None, layer, act, workspace, position, dropout, place_of_first, own, sizes, a)
-    for i0 in range(own.before, own.before + own.length, ROWS):
-        forward_block(source, made, i0, ROWS, position.case, memory, layout)
+    i0, n = own.before, own.before + own.length
+    while i0 < n:
+        end = end_of_block(i0, n)
+        forward_block(source, made, i0, end - i0, position.case, memory, layout)
+        i0 = end
     return True
 
 
@@ -123,6 +133,7 @@ def network_backward(net, layer, act, workspace, slot_gradients, position, dropo
         one = _head(source, h)
         for block in range((own.length + TILE_QUERIES - 1) // TILE_QUERIES):
             prepare_deltas(one.grads.dout, one.out, one.grads.deltas, block, own.length, case)
-    for i0 in range(NONE, own.length, ROWS):
-        backward_block(source, made, dnet, i0, ROWS, case, memory, layout)
+    for number in range(count_blocks(own.length)):
+        i0 = start_of_block(number, own.length)
+        backward_block(source, made, dnet, i0, end_of_block(i0, own.length) - i0, case, memory, layout)
     return True

@@ -112,10 +112,10 @@ def _products_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def backward_block(source, net, dnet, i0, rows, case, workspace, layout):
-    """Adds the gradients of the queries from i0 on, `rows` at most, of all heads. source: what `head_in` takes."""
+    """Adds the gradients of a block of queries, of all heads, from i0 on. source: what `head_in` takes."""
     grids = grids_of(workspace, layout)
     block = block_of(source, i0, rows, case, grids)
-    for start in range(block.low, block.high, keys_of_chunk(net)):
+    for start in range(block.low, block.high, keys_of_chunk(net, block)):
         chunk = chunk_of(source, net, block, start, case, grids)
         make_scores(source, net, chunk, case, grids)
         first = column_of(start, chunk)

@@ -6,8 +6,15 @@ from typing import Any, NamedTuple
 from fastpe.kernels.attention.calls import head_of_call
 from fastpe.kernels.attention.dape.backward import backward_block
 from fastpe.kernels.attention.dape.forward import forward_block
-from fastpe.kernels.attention.dape.maps import ROWS
-from fastpe.kernels.attention.dape.network import Net, NetGradients, OneHead, makes_heads
+from fastpe.kernels.attention.dape.network import (
+    Net,
+    NetGradients,
+    OneHead,
+    count_blocks,
+    end_of_block,
+    makes_heads,
+    start_of_block,
+)
 from fastpe.kernels.attention.inputs import NONE, ONE, HeadGradients, SlotGradients, terms_of
 from fastpe.kernels.attention.key_query_offsets import column_gradients
 from fastpe.kernels.compile.decorators import entry, inner
@@ -71,18 +78,18 @@ def _net_of(net):
 @inner
 def _forward(worker, counters, x, net, dropout, out, lse, case, layout, workspaces):
     """One task is one block of queries, the longest rows first."""
-    blocks, task = (case.queries + ROWS - 1) // ROWS, next_task(counters)
+    n, blocks, task = case.queries, count_blocks(case.queries), next_task(counters)
     while task < case.batch * blocks:
-        b, i0 = task % case.batch, (blocks - 1 - task // case.batch) * ROWS
+        b, i0 = task % case.batch, start_of_block(blocks - 1 - task // case.batch, n)
         source = OfCall(x, dropout, out, lse, None, case, b, task)
-        forward_block(source, _net_of(net), i0, ROWS, case, row(workspaces, worker), layout)
+        forward_block(source, _net_of(net), i0, end_of_block(i0, n) - i0, case, row(workspaces, worker), layout)
         task = next_task(counters)
 
 
 @inner
 def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
     """One task is every `parts`-th block of queries of a sample, whose sums over queries are its own."""
-    blocks, task = (case.queries + ROWS - 1) // ROWS, next_task(counters)
+    n, blocks, task = case.queries, count_blocks(case.queries), next_task(counters)
     while task < case.batch * parts:
         b, weights = task // parts, net.units * case.heads * net.taps
         source = OfCall(x, dropout, gradients.out, gradients.lse, gradients, case, b, task)
@@ -91,8 +98,8 @@ def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, l
             at(pointer(dnet.out), task * weights), ONE,
         )  # fmt: skip
         for block in range(task % parts, blocks, parts):
-            workspace = row(workspaces, worker)
-            backward_block(source, _net_of(net), own, block * ROWS, ROWS, case, workspace, layout)
+            i0, workspace = start_of_block(block, n), row(workspaces, worker)
+            backward_block(source, _net_of(net), own, i0, end_of_block(i0, n) - i0, case, workspace, layout)
         task = next_task(counters)
 
 

@@ -104,11 +104,11 @@ def _choose_bases(source, i0, case):
 
 @inner
 def forward_block(source, net, i0, rows, case, workspace, layout):
-    """Outputs and lse of the queries from i0 on, `rows` at most, of all heads. source: what `head_in` takes."""
+    """Outputs and lse of a block of queries, of all heads, from i0 on. source: what `head_in` takes."""
     grids = grids_of(workspace, layout)
     block = block_of(source, i0, rows, case, grids)
     _choose_bases(source, i0, case)
-    for start in range(block.low, block.high, keys_of_chunk(net)):
+    for start in range(block.low, block.high, keys_of_chunk(net, block)):
         chunk = chunk_of(source, net, block, start, case, grids)
         make_scores(source, net, chunk, case, grids)
         for h in range(case.heads):

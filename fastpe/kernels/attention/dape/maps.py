@@ -26,7 +26,7 @@ from fastpe.kernels.products.gemm import (
 )
 from fastpe.kernels.simd import at, code, fma, get, lanes, load, put, total, zeros
 
-ROWS = np.int64(24)  # queries of a grid
+ROWS = np.int64(26)  # queries of a grid, at most
 GRID = ROWS * TILE_KEYS + np.int64(80)
 """Elements from one grid to the next. Between two grids lie so many more that those which are read together, at the
 same cell of every grid, are in different sets of the caches."""

@@ -49,7 +49,9 @@ from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, sca
 
 MOST_TAPS = 63
 """Taps that there is room for: with 4 R columns beside it, a chunk of four keys is left."""
-_CELLS = np.int64(48)  # columns of a row that are in use, and keys of a chunk, at most
+_CELLS = np.int64(48)  # columns of a row that are in use, and keys of a chunk, at most, ...
+_FEW = np.int64(64)  # but where a block has so many keys or fewer, which are one chunk
+_BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # of TILE_QUERIES queries, which have their bases together
 _NARROW = np.int64(3)  # reach up to which the columns beside a chunk are among these
 _LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may reach
 
@@ -206,6 +208,35 @@ class Chunk(NamedTuple):
 
 
 @inner
+def count_blocks(n):
+    """How many blocks so many queries are: of TILE_QUERIES, and of what is left of them, all are of one size."""
+    return n // TILE_QUERIES * _BLOCKS + (n % TILE_QUERIES + ROWS - ONE) // ROWS
+
+
+@inner
+def _size_of_blocks(first, n):
+    """How many queries the blocks have into which those from `first` on are cut, a multiple of TILE_QUERIES."""
+    left = min(TILE_QUERIES, n - first)
+    count = (left + ROWS - ONE) // ROWS
+    return (left + count - ONE) // count
+
+
+@inner
+def start_of_block(number, n):
+    """The first query of a block, of n queries in all."""
+    first = number // _BLOCKS * TILE_QUERIES
+    return first + number % _BLOCKS * _size_of_blocks(first, n)
+
+
+@inner
+def end_of_block(i0, n):
+    """The query after the last one of the block that i0 is in."""
+    first = i0 // TILE_QUERIES * TILE_QUERIES
+    rows = _size_of_blocks(first, n)
+    return min(first + ((i0 - first) // rows + ONE) * rows, first + TILE_QUERIES, n)
+
+
+@inner
 def block_of(source, i0, rows, case, grids):
     """The queries from i0 on, at most `rows`, but for padding; room for what heads sum up is ready."""
     head = head_in(source, NONE).head
@@ -222,16 +253,18 @@ def block_of(source, i0, rows, case, grids):
 
 
 @inner
-def keys_of_chunk(net):
+def keys_of_chunk(net, block):
     """How many keys a chunk has, at most."""
     reach = net.taps // 2
+    if block.high - block.low <= _FEW and _FEW + 4 * reach <= TILE_KEYS:
+        return _FEW
     return _CELLS - 4 * reach if reach <= _NARROW else min(_CELLS, TILE_KEYS - 4 * reach)
 
 
 @inner
 def chunk_of(source, net, block, start, case, grids):
     """The chunk from key `start` on."""
-    reach, end, head = net.taps // 2, min(start + keys_of_chunk(net), block.high), head_in(source, NONE).head
+    reach, end, head = net.taps // 2, min(start + keys_of_chunk(net, block), block.high), head_in(source, NONE).head
     x_start, x_end = max(block.low, start - 2 * reach), min(block.high, end + 2 * reach)
     last = head.key_length + net.follow if case.causal else block.high
     step = column_step(grids.x)
