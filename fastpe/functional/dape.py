@@ -36,6 +36,7 @@ class Networked(Pass):
         super().__init__(_from_the_first_seen(call), 0.0, known)
 
     def case(self, *, gradients: bool) -> Case:
+        """`alone`, as a block of queries goes through all of its keys in one worker."""
         return super().case(gradients=gradients)._replace(alone=1)
 
     def _network(self) -> Net:

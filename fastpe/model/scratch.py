@@ -120,12 +120,8 @@ class Scratch:
         keep_raw, options = needs_raw(slots), options_of(slots)
         given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
-        if parameters.made.gates is not None:
-            for slot, filled in gated_columns(parameters.made.gates).items():
-                numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
+        _fill_in(numbers, parameters.made, sizes, backward=backward)
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
-        if sizes.units:  # a network reads the bias, and nobody adds it after that
-            numbers[BIAS, [GIVEN, WANTED]] = 0
         apart = config.rule is not None and config.rule.keeps_apart
         case, layout = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None,
@@ -235,6 +231,15 @@ class Scratch:
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(SLOTS)}
         own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
         return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
+
+
+def _fill_in(numbers: Array, made: Made, sizes: model_memory.Sizes, *, backward: bool) -> None:
+    """What the table of slots says of columns that layers make, and of a bias that a network reads."""
+    if made.gates is not None:
+        for slot, filled in gated_columns(made.gates).items():
+            numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
+    if sizes.units:  # nobody adds it after the network
+        numbers[BIAS, [GIVEN, WANTED]] = 0
 
 
 def _sizes(

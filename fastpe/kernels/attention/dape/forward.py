@@ -94,7 +94,7 @@ def finish_scores(head, terms, tile, case, scratch):
 
 @inner
 def _choose_bases(source, i0, case):
-    """The bases of the block of TILE_QUERIES queries in which i0 is: its other blocks of ROWS choose the same."""
+    """The bases of the block of TILE_QUERIES queries in which i0 is: its other blocks choose the same."""
     for h in range(case.heads):
         head = head_in(source, h).head
         first = i0 // TILE_QUERIES * TILE_QUERIES

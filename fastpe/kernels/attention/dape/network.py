@@ -12,9 +12,11 @@ x is 0 of a head where a key is hidden from it. So is u where the key is hidden 
 only of keys before those that the query sees. Past the last key there is neither: a model counts as many more as the
 taps reach (`Net.follow`), so that what its last tokens give stays as it is when others follow.
 
-A block of `ROWS` queries goes through its keys in chunks, with the cells of all heads at hand: a grid of ROWS x
+A block of at most ROWS queries goes through its keys in chunks, with the cells of all heads at hand: a grid of ROWS x
 TILE_KEYS cells for each head's C, for its b, for each unit, and for each head's scores, with the rows that `tile` has.
-So each head's part of a chunk is a tile like any other. The first key of a chunk stands in column 2 R of its row, R
+So each head's part of a chunk is a tile like any other, with a workspace of its own (`head_scratch`). Of a row as many
+columns are in use as let all grids stay in a core's second cache. More queries in a block would mean fewer keys in a
+chunk; fewer would read and write the gradients of keys and values more often. The first key of a chunk stands in column 2 R of its row, R
 being the reach of the taps: on either side of a chunk u is made for R keys more, and x for 2 R.
 
 Backward, all of that is made again. What a chunk's own scores say of x and u beyond its edges is added there: the
