@@ -16,8 +16,8 @@ A block of at most ROWS queries goes through its keys in chunks, with the cells 
 TILE_KEYS cells for each head's C, for its b, for each unit, and for each head's scores, with the rows that `tile` has.
 So each head's part of a chunk is a tile like any other, with a workspace of its own (`head_scratch`). Of a row as many
 columns are in use as let all grids stay in a core's second cache. More queries in a block would mean fewer keys in a
-chunk; fewer would read and write the gradients of keys and values more often. The first key of a chunk stands in column 2 R of its row, R
-being the reach of the taps: on either side of a chunk u is made for R keys more, and x for 2 R.
+chunk; fewer would read and write the gradients of keys and values more often. The first key of a chunk stands in column
+2 R of its row, R being the reach of the taps: on either side of a chunk u is made for R keys more, and x for 2 R.
 
 Backward, all of that is made again. What a chunk's own scores say of x and u beyond its edges is added there: the
 slopes of u are known, and the rest is linear. Per cell and tap 6 H W FLOP forward, three times as many backward.
