@@ -1,179 +1,128 @@
 """Attention whose scores a small network corrects (DAPE): the slots `mlp_in`, `mlp_bias` and `mlp_out`.
 
-It reads what no other term does, the scores of every head at once. Of all else but biases and sinks the arrays are
-those of the call without a network, and so is what becomes of its gradients.
+It reads what no other term does, the scores of every head at once. Its arrays are those of any call, and so is what
+becomes of its gradients; kernels and tasks are its own.
 """
 
-from functools import partial
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.dape_inputs import Network
-from fastpe.functional.extra_terms import others_of, pass_without
-from fastpe.functional.layouts import summed_to
-from fastpe.functional.passes import Pass, dropout_of, summed_parts
-from fastpe.functional.result import Result, apply_sinks, sinks_gradient
+from fastpe.functional.layouts import contiguous
+from fastpe.functional.passes import Pass, starts_of, summed_parts
 from fastpe.functional.rotation import without_warnings
-from fastpe.functional.rows import content_gradients, content_rows, own_angles, shared_turns
-from fastpe.functional.slot_arrays import cells_back, sum_by_offset
 from fastpe.functional.slots import NETWORK
-from fastpe.kernels.attention.dape.calls import MlpCase, mlp_backward_calls
-from fastpe.kernels.attention.extra_terms import Others
-from fastpe.kernels.attention.inputs import Case, Gradients
+from fastpe.kernels import simd
+from fastpe.kernels.attention.dape.calls import backward, forward
+from fastpe.kernels.attention.dape.maps import ROWS
+from fastpe.kernels.attention.dape.network import MOST_TAPS, DapeLayout, Net, NetGradients, layout_for_dape
+from fastpe.kernels.attention.inputs import Case, Gradients, Inputs
+from fastpe.kernels.attention.slots import BIAS, GIVEN, SIZES, WANTED
 from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients
+from fastpe.kernels.threads.team import run_team, workers_for
 
-_OWN = {*NETWORK, "bias", "scores", "index", "values", "sinks"}
-_OF_ROWS = {"angles", "rotors", "polar", "row_scale"}  # that queries and keys have before their products
-_RELATIVE = {"rel_key", "rel_query", "key_bias"}
+_PARTS = 8  # that sums over queries are made in, at most: as many threads take part
 
 
-class Networked(Result):
-    """One call, as `passes.Pass` is one."""
+class Networked(Pass):
+    """One call."""
 
-    @without_warnings
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
-        self.call, self.dtype = call, call.computed
-        self.group = shared_turns(call.slots, call.q.shape[1], call.k.shape[1])
-        if call.empty:
-            self._nothing_to_compute()
-            return
-        self.angles = own_angles(call.slots, call.positions)
-        self.beside = pass_without(call, _OWN, _OF_ROWS)
-        self.rows = (
-            content_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
-            if self.beside is None
-            else self.beside.rows
-        )
-        scale = np.full(call.q.shape[1], call.scale, self.dtype)
-        dropout = dropout_of(call.dropout, call.dropout_seed)
-        self.own = own = Network(
-            self.rows,
-            call.slots,
-            call.positions,
-            call.visibility(),
-            scale,
-            dropout,
-            causal=call.causal,
-            window=call.window,
-        )
-        self.out, self.lse = own.out, own.lse
-        if known is not None:
-            for whole, part in zip((self.out, self.lse), known, strict=True):
-                whole[...] = part.reshape(whole.shape)
-            return
-        own.forward(None if self.beside is None else partial(self._others, g=None, backward=False))
-        if "sinks" in call.slots:
-            own.apply_sinks(call.slots["sinks"])
+        taps = call.slots["mlp_in"].shape[-1]
+        if taps > MOST_TAPS:
+            raise ValueError(f"mlp_in must have at most {MOST_TAPS} taps but in fastpe.reference.attention, not {taps}")
+        super().__init__(_from_the_first_seen(call), 0.0, known)
 
-    def _nothing_to_compute(self) -> None:
-        """Outputs without keys."""
-        (b, h, n, _), dv = self.call.q.shape, self.call.v.shape[-1]
-        self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
-        if "sinks" in self.call.slots:
-            apply_sinks(self.out, self.lse, self.call.slots["sinks"])
+    def case(self, *, gradients: bool) -> Case:
+        """`alone`, as a block of queries goes through all of its keys in one worker."""
+        return super().case(gradients=gradients)._replace(alone=1)
 
-    def lse_with_base(self) -> Array:
-        """As `Outcome.whole_lse`; float64 where keys have offsets."""
-        return self.lse if self.call.empty else self.own.lse_with_base()
+    def _network(self) -> Net:
+        into, bias, out = (contiguous(self.call.slots[name], self.dtype).reshape(-1) for name in NETWORK)
+        units, _, taps = self.call.slots["mlp_in"].shape[1:]
+        return Net(into, bias, out, units, taps, biased=int(self.table[BIAS, GIVEN]), follow=0)
 
-    def _case_of_rest(self, rest: Pass, *, backward: bool) -> Case:
-        """Where the network reads products, their own are kept on the way back."""
-        return rest.case(gradients=backward)._replace(keep_raw=int(backward))
+    def _inputs_beside(self) -> Inputs:
+        """The inputs: the network reads the bias, and nobody adds it after that."""
+        table = self.table.copy()
+        table[BIAS, [GIVEN, WANTED]] = 0
+        return self.inputs._replace(table=table)
 
-    def _others(self, workers: int, g: Gradients | None, *, backward: bool) -> Others:
-        """g: of the backward pass the gradients of what is beside the network, if there is anything."""
-        assert self.beside is not None
-        case = self._case_of_rest(self.beside, backward=backward)
-        return others_of(self.beside, case, workers, g, backward=backward)
+    def _run(self, net: Net, case: Case, tasks: int, entry: Any, *arrays: Any) -> None:
+        layout = _layout(case, self.table[:, :SIZES].tobytes(), net.units, backward=entry is backward)
+        work = case.width + case.v_width + 3 * net.units * net.taps
+        workers = workers_for(work * case.batch * case.heads * case.queries * case.keys, tasks)
+        workspaces = simd.aligned_zeros((workers, layout.size), self.dtype)
+        run_team(workers, entry, self._inputs_beside(), net, self.dropout, *arrays, case, layout, workspaces)
+
+    def _forward(self) -> None:
+        case = self.case(gradients=False)
+        self.out.fill(0.0)  # of queries that are padding
+        self.lse.fill(-np.inf)
+        self._run(self._network(), case, case.batch * -(-case.queries // int(ROWS)), forward, self.out, self.lse)
+        self._drain()
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
-        call = self.call
-        if call.empty:
-            found = {name: np.zeros(shape) for name, shape in call.shapes.items()}
-        else:
-            found = self._gradients(dout, dlse, self.own.case)
-        if "sinks" in call.shapes:
-            deltas = (dout * self.out).sum(axis=-1) - dlse
-            found["sinks"] = sinks_gradient(call.slots["sinks"], self.lse_with_base(), deltas)
-        return {
-            name: np.asarray(found[name]).reshape(shape).astype(call.dtypes[name], copy=False)
-            for name, shape in call.shapes.items()
-        }
+        if self.call.empty:
+            return super().gradients(dout, dlse)
+        call, case, net = self.call, self.case(gradients=True), self._network()
+        parts = min(_PARTS, -(-case.queries // int(ROWS)))
+        g = self._room_for_parts(case, dout, dlse, parts)
+        tasks, (w, h2, t) = case.batch * parts, call.slots["mlp_in"].shape[1:]
+        shapes = (t, w, h2), (w,), (t, w, h2 // 2)
+        into, bias, out = (np.zeros((tasks, *shape), self.dtype) for shape in shapes)
+        dnet = NetGradients(simd.start_of(into), simd.start_of(bias), simd.start_of(out), wanted=1)
+        self._run(net, case, tasks, backward, starts_of(g), dnet, parts)
+        columns = None
+        if g.columns is not None:
+            columns = ColumnGradients(*(x if x.ndim == 1 else summed_parts(x, parts) for x in g.columns))
+        dk, dv = (summed_parts(x, parts) for x in (g.dk, g.dv))
+        rest = dk if g.dk_rest is g.dk else summed_parts(g.dk_rest, parts)
+        more = {"mlp_in": into.transpose(0, 2, 3, 1), "mlp_bias": bias, "mlp_out": out.transpose(0, 3, 2, 1)}
+        found = self.named(g._replace(dk=dk, dk_rest=rest, dv=dv, columns=columns), parts, more)
+        return self._as_given(found)
 
-    def _gradients(self, dout: Array, dlse: Array, case: MlpCase) -> dict[str, Array]:
-        (b, h, n, _), (hk, m), dv = self.rows[1].shape, self.rows[3].shape[1:3], case.v_width
-        p, w, t, offsets = case.parts, case.hidden, case.taps, n + m - 1
-        shapes = {
-            "dq": (b, h, n, case.width), "dk": (b, p, hk, m, case.width), "dv": (b, p, hk, m, dv), "dscale": (b, p, h),
-            "dbias": (b, p, h, offsets) if case.biased else (1,), "dcells": (b, h, n, m) if case.has_cells else (1,),
-            "dvalues": (b, p, h, case.values_head) if case.has_values else (1,),
-            "dinto": (b, p, t, w, 2 * h), "doffsets": (b, p, w), "dreadout": (b, p, t, w, h),
-        }  # fmt: skip
-        g = {name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}
-        of_rest = self._room_for_rest(dout, dlse, p)
-        y = self.own.outputs(dout, dlse, *g.values())
-        others = None if self.beside is None else partial(self._others, g=of_rest, backward=True)
-        self.own.run(mlp_backward_calls, b * p, y, others, offsets)
-        return self._named(g, of_rest)
-
-    def _room_for_rest(self, dout: Array, dlse: Array, parts: int) -> Gradients | None:
-        """Gradients of what goes beside the network: of every head those of keys, and of every part what are sums over
-        queries."""
-        if self.beside is None:
-            return None
-        g = self.beside.room_for_gradients(self._case_of_rest(self.beside, backward=True), dout, dlse, parts)
-        b, h = self.lse.shape[:2]
-        more = _RELATIVE & self.beside.call.slots.keys()
-        keys = np.zeros((b * parts, h, *g.dk.shape[2:]) if more else 1, self.dtype)
-        rest = np.zeros_like(g.dq) if more else keys
-        return g._replace(dk_rest=keys, dq_rest=rest, dscale=np.zeros((b * parts, h, 1)))
-
-    def _named_rest(self, g: Gradients, dq: Array, dk: Array, dv: Array) -> dict[str, Array]:
-        """The gradients of what goes beside the network by argument, and those of rows."""
-        assert self.beside is not None
-        parts = self.own.case.parts
-        rest = dq, dk
-        if _RELATIVE & self.beside.call.slots.keys():
-            keys = summed_parts(g.dk_rest, parts).reshape(*dk.shape[:2], -1, *dk.shape[2:]).sum(axis=2)
-            rest = g.dq_rest, keys
-        columns = None if g.columns is None else ColumnGradients(*(_whole(x, parts) for x in g.columns))
-        own = g._replace(dq=dq, dk=dk, dv=dv, dq_rest=rest[0], dk_rest=rest[1], columns=columns)
-        return self.beside.named(own._replace(dscale=summed_parts(g.dscale, parts)), parts)
-
-    def _named(self, g: dict[str, Array], of_rest: Gradients | None) -> dict[str, Array]:
-        """The gradients by argument, of parts and repeated axes the sums."""
-        call, slots, positions = self.call, self.call.slots, self.call.positions
-        whole = {name: x.sum(axis=1) if name not in ("dq", "dcells") else x for name, x in g.items() if x.ndim > 1}
-        if of_rest is None:
-            dq, dk, found = content_gradients(call, self.rows, self.angles, slice(None), whole["dq"], whole["dk"])
-            found |= {"q": dq, "k": self._ungrouped(dk), "v": self._ungrouped(whole["dv"])}
-        else:
-            found = self._named_rest(of_rest, whole["dq"], whole["dk"], whole["dv"])
-        found["mlp_in"] = whole["dinto"].sum(axis=0).transpose(1, 2, 0)
-        found["mlp_bias"] = whole["doffsets"].sum(axis=0)
-        found["mlp_out"] = whole["dreadout"].sum(axis=0).transpose(2, 1, 0)
-        if "bias" in call.shapes:
-            found["bias"] = sum_by_offset(whole["dbias"], positions, slots["bias"].shape[-1])
-        if "scores" in call.shapes:
-            found["scores"] = cells_back(whole["dcells"], positions, slots["scores"].shape[-2:])
-        if "values" in call.shapes:
-            found["values"] = whole["dvalues"]
-        if "scale" in call.shapes and of_rest is None:
-            per_head = whole["dscale"].sum(axis=0)
-            found["scale"] = per_head if call.scale.shape else per_head.sum()
-        of_rows = () if of_rest is not None else sorted(_OF_ROWS)
-        sizes = {name: slots[name].shape for name in ("bias", "scores", "values", *of_rows) if name in call.shapes}
-        return found | {name: summed_to(found[name], shape) for name, shape in sizes.items()}
-
-    def _ungrouped(self, x: Array) -> Array:
-        """The sum over the heads that share a key head."""
-        return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
+    def _room_for_parts(self, case: Case, dout: Array, dlse: Array, parts: int) -> Gradients:
+        """As `room_for_gradients`, of sums over queries so many parts, and all of it zero."""
+        g, zeros = self.room_for_gradients(case, dout, dlse, parts), np.zeros
+        dk, dv = (zeros((case.batch * parts, *x.shape[1:]), self.dtype) for x in (g.dk, g.dv))
+        dq, apart = zeros(g.dq.shape, self.dtype), g.dq_rest is not g.dq
+        deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse
+        return g._replace(
+            deltas=deltas, dq=dq, dk=dk, dv=dv, dq_rest=zeros(dq.shape, self.dtype) if apart else dq,
+            dk_rest=zeros(dk.shape, self.dtype) if apart else dk, dscale=zeros((case.batch * parts, case.heads, 1)),
+        )  # fmt: skip
 
 
-def _whole(x: Array, parts: int) -> Array:
-    """The sum of the parts of a gradient, if it is wanted."""
-    return x if x.ndim == 1 else summed_parts(x, parts)
+def _from_the_first_seen(call: Call) -> Call:
+    """The call with spans from the first key on that a mask shows to a query, of causal attention with a mask.
+
+    Nothing else is hidden, but keys before that one are hidden from the network, too.
+    """
+    if call.mask is None or not call.causal or call.empty:
+        return call
+    seen, m = call.mask.seen.any(axis=1), call.k.shape[2]
+    # of every key the first one from it on that is seen, and one more
+    nearest = np.where(seen, np.arange(m), m)
+    nearest = np.minimum.accumulate(nearest[..., ::-1], axis=-1)[..., ::-1]
+    nearest = np.concatenate([nearest, np.full((*nearest.shape[:2], 1), m)], axis=-1)
+    positions = call.positions.first[:, None] + np.arange(call.positions.n)
+    first = np.zeros_like(positions) if call.window is None else positions - call.window + 1
+    spans = np.array([[[0, m]]]) if call.spans is None else call.spans
+    first, last = np.broadcast_arrays(np.maximum(first, spans[..., 0]), spans[..., 1])
+    first = np.clip(first, 0, m)
+    b = max(len(first), len(nearest))
+    first, last = (np.broadcast_to(x, (b, positions.shape[1])) for x in (first, last))
+    rows = np.broadcast_to(nearest, (b, positions.shape[1], m + 1))
+    first = np.take_along_axis(rows, first[..., None], axis=-1)[..., 0]
+    return call._replace(spans=np.stack([first, last], axis=-1))
+
+
+@lru_cache(256)
+def _layout(case: Case, table: bytes, units: int, *, backward: bool) -> DapeLayout:
+    return layout_for_dape(case, np.frombuffer(table, np.int64).reshape(-1, SIZES), units, backward=backward)

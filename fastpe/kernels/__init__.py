@@ -1,9 +1,8 @@
 """Compiled code, forward and backward, which knows slots and sizes but no encoding.
 
-From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.dape.calls`, `attention.dape.layout`,
-`attention.decode`, `attention.expand_relative_bias`, `attention.extra_terms`, `attention.inputs`,
-`attention.path.backward`, `attention.path.blocks`, `attention.path.forward`, `attention.path.products`,
-`attention.path.rows`, `attention.path.workspace`, `attention.score`, `attention.sinks`, `attention.slots`,
+From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.dape.calls`, `attention.dape.maps`,
+`attention.dape.network`, `attention.decode`, `attention.expand_relative_bias`, `attention.inputs`,
+`attention.path.backward`, `attention.path.calls`, `attention.score`, `attention.sinks`, `attention.slots`,
 `attention.split_softmax`, `attention.terms.contextual_positions`, `attention.terms.key_query_offsets`,
 `attention.tile`, `attention.workspace`, `compile.cache`, `compile.decorators`, `compile.sources`, `fills.sides`,
 `fills.table`, `fills.trig`, `model.batch`, `model.dape`, `model.gates`, `model.memory`, `model.pack`,

@@ -9,13 +9,11 @@ from fastpe.functional.slots import NETWORK
 from fastpe.kernels.attention.inputs import Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.kernels.attention.slots import SLOTS
-from fastpe.model.gates import Made
 
 Array = np.ndarray[Any, Any]
 
 INPUTS = ("table", "qk_table", "taps")
 OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
-_OF_NETWORK = {*NETWORK, "angles", "bias", "scores", "values", "index"}
 READ_BY_TILES = tuple(name for name, slot in SLOTS.items() if slot.layout)
 LAYERED = frozenset(READ_BY_TILES) | {*OF_CONTENT, *NETWORK}
 """Slots that act in every layer, and of which every layer may have its own."""
@@ -37,13 +35,8 @@ def options_of(slots: Mapping[str, Any]) -> Options:
 
 
 def needs_raw(slots: Mapping[str, Any]) -> bool:
-    """Whether the way back needs products before terms: a network reads what is made of them."""
-    return NETWORK[0] in slots or keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
-
-
-def reads_beside_network(slots: Mapping[str, Any], made: Made) -> bool:
-    """Whether attention reads more than a network over scores and what the network adds to them itself."""
-    return bool(_read(slots) - _OF_NETWORK) or made.gates is not None or made.selective is not None
+    """Whether the way back needs products before terms."""
+    return keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
 
 
 def _read(slots: Mapping[str, Any]) -> set[str]:

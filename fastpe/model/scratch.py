@@ -13,11 +13,11 @@ from fastpe.functional.slot_arrays import Arrays, slot_arrays, sum_by_offset
 from fastpe.functional.slots import NETWORK
 from fastpe.functional.visibility import Positions
 from fastpe.kernels import simd
-from fastpe.kernels.attention.dape.layout import DapeLayout
-from fastpe.kernels.attention.slots import GIVEN, ROWS, SIZES, WANTED
+from fastpe.kernels.attention.dape.network import DapeLayout, layout_for_dape
+from fastpe.kernels.attention.slots import BIAS, GIVEN, ROWS, SIZES, WANTED
 from fastpe.kernels.model import memory as model_memory
 from fastpe.kernels.model import reflections as model_reflections
-from fastpe.kernels.model.dape import Network, layout_for_net, network_gradient
+from fastpe.kernels.model.dape import Network, network_gradient
 from fastpe.kernels.model.gates import gated_columns
 from fastpe.kernels.model.selective_angles import RANK
 from fastpe.kernels.rows.block_maps import lie_in, lie_out
@@ -33,7 +33,6 @@ from fastpe.model.score_terms import (
     READ_BY_TILES,
     needs_raw,
     options_of,
-    reads_beside_network,
     scored,
     with_layers,
 )
@@ -73,7 +72,7 @@ class Scratch:
     sizes: model_memory.Sizes
     workspace: model_memory.Arena
     offsets: model_memory.Offsets
-    net_layout: DapeLayout
+    net_layout: DapeLayout | None
     reflections: model_reflections.Reflections | None
     workspaces: Array
     gradients: Array
@@ -122,9 +121,7 @@ class Scratch:
         keep_raw, options = needs_raw(slots), options_of(slots)
         given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
-        if parameters.made.gates is not None:
-            for slot, filled in gated_columns(parameters.made.gates).items():
-                numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
+        _fill_in(numbers, parameters.made, sizes, backward=backward)
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
         apart = config.rule is not None and config.rule.keeps_apart
         case, layout = model_memory.attention_case(
@@ -136,10 +133,10 @@ class Scratch:
         starts = {slot: start + parameters.flat.size for slot, start in starts.items()}
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
-        net_layout = layout_for_net(sizes, backward=backward, dropped=case.dropped > 0)
+        net_layout = layout_for_dape(case, numbers, sizes.units, backward=backward) if sizes.units else None
         reflecting = parameters.made.reflections
         reflections = None if reflecting is None else model_reflections.Reflections(reflecting, int(apart))
-        more = sizes.units and net_layout.size + layout.size
+        more = 0 if net_layout is None else net_layout.size
         workspace = model_memory.arena_layout(sizes, case, layout, more, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
@@ -196,10 +193,8 @@ class Scratch:
         gates, slopes, selective, frequencies, _ = self.made
         rare, others, net = (rotors, polar, gates, selective), given.slots, None
         if NETWORK[0] in slots:
-            no_index = np.zeros(1, np.int32)
-            cells, values = (given.arrays.get(name, nothing) for name in ("scores", "values"))
-            own = (*(slots[slot].ravel() for slot in NETWORK), cells, values, given.arrays.get("index", no_index))
-            net, others = Network._make(own), 1 if reads_beside_network(slots, self.made) else None
+            into, hidden, out = (slots[slot].ravel() for slot in NETWORK)
+            net = Network(into, hidden, out, biased=int(given.table[BIAS, GIVEN]))
         if any(x is not None for x in (others, *rare)):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none
@@ -239,6 +234,15 @@ class Scratch:
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(ROWS)}
         own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
         return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
+
+
+def _fill_in(numbers: Array, made: Made, sizes: model_memory.Sizes, *, backward: bool) -> None:
+    """What the table of slots says of columns that layers make, and of a bias that a network reads."""
+    if made.gates is not None:
+        for slot, filled in gated_columns(made.gates).items():
+            numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
+    if sizes.units:  # nobody adds it after the network
+        numbers[BIAS, [GIVEN, WANTED]] = 0
 
 
 def _sizes(

@@ -11,6 +11,7 @@ from network_problems import problem as network
 import fastpe
 from fastpe import reference
 from fastpe.functional.slots import NETWORK
+from fastpe.kernels.attention.dape.network import MOST_TAPS
 from fastpe.kernels.threads import team as threads_of_kernels
 
 
@@ -81,9 +82,20 @@ def test_gradients_alone(rng, name):
     np.testing.assert_array_equal(alone[name], pull(out)[name])
 
 
-def test_many_taps(rng):
-    """That reach over more keys than a tile has."""
-    agrees(all_terms(rng, b=1, h=2, hk=1, n=5, m=300, taps=61), causal=True)
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.3, "dropout_seed": 5}], ids=["all", "dropped"])
+@pytest.mark.parametrize("taps", [9, 35, MOST_TAPS])
+def test_many_taps(rng, taps, options):
+    """That reach over more keys than are made at once."""
+    agrees(all_terms(rng, b=1, h=2, hk=1, n=29, m=200, taps=taps), causal=True, **options)
+
+
+def test_more_taps_than_there_is_room_for(rng):
+    given = network(rng, n=3, taps=MOST_TAPS + 2)
+    with pytest.raises(
+        ValueError, match=r"^mlp_in must have at most 63 taps but in fastpe.reference.attention, not 65$"
+    ):
+        fastpe.attention(**given)
+    assert np.isfinite(reference.attention(**given)).all()
 
 
 def test_any_number_of_threads_gives_the_same_bits(rng, monkeypatch):

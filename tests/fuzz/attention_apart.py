@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe.functional import dape as mlp
-from fastpe.functional import dape_inputs as networks
 from fastpe.functional import passes, slot_arrays
 from fastpe.functional import path as reflections
 
@@ -42,5 +41,5 @@ def _judge(problems: Any, *modules: Any) -> Callable[[_Case], None]:
     return judge
 
 
-NETWORKS = st.tuples(network_problems.cases(), _LAYOUTS), _judge(network_problems, mlp, networks)
+NETWORKS = st.tuples(network_problems.cases(), _LAYOUTS), _judge(network_problems, mlp)
 REFLECTIONS = st.tuples(reflected_problems.cases(), _LAYOUTS), _judge(reflected_problems, reflections)

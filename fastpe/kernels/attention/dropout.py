@@ -8,14 +8,18 @@ from fastpe.kernels.simd import at
 
 @inner
 def drop_cells(dropout, place, cells, tile, case):
-    """The tile's cells times their factors; the cells' own place is that of its head in the sequence."""
+    """The tile's cells times their factors; the cells' own place is that of its head in the sequence.
+
+    Where a tile's first key is not the first of a cell, the columns before it are multiplied, too, which hold nothing.
+    """
     if dropout is None:
         return
     if case.dropped:
         i0, m, j0, n = tile
-        in_row = (case.keys + CELL - 1) // CELL
+        in_row, before = (case.keys + CELL - 1) // CELL, j0 % CELL
         for i in range(m):
-            drop_row(dropout, at(cells, i * TILE_KEYS), n, (i0 + i) * in_row + j0 // CELL, place)
+            row = at(cells, i * TILE_KEYS - before)
+            drop_row(dropout, row, n + before, (i0 + i) * in_row + j0 // CELL, place)
 
 
 @inner

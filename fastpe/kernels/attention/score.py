@@ -106,10 +106,10 @@ def scores_of_products(head, terms, tile, back, case, scratch):
     scale_products(head, terms, tile, case, cells)
     if has_slot(head.table, COUNTS):  # asked before the call, which hands over more than a query has cells in a tile
         add_counts(head, terms, tile, back, case, scratch)
-    add_values(head, terms, tile, case, scratch)
-    add_scores(head, terms, tile, case, scratch)
+    add_values(head, terms, tile, case, cells)
+    add_scores(head, terms, tile, case, cells)
     if case.options.softcap > 0.0:
-        add_bias(head, tile, case, scratch)
+        add_bias(head, tile, case, cells)
         with_columns(head.columns, scalar(cells, 1.0), head, tile, case, scratch)
         cap_cells(cells, scratch.slopes, case.options.softcap, tile.m, tile.n, case.keep_slopes)
     return scalar(cells, 1.0)
@@ -122,10 +122,10 @@ def scores_backward(head, terms, grads, tile, case, scratch):
         return
     if case.options.softcap > 0.0:
         cap_cells_backward(scratch.dcells, scratch.slopes, tile.m, tile.n)
-        bias_backward(head, grads, tile, case, scratch)
+        bias_backward(head, grads, tile, case, scratch.dcells)
     columns_backward(head.columns, grads.columns, head, tile, scratch)
-    slot_scores_backward(head, grads, tile, case, scratch)
-    values_backward(head, terms, grads, tile, case, scratch)
+    slot_scores_backward(head, grads, tile, case, scratch.dcells)
+    values_backward(head, terms, grads, tile, case, scratch.dcells, scratch)
     counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
         scale_products_backward(head, terms, grads, tile, case, scratch)

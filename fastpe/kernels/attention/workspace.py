@@ -274,3 +274,16 @@ def with_tile(scratch, cells, v_columns):
         scratch.wholes, scratch.count_range, scratch.count_scores, scratch.dcount_scores, scratch.count_columns,
         scratch.values, scratch.path,
     )  # fmt: skip
+
+
+@inner
+def with_cells(scratch, cells, dcells, mixed, stats):
+    """The scratch memory with these in other places; `dropped` from its second row on, as `drop_cells` may write before
+    a tile's first cell."""
+    return Scratch(
+        cells, dcells, scratch.raw, scratch.slopes, at(scratch.dropped, TILE_KEYS), scratch.band, scratch.rows,
+        scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors, scratch.k_factors,
+        mixed, scratch.dq_scaled, scratch.dk_scaled, stats, scratch.gates, scratch.places, scratch.wholes,
+        scratch.count_range, scratch.count_scores, scratch.dcount_scores, scratch.count_columns, scratch.values,
+        scratch.path,
+    )  # fmt: skip

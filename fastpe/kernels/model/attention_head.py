@@ -69,6 +69,12 @@ def lse_of(h, act, position, own, a):
 
 
 @inner
+def _deltas(h, workspace, position, sizes, a):
+    """Those of a head; where scores go through a network, which needs those of all, each has its own."""
+    return at(workspace, a.deltas + h * position.case.queries * (sizes.units > 0))
+
+
+@inner
 def gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position, own, sizes, a):
     """Where gradients of one head go; those of the scale, which has none, where nobody reads them.
 
@@ -84,7 +90,8 @@ def gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position,
     if not case.apart:
         rest = content
     return HeadGradients(
-        at(workspace, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a), at(workspace, a.deltas),
+        at(workspace, a.dmixed + own.start * c + channel), lse_of(h, act, position, own, a),
+        _deltas(h, workspace, position, sizes, a),
         content, rest, at(content, widened(c, sizes) + keys), at(rest, widened(c, sizes) + keys), at(workspace, a.dqkv +
         2 * c + first + j0 * case.gv_row), slots, slots, j0, at(memory, position.layout.stats),
         gate_gradients(position.gates, h, j0, workspace, own, sizes, a),

@@ -110,12 +110,6 @@ def gates_of_head(gates, h, act, own, sizes, a):
 
 
 @inner
-def first_base(act, own, sizes, a):
-    """That of a sequence's first query and head; those of another head lie `length` further on."""
-    return at(of_head(_BASES, NONE, act, sizes, a), own.start)
-
-
-@inner
 def gate_gradients(gates, h, j0, workspace, own, sizes, a):
     """Where attention adds the gradients of columns, those of keys from the key j0 on."""
     if gates is None:

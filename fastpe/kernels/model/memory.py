@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels.attention.dape.layout import DapeLayout
+from fastpe.kernels.attention.dape.network import DapeLayout
 from fastpe.kernels.attention.inputs import Case, Options
 from fastpe.kernels.attention.score import in_passes
 from fastpe.kernels.attention.slots import COUNTS, GROWTH, KEY_BIAS, REL_GAIN, REL_KEY, REL_QUERY, ROWS
@@ -62,7 +62,7 @@ class Sizes(NamedTuple):
     lifted: int  # whether channels become radii, two for one
     polar_layer: int  # as `angles_layer` and `angles_head`, of phases
     polar_head: int
-    units: int  # of a network over scores (`attention.mlp`); 0: none
+    units: int  # of a network over scores (`attention.dape`); 0: none
     unit_taps: int
     net_layers: int  # that have a network of their own; 1: all share one
     wants_table: int
@@ -328,7 +328,7 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
         "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
         **{name: take(count) for name, count in memory_for_angles(sizes, n, backward=backward).items()},
         "dreflected": memory_for_reflections(sizes, take, backward=backward),
-        "deltas": take(backward * n),
+        "deltas": take(backward * (sizes.heads if sizes.units else 1) * n),
         "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),
         "shifted": take(sizes.has_qk_table * n * c),

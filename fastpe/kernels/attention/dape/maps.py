@@ -2,16 +2,17 @@
 
     y[i, cell] = f( start + sum over taps and k of A[tap][i, k] x[k, cell + shift of the tap] )
 
-Rows of x and y are grids, cells of a key lie side by side, and a tap's shift is a whole number of keys. A register tile
-of y is made for the whole depth and all taps, and goes through f before it is stored: what all units are is several
-times as much as a core's own cache holds, and each pass over it costs as much as a product.
+x and y are grids of cells, one for each i and k, which are `GRID` elements apart. Keys lie side by side in a row, so
+that a tap is shifted by a whole number of elements. A register tile of y is made for the whole depth and all taps, and
+goes through f before it is stored: all units together are larger than a core's first cache, and another pass over them
+would cost as much as a product.
 """
 
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels.attention.dape.layout import LEAK, ROWS
+from fastpe.kernels.attention.tile import TILE_KEYS
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.products.gemm import (
     cells_of,
@@ -25,9 +26,15 @@ from fastpe.kernels.products.gemm import (
 )
 from fastpe.kernels.simd import at, code, fma, get, lanes, load, put, total, zeros
 
-PLAIN, FROM, LEAKY, SLOPED = (np.int64(number) for number in range(4))
-"""f: nothing, the start 0 or d; lrelu, the start a number d for each row; times the slope of lrelu where it gave d."""
-_MANY, _SOME, _ONE, _WIDE = 8, 4, 1, 2  # rows and vectors of tiles: named, as Numba takes a global as a literal
+ROWS = np.int64(26)  # queries of a grid, at most
+GRID = ROWS * TILE_KEYS + np.int64(80)
+"""Elements from one grid to the next. Between two grids lie so many more that those which are read together, at the
+same cell of every grid, are in different sets of the caches."""
+LEAK = 0.01  # slope of a unit below 0
+FROM, BOTH, LEAKY, SLOPED = (np.int64(number) for number in range(4))
+"""f: nothing, the start d; likewise, the start d and the grids of d behind as many as there are of y; lrelu, the start
+a number d for each grid; times the slope of lrelu where it gave d."""
+_MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids and vectors of tiles: Numba takes a global as a literal
 
 
 @intrinsic
@@ -60,67 +67,81 @@ def _sloped(typingctx, tile, d, d_row, count):
 
 
 @inner
-def _tile(a, strides, taps, depth, first, ones, x, y, grid, f, d, d_grid, rows):
-    """One tile: `rows` rows of y, two vectors wide. strides: of A's rows, columns and taps; first: of the shifts."""
-    tile, count = tile_zeros(y, rows, _WIDE), _WIDE * lanes(y)
-    if f == FROM:
-        tile = tile_add(tile, d, d_grid, count)
+def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
+    """One tile: `grids` grids of y, two vectors wide. strides: of A's rows, columns and taps."""
+    tile, count = tile_zeros(y, grids, _WIDE), _WIDE * lanes(y)
+    if f in (FROM, BOTH):
+        tile = tile_add(tile, d, GRID, count)
+    if f == BOTH:
+        tile = tile_add(tile, at(d, behind), GRID, count)
     if f == LEAKY:
-        tile = tile_multiply_add(tile, d, d_grid, ones, count)
+        tile = tile_multiply_add(tile, d, np.int64(1), ones, count)
     for tap in range(taps):
-        own, taken = at(a, tap * strides[2]), at(x, (tap - first[0]) * first[1] * ROWS)
+        own, taken = at(a, tap * strides[2]), at(x, (tap - taps // 2) * way)
         for k in range(depth):
-            tile = tile_multiply_add(tile, at(own, k * strides[1]), strides[0], at(taken, k * grid), count)
+            tile = tile_multiply_add(tile, at(own, k * strides[1]), strides[0], at(taken, k * GRID), count)
     if f == LEAKY:
         tile = _leaky(tile)
     if f == SLOPED:
-        tile = _sloped(tile, d, d_grid, count)
-    tile_store(tile, y, grid, count)
+        tile = _sloped(tile, d, GRID, count)
+    tile_store(tile, y, GRID, count)
 
 
 @inner
-def map_cells(a, strides, taps, depth, way, ones, x, y, grid, m, cells, f, d, d_grid):
-    """y, m grids of so many cells, from x, `depth` of them.
+def map_cells(a, strides, taps, depth, way, ones, x, y, grids, rows, columns, f, d):
+    """So many grids y from `depth` grids x: in each of the rows the columns from the first to the last of `columns`,
+    both multiples of `column_step`.
 
-    way: 1, or -1 where taps go the other way, as they do in the adjoint map. ones: `_WIDE` vectors of them. d: see `f`;
-    its rows are `d_grid` apart.
+    way: 1, or -1 where taps go the other way, as they do in the adjoint map. ones: a row of them. d: see `f`.
     """
-    first = taps // 2, way
-    for cell in range(0, cells, _WIDE * lanes(y)):
-        i, xc, yc = np.int64(0), at(x, cell), at(y, cell)
-        own = d if f == LEAKY else at(d, cell)
-        while i < m:
-            ai, yi, di = at(a, i * strides[0]), at(yc, i * grid), at(own, i * d_grid)
-            if i + _MANY <= m:
-                _tile(ai, strides, taps, depth, first, ones, xc, yi, grid, f, di, d_grid, _MANY)
-                i += _MANY
-            elif i + _SOME <= m:
-                _tile(ai, strides, taps, depth, first, ones, xc, yi, grid, f, di, d_grid, _SOME)
-                i += _SOME
-            else:
-                _tile(ai, strides, taps, depth, first, ones, xc, yi, grid, f, di, d_grid, _ONE)
-                i += _ONE
+    fewer, behind = -grids % _MANY, grids * GRID
+    if fewer * _FEWER > grids:
+        fewer = grids
+    for row in range(rows):
+        for column in range(columns[0], columns[1], _WIDE * lanes(y)):
+            i, cell = np.int64(0), row * TILE_KEYS + column
+            xc, yc = at(x, cell), at(y, cell)
+            while i < grids:
+                ai, yi = at(a, i * strides[0]), at(yc, i * GRID)
+                di = at(d, i) if f == LEAKY else at(d, i * GRID + cell)
+                if i + _MANY + fewer * _FEWER <= grids:
+                    _tile(ai, strides, taps, depth, way, ones, xc, yi, f, di, behind, _MANY)
+                    i += _MANY
+                elif fewer < grids and i + _FEWER <= grids:
+                    _tile(ai, strides, taps, depth, way, ones, xc, yi, f, di, behind, _FEWER)
+                    i += _FEWER
+                elif i + _SOME <= grids:
+                    _tile(ai, strides, taps, depth, way, ones, xc, yi, f, di, behind, _SOME)
+                    i += _SOME
+                else:
+                    _tile(ai, strides, taps, depth, way, ones, xc, yi, f, di, behind, _ONE)
+                    i += _ONE
+
+
+@inlined
+def column_step(x):
+    """How many columns a map goes over at a time."""
+    return np.int64(_WIDE * lanes(x))
 
 
 @inner
-def add_products(a, a_row, m, b, b_row, n, cells, out):
-    """out[i, j] += the product of rows i < m of a and j < n of b, of so many cells; four rows of each at a time."""
+def add_products(a, m, b, n, rows, columns, out):
+    """out[i, j] += the product of the grids i < m of a and j < n of b; rows and columns as for `map_cells`."""
     for i in range(0, m, 4):
-        a0 = at(a, i * a_row)
+        a0 = at(a, i * GRID)
         a1, a2, a3 = (
-            at(a, min(i + 1, m - 1) * a_row),
-            at(a, min(i + 2, m - 1) * a_row),
-            at(a, min(i + 3, m - 1) * a_row),
-        )
+            at(a, min(i + 1, m - 1) * GRID), at(a, min(i + 2, m - 1) * GRID), at(a, min(i + 3, m - 1) * GRID)
+        )  # fmt: skip
         for j in range(0, n, 2):
-            b0, b1 = at(b, j * b_row), at(b, min(j + 1, n - 1) * b_row)
+            b0, b1 = at(b, j * GRID), at(b, min(j + 1, n - 1) * GRID)
             s0, s1, s2, s3 = zeros(a), zeros(a), zeros(a), zeros(a)
             t0, t1, t2, t3 = zeros(a), zeros(a), zeros(a), zeros(a)
-            for cell in range(0, cells, lanes(a)):
-                x, y = load(b0, cell), load(b1, cell)
-                v0, v1, v2, v3 = load(a0, cell), load(a1, cell), load(a2, cell), load(a3, cell)
-                s0, s1, s2, s3 = fma(v0, x, s0), fma(v1, x, s1), fma(v2, x, s2), fma(v3, x, s3)
-                t0, t1, t2, t3 = fma(v0, y, t0), fma(v1, y, t1), fma(v2, y, t2), fma(v3, y, t3)
+            for row in range(rows):
+                for cell in range(row * TILE_KEYS + columns[0], row * TILE_KEYS + columns[1], lanes(a)):
+                    x, y = load(b0, cell), load(b1, cell)
+                    v0, v1, v2, v3 = load(a0, cell), load(a1, cell), load(a2, cell), load(a3, cell)
+                    s0, s1, s2, s3 = fma(v0, x, s0), fma(v1, x, s1), fma(v2, x, s2), fma(v3, x, s3)
+                    t0, t1, t2, t3 = fma(v0, y, t0), fma(v1, y, t1), fma(v2, y, t2), fma(v3, y, t3)
             _add_totals(s0, s1, s2, s3, i, j, m, n, out)
             if j + 1 < n:
                 _add_totals(t0, t1, t2, t3, i, j + 1, m, n, out)
@@ -135,3 +156,14 @@ def _add_totals(s0, s1, s2, s3, i, j, m, n, out):
         put(out, (i + 2) * n + j, get(out, (i + 2) * n + j) + total(s2))
     if i + 3 < m:
         put(out, (i + 3) * n + j, get(out, (i + 3) * n + j) + total(s3))
+
+
+@inner
+def add_grid_sums(x, grids, rows, columns, out):
+    """out[i] += the sum over the cells of grid i of x."""
+    for i in range(grids):
+        sums = zeros(x)
+        for row in range(rows):
+            for cell in range(row * TILE_KEYS + columns[0], row * TILE_KEYS + columns[1], lanes(x)):
+                sums = sums + load(x, i * GRID + cell)
+        put(out, i, get(out, i) + total(sums))

@@ -12,18 +12,18 @@ from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 
 @inner
-def add_bias(head, tile, case, scratch):
+def add_bias(head, tile, case, cells):
     """Cells with the bias."""
     if has_slot(head.table, BIAS):
-        add_offsets(scratch.cells, at_offset(head.bias, tile, case), tile.m, tile.n)
+        add_offsets(cells, at_offset(head.bias, tile, case), tile.m, tile.n)
 
 
 @inner
-def bias_backward(head, grads, tile, case, scratch):
+def bias_backward(head, grads, tile, case, dcells):
     """Adds the gradient of the bias; dcells stays."""
     if wants_gradient(head.table, BIAS):
         target = at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0)
-        sum_by_offset(scratch.dcells, target, tile.m, tile.n)
+        sum_by_offset(dcells, target, tile.m, tile.n)
 
 
 @inner

@@ -8,16 +8,16 @@ from fastpe.kernels.simd import at
 
 
 @inner
-def add_scores(head, terms, tile, case, scratch):
+def add_scores(head, terms, tile, case, cells):
     """Cells with the slot's."""
     if has_slot(head.table, SCORES):
-        scores = at(floats_of(head.table, SCORES, terms, scratch.cells), tile.i0 * case.keys + tile.j0)
-        add_cells(scratch.cells, TILE_KEYS, scores, case.keys, tile.m, tile.n)
+        scores = at(floats_of(head.table, SCORES, terms, cells), tile.i0 * case.keys + tile.j0)
+        add_cells(cells, TILE_KEYS, scores, case.keys, tile.m, tile.n)
 
 
 @inner
-def slot_scores_backward(head, grads, tile, case, scratch):
+def slot_scores_backward(head, grads, tile, case, dcells):
     """Adds the gradient of the slot, that of cells; dcells stays."""
     if wants_gradient(head.table, SCORES):
         target = at(gradient_of(grads.whole, SCORES), tile.i0 * case.keys + tile.j0)
-        add_cells(target, case.keys, scratch.dcells, TILE_KEYS, tile.m, tile.n)
+        add_cells(target, case.keys, dcells, TILE_KEYS, tile.m, tile.n)

@@ -10,22 +10,22 @@ from fastpe.kernels.simd import at, get, put, scalar
 
 
 @inner
-def add_values(head, terms, tile, case, scratch):
+def add_values(head, terms, tile, case, cells):
     """Cells with their values."""
     if has_slot(head.table, VALUES):
         index = at(integers_of(head.table, INDEX, terms), tile.i0 * case.keys + tile.j0)
-        values = floats_of(head.table, VALUES, terms, scratch.cells)
-        _add_values(scratch.cells, index, case.keys, values, tile.m, tile.n)
+        values = floats_of(head.table, VALUES, terms, cells)
+        _add_values(cells, index, case.keys, values, tile.m, tile.n)
 
 
 @inner
-def values_backward(head, terms, grads, tile, case, scratch):
+def values_backward(head, terms, grads, tile, case, dcells, scratch):
     """Adds the gradient of the values; dcells stays."""
     if wants_gradient(head.table, VALUES):
         index = at(integers_of(head.table, INDEX, terms), tile.i0 * case.keys + tile.j0)
         count = rows_of(head.table, VALUES)
         dvalues = gradient_of(grads.sums, VALUES)
-        _values_backward(scratch.dcells, index, case.keys, dvalues, scratch.values, count, tile.m, tile.n)
+        _values_backward(dcells, index, case.keys, dvalues, scratch.values, count, tile.m, tile.n)
 
 
 @inner
