@@ -48,9 +48,9 @@ def test_tiles_of_which_nobody_sees_a_key_are_not_read(rng, n):
         given[name][:, :, :96] = given[name][:, :, 160:] = np.nan
     given["reflectors"][:, :96] = 1e200  # products of which overflow
     out, pull = fastpe.attention_vjp(**given, **options)
-    np.testing.assert_array_equal(out, calm)
-    for name, gradient in pull(out).items():
-        np.testing.assert_array_equal(gradient, expected[name])
+    np.testing.assert_allclose(out, calm, rtol=0, atol=1e-15)  # hidden NaN have sums made in another order
+    for name, gradient in pull(calm).items():
+        np.testing.assert_allclose(gradient, expected[name], rtol=0, atol=1e-13)
         if name != "q":
             row = gradient if name == "reflect" else gradient[..., 0]
             assert not row[..., :100].any()
