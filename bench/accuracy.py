@@ -23,7 +23,7 @@ from torch.nn import functional
 
 import fastpe
 from fastpe.kernels import arrays
-from fastpe.kernels.products.gemm import FROM, ONTO
+from fastpe.kernels.products.float_gemm import FROM, ONTO
 
 Array = np.ndarray[Any, Any]
 Weights = Mapping[str, Array]

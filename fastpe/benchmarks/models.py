@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base.random import Stream
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE
 from fastpe.model.config import ModelConfig
 from fastpe.tasks import frame
 from fastpe.tasks.registry import choose

@@ -16,7 +16,8 @@ from fastpe.benchmarks.models import CASES, Product, products
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
 from fastpe.kernels import simd
 from fastpe.kernels.compile.decorators import entry
-from fastpe.kernels.products.gemm import FROM, PLUS, RELU, WHERE_POSITIVE, gemm, transpose
+from fastpe.kernels.products.float_gemm import FROM, PLUS, RELU, WHERE_POSITIVE, transpose
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import pointer
 
 Array = np.ndarray[Any, Any]

@@ -15,7 +15,7 @@ from fastpe.doctor.allowed_error import Difference, step_tolerance
 from fastpe.doctor.case import Array
 from fastpe.kernels.products.bfloat16 import isa as isa
 from fastpe.kernels.products.bfloat16 import on_arrays
-from fastpe.kernels.products.gemm import FROM, ONTO, PLUS, RELU, WHERE_POSITIVE
+from fastpe.kernels.products.float_gemm import FROM, ONTO, PLUS, RELU, WHERE_POSITIVE
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer

@@ -27,7 +27,7 @@ from fastpe.doctor.attention_checks import (
 from fastpe.doctor.case import Array, Case, Draw
 from fastpe.encodings.build import build, pull
 from fastpe.kernels import arrays
-from fastpe.kernels.products.gemm import FROM, PLUS, RELU, WHERE_POSITIVE
+from fastpe.kernels.products.float_gemm import FROM, PLUS, RELU, WHERE_POSITIVE
 from fastpe.kernels.rows.dropout import Dropout
 
 SIZES = ((50, 64), (37, 19))

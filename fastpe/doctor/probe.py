@@ -14,7 +14,8 @@ import numpy as np
 
 from fastpe.kernels import simd
 from fastpe.kernels.compile.decorators import entry, inner
-from fastpe.kernels.products.gemm import OVERWRITE, gemm
+from fastpe.kernels.products.float_gemm import OVERWRITE
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store, total, zeros
 from fastpe.kernels.threads.team import on_team, run_exclusively
 

@@ -5,7 +5,17 @@ import pytest
 
 from fastpe import ModelConfig, Transformer
 from fastpe.kernels import arrays
-from fastpe.kernels.products.gemm import FROM, LOWER_A, ONTO, OVERWRITE, PLUS, RELU, TERMS, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.products.float_gemm import (
+    FROM,
+    LOWER_A,
+    ONTO,
+    OVERWRITE,
+    PLUS,
+    RELU,
+    TERMS,
+    UPPER_A,
+    WHERE_POSITIVE,
+)
 
 UNIT = 2.0**-24
 T = int(TERMS)

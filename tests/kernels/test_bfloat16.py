@@ -14,7 +14,17 @@ from fastpe.kernels import simd
 from fastpe.kernels.products.bfloat16 import isa as isa
 from fastpe.kernels.products.bfloat16.on_arrays import packed, product, product_into, turned_into
 from fastpe.kernels.products.bfloat16.product import MEMORY, SLAB
-from fastpe.kernels.products.gemm import FROM, LOWER_A, LOWER_C, NOT_SOON, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.products.float_gemm import (
+    FROM,
+    LOWER_A,
+    LOWER_C,
+    NOT_SOON,
+    ONTO,
+    PLUS,
+    RELU,
+    UPPER_A,
+    WHERE_POSITIVE,
+)
 
 WAYS = isa.ways()
 SIZES = sorted({1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65})

@@ -12,7 +12,7 @@ from scipy import special
 from fastpe.doctor.allowed_error import wider
 from fastpe.kernels import arrays, simd
 from fastpe.kernels.fills import table
-from fastpe.kernels.products.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.products.float_gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
 from fastpe.kernels.rows.dropout import Dropout
 
 DTYPES = [np.float32, np.float64]

@@ -41,7 +41,8 @@ from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.compile.decorators import entry, inner
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, add_column_sums
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.rows.activation import GELU, activate_backward, gelu
 from fastpe.kernels.simd import (
     aligned_zeros,

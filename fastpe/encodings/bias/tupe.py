@@ -45,7 +45,7 @@ from fastpe.encodings.parts.offset_biases import pairwise
 from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, per_head, stream_of, whole_width
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.arrays import column_sums, gemm, layer_norm_backward, layer_norm_forward
-from fastpe.kernels.products.gemm import FROM
+from fastpe.kernels.products.float_gemm import FROM
 
 Array = np.ndarray[Any, Any]
 

@@ -53,7 +53,7 @@ from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.parts.offsets import stream_of
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.arrays import column_sums, gemm
-from fastpe.kernels.products.gemm import FROM, RELU, WHERE_POSITIVE
+from fastpe.kernels.products.float_gemm import FROM, RELU, WHERE_POSITIVE
 
 Maps = list[tuple[Array, Array]]
 """Weights and constants of a network, the first map first."""

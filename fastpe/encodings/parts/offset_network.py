@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.kernels.arrays import column_sums, gemm
-from fastpe.kernels.products.gemm import FROM
+from fastpe.kernels.products.float_gemm import FROM
 
 Array = np.ndarray[Any, Any]
 

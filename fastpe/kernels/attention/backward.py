@@ -53,7 +53,8 @@ from fastpe.kernels.attention.visibility import (
 )
 from fastpe.kernels.attention.workspace import at_block
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.products.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_transposed, turn
+from fastpe.kernels.products.float_gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A
+from fastpe.kernels.products.gemm import gemm, row_of_transposed, transpose_operand
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -332,7 +333,7 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
         clear_rows(grads.dv, case.gv_row, n, case.v_width)
     if case.apart:
         clear_rows(grads.dk_rest, case.g_row, n, d)
-    turn(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
+    transpose_operand(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
     by_block = False  # with growth, keys are prepared anew for every block of queries
     if terms is not None:
         by_block = bool(has_slot(head.table, GROWTH))

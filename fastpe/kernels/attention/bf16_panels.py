@@ -13,7 +13,7 @@ from fastpe.kernels.attention.tile import TILE_KEYS
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.products.bfloat16.isa import named, rounding
 from fastpe.kernels.products.bfloat16.pack import STEP, pack_panels, packed_words
-from fastpe.kernels.products.gemm import turn
+from fastpe.kernels.products.gemm import transpose_operand
 from fastpe.kernels.simd import aligned_empty, at, part, pointer, row
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ def pack_key_block(key_block, words, x, memory, isa, case):
     b, kh, n = head // case.key_heads, head % case.key_heads, min(TILE_KEYS, case.keys - j0)
     keys = at(pointer(x.kr), b * case.k_batch + kh * case.k_head + j0 * case.kr_row)
     values = at(pointer(x.v), b * case.v_batch + kh * case.v_head + j0 * case.v_row)
-    turn(keys, case.kr_row, rounding(row(words.keys, key_block), memory, isa), TILE_KEYS, n, case.width)
+    transpose_operand(keys, case.kr_row, rounding(row(words.keys, key_block), memory, isa), TILE_KEYS, n, case.width)
     pack_panels(named(isa), values, case.v_row, case.v_width, n, row(words.values, key_block))
 
 

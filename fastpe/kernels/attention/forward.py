@@ -33,7 +33,8 @@ from fastpe.kernels.attention.visibility import (
 from fastpe.kernels.attention.workspace import at_block
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.compile.overload import overload_by_type
-from fastpe.kernels.products.gemm import LOWER_A, ONTO, OVERWRITE, gemm
+from fastpe.kernels.products.float_gemm import LOWER_A, ONTO, OVERWRITE
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import (
     at,
     exp,

@@ -8,7 +8,8 @@ some queries do not see some keys, a matrix product would spread a NaN to all of
 from fastpe.kernels.attention.inputs import NONE
 from fastpe.kernels.attention.tile import add_rows, add_scaled, clear
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import ONTO, gemm
+from fastpe.kernels.products.float_gemm import ONTO
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, total, zeros
 
 

@@ -32,7 +32,8 @@ from fastpe.kernels.attention.terms.relative import (
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, add_scaled, bring_rows_near, cell_sums, dots
 from fastpe.kernels.attention.visibility import on_diagonal
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_transposed, turn
+from fastpe.kernels.products.float_gemm import LOWER_C, OVERWRITE, PANEL
+from fastpe.kernels.products.gemm import gemm, row_of_transposed, transpose_operand
 from fastpe.kernels.rows.growth import grown, growth_factors
 from fastpe.kernels.simd import (
     at,
@@ -71,9 +72,9 @@ def prepare_keys(head, terms, tile, case, scratch):
         growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
         if not (in_place(case) or has_slot(head.table, REL_GAIN)):
-            turn(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
+            transpose_operand(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
     elif not (is_packed(head.words) or in_place(case) or _has_gain(terms, head.table)):
-        turn(source, row, scratch.k_columns, TILE_KEYS, n, d)
+        transpose_operand(source, row, scratch.k_columns, TILE_KEYS, n, d)
 
 
 @inner

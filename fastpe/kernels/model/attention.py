@@ -21,7 +21,8 @@ from fastpe.kernels.model.gates import clear_gate_gradients
 from fastpe.kernels.model.pack import rows_of
 from fastpe.kernels.model.path import reflected_backward, reflected_forward
 from fastpe.kernels.products.bfloat16.isa import exact
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, add_column_sums
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import at, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)

@@ -27,7 +27,7 @@ from fastpe.kernels.model.transformer import (
 )
 from fastpe.kernels.products.bfloat16.isa import named, rounding
 from fastpe.kernels.products.bfloat16.pack import pack_band
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, transpose
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
 from fastpe.kernels.simd.by_address import by_address
 from fastpe.kernels.threads.task_counter import finish, next_task, wait_for

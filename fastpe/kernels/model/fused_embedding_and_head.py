@@ -22,7 +22,8 @@ import numpy as np
 
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.model.embedding_and_head import add, embed_tokens_backward, embed_tokens_forward, head_forward
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, add_column_sums
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first, zeros
 
 ONE, NONE = np.int64(1), np.int64(0)

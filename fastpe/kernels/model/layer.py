@@ -21,7 +21,7 @@ from fastpe.kernels.model.gates import gates_backward, make_gates
 from fastpe.kernels.model.pack import drop_pack, pass_on, rows_of, take_turn
 from fastpe.kernels.model.reflections import make_reflections, reflections_backward
 from fastpe.kernels.model.selective_angles import angles_backward, make_angles
-from fastpe.kernels.products.gemm import (
+from fastpe.kernels.products.float_gemm import (
     FROM,
     NOT_SOON,
     ONTO,
@@ -30,8 +30,8 @@ from fastpe.kernels.products.gemm import (
     RELU,
     WHERE_POSITIVE,
     add_column_sums,
-    gemm,
 )
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.rows.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.rows.activation import activate, activate_backward
 from fastpe.kernels.rows.dropout import drops

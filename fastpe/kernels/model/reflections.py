@@ -21,7 +21,7 @@ from fastpe.kernels.attention.tile import add_scaled, dot, scale_row
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.model.gates import add_number
 from fastpe.kernels.model.pack import pass_on, place_of, rows_of, take_turn
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.rows.activation import logistic
 from fastpe.kernels.simd import (
     at,

@@ -23,7 +23,7 @@ from fastpe.kernels.attention.tile import add_scaled, clear, dot
 from fastpe.kernels.compile.decorators import inlined, inner
 from fastpe.kernels.fills.trig import sincos
 from fastpe.kernels.model.pack import pass_on, place_of, rows_of, take_turn
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.rows.rotate import add_angle_gradients, factors_of_row, put_factors, rotate_row
 from fastpe.kernels.simd import (
     at,

@@ -37,7 +37,8 @@ from fastpe.kernels.model.layer import (
 )
 from fastpe.kernels.model.loss import counted, cross_entropy, pick_rows, spread_rows, squared_error
 from fastpe.kernels.model.pack import drop_pack, first_place, pass_on, place_of, rows_of, take_turn
-from fastpe.kernels.products.gemm import FROM, OVERWRITE, gemm
+from fastpe.kernels.products.float_gemm import FROM, OVERWRITE
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import at, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)

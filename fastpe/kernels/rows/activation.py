@@ -4,8 +4,8 @@
     gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): their approximation, GPT-2's "gelu_new"
     swiglu      x / (1 + exp(-x)) times y, x and y two maps of the same input (Shazeer 2020)
 
-ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`products.gemm.RELU`), and so is its
-backward pass (`products.gemm.WHERE_POSITIVE`).
+ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`products.float_gemm.RELU`), and so
+is its backward pass (`products.float_gemm.WHERE_POSITIVE`).
 
 With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u): both others need one exponential an element, of -|t| so that
 nothing overflows, and about 30 FLOP.

@@ -27,7 +27,8 @@ from fastpe.kernels.attention.terms.softcap import cap_cells_backward
 from fastpe.kernels.attention.terms.values import values_backward
 from fastpe.kernels.attention.tile import TILE_KEYS, copy_cells
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import ONTO, gemm, turn
+from fastpe.kernels.products.float_gemm import ONTO
+from fastpe.kernels.products.gemm import gemm, transpose_operand
 from fastpe.kernels.simd import at, get
 
 
@@ -53,7 +54,7 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
     that comes after the network."""
     bring_tile_near(grads.dv, case.gv_row, tile.n, case.v_width)
     factor = finish_scores(head, terms, tile, case, scratch)
-    turn(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)
+    transpose_operand(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)
     remake_weights(head, tile, factor, grads.lse, case, scratch)
     softmax_backward(head, terms, grads, tile, factor, False, case, scratch)
     if terms is not None and case.options.softcap > 0.0:

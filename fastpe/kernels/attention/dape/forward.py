@@ -25,7 +25,7 @@ from fastpe.kernels.attention.terms.values import add_values
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, clear, scale_row
 from fastpe.kernels.attention.visibility import visible_of_block
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import ONTO
+from fastpe.kernels.products.float_gemm import ONTO
 from fastpe.kernels.simd import at, scalar
 
 

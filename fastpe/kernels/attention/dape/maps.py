@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from fastpe.kernels.attention.tile import TILE_KEYS
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.products.gemm import (
+from fastpe.kernels.products.float_gemm import (
     cells_of,
     load_cell,
     packed_tile,

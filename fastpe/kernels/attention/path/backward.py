@@ -45,7 +45,8 @@ from fastpe.kernels.attention.tile import SUBTILE, TILE_KEYS, TILE_QUERIES, add_
 from fastpe.kernels.attention.visibility import masked_out, visible_of_block
 from fastpe.kernels.attention.workspace import with_tile
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import LOWER_A, ONTO, OVERWRITE, float_gemm, transpose, turn
+from fastpe.kernels.products.float_gemm import LOWER_A, ONTO, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.products.gemm import transpose_operand
 from fastpe.kernels.simd import at, blend, fma, get, lanes, load, put, scalar, splat, store, total, zeros
 
 
@@ -72,7 +73,7 @@ def head_backward(head, terms, grads, of_path, case, scratch):
     for j0 in range(0, head.key_length, TILE_KEYS):
         n = min(TILE_KEYS, head.key_length - j0)
         columns = at(own.v_columns, j0 * _rows_of_values(case))
-        turn(at(head.v, j0 * case.v_row), case.v_row, columns, TILE_KEYS, n, case.v_width)
+        transpose_operand(at(head.v, j0 * case.v_row), case.v_row, columns, TILE_KEYS, n, case.v_width)
     for i0 in range(0, head.query_length, TILE_QUERIES):
         m = min(TILE_QUERIES, head.query_length - i0)
         low, high = visible_of_block(i0, m, head, case)

@@ -29,7 +29,7 @@ from fastpe.kernels.attention.slots import KEY_BIAS, REL_KEY, REL_QUERY, has_slo
 from fastpe.kernels.attention.terms.key_query_offsets import with_columns
 from fastpe.kernels.attention.tile import FEW, SUBTILE, TILE_KEYS, TILE_QUERIES, clear
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.products.gemm import ONTO, OVERWRITE, UPPER_A, float_gemm, transpose
+from fastpe.kernels.products.float_gemm import ONTO, OVERWRITE, UPPER_A, float_gemm, transpose
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     at,

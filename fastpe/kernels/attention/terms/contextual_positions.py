@@ -26,7 +26,8 @@ from fastpe.kernels.attention.slots import COUNTS, GIVEN, MASK, floats_of, has_s
 from fastpe.kernels.attention.tile import PACKED, TILE_KEYS, clear, dots
 from fastpe.kernels.attention.visibility import hide, mask_of_row, visible
 from fastpe.kernels.compile.decorators import inlined, inner
-from fastpe.kernels.products.gemm import ONTO, OVERWRITE, gemm, row_of_transposed, turn
+from fastpe.kernels.products.float_gemm import ONTO, OVERWRITE
+from fastpe.kernels.products.gemm import gemm, row_of_transposed, transpose_operand
 from fastpe.kernels.simd import (
     absolute,
     at,
@@ -196,7 +197,7 @@ def _make_z(head, terms, tile, low, wide, case, scratch):
         for i in range(tile.m):
             dots(at(q, i * case.q_row), vectors, d, wide, d, at(z, i * row))
         return
-    turn(vectors, d, columns, row, wide, d)
+    transpose_operand(vectors, d, columns, row, wide, d)
     turned = row_of_transposed(columns, row, d)
     gemm(q, case.q_row, ONE, columns, turned, z, row, tile.m, wide, d, OVERWRITE, z, NONE, z, NONE)
 

@@ -21,7 +21,8 @@ from fastpe.kernels.attention.nonfinite import add_product, add_weighted_rows, a
 from fastpe.kernels.attention.slots import REL_VALUE, floats_of, rows_of
 from fastpe.kernels.attention.tile import BAND, FEW, TILE_KEYS, add_cells, add_scaled, cell_sums, dot, dots
 from fastpe.kernels.compile.decorators import inner
-from fastpe.kernels.products.gemm import ONTO, OVERWRITE, gemm
+from fastpe.kernels.products.float_gemm import ONTO, OVERWRITE
+from fastpe.kernels.products.gemm import gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
 
 ONE, NONE = np.int64(1), np.int64(0)

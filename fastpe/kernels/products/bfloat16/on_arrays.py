@@ -8,7 +8,7 @@ from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.products.bfloat16.isa import Isa, fastest, named, rounding
 from fastpe.kernels.products.bfloat16.pack import STEP, pack_band, packed_words
 from fastpe.kernels.products.bfloat16.product import MEMORY
-from fastpe.kernels.products.gemm import gemm, turn
+from fastpe.kernels.products.gemm import gemm, transpose_operand
 from fastpe.kernels.simd import aligned_zeros, pointer
 
 Array = np.ndarray[Any, Any]
@@ -48,7 +48,7 @@ def packed(matrix: Array, isa: Isa | None = None) -> tuple[Array, Array]:
 @entry(label="the packing of turned bfloat16 numbers")
 def _turn(isa, memory, rows, words):
     target, row = rounding(pointer(words), pointer(memory), isa), rows.strides[0] // rows.itemsize
-    turn(pointer(rows), row, target, rows.shape[0], rows.shape[0], rows.shape[1])
+    transpose_operand(pointer(rows), row, target, rows.shape[0], rows.shape[0], rows.shape[1])
 
 
 def turned_into(words: Array, rows: Array, isa: Isa | None = None) -> None:

@@ -27,7 +27,7 @@ from fastpe.kernels.products.bfloat16.pack import (
     words_of_panel,
 )
 from fastpe.kernels.products.bfloat16.sums import BLOCK, Ahead, begin, end, sums_of_block
-from fastpe.kernels.products.gemm import (
+from fastpe.kernels.products.float_gemm import (
     FROM,
     LOWER_A,
     LOWER_C,
@@ -216,5 +216,5 @@ def rounded_gemm(isa, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
 
 @inner
 def rounded_turn(isa, memory, source, source_row, target, target_row, m, n):
-    """As `kernels.products.gemm.turn`; memory: MEMORY elements."""
+    """As `kernels.products.gemm.transpose_operand`; memory: MEMORY elements."""
     pack_transpose(isa, source, source_row, m, n, part(memory, _AT_SPARE, SLAB), target)

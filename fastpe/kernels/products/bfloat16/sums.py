@@ -19,7 +19,7 @@ from fastpe.kernels.products.bfloat16.tiles import (
     tile_multiply_words,
     tile_products,
 )
-from fastpe.kernels.products.gemm import tile_store, tile_zeros
+from fastpe.kernels.products.float_gemm import tile_store, tile_zeros
 from fastpe.kernels.simd import REGISTER_BYTES, at, bring_near
 
 BLOCK = np.int64(32)  # rows and columns of the sums that are made at a time

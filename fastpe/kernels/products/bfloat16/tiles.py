@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fastpe.kernels.products.bfloat16.isa import SHIFTS
-from fastpe.kernels.products.gemm import cells_of, packed_tile, unpacked_tile
+from fastpe.kernels.products.float_gemm import cells_of, packed_tile, unpacked_tile
 from fastpe.kernels.simd import code, llvm_vector, pointers
 from fastpe.kernels.simd.code import I32
 from fastpe.kernels.simd.pointers import I64, element
