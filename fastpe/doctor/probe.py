@@ -128,7 +128,7 @@ def _copy(x, y, start, stop):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _stream_lane(worker, x, y, sums, blocks, workers, reads, writes):  # type: ignore[no-untyped-def]
+def _stream_worker(worker, x, y, sums, blocks, workers, reads, writes):  # type: ignore[no-untyped-def]
     start, stop = blocks * worker // workers * _BLOCK, blocks * (worker + 1) // workers * _BLOCK
     if reads and writes:
         _copy(x, y, start, stop)
@@ -142,7 +142,7 @@ def _stream_lane(worker, x, y, sums, blocks, workers, reads, writes):  # type: i
 def _stream(team, counters, x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
     """Read x, write sums[0] to y, or copy x to y; each lane its own part, with its own place in `sums`."""
     blocks = x.size // _BLOCK
-    on_team(team, _stream_lane, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
+    on_team(team, _stream_worker, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
 
 
 def write_call() -> Callable[[], Any]:

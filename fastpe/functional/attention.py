@@ -236,8 +236,8 @@ def gradients(
     """What the pullback of `attention_vjp` gives for `dout`, or (dout, dlse), after a forward pass that gave `out` and
     `lse`; rounds: as for `rounded`."""
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
-    # an lse that is as large as offsets may be, and rounded, is too coarse to make weights of again
-    # and tallies of counts are those of a forward pass
+    # an lse that is as large as offsets may be, and rounded, is too coarse to recompute weights from;
+    # and running counts come from a forward pass
     known = None if {"key_offset", "counts"} & call.slots.keys() else (out, lse)
     return dispatch(call, checked_tolerance(tolerance, call.computed), known, rounds=rounds).pullback(dout)
 

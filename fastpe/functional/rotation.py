@@ -1,6 +1,6 @@
 """Rotation of pairs of channels by angles, or by given cosines and sines, with gradients: `rotate` and `rotate_vjp`.
 
-Attention rotations its queries and keys here, too.
+Attention rotates its queries and keys here, too.
 """
 
 import math

@@ -261,7 +261,7 @@ def _to_polar(x: Array, phases: Array | None) -> Array:
 
 
 def _from_polar(x: Array, dy: Array, phases: Array | None) -> Array:
-    """The gradient of x, that of `lifted` being dy."""
+    """The gradient of x, dy being the gradient of the result of `_to_polar`."""
     x, dx = plain_rows(x), np.empty(x.shape, x.dtype)
     dy = contiguous(dy, x.dtype)
     run_team(_workers_of_polar(x), polar.lower_rows, x, _strides(x), *_factors(x, phases), dx, dy, x.shape)

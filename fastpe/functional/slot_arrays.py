@@ -126,12 +126,12 @@ def _no_columns(dtype: np.dtype[Any]) -> Columns:
 
 
 def running_counts(made: Arrays, queries: int, dtype: Any) -> Array:
-    """A tally for each of so many queries, where keys are counted."""
+    """Memory for the running counts of so many queries, where keys are counted."""
     return np.zeros(queries * int(RUNNING_COUNT) if made.table[COUNTS, GIVEN] else 1, dtype)
 
 
 def for_gradients(inputs: Inputs) -> Inputs:
-    """What one backward pass takes, which counts the tallies down."""
+    """The inputs of one backward pass, with a copy of the running counts, which it changes."""
     return inputs._replace(running_counts=inputs.running_counts.copy())
 
 

@@ -1,4 +1,4 @@
-"""Attention backward, through softmax, scores and products: blocks of keys, which take turns in what they share."""
+"""Attention backward, through softmax, scores and products: blocks of keys, which add to shared sums in order."""
 
 from typing import NamedTuple
 
@@ -100,7 +100,7 @@ def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
 
 
 @inner
-def remake_weights(head, tile, factor, lse, case, scratch):
+def recompute_weights(head, tile, factor, lse, case, scratch):
     """Scores to P = exp(S - lse), hidden keys to 0."""
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
@@ -173,22 +173,22 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
     factor = make_scores(head, terms, tile, True, case, scratch)
     if case.skip and faint(head, tile, factor, slope, at(grads.lse, tile.i0), case, scratch):
         return factor, False
-    remake_weights(head, tile, factor, grads.lse, case, scratch)
+    recompute_weights(head, tile, factor, grads.lse, case, scratch)
     return factor, True
 
 
 @inner
-def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
+def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
     """All gradients of one tile; dq's are added when it is the key block's turn."""
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
     softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
     scores_backward(head, terms, grads, tile, case, scratch)
     if terms is not None:
         products_backward(head, terms, grads, tile, case, scratch)
-    _content_backward(head, terms, grads, tile, turns, careful, case, scratch)
+    _content_backward(head, terms, grads, tile, ticket, careful, case, scratch)
     if terms is not None:
-        rel_key_backward(head, terms, grads, tile, case, scratch)  # still the key block's turn
-    add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # and here
+        rel_key_backward(head, terms, grads, tile, case, scratch)  # after `_wait`: in order
+    add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # likewise
 
 
 @inner
@@ -221,20 +221,20 @@ def _start(head, case):
 
 
 @inner
-def _content_backward(head, terms, grads, tile, turns, careful, case, scratch):
+def _content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
     """Adds to dk, waits for the key block's turn, and adds to dq; `dcells`: the gradient of the content."""
     scaled = False
     if terms is not None:
         scaled = bool(has_factors(head.table))
         if scaled:
-            _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch)
+            _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, scratch)
     if not scaled:
         (i0, m, j0, n), d, dcells, start = tile, case.width, scratch.dcells, _start(head, case)
         diagonal, dq = on_diagonal(head, tile, case), at(grads.dq, i0 * case.g_row)
         over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
         qr, kr = at(head.qr, i0 * case.qr_row), at(head.kr, j0 * case.kr_row)
         add_product(dcells, ONE, TILE_KEYS, qr, case.qr_row, grads.dk, case.g_row, n, d, m, over_queries, careful)
-        _wait(turns, case)
+        _wait(ticket, case)
         add_product(dcells, TILE_KEYS, ONE, kr, case.kr_row, dq, case.g_row, m, d, n, over_keys, careful)
 
 
@@ -269,7 +269,7 @@ def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
 
 
 @inner
-def _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scratch):
+def _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
     """Adds to dk, waits for the key block's turn, and adds to dq, where the content has factors (growth, rel_gain)."""
     _, m, _, n = tile
     d, dcells = case.width, scratch.dcells
@@ -293,15 +293,15 @@ def _scaled_content_backward(head, terms, grads, tile, turns, careful, case, scr
     grown(theirs, d, scratch.k_factors, channels, theirs, n, d)
     grown(mine, d, scratch.q_factors, channels, mine, m, d)
     _add_rows(grads.dk, case.g_row, theirs, n, d)
-    _wait(turns, case)
+    _wait(ticket, case)
     _add_rows(at(grads.dq, tile.i0 * case.g_row), case.g_row, mine, m, d)
 
 
 @inner
-def _wait(turns, case):
+def _wait(ticket, case):
     """Wait for the key block's turn with a block of queries, where there may be other threads."""
     if not case.alone:
-        wait_for_ticket(turns.counters, turns.spot, turns.number)
+        wait_for_ticket(ticket.counters, ticket.spot, ticket.number)
 
 
 @inner
@@ -342,7 +342,7 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
 
 
 @inner
-def key_block_backward(head, terms, grads, number, turns, case, scratch):
+def key_block_backward(head, terms, grads, number, ticket, case, scratch):
     """Gradients of one head from one block of keys. turns: those of the head's first block of queries."""
     j0 = number * TILE_KEYS
     queries, keys = ends(head, case)
@@ -358,11 +358,11 @@ def key_block_backward(head, terms, grads, number, turns, case, scratch):
             ahead = np.int64(number > own_tile(i0 + m, head))
             slope, term = bound(head, tile, number, ahead, case)
             seen = not negligible(head, tile, slope, term, at(grads.lse, i0))
-        if number == 0 and not _is_whole(head, case):  # the first to have its turn
+        if number == 0 and not _is_whole(head, case):  # the first key block in the order
             clear_rows(at(grads.dq, i0 * case.g_row), case.g_row, rows, case.width)
             if case.apart:
                 clear_rows(at(grads.dq_rest, i0 * case.g_row), case.g_row, rows, case.width)
-        own = Ticket(turns.counters, turns.spot + block, turns.number)
+        own = Ticket(ticket.counters, ticket.spot + block, ticket.number)
         if counts_keys(head, terms):
             _wait(own, case)
         if seen:

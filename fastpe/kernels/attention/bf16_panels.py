@@ -27,7 +27,7 @@ class Panels(NamedTuple):
 
 
 class HeadPanels(NamedTuple):
-    """Pointers to those of one key head, and the words from one key block to the next."""
+    """Pointers to those of one key head, and the number of elements from one key block to the next."""
 
     keys: int
     values: int
@@ -36,7 +36,7 @@ class HeadPanels(NamedTuple):
 
 
 def panels_for(key_blocks: int, width: int, v_width: int) -> Panels:
-    """Room for the words of so many key blocks, of all key heads together."""
+    """Memory for the packed operands of so many key blocks, of all key heads together."""
     tile = int(TILE_KEYS)
     return Panels(
         aligned_empty((key_blocks, packed_words(width, tile)), np.float32),
@@ -81,7 +81,7 @@ def is_packed(words):
 
 @inner
 def keys_of_tile(words, tile, otherwise):
-    """The tile's transposed keys; what is given where there are no words."""
+    """The tile's transposed keys, packed; `otherwise` where none are packed."""
     if words is None:
         return otherwise
     return at(words.keys, tile.j0 // TILE_KEYS * words.keys_of_block)
@@ -91,7 +91,7 @@ def keys_of_tile(words, tile, otherwise):
 def packs_values(tile, case):
     """Whether the tile's values can be read as they are packed.
 
-    Words end at whole steps: beyond the tile's last key may stand values that no query sees, which may be anything.
+    Packed rows end at whole steps: beyond the tile's last key there may be arbitrary values that no query sees.
     """
     return tile.n == _keys_of(tile, case) or tile.n % STEP == 0
 

@@ -37,7 +37,7 @@ from fastpe.kernels.threads.task_counter import (
 )
 from fastpe.kernels.threads.team import on_team
 
-_OF_A_CLAIM = 2**15  # multiplications that a claim is to bring
+_OF_A_CLAIM = 2**15  # multiplications that are worth one change of the task counter
 
 
 @inlined
@@ -47,7 +47,7 @@ def _own(array, memory, isa):
 
 
 @inner
-def _sight(x, b, h, case):
+def _visibility_of(x, b, h, case):
     """What the queries of one head see."""
     by_sample, by_head = x.occupied.shape[:2]
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.key_blocks
@@ -74,7 +74,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, isa):
         at(_own(x.q, memory, isa), q), at(_own(x.qr, memory, isa), q), at(_own(x.k, memory, isa), k),
         at(_own(x.kr, memory, isa), k), at(_own(x.v, memory, isa), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
-        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
+        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _visibility_of(x, b, h, case), guard, dropout, b * case.heads + h,
         columns_of(x.columns, x.table, b, h, case), running_counts_of(x.running_counts, x.table, b, h, case),
         panels_of_head(words, b, kh, memory, isa, case), path_of_head(x.path, b, h, case),
     )  # fmt: skip
@@ -92,9 +92,9 @@ def _next_tasks(counters, worker, run, tasks):
 
 @inner
 def _run_of(blocks, packed, tasks, lanes, case):
-    """How many tasks a worker claims at once where a head is one block, so that none is longer than another; else 0.
+    """How many tasks a worker takes at once where a head is one block (all tasks then take equally long); else 0.
 
-    A counter that another worker's core has just changed takes as long to come as a query needs for a dozen keys.
+    To load a counter that another core has just changed takes as long as a query takes for a dozen keys.
     """
     if blocks > 1 or packed > 0:
         return np.int64(0)
@@ -103,8 +103,9 @@ def _run_of(blocks, packed, tasks, lanes, case):
 
 
 @inner
-def _forward_lane(worker, counters, x, dropout, out, lse, case, layout, workspaces, isa, words):
-    """One task is one block of queries of one head, the longest rows first; before them, key blocks of words."""
+def _forward_worker(worker, counters, x, dropout, out, lse, case, layout, workspaces, isa, words):
+    """One task is one block of queries of one head, the longest rows first; before these, one for each packed key
+    block."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads, packed = case.batch * case.heads, blocks_of_panels(words)
     memory = at(row(workspaces, worker), layout.size)
@@ -137,14 +138,14 @@ def _forward_lane(worker, counters, x, dropout, out, lse, case, layout, workspac
 @entry(label="attention")
 def forward(team, counters, x, dropout, out, lse, case, layout, workspaces):
     """out (B, H, N, D) and lse (B, H, N); x: `Inputs`."""
-    on_team(team, _forward_lane, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, None, None))
+    on_team(team, _forward_worker, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, None, None))
 
 
 @entry(label="attention with bfloat16 products")
 def rounded_forward(team, counters, isa, words, x, dropout, out, lse, case, layout, workspaces):
-    """As `forward`, of operands rounded to bfloat16; words: `Panels`; workspaces: `MEMORY` elements longer (see
-    `products.bfloat16.product`)."""
-    on_team(team, _forward_lane, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, isa, words))
+    """As `forward`, of operands rounded to bfloat16; words: the packed operands (`Panels`); workspaces: `MEMORY`
+    elements longer (see `products.bfloat16.product`)."""
+    on_team(team, _forward_worker, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, isa, words))
 
 
 @inner
@@ -188,7 +189,7 @@ def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
 
 
 @inner
-def _key_block(b, kh, number, x, dropout, g, turns, case, layout, workspace, memory, isa):
+def _key_block(b, kh, number, x, dropout, g, tickets, case, layout, workspace, memory, isa):
     """Gradients of one block of keys and of all that meets it."""
     group, heads = case.heads // case.key_heads, case.batch * case.heads
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -200,11 +201,11 @@ def _key_block(b, kh, number, x, dropout, g, turns, case, layout, workspace, mem
         if h == kh * group:
             prepare_key_block(own, terms, grads, number, case, scratch)
         clear(at(workspace, plain(layout.sums)), layout.size - plain(layout.sums))
-        key_block_backward(own, terms, grads, number, Ticket(turns, head * blocks, number), case, scratch)
+        key_block_backward(own, terms, grads, number, Ticket(tickets, head * blocks, number), case, scratch)
         spot = heads * blocks + head
-        wait_for_ticket(turns, spot, number)
+        wait_for_ticket(tickets, spot, number)
         _flush(g, grads, head, number, case)
-        pass_ticket(turns, spot)
+        pass_ticket(tickets, spot)
 
 
 @inner
@@ -215,7 +216,7 @@ def subtract_dlse(deltas, dlse, block, case):
 
 
 @inner
-def _backward_lane(worker, counters, x, dropout, g, turns, case, layout, workspaces, isa):
+def _backward_worker(worker, counters, x, dropout, g, tickets, case, layout, workspaces, isa):
     """Tasks of two phases: the deltas of a block of queries; a block of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
     memory = at(row(workspaces, worker), layout.size)
@@ -236,7 +237,18 @@ def _backward_lane(worker, counters, x, dropout, g, turns, case, layout, workspa
             key_block = task - prepared
             b, kh = key_block // case.key_blocks // case.key_heads, key_block // case.key_blocks % case.key_heads
             _key_block(
-                b, kh, key_block % case.key_blocks, x, dropout, g, pointer(turns), case, layout, workspace, memory, isa
+                b,
+                kh,
+                key_block % case.key_blocks,
+                x,
+                dropout,
+                g,
+                pointer(tickets),
+                case,
+                layout,
+                workspace,
+                memory,
+                isa,
             )
         finish(counters)
         task = next_task(counters)
@@ -244,12 +256,12 @@ def _backward_lane(worker, counters, x, dropout, g, turns, case, layout, workspa
 
 
 @entry(label="the gradients of attention")
-def backward(team, counters, x, dropout, g, turns, case, layout, workspaces):
+def backward(team, counters, x, dropout, g, tickets, case, layout, workspaces):
     """Fills the gradients of rows in g, and adds to those of slots, which hold zeros."""
-    on_team(team, _backward_lane, (pointer(counters), x, dropout, g, turns, case, layout, workspaces, None))
+    on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, None))
 
 
 @entry(label="the gradients of attention with bfloat16 products")
-def rounded_backward(team, counters, isa, x, dropout, g, turns, case, layout, workspaces):
+def rounded_backward(team, counters, isa, x, dropout, g, tickets, case, layout, workspaces):
     """As `backward`, of operands rounded to bfloat16; workspaces as for `rounded_forward`."""
-    on_team(team, _backward_lane, (pointer(counters), x, dropout, g, turns, case, layout, workspaces, isa))
+    on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, isa))

@@ -1,4 +1,4 @@
-"""Arrays of slots before they are read: whether their numbers are finite, and those over clipped offsets unfolded."""
+"""Arrays of slots before they are read: whether their numbers are finite, and those over clipped offsets expanded."""
 
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import at, get, lanes, load, load_first, pointer, scalar, splat, store_first, total, zeros

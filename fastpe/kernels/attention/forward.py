@@ -74,7 +74,7 @@ def _score_row(row, factors, offsets, has_bias, mask, low, count):
 
 @inner
 def soften(head, tile, factor, tops, sums, case, scratch):
-    """Scores to exp(score - running maximum), hidden keys to 0; what was mixed so far is scaled to the new maximum.
+    """Scores to exp(score - running maximum), hidden keys to 0; the sums so far are rescaled to the new maximum.
 
     Weights that are kept, of all keys, become those of the softmax at once.
     """
@@ -88,7 +88,7 @@ def soften(head, tile, factor, tops, sums, case, scratch):
         count = min(max(high - j0, np.int64(0)), n)
         if masked:
             best = _score_row(row, factors, offsets, has_bias, mask_of_row(i0 + i, j0, head), low - j0, count)
-        elif has_bias:  # a constant in each call: no loop asks for it
+        elif has_bias:  # the same for all rows: passed as a literal, so that the loop does not test it
             best = _score_row(row, factors, offsets, True, None, low - j0, count)
         else:
             best = _score_row(row, factors, offsets, False, None, low - j0, count)
@@ -116,7 +116,7 @@ def soften(head, tile, factor, tops, sums, case, scratch):
 
 @inner
 def _mix_values(words, v, cells, tile, mode, y, y_row, case):
-    """As `_mix`, of the tile's values, which stand at v and in words, if there are any."""
+    """y = weights v (+ y) by a matrix product; v is read from the packed operands in `words` where there are any."""
     _, m, _, n = tile
     if words is not None and packs_values(tile, case):
         packed, row = values_of_tile(words, tile, case)
@@ -178,8 +178,8 @@ def _mixed_in(typingctx, out, mixed, kept):
 def forward_rows(head, terms, i0, out, lse, case, scratch):
     """out (N, D) and lse of the queries of one head from i0 on, TILE_QUERIES at most.
 
-    Where weights are kept, `lse` is not written. A block that comes out with NaN or infinity is made again carefully:
-    a value that some of its queries do not see may have spread to them.
+    Where weights are kept, `lse` is not written. A block whose result holds NaN or infinity is computed a second time,
+    carefully: a value that some of its queries do not see may have spread to them.
     """
     rows, scratch = min(TILE_QUERIES, ends(head, case)[0] - i0), at_block(scratch, i0, case)
     m = max(np.int64(0), min(rows, head.query_length - i0))
@@ -227,7 +227,7 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
         if case.skip:
             slope, term = bound(head, tile, number, ahead, case)
             if negligible(head, tile, slope, term, tops):
-                step = after - farthest if ahead else max(step, behind)  # nor does what lies beyond count
+                step = after - farthest if ahead else max(step, behind)  # what lies beyond is negligible, too
                 continue
         seen = not masked_out(i0, number, head, case)
         make_tile_content(head.path, head, tile, low, seen, case, scratch)

@@ -27,17 +27,17 @@ class Case(NamedTuple):
 
         .                keep_raw             skip              apart            kept       alone
         call, forward    -                    bounded           -                -          -
-        call, backward   where raw is needed  bounded           turned or grown  -          -
+        call, backward   where raw is needed  bounded           rotated or grown -          -
         model, forward   -                    -                 -                -          yes
-        model, step      where raw is needed  -                 turned or grown  one key block  yes
+        model, step      where raw is needed  -                 rotated or grown one key block  yes
 
     keep_raw: sums of products are kept (`score.keeps_raw`), and every pass then goes over whole tiles, diagonal or not.
     skip: tiles may be left out (`score.bounded`); with keep_raw only where nothing but the scale needs raw.
-    apart: terms of q and k before rotation have gradients of their own, to be turned back or not.
+    apart: gradients of q and k before rotation (dq_rest, dk_rest) are kept apart from those that are rotated back.
     kept: a head is one key block, whose weights the forward pass leaves for the backward pass, instead of lse; not with
     keep_raw, growth, rel_gain and counts, whose gradients take what is made on the way to the scores.
     alone: one thread goes through all key blocks of a head, in their order; nobody waits for a turn.
-    dropped: weights are dropped out; those of a tile are then made again, not kept.
+    dropped: weights are dropped out; those of a tile are then recomputed, not kept.
     joined: of the model, whether slots beside the content give gradients to queries and keys.
     """
 
@@ -51,7 +51,7 @@ class Case(NamedTuple):
     causal: int
     window: int  # 0: none
     spanned: int  # whether every query has an interval of keys of its own besides
-    key_blocks: int  # of keys
+    key_blocks: int  # number of blocks of TILE_KEYS keys
     half: int  # whether rotations pair channels c and c + R/2, not 2c and 2c + 1
     options: Options
     in_passes: int  # whether something is done to scores between the products and the bias, or raw is kept
@@ -126,17 +126,17 @@ def offset_gradient_of(grads, slot):
 
 
 class Guard(NamedTuple):
-    """What tells whether a tile may be left out: see `score.bound` and the head of this package."""
+    """What tells whether a tile may be left out: see `score.bound` and the docstring of `kernels.attention`."""
 
     q_norms: int  # pointers
     key_norms: int
     bias_tails: int
-    limit: float  # log of the weight that tails may have, and single scores of tiles
-    cell_limit: float
+    limit: float  # log of the weight that all keys beyond a tile may have together
+    cell_limit: float  # log of the weight that a single key of a tile may have
 
 
 class Visibility(NamedTuple):
-    """What a head's queries see, beside what `Case` says of all of them."""
+    """What a head's queries see, in addition to what `Case` says of all heads."""
 
     start: int  # the position of the first query; keys have theirs from 0 on
     spans: int  # pointer, (N, 2): the first key that each query sees, and the first that it no longer does
@@ -168,7 +168,7 @@ class Head(NamedTuple):
     visibility: Visibility
     guard: Guard
     dropout: Dropout | None
-    place: int  # the number of its weights where they are dropped out
+    place: int  # the number by which dropout knows the head
     columns: Any  # `key_query_offsets.HeadColumns`, None where there are no terms
     running_counts: int  # of `contextual_positions`
     words: Any  # `bf16_panels.HeadPanels`, None where keys and values are not packed beforehand
@@ -222,7 +222,7 @@ def first_offset(head, tile):
 
 @inner
 def at_offset(x, tile, case):
-    """Where cell (0, 0) reads an unfolded array over offsets."""
+    """Where cell (0, 0) reads an array with an entry for each offset (see `expand_relative_bias`)."""
     return at(x, tile.j0 - tile.i0 + case.queries - 1)
 
 
@@ -251,7 +251,7 @@ class Inputs(NamedTuple):
     spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
     mask: np.ndarray  # flat
     occupied: np.ndarray  # (B or 1, H or 1, blocks, key blocks), int64
-    bias: np.ndarray  # unfolded, flat
+    bias: np.ndarray  # an entry for each offset j - i, flat
     scale: np.ndarray  # (H,)
     slots: int | None  # 1, or None as `terms_of` says
     columns: Any  # `key_query_offsets.Columns`, likewise

@@ -56,7 +56,7 @@ def has_factors(table):
 
 @inner
 def in_place(case):
-    """Whether queries are so few that keys are read where they lie, not turned; of calls, not of the model."""
+    """Whether queries are so few that keys are read where they lie, not transposed; of calls, not of the model."""
     return case.queries <= FEW and not case.alone
 
 
@@ -163,8 +163,8 @@ def _reads_keys_once(head, terms, tile, case, scratch):
 
 @inner
 def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, scratch):
-    """cells = content + key_bias . k + k . rel_query[o], of keys that have not been turned and read one row of
-    `rel_query`: what they are multiplied by is added to the queries, and keys come once from memory."""
+    """cells = content + key_bias . k + k . rel_query[o], of keys that are not rotated and that all
+    read one row of `rel_query`: their other factors are added to the queries, so that each key is loaded once."""
     d, table, summed = case.width, head.table, scratch.q_scaled
     key_bias = floats_of(table, KEY_BIAS, terms, summed)
     offsets = offsets_of(terms, REL_QUERY, head, tile, case, scratch)

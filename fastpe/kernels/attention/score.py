@@ -54,8 +54,8 @@ def terms_given(slots: Iterable[str], options: Options) -> frozenset[str]:
 
 
 def bounded(terms: frozenset[str]) -> bool:
-    """Whether tiles may be left out: the score decays, and |S_ij| <= |scale| |row_scale_i q_i| |k_j| + bias[o] +
-    key_offset_j, of mapped q_i and k_j."""
+    """Whether tiles may be left out: a bias or key offset is given, and S_ij <= |scale| |row_scale_i q_i|
+    |k_j| + bias[o] + key_offset_j, with q_i and k_j after `rotors` or `polar`."""
     return not terms.isdisjoint(_DECAYING) and all(term in ROWS and ROWS[term].bounded for term in terms)
 
 
@@ -169,7 +169,7 @@ def score_backward(ds, j, left, factors, dbias, wants_bias):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What may be left out: see the head of this package
+# What may be left out: see the docstring of `kernels.attention`
 
 
 @inner

@@ -32,10 +32,10 @@ class Slot(NamedTuple):
         Where kernels sum its gradient: "sum" over the queries and keys of a head, in order; "cells", for each query
         and key; "" elsewhere, or nowhere.
     bounded : bool
-        Whether |score| stays below |scale| |q| |k| + bias + key_offset with it, so that tiles may be left out (see the
-        head of `attention`). Any other term turns that off.
+        Whether the score stays at most |scale| |q| |k| + bias + key_offset with it, so that tiles may be left out (see
+        the docstring of `kernels.attention`). With any term that is not bounded, no tile is left out.
     needs_products : bool
-        Whether the backward pass needs the products before the scale again.
+        Whether the backward pass needs the products before they are scaled.
     in_passes : bool
         Whether it is added in a pass of its own over the tile, between the products and the bias.
     """

@@ -27,10 +27,10 @@ from fastpe.kernels.simd import (
 
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
 SUBTILE = np.int64(32)  # keys that reflections go through together
-FEW = np.int64(4)  # queries for which it costs less to read keys where they lie than to turn a tile of them
-AHEAD = 16  # rows that are asked for: the CPU sees by itself that those after them are next
+FEW = np.int64(4)  # queries for which it costs less to read keys where they lie than to transpose a tile of them
+AHEAD = 16  # rows that are prefetched; the hardware prefetcher finds those after them
 _VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # of a cache line
-PACKED = np.int64(32)  # columns for which there is room where matrices are turned: so many, or twice, ...
+PACKED = np.int64(32)  # columns of transposed `counts` are rounded up to a multiple of this
 BAND = np.int64(256)  # elements from one row of a band to the next: TILE_QUERIES + TILE_KEYS - 1, rounded up
 
 
@@ -107,7 +107,7 @@ def add_rows(weights, x, x_row, n, d, y):
 
 @inner
 def bring_rows_near(x, x_row, d):
-    """Ask for the first rows of what is read next; it may end before them."""
+    """Prefetch the first rows of what is read next; there may be fewer rows than that."""
     for j in range(AHEAD):
         for c in range(0, d, lanes(x) * _VECTORS):
             bring_near(x, j * x_row + c)

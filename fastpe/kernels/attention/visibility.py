@@ -114,7 +114,7 @@ def masked_out(i0, number, head, case):
 def on_diagonal(head, tile, case):
     """Whether the tile's first query and key stand at one position, and causal attention leaves half of it out.
 
-    What is kept for the backward pass is kept of whole tiles: what is left out would be no number there.
+    Where something is kept for the backward pass, whole tiles are computed: cells left out might hold NaN.
     """
     return case.causal and not (case.keep_raw or case.keep_slopes) and tile.i0 + head.visibility.start == tile.j0
 

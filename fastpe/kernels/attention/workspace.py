@@ -231,7 +231,7 @@ class Scratch(NamedTuple):
 
 @inner
 def scratch_of(workspace, layout, cells):
-    """A worker's scratch memory; cells, where they lie elsewhere, are not those of the room."""
+    """A worker's scratch memory; cells: where the tile's scores lie, which may be outside of the workspace."""
     return Scratch(
         cells, at(workspace, layout.dcells), at(workspace, layout.raw), at(workspace, layout.slopes), at(workspace,
         layout.dropped), at(workspace, layout.band), at(workspace, layout.rows), at(workspace, layout.k_columns),

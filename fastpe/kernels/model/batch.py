@@ -97,7 +97,7 @@ def _packs_of_a_group(lanes, starts, lengths, sizes):
 
 
 @inner
-def _step_lane(
+def _step_worker(
     worker, counters, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses,
     workspaces, position, dropout, moments, numbers, ranges, squares, sizes, o, t, a,
 ):  # fmt: skip
@@ -187,7 +187,7 @@ def step(
     updates, ranges (R, 3): starts, stops, and whether those parameters decay; squares (R,), or (0,) where nothing is
     clipped. Without an update there are no ranges, without gradients no groups and no panels."""
     on_team(
-        team, _step_lane, (pointer(counters), x, target, shares, lengths, places, w, wt, panels, gradients, starts,
+        team, _step_worker, (pointer(counters), x, target, shares, lengths, places, w, wt, panels, gradients, starts,
         turns, losses, workspaces,
          by_address(with_pointers(position)), dropout, moments, numbers, ranges, squares, by_address(sizes),
          by_address(o), by_address(t), by_address(a)),
@@ -224,7 +224,7 @@ class Asked(NamedTuple):
 
 
 @inner
-def _forward_lane(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
+def _forward_worker(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
     if asked.starts.size:
         _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a)
     elif asked.before.size:
@@ -295,7 +295,7 @@ def forward(team, counters, x, lengths, places, asked, head, w, workspaces, posi
     Outputs, losses and logits are compiled as one: most of each is the model.
     """
     on_team(
-        team, _forward_lane,
+        team, _forward_worker,
         (pointer(counters), x, lengths, places, asked, head, w, workspaces, by_address(with_pointers(position)),
          by_address(sizes), by_address(o), by_address(t), by_address(a)),
     )  # fmt: skip

@@ -168,7 +168,7 @@ def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
 
 
 @inner
-def _map_lane(worker, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
+def _map_worker(worker, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
     batch, heads, rows, width = shape
     led, per_head, length, block = of_maps
     pieces, size = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK, width * block
@@ -187,7 +187,7 @@ def _map_lane(worker, counters, x, strides, maps, starts, y, shape, of_maps, hal
 
 
 @inner
-def _gradient_lane(worker, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
+def _gradient_worker(worker, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
     batch, heads, rows, width = shape
     led, per_head, length, block = of_maps
     channels = width if length > 1 else CHANNELS_OF_A_TASK
@@ -224,11 +224,11 @@ def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, 
     `scratch_size` elements for every lane.
     """
     on_team(
-        team, _map_lane, (pointer(counters), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)
+        team, _map_worker, (pointer(counters), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)
     )  # fmt: skip
 
 
 @entry(label="gradients of maps of channels")
 def map_gradients(team, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
     """Add the gradients of the maps, those of their results being dy; x and dy are contiguous."""
-    on_team(team, _gradient_lane, (pointer(counters), x, dy, starts, dmaps, shape, of_maps, half, scratch))
+    on_team(team, _gradient_worker, (pointer(counters), x, dy, starts, dmaps, shape, of_maps, half, scratch))

@@ -165,7 +165,7 @@ def _add_of_pairs(sums, c, x, left):
 
 
 @inner
-def _rotate_lane(worker, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
+def _rotate_worker(worker, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
     batch, heads, rows, width = shape
     pieces = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK
     tasks = (batch * heads + HEADS_OF_A_TASK - 1) // HEADS_OF_A_TASK * pieces
@@ -202,6 +202,6 @@ def rotate(team, counters, x, strides, turns, sines, sign, turn_strides, factors
     every worker.
     """
     on_team(
-        team, _rotate_lane,
+        team, _rotate_worker,
         (pointer(counters), x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half),
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Gradients of attention whose scores go through a small network: see `attention.dape.network`."""
 
-from fastpe.kernels.attention.backward import rel_key_backward, remake_weights, softmax_backward
+from fastpe.kernels.attention.backward import recompute_weights, rel_key_backward, softmax_backward
 from fastpe.kernels.attention.dape.forward import finish_scores, make_inner, make_scores, scale_cells
 from fastpe.kernels.attention.dape.maps import GRID
 from fastpe.kernels.attention.dape.network import (
@@ -55,7 +55,7 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
     bring_tile_near(grads.dv, case.gv_row, tile.n, case.v_width)
     factor = finish_scores(head, terms, tile, case, scratch)
     transpose_operand(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)
-    remake_weights(head, tile, factor, grads.lse, case, scratch)
+    recompute_weights(head, tile, factor, grads.lse, case, scratch)
     softmax_backward(head, terms, grads, tile, factor, False, case, scratch)
     if terms is not None and case.options.softcap > 0.0:
         cap_cells_backward(scratch.dcells, scratch.slopes, tile.m, tile.n)
@@ -77,7 +77,7 @@ def _biases_backward(head, terms, grads, tile, case, cells, scratch):
 @inner
 def _products_backward(head, terms, grads, tile, case, scratch):
     """Adds the gradients of a head's queries and keys, and of all in its products; `dcells`: that of what the network
-    reads of them. What they were is made again in `cells`, where it is read."""
+    reads of them. The products are recomputed in `cells` where they are needed."""
     d = case.width
     bring_tile_near(grads.dk, case.g_row, tile.n, d)
     if terms is None:

@@ -19,7 +19,7 @@ columns are in use as let all grids stay in a core's second cache. More queries 
 chunk; fewer would read and write the gradients of keys and values more often. The first key of a chunk stands in column
 2 R of its row, R being the reach of the taps: on either side of a chunk u is made for R keys more, and x for 2 R.
 
-Backward, all of that is made again. What a chunk's own scores say of x and u beyond its edges is added there: the
+The backward pass recomputes all of that. What a chunk's own scores say of x and u beyond its edges is added there: the
 slopes of u are known, and the rest is linear. Per cell and tap 6 H W FLOP forward, three times as many backward.
 """
 
@@ -125,7 +125,7 @@ class DapeLayout(NamedTuple):
     ones: int
     mixed: int  # of each head, as `workspace.Layout` has it, with the two that follow
     stats: int
-    rest: int  # where the workspace of `general` begins
+    rest: int  # where the memory laid out by `general` begins
     general: Layout
     size: int
 
@@ -241,7 +241,7 @@ def end_of_block(i0, n):
 
 @inner
 def block_of(source, i0, rows, case, grids):
-    """The queries from i0 on, at most `rows`, but for padding; room for what heads sum up is ready."""
+    """The queries from i0 on, at most `rows`, but for padding; resets the sums and maxima of all heads."""
     head = head_in(source, NONE).head
     m = max(NONE, min(rows, head.query_length - i0))
     for column in range(0, _CELLS, lanes(grids.ones)):
@@ -310,7 +310,7 @@ def clear_around(cells, grids, first, last, chunk):
 
 @inner
 def bring_tile_near(x, x_row, n, d):
-    """Ask for n rows that are read soon, while something else is done."""
+    """Prefetch n rows that are read soon."""
     for j in range(0, n, AHEAD):
         bring_rows_near(at(x, j * x_row), x_row, d)
 

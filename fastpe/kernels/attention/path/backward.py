@@ -1,9 +1,9 @@
 """The backward pass through reflections: gradients of queries, keys, values, reflectors and how far each reflects.
 
-A block of queries meets its keys again, from near to far, and keeps x as it comes to every sub-tile, for a reflection
-has no inverse where it projects. Then it goes from far to near. A tile's weights and the gradients of its scores are
-made as without reflections. With e the gradient of the content, y the gradient of x as it leaves the sub-tile, and
-g_j = -beta_j u_j:
+A block of queries goes through its keys anew, from near to far, and keeps x as it comes to every sub-tile, for a
+reflection has no inverse where it projects. Then it goes from far to near. A tile's weights and the gradients of its
+scores are made as without reflections. With e the gradient of the content, y the gradient of x as it leaves the
+sub-tile, and g_j = -beta_j u_j:
 
     u_j = w_j . y + sum_n (e_n k_n . w_j + g_n w_n . w_j)      over the sub-tile's n < j
     dk_j = sum_i e_j x_j,   dw_j = sum_i (g_j x_j + r_j y_j),   dbeta_j = -sum_i t_j u_j
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from fastpe.kernels.attention.backward import (
     clear_rows,
     needs_care,
+    recompute_weights,
     rel_key_backward,
-    remake_weights,
     softmax_backward,
 )
 from fastpe.kernels.attention.inputs import NONE, ONE, HeadGradients, Tile, ends
@@ -83,7 +83,7 @@ def head_backward(head, terms, grads, of_path, case, scratch):
 
 @inner
 def _rows_of_values(case):
-    """Rows of TILE_KEYS elements that the transposed values of a tile have room in."""
+    """Rows of TILE_KEYS elements that the transposed values of a tile take."""
     return max(case.v_width, 16)
 
 
@@ -154,7 +154,7 @@ def _columns_from_key(columns, j0):
 def _scores_backward(head, terms, grads, tile, case, scratch):
     """From the content in `cells` to its gradient in `dcells`; adds all gradients but those of what it is made of."""
     factor = scores_of_content(head, terms, tile, True, case, scratch)
-    remake_weights(head, tile, factor, grads.lse, case, scratch)
+    recompute_weights(head, tile, factor, grads.lse, case, scratch)
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
     softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
     scores_backward(head, terms, grads, tile, case, scratch)

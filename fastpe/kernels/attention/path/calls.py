@@ -16,7 +16,7 @@ from fastpe.kernels.threads.team import on_team
 
 
 @inner
-def _products_lane(worker, counters, x, case, workspaces):
+def _products_worker(worker, counters, x, case, workspaces):
     """One task is one sub-tile."""
     path, d, columns = x.path, case.width, row(workspaces, worker)
     subtiles, repeats = (case.keys + SUBTILE - 1) // SUBTILE, case.heads // path.pairs
@@ -35,7 +35,7 @@ def _products_lane(worker, counters, x, case, workspaces):
 @entry(label="products of reflectors")
 def make_products(team, counters, x, case, workspaces):
     """Fills `Path.products`. workspaces: for a worker D SUBTILE elements."""
-    on_team(team, _products_lane, (pointer(counters), x, case, workspaces))
+    on_team(team, _products_worker, (pointer(counters), x, case, workspaces))
 
 
 @inner
@@ -53,7 +53,7 @@ def _head_gradients(g, head, case):
 
 
 @inner
-def _backward_lane(worker, counters, x, dropout, g, of_path, case, layout, workspaces):
+def _backward_worker(worker, counters, x, dropout, g, of_path, case, layout, workspaces):
     """One task is one head."""
     workspace = row(workspaces, worker)
     scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
@@ -80,4 +80,4 @@ def _backward_lane(worker, counters, x, dropout, g, of_path, case, layout, works
 @entry(label="the gradients of attention through reflections")
 def backward(team, counters, x, dropout, g, of_path, case, layout, workspaces):
     """As `attention.calls.backward`; g: (B, H, M, ...) of keys and values, too; of_path: `PathGradients`, arrays."""
-    on_team(team, _backward_lane, (pointer(counters), x, dropout, g, of_path, case, layout, workspaces))
+    on_team(team, _backward_worker, (pointer(counters), x, dropout, g, of_path, case, layout, workspaces))

@@ -73,8 +73,8 @@ def path_of_head(path, b, h, case):
 
 @inner
 def subtile_products(w, k, k_row, d, count, columns, products):
-    """W W^T of a sub-tile, and of K W^T what lies above the diagonal, the rest 0. columns: room for D SUBTILE
-    elements."""
+    """W W^T of a sub-tile, and of K W^T what lies above the diagonal, the rest 0. columns: scratch memory for
+    D SUBTILE elements."""
     transpose(w, d, columns, SUBTILE, count, d)
     own = at(products, OF_PAIR)
     float_gemm(

@@ -4,19 +4,19 @@
     S_ij = u_ij + (1 - w) z_i[floor p_ij] + w z_i[ceil p_ij],    w = p_ij - floor p_ij,    z_im = q_i . counts[m]
 
 u as `scale` and `gain` leave it, q before rotation. Which vectors a tile reads depends on all nearer keys. Forward,
-tiles come from the nearest to the farthest, and a query's tally has what is counted so far; once that is P - 1, all
-farther keys are there: nothing is counted any more, and a number is added to the row. Backward, key blocks come from
-the farthest to the nearest, and each takes its sum from the tally again: a key block has its turn with a block of
-queries before it makes scores. With e the gradient of S,
+tiles come from the nearest to the farthest, and a query's running count has what is counted so far; once that is P - 1,
+all farther keys have this count: nothing is counted any more, and a number is added to the row. Backward, key blocks
+come from the farthest to the nearest, and each subtracts its sum from the running count: a key block waits for its turn
+with a block of queries before it makes scores. With e the gradient of S,
 
     t_ij = e_ij (z_i[ceil p_ij] - z_i[floor p_ij]),    dg_ij = sum of t_it over t <= j,    du = e + dg g (1 - g)
 
 where a clamped count, or a whole one, has no slope. Of z a tile makes the columns between its smallest and its largest
 count, and their gradients go to dq and to the vectors at once: nothing grows with N P.
 
-A count is an integer and a rest: that of a tally is summed in float64, that of a cell from the integer that a vector of
-cells begins with. Else counts of thousands would leave float32 four digits, and those near the query, which key blocks
-that come from afar find by taking away, none."""
+A count is an integer and a rest: that of a running count is summed in float64, that of a cell from the integer that a
+vector of cells begins with. Else counts of thousands would leave float32 four digits, and those near the query, which
+key blocks that come from afar find by taking away, none."""
 
 import numpy as np
 
@@ -57,7 +57,7 @@ from fastpe.kernels.simd import (
 )
 
 RUNNING_COUNT = np.int64(4)
-"""Numbers in the tally of a query, of the arrays' own type."""
+"""Numbers in the running count of a query, of the arrays' own type."""
 # what is counted, or backward what is left, as an integer and a rest; the farthest key block that counts; the sum of t
 _WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
 
@@ -146,7 +146,7 @@ def _gate_row(row, gates, mask, first, end):
 
 @inner
 def _tally(own, found, top, back):
-    """Add what a row of a tile has found to its tally, or take it away.
+    """Add what a row of a tile has counted to its running count, or subtract it where `back`.
 
     Returns the count at the row's near end: an integer of 0 .. top, and the rest, both 0 of what is no number.
     """

@@ -211,7 +211,7 @@ def relative_gradient(cells, x, x_row, drel, offsets, by_key):
 
 @inner
 def _row_scores(x, factors, k, k_row, n, width, own, out):
-    """The products of one query, times the factors, with n keys; own: room for a row."""
+    """The products of one query, times the factors, with n keys; own: scratch memory for a row."""
     for d in range(0, width, lanes(own)):
         store_first(own, d, load_first(x, d, width - d) * load_first(factors, d, width - d), width - d)
     dots(own, k, k_row, n, width, out)
