@@ -5,6 +5,7 @@
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ CAUSAL = {
 }  # fmt: skip
 """Arguments that need causal=True, and why."""
 
+_COLUMNS = ("key_offset", "key_slope", "query_slope")
 _TWO_CHANNELS = "it makes two channels of each"
 _TURNS = "they turn queries and keys by theta"
 REFUSED: Mapping[str, Mapping[str, str]] = {
@@ -50,7 +52,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
 
 REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
     "reflectors": {
-        "counts": "its backward pass counts keys by strips of keys, and reflections go back by blocks of queries",
+        "counts": "its backward pass counts keys by blocks of keys, and reflections go back by blocks of queries",
         **dict.fromkeys(NETWORK, "a network reads the scores of all heads at once, and reflections make those of one"),
     },
     "mlp_in": {
@@ -62,6 +64,11 @@ REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """What has a formula beside an argument, but no kernel: only `fastpe.reference.attention` takes both."""
+
+WITH_NETWORK = frozenset(
+    ("rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", *_COLUMNS)
+)
+"""The terms of a score that the kernels of a network know (`kernels.attention.dape`)."""
 
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)", "L1": "max(N, M) or 1"}
 _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
@@ -94,7 +101,7 @@ def check_combination(given: Collection[str], causal: bool) -> None:
             raise ValueError(f"{name} needs causal=True: {why}")
 
 
-def check_kernels(given: Collection[str]) -> None:
+def check_kernels(given: AbstractSet[str]) -> None:
     """Refuse arguments that have a formula together, but no kernel.
 
     >>> check_kernels({"reflectors", "counts"})  # doctest: +ELLIPSIS
@@ -102,6 +109,12 @@ def check_kernels(given: Collection[str]) -> None:
     ...
     ValueError: counts cannot be given with reflectors but to fastpe.reference.attention: its backward pass counts ...
     """
+    if "mlp_in" in given:
+        for name in given:
+            if name in SLOTS and SLOTS[name].layout and name not in WITH_NETWORK | REFERENCE_ONLY["mlp_in"].keys():
+                raise ValueError(
+                    f"{name} cannot be given with mlp_in but to fastpe.reference.attention: it has no kernel"
+                )
     for main, others in REFERENCE_ONLY.items():
         for name, why in others.items() if main in given else ():
             if name in given:

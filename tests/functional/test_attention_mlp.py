@@ -16,7 +16,8 @@ import fastpe
 from fastpe import reference, spans
 from fastpe.bands import Band
 from fastpe.functional import attention
-from fastpe.functional.slots import NETWORK
+from fastpe.functional.slots import NETWORK, check_kernels
+from fastpe.kernels.attention.slots import SLOTS, Slot
 from fastpe.kernels.threads import team as threads_of_kernels
 
 DROPPED = {"dropout": 0.3, "dropout_seed": 7}
@@ -267,3 +268,9 @@ MISFITS = {
 def test_mistakes(rng, message, wrong):
     with pytest.raises(ValueError, match=message):
         fastpe.attention(**problem(rng) | wrong)
+
+
+def test_a_term_that_the_kernels_of_a_network_do_not_know_is_refused(monkeypatch):
+    monkeypatch.setitem(SLOTS, "tomorrow", Slot(("H",), "what comes tomorrow", layout="rows"))
+    with pytest.raises(ValueError, match=r"tomorrow cannot be given with mlp_in"):
+        check_kernels({"mlp_in", "tomorrow"})

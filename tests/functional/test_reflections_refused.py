@@ -27,7 +27,7 @@ WITHOUT_MEANING = {
     "theta": "bands, which it is for, cannot either",
 }
 WITHOUT_KERNEL = {
-    "counts": "its backward pass counts keys by strips of keys, and reflections go back by blocks of queries",
+    "counts": "its backward pass counts keys by blocks of keys, and reflections go back by blocks of queries",
     "mlp_in": "a network reads the scores of all heads at once, and reflections make those of one",
 }
 
