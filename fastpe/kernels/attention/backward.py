@@ -5,7 +5,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels.attention.dropout import drop_cells, mixed_weights
-from fastpe.kernels.attention.inputs import NONE, ONE, Tile, at_offset, ends, gradient_of, offset_gradient_of
+from fastpe.kernels.attention.inputs import (
+    NONE,
+    ONE,
+    HeadGradients,
+    Tile,
+    at_offset,
+    ends,
+    gradient_of,
+    offset_gradient_of,
+)
 from fastpe.kernels.attention.nonfinite import add_product, all_finite
 from fastpe.kernels.attention.products import columns_of, grown, has_factors, prepare_keys, products_backward
 from fastpe.kernels.attention.score import (
@@ -31,7 +40,7 @@ from fastpe.kernels.attention.slots import (
     wants_gradient,
 )
 from fastpe.kernels.attention.terms.contextual_positions import counts_keys
-from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes
+from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes, columns_from_key
 from fastpe.kernels.attention.terms.relative import (
     channel_gradients,
     offsets_of,
@@ -314,6 +323,15 @@ def _add_rows(target, target_row, source, n, d):
 def clear_rows(rows, row, n, d):
     for i in range(n):
         clear(at(rows, i * row), d)
+
+
+@inner
+def gradients_from_key(g, j0, case):
+    """Where gradients go, those of keys and over offsets from this key on."""
+    return HeadGradients(
+        g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
+        at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, columns_from_key(g.columns, j0),
+    )  # fmt: skip
 
 
 @inner

@@ -1,6 +1,6 @@
 """Gradients of attention whose scores go through a small network: see `attention.dape.network`."""
 
-from fastpe.kernels.attention.backward import recompute_weights, rel_key_backward, softmax_backward
+from fastpe.kernels.attention.backward import gradients_from_key, recompute_weights, rel_key_backward, softmax_backward
 from fastpe.kernels.attention.dape.forward import finish_scores, make_inner, make_scores, scale_cells
 from fastpe.kernels.attention.dape.maps import GRID
 from fastpe.kernels.attention.dape.network import (
@@ -16,11 +16,11 @@ from fastpe.kernels.attention.dape.network import (
     keys_of_chunk,
     units_backward,
 )
-from fastpe.kernels.attention.inputs import COUNT, NONE, ONE, PLACES, HeadGradients, offset_gradient_of
+from fastpe.kernels.attention.inputs import COUNT, NONE, ONE, PLACES, offset_gradient_of
 from fastpe.kernels.attention.products import products_backward
 from fastpe.kernels.attention.slots import BIAS
 from fastpe.kernels.attention.terms.bias import sum_by_offset
-from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients, add_query_slopes, columns_backward
+from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes, columns_backward
 from fastpe.kernels.attention.terms.scale_and_gain import scale_products_backward
 from fastpe.kernels.attention.terms.scores import slot_scores_backward
 from fastpe.kernels.attention.terms.softcap import cap_cells_backward
@@ -30,22 +30,6 @@ from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.products.float_gemm import ONTO
 from fastpe.kernels.products.gemm import gemm, transpose_operand
 from fastpe.kernels.simd import at, get
-
-
-@inner
-def _from_key(g, j0, case):
-    """Gradients of a head, those of keys and over offsets from this key on."""
-    return HeadGradients(
-        g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
-        at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, _columns_from_key(g.columns, j0),
-    )  # fmt: skip
-
-
-@inner
-def _columns_from_key(columns, j0):
-    if columns is None:
-        return None
-    return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
 
 
 @inner
@@ -108,7 +92,7 @@ def backward_block(source, net, dnet, i0, rows, case, workspace, layout):
         first = column_of(start, chunk)
         for h in range(case.heads):
             own, scratch = head_in(source, h), head_scratch(grids, h, grids.s, first, case)
-            grads = _from_key(own.grads, start, case)
+            grads = gradients_from_key(own.grads, start, case)
             _scores_backward(own.head, own.terms, grads, chunk.scores, case, scratch)
         for i in range(block.m):
             clear_around(at(grids.dx, i * TILE_KEYS), case.heads, first, first + chunk.scores.n, chunk)
@@ -117,7 +101,7 @@ def backward_block(source, net, dnet, i0, rows, case, workspace, layout):
         column = column_of(chunk.x.j0, chunk)
         for h in range(case.heads):
             own, scratch = head_in(source, h), head_scratch(grids, h, grids.s, column, case)
-            grads = _from_key(own.grads, chunk.x.j0, case)
+            grads = gradients_from_key(own.grads, chunk.x.j0, case)
             biases = at(grids.dx, (case.heads + h) * GRID + column)
             _biases_backward(own.head, own.terms, grads, chunk.x, case, biases, scratch)
             _products_backward(own.head, own.terms, grads, chunk.x, case, scratch)

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 
 from fastpe.kernels.attention.backward import (
     clear_rows,
+    gradients_from_key,
     needs_care,
     recompute_weights,
     rel_key_backward,
     softmax_backward,
 )
-from fastpe.kernels.attention.inputs import NONE, ONE, HeadGradients, Tile, ends
+from fastpe.kernels.attention.inputs import NONE, ONE, Tile, ends
 from fastpe.kernels.attention.path.content import (
     CHAIN,
     GROUP,
@@ -40,7 +41,7 @@ from fastpe.kernels.attention.path.content import (
 )
 from fastpe.kernels.attention.products import products_backward
 from fastpe.kernels.attention.score import scores_backward
-from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients, add_query_slopes
+from fastpe.kernels.attention.terms.key_query_offsets import add_query_slopes
 from fastpe.kernels.attention.tile import SUBTILE, TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.attention.visibility import masked_out, visible_of_block
 from fastpe.kernels.attention.workspace import with_tile
@@ -111,7 +112,7 @@ def _block_backward(head, terms, grads, of_path, i0, m, low, high, case, scratch
             hide_columns(_content_of(tile, case, own), m, farthest * SUBTILE - j0)
             keys = Tile(i0, m, j0, min(TILE_KEYS, high - j0))
             of_tile = with_tile(scratch, _content_of(tile, case, own), at(own.v_columns, j0 * _rows_of_values(case)))
-            _scores_backward(head, terms, _from_key(grads, j0, case), keys, case, of_tile)
+            _scores_backward(head, terms, gradients_from_key(grads, j0, case), keys, case, of_tile)
         for first in range(max(j0, farthest * SUBTILE), min(j0 + TILE_KEYS, met), SUBTILE):
             count, visible = min(SUBTILE, met - first), min(SUBTILE, high - first) if seen else first * 0
             _subtile_backward(head, head.path, grads, of_path, i0, m, first, count, visible, case, scratch)
@@ -132,22 +133,6 @@ def _keep_lanes(x, beyond, count, d):
     for c in range(d):
         for i in range(0, count, lanes(x)):
             store(beyond, c * TILE_QUERIES + i, load(x, c * TILE_QUERIES + i))
-
-
-@inner
-def _from_key(g, j0, case):
-    """Where gradients go, those of keys and over offsets from this key on."""
-    return HeadGradients(
-        g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
-        at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, _columns_from_key(g.columns, j0),
-    )  # fmt: skip
-
-
-@inner
-def _columns_from_key(columns, j0):
-    if columns is None:
-        return None
-    return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
 
 
 @inner

@@ -113,6 +113,14 @@ def column_gradients(gradients, head, j0, keys, case):
 
 
 @inner
+def columns_from_key(columns, j0):
+    """Where those of keys go from this key on."""
+    if columns is None:
+        return None
+    return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
+
+
+@inner
 def choose_base(columns, table, i0, low, high, case):
     """The base of the block of queries from i0 on, which see none but the keys low .. high - 1."""
     if columns is None:
