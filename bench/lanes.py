@@ -171,7 +171,7 @@ def _arguments(adam: Adam, x: np.ndarray) -> dict[str, Any]:
 
     with patch.object(passes, "run_exclusively", take):
         adam.step(x, x, threads=1)
-    names = [name for name in inspect.signature(model_batch.step).parameters if name not in ("crew", "board")]
+    names = [name for name in inspect.signature(model_batch.step).parameters if name not in ("team", "counters")]
     return dict(zip(names, taken, strict=True))
 
 

@@ -13,6 +13,7 @@ from fastpe.kernels import simd
 from fastpe.kernels.compile.decorators import entry
 from fastpe.kernels.model import adam, loss
 from fastpe.kernels.model import embedding_and_head as ends
+from fastpe.kernels.products import float_gemm
 from fastpe.kernels.products import gemm as products
 from fastpe.kernels.rows import activation, dropout, norm
 from fastpe.kernels.simd import lanes, load_first, pointer, store_first
@@ -43,7 +44,7 @@ def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | N
 
 @entry
 def _transpose(source, target):
-    products.transpose(pointer(source), source.shape[1], pointer(target), target.shape[1], *source.shape)
+    float_gemm.transpose(pointer(source), source.shape[1], pointer(target), target.shape[1], *source.shape)
 
 
 def transpose(x: Array) -> Array:
@@ -55,7 +56,7 @@ def transpose(x: Array) -> Array:
 
 @entry
 def _column_sums(x, out):
-    products.add_column_sums(pointer(x), x.shape[1], x.shape[0], x.shape[1], pointer(out))
+    float_gemm.add_column_sums(pointer(x), x.shape[1], x.shape[0], x.shape[1], pointer(out))
 
 
 def column_sums(x: Array) -> Array:

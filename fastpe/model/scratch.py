@@ -149,9 +149,8 @@ class Scratch:
             stride += rounded(size)
         # workspaces a whole number of pages apart share cache sets; a few lines more spread them
         own = rounded(workspace.size) + 5 * ALIGN
-        which = (
-            f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, workers={workers}"
-        )
+        step = "training step" if backward else "call"
+        which = f"a {step} with length={length}, heads={config.heads}, threads={workers}"
         validation.room(which, (workers * own + groups * stride) * np.dtype(config.dtype).itemsize)
         return cls(
             sizes, workspace, parameters.offsets._replace(**starting), net_layout, reflections,

@@ -152,7 +152,7 @@ def test_a_model_that_no_machine_can_hold_is_refused():
 def test_a_length_for_which_there_is_no_memory_is_refused(call, monkeypatch):
     model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, heads=2, train_length=4))
     monkeypatch.setattr(validation, "_memory", lambda: 2_000_000)
-    says = r"^a (call|training step) with length=20000, heads=2, lanes=1 needs [0-9,.]+ GB, and this machine has "
+    says = r"^a (call|training step) with length=20000, heads=2, threads=1 needs [0-9,.]+ GB, and this machine has "
     with pytest.raises(ValueError, match=says):
         call(model, np.zeros((1, 20_000)))
 

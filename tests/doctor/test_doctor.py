@@ -104,7 +104,7 @@ def test_help_needs_neither_numpy_nor_numba():
 
 def test_an_edited_kernel_is_found_by_a_new_process(tmp_path):
     shutil.copytree(SOURCES, tmp_path / "fastpe", ignore=shutil.ignore_patterns("__pycache__"))
-    kernel = tmp_path / "fastpe" / "kernels" / "adam.py"
+    kernel = tmp_path / "fastpe" / "kernels" / "model" / "adam.py"
     source = kernel.read_text()
     assert "rates * m" in source
     kernel.write_text(source.replace("rates * m", "rates * g"))

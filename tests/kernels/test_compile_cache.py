@@ -51,7 +51,7 @@ def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_
     assert "compiled" not in second
     assert second["value"] == first["value"]
 
-    helper = package / "fastpe" / "kernels" / "activation.py"  # not the file that holds the cached function
+    helper = package / "fastpe" / "kernels" / "rows" / "activation.py"  # not the file that holds the cached function
     source = helper.read_text()
     line = "share = where_negative(v, tail, one - tail)"
     assert line in source
@@ -66,7 +66,7 @@ def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_
 DIGESTS = """
 import json
 from fastpe.kernels.compile import sources
-names = ("kernels.model_batch", "kernels.arrays", "kernels.threads", "encodings.bias.alibi", "encodings.bias.fire")
+names = ("kernels.model.batch", "kernels.arrays", "kernels.threads.team", "encodings.bias.alibi", "encodings.bias.fire")
 print("digests", json.dumps({name: sources.digest_of(f"fastpe.{name}") for name in names}))
 """
 
@@ -77,8 +77,8 @@ print("digests", json.dumps({name: sources.digest_of(f"fastpe.{name}") for name 
         ("encodings/bias/alibi.py", {"encodings.bias.alibi"}),
         ("encodings/parts/distance_runs.py", {"encodings.bias.alibi"}),
         ("training/loop.py", set()),
-        ("kernels/model_layer.py", {"kernels.model_batch"}),
-        ("kernels/activation.py", {"kernels.model_batch", "kernels.arrays"}),
+        ("kernels/model/layer.py", {"kernels.model.batch"}),
+        ("kernels/rows/activation.py", {"kernels.model.batch", "kernels.arrays"}),
         ("kernels/simd/vector.py", None),
         ("kernels/compile/pipeline.py", None),
         ("kernels/simd/__init__.py", None),
