@@ -130,7 +130,7 @@ def measured(config: ModelConfig, batch: int, seconds: float) -> Measured:
         own = list({**given, **nothing, **changes}.values())
         return lambda: run_exclusively(1, model_batch.step, *own)
 
-    names = "w", "wt", "gradients", "arenas", "position", "sizes", "o", "t", "a"
+    names = "w", "wt", "gradients", "workspaces", "position", "sizes", "o", "t", "a"
     own, sizes = [given[name] for name in names], given["sizes"]
     calls = {
         "nothing": step(),
