@@ -7,6 +7,6 @@ From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.d
 `attention.tile`, `attention.workspace`, `compile.cache`, `compile.decorators`, `compile.sources`, `fills.sides`,
 `fills.table`, `fills.trig`, `model.batch`, `model.dape`, `model.gates`, `model.memory`, `model.pack`,
 `model.reflections`, `model.selective_angles`, `products.bfloat16.isa`, `products.bfloat16.on_arrays`,
-`products.bfloat16.pack`, `products.bfloat16.product`, `products.gemm`, `rows.activation`, `rows.block_maps`,
-`rows.dropout`, `rows.polar`, `rows.rotate`, `simd`, `threads.openmp`, `threads.team`.
+`products.bfloat16.pack`, `products.bfloat16.product`, `products.float_gemm`, `products.gemm`, `rows.activation`,
+`rows.block_maps`, `rows.dropout`, `rows.polar`, `rows.rotate`, `simd`, `threads.openmp`, `threads.team`.
 """
