@@ -118,6 +118,12 @@ def attention(
     rounding. With rotary encodings, keep a cache of rotated keys: rotate each new key once, and each query when it
     comes, with `fastpe.rotate`, and leave `angles` out.
 
+    With ``mlp_in`` (DAPE, `fastpe.reference.dape`) or ``reflectors`` (PaTH, `fastpe.reference.path`) operands of half
+    precision are not rounded before the output. ``mlp_in`` has at most 63 taps. Queries and keys are mapped, rotated
+    and scaled before they are reflected; keys that are hidden reflect all the same, padding does not. Combinations that
+    the list above excludes for want of a kernel are in `fastpe.reference.attention`. Offsets of keys may be sums over a
+    long sequence (`fastpe.columns`); they lose digits only if a mask hides keys that have far larger ones.
+
     NaN and infinity in q, k and v raise no error. They reach the outputs of the queries that see their key, and no
     others, however keys are hidden: by `causal`, `window`, `lengths`, `mask` or `spans`. Gradients likewise: those of
     a query that sees no such key stay right, and so do those of a key that no affected query sees; but those of slots

@@ -22,7 +22,7 @@ def check(given: Mapping[str, Any]) -> None:
 def outputs(given: Mapping[str, Any], *, rounds: bool = False) -> tuple[Array, Array]:
     """Output and lse; rounds: whether q, k and v are float32 arrays that hold bfloat16 numbers."""
     if "before" in given:
-        found = two_sided.dispatch(*_of_both_sides(given, ()), given["tolerance"], rounds=rounds).outputs()
+        found = two_sided.split(*_of_both_sides(given, ()), given["tolerance"], rounds=rounds).outputs()
     else:
         found = attention.rounded(**given) if rounds else attention.attention(**given, return_lse=True)
     out, lse = found
@@ -34,7 +34,7 @@ def gradients(
 ) -> dict[str, Array]:
     """The gradients of arguments for `dout`, or (dout, dlse), after a forward pass that gave `out` and `lse`."""
     if "before" in given:  # what each side has of the output is not known of both
-        return two_sided.dispatch(*_of_both_sides(given, wrt), given["tolerance"], rounds=rounds).pullback(dout)
+        return two_sided.split(*_of_both_sides(given, wrt), given["tolerance"], rounds=rounds).pullback(dout)
     return attention.gradients(out, lse, dout, **given, wrt=wrt, rounds=rounds)
 
 

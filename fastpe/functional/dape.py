@@ -27,7 +27,7 @@ _PARTS = 8  # that sums over queries are made in, at most: as many threads take 
 
 
 class Networked(Pass):
-    """One call."""
+    """A call with a network over its scores, as `Pass` is one without."""
 
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
@@ -45,8 +45,8 @@ class Networked(Pass):
         units, _, taps = self.call.slots["mlp_in"].shape[1:]
         return Net(into, bias, out, units, taps, biased=int(self.table[BIAS, GIVEN]), follow=0)
 
-    def _inputs_beside(self) -> Inputs:
-        """The inputs: the network reads the bias, and nobody adds it after that."""
+    def _inputs_without_bias(self) -> Inputs:
+        """The inputs, in whose table no bias is given: the network reads it, and it is not added afterwards."""
         table = self.table.copy()
         table[BIAS, [GIVEN, WANTED]] = 0
         return self.inputs._replace(table=table)
@@ -56,7 +56,7 @@ class Networked(Pass):
         work = case.width + case.v_width + 3 * net.units * net.taps
         workers = workers_for(work * case.batch * case.heads * case.queries * case.keys, tasks)
         workspaces = simd.aligned_zeros((workers, layout.size), self.dtype)
-        run_team(workers, entry, self._inputs_beside(), net, self.dropout, *arrays, case, layout, workspaces)
+        run_team(workers, entry, self._inputs_without_bias(), net, self.dropout, *arrays, case, layout, workspaces)
 
     def _forward(self) -> None:
         case = self.case(gradients=False)
@@ -72,7 +72,7 @@ class Networked(Pass):
             return super().gradients(dout, dlse)
         call, case, net = self.call, self.case(gradients=True), self._network()
         parts = min(_PARTS, -(-case.queries // int(ROWS)))
-        g = self._room_for_parts(case, dout, dlse, parts)
+        g = self._gradient_arrays_of_parts(case, dout, dlse, parts)
         tasks, (w, h2, t) = case.batch * parts, call.slots["mlp_in"].shape[1:]
         shapes = (t, w, h2), (w,), (t, w, h2 // 2)
         into, bias, out = (np.zeros((tasks, *shape), self.dtype) for shape in shapes)
@@ -87,9 +87,9 @@ class Networked(Pass):
         found = self.named(g._replace(dk=dk, dk_rest=rest, dv=dv, columns=columns), parts, more)
         return self._as_given(found)
 
-    def _room_for_parts(self, case: Case, dout: Array, dlse: Array, parts: int) -> Gradients:
-        """As `room_for_gradients`, of sums over queries so many parts, and all of it zero."""
-        g, zeros = self.room_for_gradients(case, dout, dlse, parts), np.zeros
+    def _gradient_arrays_of_parts(self, case: Case, dout: Array, dlse: Array, parts: int) -> Gradients:
+        """As `gradient_arrays`, all zero, with so many parts of each sum over queries."""
+        g, zeros = self.gradient_arrays(case, dout, dlse, parts), np.zeros
         dk, dv = (zeros((case.batch * parts, *x.shape[1:]), self.dtype) for x in (g.dk, g.dv))
         dq, apart = zeros(g.dq.shape, self.dtype), g.dq_rest is not g.dq
         deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from fastpe.kernels.attention.inputs import Case, Gradients, Inputs, Options
 from fastpe.kernels.attention.path import calls as path_calls
 from fastpe.kernels.attention.path.backward import PathGradients
 from fastpe.kernels.attention.slots import ROWS, SIZES, SLOTS
-from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients
+from fastpe.kernels.attention.terms.key_query_offsets import COLUMN_SLOTS, ColumnGradients
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.workspace import Layout, gradient_places, layout_for, sum_places
 from fastpe.kernels.products.bfloat16.isa import SHIFTS, Isa, fastest
@@ -49,7 +48,6 @@ from fastpe.kernels.threads.team import run_team, workers_for
 
 _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys
-_COLUMNS = "key_offset", "key_slope", "query_slope"
 _ROWS_OF_GRADIENTS = ("out", "lse", "dout", "dlse", "deltas", "dq", "dq_rest", "dk", "dk_rest", "dv", "dscale")
 
 
@@ -215,13 +213,13 @@ class Pass(Result):
                 found["sinks"][...] = self._sinks_gradient(-dlse)[0]
             return found
         case = self.case(gradients=True)
-        g = self.room_for_gradients(case, dout, dlse)
+        g = self.gradient_arrays(case, dout, dlse)
         workspaces, layout, workers = self._workspaces(case, gradients=True)
         if self.inputs.path is not None:
             return self._path_gradients(g, case, workspaces, layout, workers)
-        turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
+        tickets = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = starts_of(g)
-        rest = for_gradients(self.inputs), self.dropout, starts, turns, case, layout, workspaces
+        rest = for_gradients(self.inputs), self.dropout, starts, tickets, case, layout, workspaces
         run_team(workers, *((calls.rounded_backward, self.isa) if self.isa else (calls.backward,)), *rest)
         return self._as_given(self.named(g))
 
@@ -252,7 +250,7 @@ class Pass(Result):
         g = g._replace(dk=dk, dk_rest=of_key_head(g.dk_rest) if apart else dk, dv=of_key_head(g.dv))
         return self._as_given(self.named(g, more={"reflectors": own.dw, "reflect": own.dbeta}))
 
-    def room_for_gradients(self, case: Case, dout: Array, dlse: Array, parts: int = 1) -> Gradients:
+    def gradient_arrays(self, case: Case, dout: Array, dlse: Array, parts: int = 1) -> Gradients:
         """parts: as for `gradient_places`."""
         (b, h, hk, n, m, d), dv = self.sizes, case.v_width
 
@@ -271,7 +269,7 @@ class Pass(Result):
             dq=dq, dq_rest=rows(b, h, n, d) if apart else dq, dk=dk, dk_rest=rows(b, hk, m, d) if apart else dk,
             dv=rows(b, hk, m, dv), slots=np.zeros(max(size, 1), self.dtype), places=places,
             sum_places=sum_places(case, self.table)[0], dscale=np.zeros((b, h, case.key_blocks)),
-            columns=None if self.inputs.columns is None else ColumnGradients(*map(column, _COLUMNS)),
+            columns=None if self.inputs.columns is None else ColumnGradients(*map(column, COLUMN_SLOTS)),
         )  # fmt: skip
 
     def _slot_gradients(self, g: Gradients, parts: int) -> dict[str, Array]:
@@ -287,21 +285,21 @@ class Pass(Result):
                     found[name] = summed_parts(found[name], own)
         return found
 
-    def named(self, g: Gradients, parts: int = 1, more: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Array]:
+    def named(self, g: Gradients, parts: int = 1, more: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat.
 
-        parts: as for `room_for_gradients`; more: gradients that are not in g.
+        parts: as for `gradient_arrays`; more: gradients that are not in g.
         """
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
         if "sinks" in call.shapes:
             found["sinks"] = self._sinks_gradient(g.deltas)
         if g.columns is not None:
-            found |= dict(zip(_COLUMNS, g.columns, strict=True))
+            found |= dict(zip(COLUMN_SLOTS, g.columns, strict=True))
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
-        found |= self._slot_gradients(g, parts) | dict(more)
+        found |= self._slot_gradients(g, parts) | dict(more or {})
         for name in found.keys() & call.slots.keys():
             if SLOTS[name].layout == "offsets":
                 found[name] = sum_by_offset(found[name], call.positions, call.slots[name].shape[-1])

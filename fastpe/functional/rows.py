@@ -85,7 +85,7 @@ def content_rows(
 
 
 def rows_read(rows: Rows, slots: Mapping[str, Array]) -> Rows:
-    """What kernels read: nothing of rows before they were lifted, as no term beside them does."""
+    """What kernels read: of rows in polar form nothing from before, as no term that goes with them reads it."""
     _, qr, _, kr, v = rows
     return (qr, qr, kr, kr, v) if "polar" in slots else rows
 

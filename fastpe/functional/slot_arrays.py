@@ -14,15 +14,14 @@ from fastpe.kernels.attention import expand_relative_bias as unfolding
 from fastpe.kernels.attention.inputs import Inputs
 from fastpe.kernels.attention.slots import COLUMNS, COUNTS, GIVEN, ROWS, slot_number
 from fastpe.kernels.attention.terms.contextual_positions import RUNNING_COUNT
-from fastpe.kernels.attention.terms.key_query_offsets import Columns
+from fastpe.kernels.attention.terms.key_query_offsets import COLUMN_SLOTS, Columns
 from fastpe.kernels.attention.tile import TILE_QUERIES
 from fastpe.kernels.rows.dropout import NO_DROPOUT, Dropout
 
 Array = np.ndarray[Any, Any]
 
 _MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
-_COLUMNS = ("key_offset", "key_slope", "query_slope")
-_APART = {"bias", "mask", *_COLUMNS}  # what is also compiled for calls with none of the other slots
+_APART = {"bias", "mask", *COLUMN_SLOTS}  # what is also compiled for calls with none of the other slots
 _TABLE = len(ROWS), int(COLUMNS)
 
 
@@ -41,7 +40,8 @@ class Arrays(NamedTuple):
 def slot_arrays(
     given: Mapping[str, Array], wanted: Collection[str], positions: Positions, dtype: Any, has_terms: bool
 ) -> Arrays:
-    """The slots as kernels take them, and the table of what is given, what is wanted, strides and addresses.
+    """The slots as kernels take them, with the table that says which are given, whose gradients are wanted, and where
+    each array lies.
 
     Parameters
     ----------
@@ -69,10 +69,10 @@ def slot_arrays(
         )  # fmt: skip
         arrays[name], shapes[name] = flat, tuple(shape)
     columns = None
-    if not arrays.keys().isdisjoint(_COLUMNS):
+    if not arrays.keys().isdisjoint(COLUMN_SLOTS):
         wide = np.zeros(1)
         key_offset = arrays.get("key_offset", wide)
-        slopes = (arrays.get(name, nothing) for name in _COLUMNS[1:])
+        slopes = (arrays.get(name, nothing) for name in COLUMN_SLOTS[1:])
         columns = Columns._make((key_offset, *slopes, wide, wide))
     has_terms |= not arrays.keys() <= _APART
     bias, mask = arrays.get("bias", nothing), arrays.get("mask", nothing)

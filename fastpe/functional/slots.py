@@ -12,6 +12,7 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.kernels.attention.slots import SLOTS
+from fastpe.kernels.attention.terms.key_query_offsets import COLUMN_SLOTS
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +30,6 @@ CAUSAL = {
 }  # fmt: skip
 """Arguments that need causal=True, and why."""
 
-_COLUMNS = ("key_offset", "key_slope", "query_slope")
 _TWO_CHANNELS = "it makes two channels of each"
 _TURNS = "they turn queries and keys by theta"
 REFUSED: Mapping[str, Mapping[str, str]] = {
@@ -63,10 +63,10 @@ REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
         "theta": "bands, which it is for, cannot either",
     },
 }  # fmt: skip
-"""What has a formula beside an argument, but no kernel: only `fastpe.reference.attention` takes both."""
+"""Arguments that have a formula together, but no kernel: only `fastpe.reference.attention` takes both."""
 
 WITH_NETWORK = frozenset(
-    ("rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", *_COLUMNS)
+    ("rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", *COLUMN_SLOTS)
 )
 """The terms of a score that the kernels of a network know (`kernels.attention.dape`)."""
 
@@ -122,7 +122,7 @@ def check_kernels(given: AbstractSet[str]) -> None:
 
 
 def check_polar(name: str, layers: Sequence[Collection[str]]) -> None:
-    """Refuse what no kernel has: channels that become radii in some layers alone, or beside slots that read them.
+    """Refuse `polar` in some layers alone, or together with slots that read the channels as they were.
 
     Parameters
     ----------
@@ -154,10 +154,10 @@ def documented() -> str:
     for name, slot in SLOTS.items():
         apart = {other for table in (REFUSED, REFERENCE_ONLY) for other, others in table.items() if name in others}
         apart |= {other for table in (REFUSED, REFERENCE_ONLY) for other in table.get(name, ())}
-        beside = [each for names, _ in TOGETHER if name in names for each in names if each != name]
+        partners = [each for names, _ in TOGETHER if name in names for each in names if each != name]
         notes = [slot.meaning[0].upper() + slot.meaning[1:]]
         notes += ["no axis B"] * (not slot.batched) + ["read in float64"] * (slot.dtype == "float64")
-        notes += ["causal only"] * (name in CAUSAL) + [f"with {' and '.join(beside)}"] * bool(beside)
+        notes += ["causal only"] * (name in CAUSAL) + [f"with {' and '.join(partners)}"] * bool(partners)
         notes += [f"not with {', '.join(sorted(apart))}"] * bool(apart)
         printed = ", ".join(_PRINTED.get(axis, axis) for axis in slot.axes) + "," * (len(slot.axes) == 1)
         text = textwrap.fill(f"{'; '.join(notes)}.", 108, initial_indent="    ", subsequent_indent="    ")
@@ -176,7 +176,7 @@ def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, samples: int | None = None) -> Array:
-    """A random array of a slot, about as large as those of trained models: what tests and `fastpe doctor` give.
+    """A random array of a slot, about as large as those of trained models, for tests.
 
     Parameters
     ----------

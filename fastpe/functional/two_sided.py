@@ -33,7 +33,7 @@ def two_sided(
 ) -> Any:  # fmt: skip
     """Attention of both directions with sums of gates towards the past and, of other gates, towards the future.
 
-    For query i and key j, beside all else that a score has::
+    For query i and key j, in addition to all other terms of a score::
 
         S_ij += before_j - before_i  where j <= i,      S_ij += after_i - after_j  where j > i
 
@@ -79,7 +79,7 @@ def two_sided(
     call, led = checked(
         q, k, v, before, after, window=window, lengths=lengths, return_lse=return_lse, wrt=(), slots=options
     )
-    return dispatch(call, led, tolerance).outputs()
+    return split(call, led, tolerance).outputs()
 
 
 def two_sided_vjp(
@@ -96,7 +96,7 @@ def two_sided_vjp(
     call, led = checked(
         q, k, v, before, after, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=options
     )
-    done = dispatch(call, led, tolerance)
+    done = split(call, led, tolerance)
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
@@ -126,7 +126,7 @@ def checked(
     return call._replace(shapes=shapes, dtypes=call.dtypes | dtypes), led
 
 
-def dispatch(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> SplitSoftmax:
+def split(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> SplitSoftmax:
     """The call's passes, the forward ones done; rounds: as for `Pass`."""
     return _TwoSided(call, columns, attention.checked_tolerance(tolerance, call.computed), rounds)
 

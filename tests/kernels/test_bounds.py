@@ -68,8 +68,8 @@ def region_in_region(x, layout, j): return get(at(pointer(x), layout.other + lay
 @entry
 def without_region(x, layout, j): return get(at(pointer(x), plain(layout.second)), j)
 @inner
-def _in_worker(lane, p, x, j, indexed):
-    put(p, lane * j, x[lane * j] if indexed else 0.0)
+def _in_worker(worker, p, x, j, indexed):
+    put(p, worker * j, x[worker * j] if indexed else 0.0)
 @entry
 def workers(team, counters, x, j, indexed): on_team(team, _in_worker, (pointer(x), x[:8], j, indexed))
 

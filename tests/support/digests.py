@@ -1,9 +1,9 @@
-"""Digests of what compiled code computes, to see in a minute whether a change of the source changed a bit.
+"""Digests of what compiled code computes, to see whether a change of the source changed a bit.
 
     python tests/support/digests.py > before.txt        # then edit
     python tests/support/digests.py | diff before.txt -
 
-Each line is the name of a case and the first digits of the SHA-256 of its results: outputs and gradients of
+With a cold compile cache this takes minutes. Each line is the name of a case and the first digits of the SHA-256 of its results: outputs and gradients of
 `fastpe.attention` with every slot, alone and in pairs with a bias, and the gradients of one training step of models.
 Digests differ between CPU types and between versions of Numba.
 """

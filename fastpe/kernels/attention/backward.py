@@ -352,7 +352,7 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
     if case.apart:
         clear_rows(grads.dk_rest, case.g_row, n, d)
     transpose_operand(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
-    by_block = False  # with growth, keys are prepared anew for every block of queries
+    by_block = False  # with growth, keys are prepared for every block of queries
     if terms is not None:
         by_block = bool(has_slot(head.table, GROWTH))
     if not (case.kept or by_block):

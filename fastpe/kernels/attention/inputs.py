@@ -38,7 +38,7 @@ class Case(NamedTuple):
     keep_raw, growth, rel_gain and counts, whose gradients take what is made on the way to the scores.
     alone: one thread goes through all key blocks of a head, in their order; nobody waits for a turn.
     dropped: weights are dropped out; those of a tile are then recomputed, not kept.
-    joined: of the model, whether slots beside the content give gradients to queries and keys.
+    joined: of the model, whether slots other than those of the content give gradients to queries and keys.
     """
 
     batch: int
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     v_width: int
     causal: int
     window: int  # 0: none
-    spanned: int  # whether every query has an interval of keys of its own besides
+    spanned: int  # whether each query has an interval of keys of its own as well
     key_blocks: int  # number of blocks of TILE_KEYS keys
     half: int  # whether rotations pair channels c and c + R/2, not 2c and 2c + 1
     options: Options

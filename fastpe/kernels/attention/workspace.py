@@ -233,14 +233,15 @@ class Scratch(NamedTuple):
 def scratch_of(workspace, layout, cells):
     """A worker's scratch memory; cells: where the tile's scores lie, which may be outside of the workspace."""
     return Scratch(
-        cells, at(workspace, layout.dcells), at(workspace, layout.raw), at(workspace, layout.slopes), at(workspace,
-        layout.dropped), at(workspace, layout.band), at(workspace, layout.rows), at(workspace, layout.k_columns),
-        at(workspace, layout.v_columns), at(workspace, layout.q_scaled), at(workspace, layout.k_scaled), at(workspace,
-        layout.q_factors), at(workspace, layout.k_factors), at(workspace, layout.mixed), at(workspace,
-        layout.dq_scaled), at(workspace, layout.dk_scaled), at(workspace, layout.stats), at(workspace, layout.gates),
-        at(workspace, layout.places), at(workspace, layout.wholes), at(workspace, layout.count_range), at(workspace,
-        layout.count_scores), at(workspace, layout.dcount_scores), at(workspace, layout.count_columns), at(workspace,
-        layout.values), _path_scratch(workspace, layout.path),
+        cells, at(workspace, layout.dcells), at(workspace, layout.raw), at(workspace, layout.slopes),
+        at(workspace, layout.dropped), at(workspace, layout.band), at(workspace, layout.rows),
+        at(workspace, layout.k_columns), at(workspace, layout.v_columns), at(workspace, layout.q_scaled),
+        at(workspace, layout.k_scaled), at(workspace, layout.q_factors), at(workspace, layout.k_factors),
+        at(workspace, layout.mixed), at(workspace, layout.dq_scaled), at(workspace, layout.dk_scaled),
+        at(workspace, layout.stats), at(workspace, layout.gates), at(workspace, layout.places),
+        at(workspace, layout.wholes), at(workspace, layout.count_range), at(workspace, layout.count_scores),
+        at(workspace, layout.dcount_scores), at(workspace, layout.count_columns), at(workspace, layout.values),
+        _path_scratch(workspace, layout.path),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@
 
 Numba's interfaces that are private are used in the first three alone, and in `threads.team`, `threads.openmp` and
 `simd`; a comment at each says what becomes of fastpe without it. Without those used here everything is compiled by
-Numba as it is, or anew in every process.
+Numba as it is, or once more in every process.
 
 LLVM's pointers do not say what they point to, while llvmlite's do, and Numba asks them in fifty places. Kernels are
 right with LLVMLITE_ENABLE_IR_LAYER_TYPED_POINTERS=0, where they no longer say it to LLVM (.ci/run). Once llvmlite's

@@ -111,7 +111,7 @@ def attention_backward(layer, act, workspace, slot_gradients, position, dropout,
                 for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
                     prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
             prepare_key_block(head, terms, grads, key_block, case, scratch)
-            ticket = Ticket(pointer(position.places), NONE, key_block)  # of which nobody takes any: one thread does all
+            ticket = Ticket(pointer(position.places), NONE, key_block)  # not waited for: one thread does all
             key_block_backward(head, terms, grads, key_block, ticket, case, scratch)
     if moves(sizes) or case.apart:
         content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a)

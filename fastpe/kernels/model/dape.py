@@ -93,7 +93,7 @@ def _net(net, layer, sizes):
 
 @inner
 def network_forward(net, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Whether the model has a network; if so `mixed` from `qkv`, or from what was turned, of one sequence.
+    """Whether the model has a network; if so `mixed` from `qkv`, or from rotated rows, of one sequence.
 
     place_of_first: where the weights of the first head are dropped out.
     """
@@ -113,7 +113,7 @@ def network_forward(net, layer, act, workspace, position, dropout, place_of_firs
 
 @inner
 def network_backward(net, layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
-    """As `network_forward`; `dqkv`, or what is turned back, from `dmixed`, and the gradients of slots added."""
+    """As `network_forward`: `dqkv`, or the gradients of rotated rows, from `dmixed`; adds the gradients of slots."""
     if net is None:
         return False
     if not sizes.units:

@@ -131,7 +131,7 @@ def _refuse_lost_threads() -> None:
 
 
 def _team_of(workers: int) -> Team:
-    """Those who run so many workers; whoever has them holds `_team_lock`."""
+    """The team that runs so many workers; the caller holds `_team_lock`."""
     global _threads_started
     if not _threads_started:
         start_threads()

@@ -51,16 +51,16 @@ from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, scalar, splat, store_first, zeros
 
 MOST_TAPS = 63
-"""Taps that there is room for: with 4 R columns beside it, a chunk of four keys is left."""
+"""The most taps: beyond 4 R columns for its edges a chunk then has room for four keys."""
 _CELLS = np.int64(48)  # columns of a row that are in use, and keys of a chunk, at most, ...
 _FEW = np.int64(64)  # but where a block has so many keys or fewer, which are one chunk
 _BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # of TILE_QUERIES queries, which have their bases together
-_NARROW = np.int64(3)  # reach up to which the columns beside a chunk are among these
+_NARROW = np.int64(3)  # reach up to which the columns at the edges of a chunk are among these
 _LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may reach
 
 
 class Net(NamedTuple):
-    """The network, pointers to W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T); and what it reads beside products."""
+    """The network, pointers to W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T); and what it reads in addition to products."""
 
     into: Any
     bias: Any
@@ -153,7 +153,7 @@ def layout_for_dape(case: Case, table: np.ndarray, units: int, *, backward: bool
 
 
 class Grids(NamedTuple):
-    """Pointers to what `DapeLayout` lays out, and the `Scratch` of which heads have some parts to themselves."""
+    """Pointers to what `DapeLayout` lays out, and the `Scratch` that heads share but for some parts."""
 
     x: Any
     u: Any
@@ -403,8 +403,8 @@ def _columns_of_scores(chunk, x):
 
 @inner
 def units_backward(source, net, dnet, chunk, case, grids):
-    """The gradients of what lrelu takes, in `du`, and those of W2 and b1. `dx`: the gradients of scores, 0 beside the
-    chunk."""
+    """The gradients of what lrelu takes, in `du`, and those of W2 and b1. `dx`: the gradients of scores, 0 outside
+    of the chunk."""
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     map_cells(
         net.out, (net.taps, w * net.taps, ONE), net.taps, heads, -ONE, grids.ones, grids.dx, grids.du, w, m, whole,

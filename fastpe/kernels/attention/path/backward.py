@@ -1,7 +1,7 @@
 """The backward pass through reflections: gradients of queries, keys, values, reflectors and how far each reflects.
 
-A block of queries goes through its keys anew, from near to far, and keeps x as it comes to every sub-tile, for a
-reflection has no inverse where it projects. Then it goes from far to near. A tile's weights and the gradients of its
+A block of queries goes through its keys once more, from near to far, and keeps x as it comes to every sub-tile, because
+a reflection has no inverse where it projects. Then it goes from far to near. A tile's weights and the gradients of its
 scores are made as without reflections. With e the gradient of the content, y the gradient of x as it leaves the
 sub-tile, and g_j = -beta_j u_j:
 

@@ -60,10 +60,7 @@ def _backward_worker(worker, counters, x, dropout, g, of_path, case, layout, wor
     task = next_task(counters)
     while task < case.batch * case.heads:
         b, h, rows = task // case.heads, task % case.heads, task * case.queries
-        head, terms = (
-            head_of_call(x, b, h, dropout, None, case, workspace, None),
-            terms_of(x.slots, b, h),
-        )
+        head, terms = head_of_call(x, b, h, dropout, None, case, workspace, None), terms_of(x.slots, b, h)
         grads = _head_gradients(g, task, case)
         for block in range((case.queries + TILE_QUERIES - 1) // TILE_QUERIES):
             out = at(pointer(g.out), rows * case.v_width)

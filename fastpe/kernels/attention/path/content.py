@@ -12,8 +12,8 @@ queries. A tile of keys is taken in sub-tiles of SUBTILE. With x as it comes to 
 
 and x leaves it as x + sum_n r_n w_n: three matrix products, and sums of at most SUBTILE terms with W W^T and K W^T of
 the sub-tile, which `subtile_products` makes once for all blocks. (8 D + 2 SUBTILE) FLOP a cell, half of that for keys
-that no query sees: these reflect, too. A query that stands before key j has t_j = r_j = 0. Lanes of which all stand
-before a sub-tile are left out of it.
+that no query sees: these reflect, too. A query that stands before key j has t_j = r_j = 0. A sub-tile leaves out
+groups of lanes whose queries all stand before it.
 
 The lanes of a block cost the same for one query as for several. So few queries go one at a time: x is a row, and one
 pass over its channels for each key reflects it by the key before and multiplies it with the next key and reflector.

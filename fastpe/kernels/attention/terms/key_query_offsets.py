@@ -2,7 +2,7 @@
 
     S_ij += key_offset_j + o (key_slope_j + query_slope_i),      o the offset of key and query
 
-Offsets of keys may be sums over a whole sequence, of which only differences count: they come in float64, and a tile
+Offsets of keys may be sums over a whole sequence, and only their differences count. They come in float64, and a tile
 takes them less the largest that its block of queries may see, its base, so that what is near the largest score is
 small. Weights do not change with it, and `lse` is left less the base. Under a soft cap, which sees whole scores, the
 base is 0.
@@ -46,6 +46,9 @@ from fastpe.kernels.simd import (
     zeros,
 )
 
+COLUMN_SLOTS = ("key_offset", "key_slope", "query_slope")
+"""The slots that are columns, in the order of `Columns` and `ColumnGradients`."""
+
 
 class Columns(NamedTuple):
     """The columns of a call, flat; one that is not given is any array of the right type."""
@@ -79,7 +82,7 @@ class ColumnGradients(NamedTuple):
 
 @inner
 def columns_of(columns, table, b, h, case):
-    """The columns of one head; None of a call of which nothing beyond a bias is compiled (`inputs.terms_of`)."""
+    """The columns of one head; None where nothing beyond a bias is compiled (`inputs.terms_of`)."""
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
