@@ -3,8 +3,9 @@
     python tests/support/digests.py > before.txt        # then edit
     python tests/support/digests.py | diff before.txt -
 
-With a cold compile cache this takes minutes. Each line is the name of a case and the first digits of the SHA-256 of its results: outputs and gradients of
+Each line is the name of a case and the first digits of the SHA-256 of its results: outputs and gradients of
 `fastpe.attention` with every slot, alone and in pairs with a bias, and the gradients of one training step of models.
+With a cold compile cache this takes minutes.
 Digests differ between CPU types and between versions of Numba.
 """
 
