@@ -56,8 +56,8 @@ REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(NETWORK, "a network reads the scores of all heads at once, and reflections make those of one"),
     },
     "mlp_in": {
-        "rel_gain": "its backward pass has one product for a query and a key, not one for each channel",
-        "growth": "its backward pass takes queries and keys without the factors of growth",
+        "rel_gain": "with a network the backward pass has one product for a query and a key, not one for each channel",
+        "growth": "with a network the backward pass takes queries and keys without the factors of growth",
         "counts": "it counts from near to far, and what a network reads is made from far to near",
         "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
         "theta": "bands, which it is for, cannot either",

@@ -220,8 +220,8 @@ def test_no_array_of_queries_times_keys(rng):
 
 
 WITHOUT_KERNEL = {
-    "rel_gain": "its backward pass has one product for a query and a key, not one for each channel",
-    "growth": "its backward pass takes queries and keys without the factors of growth",
+    "rel_gain": "with a network the backward pass has one product for a query and a key, not one for each channel",
+    "growth": "with a network the backward pass takes queries and keys without the factors of growth",
     "counts": "it counts from near to far, and what a network reads is made from far to near",
     "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
 }
