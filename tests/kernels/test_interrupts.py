@@ -118,6 +118,8 @@ def stressed(most, seconds):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+# Python drops what a handler raises within a weak reference's callback: such an alarm interrupts nothing
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_alarms_at_any_moment_leave_no_trace():
     assert stressed(3000, SECONDS) > _LEAST
 
@@ -189,6 +191,8 @@ def test_machine_code_that_an_interrupt_kept_from_the_cache_is_used_all_the_same
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+# Python drops what a handler raises within a weak reference's callback: such an alarm interrupts nothing
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_alarms_while_numba_compiles_leave_it_whole(keeping):
     """Its tables are filled by generators, which an exception within would end for good."""
 
