@@ -292,16 +292,17 @@ def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
 
 def check_names(wrt: Any) -> None:
     """Refuse what is no collection of names."""
-    names = isinstance(wrt, Collection) and not isinstance(wrt, str) and all(isinstance(name, str) for name in wrt)
-    if wrt is not None and not names:
+    if wrt is None or (isinstance(wrt, tuple) and not wrt):
+        return
+    if isinstance(wrt, str) or not isinstance(wrt, Collection) or not all(isinstance(name, str) for name in wrt):
         raise TypeError(f"wrt must be a tuple of names, as in ('q', 'bias'), not {shown(wrt)}")
 
 
 def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """The shapes of the arguments that `wrt` names, all where it is None."""
-    check_names(wrt)
     if wrt is None:
         return shapes
+    check_names(wrt)
     for name in wrt:
         if name not in shapes:
             raise ValueError(f"wrt names {name!r}; what is given and has a gradient: {', '.join(shapes)}")

@@ -299,7 +299,7 @@ def checked(
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {array.dtype}")
         if name != "index" and not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite")
-    if not np.abs(call.scale).max() <= _LARGEST[dtype]:
+    if slots.get("scale") is not None and not np.abs(call.scale).max() <= _LARGEST[dtype]:
         raise ValueError(f"scale must be finite in {dtype}, not {call.scale.tolist()}")
     return call
 

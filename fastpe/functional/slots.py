@@ -87,6 +87,8 @@ def check_combination(given: Collection[str], causal: bool) -> None:
     ...
     ValueError: index and values must be given together, not index alone
     """
+    if not given:
+        return
     for main, others in REFUSED.items():
         for name, why in others.items() if main in given else ():
             if name in given:

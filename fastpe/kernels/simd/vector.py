@@ -100,5 +100,5 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
 def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     count = math.prod(shape) if isinstance(shape, tuple) else shape
     raw = make(count * dtype.itemsize + 64, np.uint8)
-    start = -raw.ctypes.data % 64
+    start = -raw.__array_interface__["data"][0] % 64
     return raw[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
