@@ -1,6 +1,8 @@
 """Settings of all tests."""
 
+import compiled_kinds
 import pytest
+import selection
 
 try:
     from hypothesis import settings
@@ -15,11 +17,35 @@ collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="also run tests that take many minutes")
+    parser.addoption("--full", action="store_true", help="run all tests, not the default selection")
 
 
 def pytest_configure(config):
     config.pluginmanager.import_plugin("isolation")
+    config.addinivalue_line("markers", "full(reason): only run with --full, or by name")
+    config.addinivalue_line("markers", "dtypes: all dtypes of its parameters belong to the default selection")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Of pytest-xdist, for every worker."""
+    node.workerinput["default_selection"] = selection.is_default(node.config)
+
+
+def pytest_collection_modifyitems(config, items):
+    if selection.is_default(config):
+        kept = selection.selected(items, selection.seed_of_tree())
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_kinds(request):
+    """In the default selection large kernels are compiled for few kinds of arguments."""
+    with pytest.MonkeyPatch.context() as patch:
+        if selection.is_default(request.config):
+            compiled_kinds.limit(patch)
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""Which tests ``python -m pytest`` runs: a default selection that fits into five minutes. ``--full`` runs all tests.
+
+Paths, node ids and ``-k`` select by themselves: ``python -m pytest tests/model`` runs all tests in that folder.
+
+The default selection leaves out
+
+- tests marked ``full``: they take long, or compile much that no other test needs;
+- dtypes other than float32, where a test has float32 among its parameters and is not marked ``dtypes``;
+- a part of long parameter lists. Which parameters stay follows from the commit's tree, so every commit runs others, and
+  the same commit the same ones again.
+"""
+
+import hashlib
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+MOST = 6
+"""Parameter sets of one test function that stay, at least."""
+SHARE = 3
+"""One in so many of the others stays."""
+_OTHER_DTYPES = {"float64", "float16", "bfloat16"}
+
+
+def is_default(config: pytest.Config) -> bool:
+    """Whether this run takes the default selection; workers of pytest-xdist do as their controller."""
+    if hasattr(config, "workerinput"):
+        return bool(config.workerinput["default_selection"])
+    chosen = config.getoption("--full") or config.getoption("keyword") or config.getoption("markexpr")
+    return not chosen and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+
+def selected(items: Iterable[pytest.Item], seed: str) -> list[pytest.Item]:
+    """The items of the default selection, in their order."""
+    groups = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("full") is None:
+            groups[item.nodeid.partition("[")[0]].append(item)
+    kept = {item for group in groups.values() for item in _drawn(_in_float32(group), seed)}
+    return [item for item in items if item in kept]
+
+
+def seed_of_tree() -> str:
+    """The hash of the commit's tree; of no repository, a constant."""
+    command = ["git", "rev-parse", "HEAD^{tree}"]
+    found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "no repository"
+
+
+def _in_float32(group: list[pytest.Item]) -> list[pytest.Item]:
+    """Without other dtypes, if there is float32 to choose."""
+    if group[0].get_closest_marker("dtypes") is not None:
+        return group
+    dtypes = {item: _dtypes_of(item) for item in group}
+    if not any("float32" in found for found in dtypes.values()):
+        return group
+    return [item for item in group if not dtypes[item] & _OTHER_DTYPES]
+
+
+def _dtypes_of(item: pytest.Item) -> set[str]:
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    found = set()
+    for value in values:
+        name = value if isinstance(value, str) else getattr(value, "__name__", getattr(value, "name", ""))
+        if name == "float32" or name in _OTHER_DTYPES:
+            found.add(name)
+    return found
+
+
+def _drawn(group: list[pytest.Item], seed: str) -> list[pytest.Item]:
+    """All of a short list; of a long one `MOST` and a share of the others."""
+    count = MOST + max(len(group) - MOST, 0) // SHARE
+    return sorted(group, key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())[:count]
