@@ -26,6 +26,14 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "dtypes: all dtypes of its parameters belong to the default selection")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """The default selection and ``--full`` run in a process for each core, at most 4, unless ``-n`` says otherwise."""
+    option = config.option
+    if selection.is_whole(config) and getattr(option, "numprocesses", 0) is None:
+        option.numprocesses, option.maxprocesses, option.dist = "logical", option.maxprocesses or 4, "worksteal"
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     """Of pytest-xdist, for every worker."""

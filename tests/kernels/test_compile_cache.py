@@ -9,6 +9,7 @@ import sys
 import types
 from pathlib import Path
 
+import code_digests
 import pytest
 
 import fastpe
@@ -61,6 +62,20 @@ def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_
     assert float(edited["value"]) == pytest.approx(3 * float(first["value"]), rel=1e-14)
     helper.write_text(source)
     assert "compiled" not in run(package, cache)
+
+
+def test_digests_of_machine_code_change_with_the_code_alone(package, tmp_path):
+    activation = package / "fastpe" / "kernels" / "rows" / "activation.py"
+    source = activation.read_text()
+    digests = []
+    edits = {"as it is": source, "comment": f"{source}# edited", "other code": source.replace("tail, one", "one, tail")}
+    for name, text in edits.items():
+        activation.write_text(text)
+        run(package, tmp_path / name)
+        digests.append(code_digests.digests(tmp_path / name))
+    assert digests[0]
+    assert digests[0] == digests[1]
+    assert digests[0] != digests[2]
 
 
 DIGESTS = """

@@ -29,7 +29,12 @@ def is_default(config: pytest.Config) -> bool:
     """Whether this run takes the default selection; workers of pytest-xdist do as their controller."""
     if hasattr(config, "workerinput"):
         return bool(config.workerinput["default_selection"])
-    chosen = config.getoption("--full") or config.getoption("keyword") or config.getoption("markexpr")
+    return is_whole(config) and not config.getoption("--full")
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether nothing on the command line selects tests."""
+    chosen = config.getoption("keyword") or config.getoption("markexpr")
     return not chosen and config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
 
