@@ -175,7 +175,7 @@ def newer() -> dict[str, Any]:
     of: dict[str, Rows] = defaultdict(list)
     for _, head, rows in _tables("since2023.md"):
         if head[:2] == ["task", "encoding"]:
-            baseline = head[-1].removeprefix("beside ")
+            baseline = head[-1].removeprefix("versus ")
             for task, name, *cells, verdict in rows:
                 if name in built_in():
                     of[name].append([task, baseline, *cells, verdict])
