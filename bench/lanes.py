@@ -260,23 +260,24 @@ def page(seconds: float) -> Iterator[str]:
             yield f"| {name}, batch {batch} | {len(found.starts) - 1} | {lanes} | {' | '.join(cells)} |"
         steps.append(f"- {name}: tasks {1e3 * alone:.2f} ms, a whole step on one thread {1e3 * found.step:.2f} ms")
     yield ""
-    yield "The sum of the tasks beside what it stands for:"
+    yield "Sum of the tasks, compared with a whole step:"
     yield ""
     yield from steps
 
 
-_HEAD = """# Lanes: a step on more cores than it has groups
+_HEAD = """# Scaling of a step to more cores than batch groups
 
-`python bench/lanes.py {seconds:g} --markdown bench/results/lanes.md`. **A simulation**: each task of a step is timed on
-one core (the fastest of many calls, two cores of a shared Xeon), and the schedule of the pool is computed for more
-lanes than that machine has. `before`: lanes take whole groups. `after`: where there are more lanes than groups, they
-take packs of a group, side by side, which add to its gradients in turns; on no more lanes than groups nothing differs.
-Bits are the same on any number of lanes. A step has no more lanes than sequences: what is idle past them stays so.
+Made by `python bench/lanes.py {seconds:g} --markdown bench/results/lanes.md`. **This is a simulation**: each task of a
+step is timed on one core (the fastest of many calls, two cores of a shared Xeon). The schedule of the thread pool is
+then computed for more threads ("lanes") than that machine has cores. `before`: each lane takes whole groups of
+sequences. `after`: if there are more lanes than groups, lanes take packs of a group in parallel, which add to its
+gradients in turns; with no more lanes than groups nothing differs. Bits are the same for any number of lanes. A step
+has no more lanes than sequences: further lanes stay idle.
 
-What is left out: the bandwidth of memory and of shared caches, the way of gradients from one core's cache to another's,
-clocks that fall where many cores work, cores that share their units, what waking threads takes, and other processes.
-All of it makes a real machine slower than this table, most of all where an efficiency is high on many lanes. Within a
-pack the time is shared out by FLOPs.
+The simulation ignores memory bandwidth and shared caches, the transfer of gradients between caches, clocks that fall
+when many cores are busy, cores that share units, the time to wake threads, and other processes. All of these make a
+real machine slower than this table, most of all where the efficiency is high on many lanes. Within a pack the time is
+divided by FLOPs.
 """
 
 
