@@ -4,7 +4,7 @@
 
     tasks    every task with eight encodings at small size, 3 seeds: tasks.md, and every run in tasks.csv
     lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, and lacoco.csv
-    depth    Yang et al. 2025: how many alternating blocks one layer and two can tell apart, 5 seeds: depth.md, depth.csv
+    depth    Yang et al. 2025: how many alternating blocks one layer and two tell apart, 5 seeds: depth.md, depth.csv
     nanogpt  nanoGPT's recipe for a CPU on tinyshakespeare, 5 seeds: text.md, and nanogpt.csv
     lengths  ten encodings trained on blocks of 128 characters of it, 5 seeds: text.md, and lengths.csv
 
