@@ -1,15 +1,15 @@
-"""How exact a model's logits are in float32, by part, beside PyTorch: results/accuracy.md.
+"""The error of a model's float32 logits, by part, compared with PyTorch: results/accuracy.md.
 
     python bench/accuracy.py [LAYERS WIDTH HIDDEN]
 
 Needs PyTorch (the extra `peers`). The model has the graph of Llama (RMSNorm, rotary attention, SwiGLU, no biases) and
-random weights, but for one thing that trained language models have: in a middle layer the feed-forward map writes a
-value of about 24,000 into one channel of the first token, and a later layer takes it back (Sun et al. 2024, "Massive
+random weights, except for one property of trained language models: in a middle layer the feed-forward map writes a
+value of about 24,000 into one channel of the first token, and a later layer removes it (Sun et al. 2024, "Massive
 Activations in Large Language Models", arXiv:2402.17762).
 
-The script first checks that the float64 graph, `fastpe.Transformer` in float64 and PyTorch in float64 agree. A row of
-the table is the root mean square error of the logits, relative to that of the logits, when that part alone is computed
-in float32 and everything else in float64; of the last row, when everything is computed in float32.
+The script first checks that the float64 graph, `fastpe.Transformer` in float64 and PyTorch in float64 agree. Each row
+of the table is the root mean square error of the logits, relative to that of the logits, when only that part is
+computed in float32 and everything else in float64. In the last row, everything is computed in float32.
 """
 
 import sys
@@ -38,7 +38,7 @@ _TOKENS, _LENGTH, _BATCH = 512, 48, 2
 
 @dataclass(frozen=True)
 class Parts:
-    """One function for each part; all take and return float64 arrays.
+    """One function for each part. All of them take and return float64 arrays.
 
     norm(x, gain); product(x, w); onto(z, x, w) = z + x w; mixed(q, k, v, angles), (H, N, D) each; hidden(gate, linear).
     """
@@ -117,7 +117,7 @@ _STARTED = _in_float32(lambda z, x, w: arrays.gemm(x, w, int(FROM), z))
 
 
 def logits(config: fastpe.ModelConfig, w: Weights, tokens: Array, parts: Parts, seen: Any = None) -> Array:
-    """The graph on one sequence. seen: called with each layer's number, hidden rows, stream and normalised stream."""
+    """Logits of one sequence. seen: called with each layer's number, hidden rows, stream and normalised stream."""
     angles = fastpe.build("rope", len(tokens), dim=config.head_width, pairs="half")["angles"][0]
     z = w["embed.weight"][tokens]
     for layer in range(config.layers):
@@ -138,7 +138,7 @@ def logits(config: fastpe.ModelConfig, w: Weights, tokens: Array, parts: Parts, 
 
 
 def made(layers: int, width: int, hidden: int) -> tuple[fastpe.Transformer, Array]:
-    """The model in float32, and tokens: the first of every sequence has the large value."""
+    """The model in float32, and tokens; the first token of every sequence has the large value."""
     config = fastpe.ModelConfig(
         "rope", {"pairs": "half"}, width=width, heads=width // 64, layers=layers, hidden=hidden, causal=True,
         activation="swiglu", norm="rmsnorm", final_norm=True, bias=False, vocabulary=_TOKENS, train_length=_LENGTH,
@@ -160,7 +160,7 @@ def made(layers: int, width: int, hidden: int) -> tuple[fastpe.Transformer, Arra
 
 
 def _write(model: fastpe.Transformer, layer: int, tokens: Array, value: float) -> None:
-    """Let one unit of a layer, which the first token alone drives, make the value in its channel."""
+    """Make one unit of a layer, which only the first token activates, write the value into its channel."""
     w, found = model.parameters, list[tuple[Array, ...]]()
     wide = {name: x.astype(np.float64) for name, x in w.items()}
     for row in tokens:
@@ -180,7 +180,7 @@ def _write(model: fastpe.Transformer, layer: int, tokens: Array, value: float) -
 
 
 def main() -> None:
-    """Check, measure, print."""
+    """Check, measure and print."""
     sizes = tuple(map(int, sys.argv[1:])) or (12, 384, 1536)
     model, tokens = made(*sizes)
     config, wide = model.config, {name: x.astype(np.float64) for name, x in model.parameters.items()}

@@ -1,11 +1,11 @@
-"""Training steps and attention with bfloat16 products beside float32's, and beside PyTorch's, in turns.
+"""Training steps and attention with bfloat16 products, compared with float32 and with PyTorch.
 
     python bench/bfloat16.py [THREADS [ROUNDS]]
 
 Language models of three sizes: fastpe in float32 and in bfloat16, PyTorch eager in float32, and eager and compiled
-under autocast; causal attention of 8 heads of 64 channels at N = 2,048, beside `scaled_dot_product_attention`. The
-fastest of ROUNDS turns counts, by default 10. What is compared first: the losses of three steps with those of float32,
-and attention with float32's.
+under autocast. Causal attention of 8 heads of 64 channels at N = 2,048, compared with `scaled_dot_product_attention`.
+Measurements alternate, and the fastest of ROUNDS turns counts (10 by default). Before timing, the losses of three steps
+and the outputs of attention are compared with those of float32.
 """
 
 import sys
@@ -29,7 +29,7 @@ MODELS = {"6 x 384": (6, 384, 6, 256, 4), "4 x 256": (4, 256, 4, 256, 8), "4 x 1
 """Layers, width, heads, length, sequences."""
 _LOSS = {"fastpe bfloat16": 1e-3, "PyTorch float32": 1e-4, "PyTorch autocast": 5e-3,
          "PyTorch compiled autocast": 5e-3}  # fmt: skip
-"""How far losses may be from float32's; seen: 4e-5, 1e-6, 2e-4."""
+"""Largest allowed difference of losses from float32; observed: 4e-5, 1e-6, 2e-4."""
 
 
 def model_of(name: str) -> tuple[fastpe.ModelConfig, int]:
@@ -43,7 +43,7 @@ def model_of(name: str) -> tuple[fastpe.ModelConfig, int]:
 
 
 def peer(config: fastpe.ModelConfig, x: Any, y: Any, autocast: bool, compiled: bool = False) -> Call:
-    """A step of PyTorch, eager or compiled, its own attention, fused Adam; products in bfloat16 where `autocast`."""
+    """A step of PyTorch, eager or compiled, with its attention and fused Adam; bfloat16 products if `autocast`."""
     model = fastpe.Transformer(config)
     weights = torch_weights(model)
     slots = {name: torch.tensor(value) for name, value in model.slots(x.shape[1]).items()}
@@ -68,7 +68,7 @@ def peer(config: fastpe.ModelConfig, x: Any, y: Any, autocast: bool, compiled: b
 
 
 def steps(name: str, threads: int) -> dict[str, Call]:
-    """The steps of a model by library, after their losses have been compared."""
+    """The steps of a model by library; their losses have been compared."""
     config, batch = model_of(name)
     text = np.random.default_rng(0).integers(0, config.vocabulary or 2, (batch, config.train_length + 1))
     x, y = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
@@ -89,7 +89,7 @@ def steps(name: str, threads: int) -> dict[str, Call]:
 
 
 def attentions(backward: bool) -> dict[str, Call]:
-    """Causal attention by library, forward, or with the gradients of q, k and v, after outputs have been compared."""
+    """Causal attention by library, forward or with gradients of q, k and v; outputs have been compared."""
     torch.manual_seed(0)
     given = [torch.randn(1, 8, 2048, 64).bfloat16().requires_grad_(backward) for _ in range(3)]
     wide = [x.detach().float().requires_grad_(backward) for x in given]
@@ -120,7 +120,7 @@ def attentions(backward: bool) -> dict[str, Call]:
 
 
 def best(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
-    """Seconds of the fastest turn; they take turns."""
+    """Seconds of each candidate's fastest turn; the candidates take turns."""
     found = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
@@ -131,11 +131,11 @@ def best(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
 
 
 def main(threads: int = 1, rounds: int = 10) -> None:
-    """Print a row for every problem: milliseconds, and how often each takes as long as ours in bfloat16."""
-    numba.set_num_threads(threads)  # starts them, which must be before PyTorch is told: they share OpenMP's number
+    """Print a row for every problem: milliseconds, and times relative to fastpe in bfloat16."""
+    numba.set_num_threads(threads)  # starts the threads before PyTorch sets their number: both use OpenMP's
     torch.set_num_threads(threads)
     problems: dict[str, Callable[[], dict[str, Call]]] = {
-        name: lambda name=name: steps(name, threads)  # type: ignore[misc] # mypy infers no type of such a default
+        name: lambda name=name: steps(name, threads)  # type: ignore[misc] # mypy cannot infer the type of this default
         for name in MODELS
     }
     problems |= {"attention": lambda: attentions(False), "attention, both ways": lambda: attentions(True)}

@@ -1,12 +1,11 @@
 """Compare a run of the benchmarks with the saved baseline.
 
     pytest bench --benchmark-json=new.json
-    python bench/compare.py new.json             compare with bench/baseline.json; exit status 1 if something got slower
+    python bench/compare.py new.json             compare with bench/baseline.json; exit status 1 if something is slower
     python bench/compare.py new.json --save      make it the baseline
 
-Timings on shared machines drift by tens of percent. A benchmark counts as slower only if its *fastest* new run is
-slower than the *slowest* old one. A baseline is worth comparing with on the CPU that it was made on: the names are
-printed.
+Times on shared machines vary by tens of percent. A benchmark counts as slower only if its *fastest* new run is slower
+than its *slowest* old run. Compare only on the CPU that the baseline was made on; the names of both are printed.
 """
 
 import argparse
@@ -19,7 +18,7 @@ BASELINE = Path(__file__).with_name("baseline.json")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """CPU and, per benchmark, fastest, median and slowest seconds, from pytest-benchmark's own file."""
+    """The CPU, and the fastest, median and slowest seconds of each benchmark, from a file of pytest-benchmark."""
     report = json.loads(path.read_text())
     return {
         "cpu": report["machine_info"]["cpu"].get("brand_raw", "unknown"),

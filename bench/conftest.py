@@ -1,4 +1,4 @@
-"""Settings of all benchmarks: compiled beforehand, one thread unless a test says otherwise; figures beside the peak."""
+"""Settings of all benchmarks: compile first, use one thread unless a test sets more, report the share of the peak."""
 
 from functools import cache
 from time import perf_counter
@@ -7,16 +7,17 @@ import pytest
 
 from fastpe.doctor import probe
 
-collect_ignore = ["accuracy.py", "bfloat16.py", "torch_gpt.py", "torch_train.py"]  # programs for the extra `peers`
+collect_ignore = ["accuracy.py", "bfloat16.py", "torch_gpt.py", "torch_train.py"]  # scripts that need the extra `peers`
 
 peak = cache(probe.sgemm_peak)
-_WARM_CALLS, _LONG = 3, 0.1  # calls beforehand, but one alone that takes so many seconds: it was long enough
+_WARM_CALLS, _LONG = 3, 0.1  # warm-up calls; a single call that takes this many seconds is enough
 
 
 @pytest.fixture
 def measure(benchmark):
-    """Call `measure(function, flop=..., bytes_moved=..., threads=...)`: warmed up, then timed, for as long as
-    ``--benchmark-max-time`` says, but as many rounds as `--benchmark-min-rounds` at least.
+    """Call `measure(function, flop=..., bytes_moved=..., threads=...)` to warm up and time a function.
+
+    Timing lasts ``--benchmark-max-time``, with at least `--benchmark-min-rounds` rounds.
 
     FLOPs, bytes, their rates, and the share of the machine's own sgemm peak go into `extra_info`.
     """

@@ -1,6 +1,6 @@
-"""What the studies in bench/results found of each encoding: the file that `fastpe atlas` reads of them.
+"""Collects the results of the studies in bench/results by encoding, for `fastpe atlas`.
 
-python bench/findings.py    # writes fastpe/pictures/atlas/findings.json, from the committed results alone
+python bench/findings.py    # writes fastpe/pictures/atlas/findings.json from the committed results
 """
 
 import csv
@@ -25,7 +25,7 @@ Rows = list[list[str]]
 
 
 def collect() -> dict[str, Any]:
-    """Everything: each study with its table, by encoding."""
+    """All studies, each with its tables by encoding."""
     studies = [compared(), newer(), tasks(), texts(), sums(), drift(), lacoco(), orbits()]
     unknown = {name for study in studies for name in study["of"]} - set(built_in())
     assert not unknown, f"no encodings: {unknown}"
@@ -33,20 +33,20 @@ def collect() -> dict[str, Any]:
 
 
 def content() -> bytes:
-    """The file, a study a line."""
+    """The content of the file, one line for each study."""
     found = collect()
     lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in found["studies"])
     return f'{{"schema": {found["schema"]}, "studies": [\n{lines}\n]}}\n'.encode()
 
 
 def study(title: str, about: str, page: str, head: Sequence[str], of: Mapping[str, Any]) -> dict[str, Any]:
-    """A study. of: encoding -> what is said of it, and the rows of its table."""
+    """A study. of: encoding -> (a sentence about it, the rows of its table)."""
     found = {name: {"said": said, "rows": rows} for name, (said, rows) in of.items()}
     return {"title": title, "about": about, "page": f"bench/results/{page}", "head": list(head), "of": found}
 
 
 def compared() -> dict[str, Any]:
-    """The comparisons with no encoding that the page of the study has."""
+    """The comparisons with the baseline, from the page of the study."""
     text = (RESULTS / "compare.html").read_text("utf-8").partition("<h2>Beside the baseline</h2>")[2]
     baseline = tomllib.loads((RESULTS / "compare.toml").read_text("utf-8"))["baseline"]
     of: dict[str, Rows] = {}
@@ -56,21 +56,22 @@ def compared() -> dict[str, Any]:
             html.unescape, re.findall(r"<td[^>]*>(.*?)</td>", row)
         )
         of.setdefault(encoding, []).append([task, length, difference, interval, verdict])
-    said: dict[str, Any] = {baseline: ("The others are compared with it.", [])}
+    said: dict[str, Any] = {baseline: ("This is the baseline of the other encodings.", [])}
     for encoding, rows in of.items():
         counts = Counter(row[-1] for row in rows)
         words = ", ".join(f"{counts[word]} {word}" for word in ("better", "worse", "equivalent", "not told apart"))
-        said[encoding] = (f"Of {len(rows)} comparisons with {baseline}: {words}.", rows)
+        said[encoding] = (f"{len(rows)} comparisons with {baseline}: {words}.", rows)
     return study(
         "Ten encodings on eight tasks",
-        "Small causal models, ten seeds, trained at 12 or 16 symbols and tested at up to three times that. Differences "
-        "of the share of whole answers that are right, or ratios of errors (x); Holm over nine encodings at a length.",
+        "Small causal models with ten seeds, trained at 12 or 16 symbols and tested at up to three times that length. "
+        "The table gives differences in exact answers, or ratios of errors (x). P-values are adjusted by Holm's method "
+        "over nine encodings at each length.",
         "compare.md", ("task", "length", "difference", "95 %", "verdict"), said,
     )  # fmt: skip
 
 
 def _means(name: str) -> dict[tuple[str, str], dict[str, tuple[str, float]]]:
-    """Of a study of runs: (of, and) -> test length -> the measure and its mean over seeds; no run may have failed."""
+    """(of, and) -> test length -> (measure, its mean over seeds), of a study in which no run failed."""
     values: dict[tuple[str, str], dict[str, list[tuple[str, float]]]] = defaultdict(lambda: defaultdict(list))
     with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -88,14 +89,14 @@ def _cell(measure: str, mean: float) -> str:
 
 
 def _ranks(values: Mapping[str, float], larger: bool) -> dict[str, str]:
-    """Places of the values, equal ones sharing the best that they could have."""
+    """Ranks of the values; equal values share the best rank."""
     better = {name: sum((other > own) if larger else (other < own) for other in values.values())
               for name, own in values.items()}  # fmt: skip
     return {name: f"{better[name] + 1} of {len(values)}" for name in values}
 
 
 def tasks() -> dict[str, Any]:
-    """Means over three seeds, and the place among the encodings at the longest length."""
+    """Means over three seeds, and the rank among the encodings at the longest length."""
     means = _means("tasks")
     of: dict[str, Rows] = defaultdict(list)
     for task in dict.fromkeys(task for task, _ in means):
@@ -108,36 +109,36 @@ def tasks() -> dict[str, Any]:
             of[encoding].append([task, *cells, "-" if cells[-1] == "0 %" else ranks[encoding]])
     return study(
         "Eight encodings on every task",
-        "Small causal models, means of three seeds, trained at 1 to 12 symbols (some tasks up to 24). Whole answers "
-        "that are right, or squared errors in units of those of always answering 0. Three seeds tell large differences "
-        "from small ones, and no more.",
-        "tasks.md", ("task", "as long as in training", "twice", "three times", "place there"),
+        "Small causal models, means of three seeds, trained at 1 to 12 symbols (some tasks up to 24). The table gives "
+        "exact answers, or mean squared errors divided by those of always answering 0. Three seeds separate large "
+        "differences from small ones, no more.",
+        "tasks.md", ("task", "training length", "twice", "three times", "rank at three times"),
         {name: ("", rows) for name, rows in of.items()},
     )  # fmt: skip
 
 
 def texts() -> dict[str, Any]:
-    """Losses of models of characters over the length that is read."""
+    """Losses of character models by context length."""
     means = {name: lengths for (name, _), lengths in _means("lengths").items()}
     lengths = list(next(iter(means.values())))
     ranks = {length: _ranks({name: own[length][1] for name, own in means.items()}, False) for length in lengths}
     of = {
         name: (
-            f"Loss {own[lengths[0]][1]:.3f} at the training length and {own[lengths[-1]][1]:.3f} at sixteen times it.",
+            f"Loss {own[lengths[0]][1]:.3f} at the training length, {own[lengths[-1]][1]:.3f} at 16 times that.",
             [[length, _cell(*own[length]), ranks[length][name]] for length in lengths],
         )
         for name, own in means.items()
     }
     return study(
-        "Characters of Shakespeare, read at up to sixteen times the training length",
-        "nanoGPT's recipe for a CPU with blocks of 128 characters, five seeds; nats per character, in blocks that are "
-        "read alone.",
-        "text.md", ("characters read", "loss", "place"), of,
+        "Characters of Shakespeare, at up to sixteen times the training length",
+        "nanoGPT's recipe for a CPU with blocks of 128 characters, five seeds. Losses are in nats per character, over "
+        "blocks that are read independently.",
+        "text.md", ("block length", "loss", "rank"), of,
     )  # fmt: skip
 
 
 def _tables(name: str) -> Iterator[tuple[str, list[str], Rows]]:
-    """The tables of a page in Markdown: the last title or bold line before each, its head, and its rows."""
+    """The tables of a Markdown page: the last title or bold line before each table, its head, and its rows."""
     title = ""
     text = (RESULTS / name).read_text("utf-8")
     for block in text.split("\n\n"):
@@ -150,7 +151,7 @@ def _tables(name: str) -> Iterator[tuple[str, list[str], Rows]]:
 
 
 def sums() -> dict[str, Any]:
-    """Li (2025), Table 5, made again."""
+    """Table 5 of Li (2025), reproduced."""
     of: dict[str, Rows] = defaultdict(list)
     for title, head, rows in _tables("table5.md"):
         if head[:3] == ["length", "encoding", "mean squared error"]:
@@ -160,35 +161,36 @@ def sums() -> dict[str, Any]:
                     [title.rpartition(", ")[2], length, option, error, interval, zero, paper]
                 )
     return study(
-        "Running sums: Table 5 of Li (2025), made again",
-        "Models of 2 layers of 64 trained at 50 numbers, ten seeds, geometric means of squared errors. ALiBi as the "
-        "paper has it, unless said.",
+        "Running sums: Table 5 of Li (2025), reproduced",
+        "Models with 2 layers of width 64, trained on sequences of 50 numbers; geometric means of squared errors over "
+        "ten seeds. ALiBi has the paper's settings unless stated otherwise.",
         "table5.md",
-        ("mask", "length", "with", "error", "95 %", "share of that of answering 0", "in the paper"),
+        ("mask", "length", "settings", "error", "95 %", "relative to answering 0", "in the paper"),
         {name: ("", rows) for name, rows in of.items()},
     )  # fmt: skip
 
 
 def newer() -> dict[str, Any]:
-    """Encodings since 2023 beside older relatives; sums and other positions than the usual are left out."""
+    """Encodings since 2023 compared with older ones; without sums of encodings and unusual positions."""
     of: dict[str, Rows] = defaultdict(list)
     for _, head, rows in _tables("since2023.md"):
         if head[:2] == ["task", "encoding"]:
-            baseline = head[-1].removeprefix("beside ")
+            baseline = head[-1].removeprefix("versus ")
             for task, name, *cells, verdict in rows:
                 if name in built_in():
                     of[name].append([task, baseline, *cells, verdict])
     return study(
-        "Encodings since 2023 beside older relatives",
-        "Small causal models, ten seeds, trained at 12 or 16 symbols: percent of whole answers that are right, with "
-        "95 % intervals, at up to that length, twice and three times it. Holm over a family at a length.",
-        "since2023.md", ("task", "beside", "as long as in training", "twice", "three times", "verdict"),
+        "Encodings since 2023 compared with older ones",
+        "Small causal models with ten seeds, trained at 12 or 16 symbols: exact answers in percent with 95 % "
+        "intervals, at up to the training length, twice and three times that length. P-values are adjusted by Holm's "
+        "method over each family at each length.",
+        "since2023.md", ("task", "baseline", "training length", "twice", "three times", "verdict"),
         {name: ("", rows) for name, rows in of.items()},
     )  # fmt: skip
 
 
 def drift() -> dict[str, Any]:
-    """How far rows beyond the training length lie from those within it, and the errors there."""
+    """Distance of table rows beyond the training length from the trained rows, and the errors there."""
     encodings = tomllib.loads((RESULTS / "drift.toml").read_text("utf-8"))["encoding"]
     title, _, rows = next(each for each in _tables("theory.md") if each[1][:2] == ["encoding", "farthest row"])
     assert title == "as defined"
@@ -198,9 +200,10 @@ def drift() -> dict[str, Any]:
         options = ", ".join(f"{key} = {value}" for key, value in own.get("options", {}).items())
         of[own["encoding"]].append([options or "default", far, *errors])
     return study(
-        "Rows that leave what was trained",
-        "Twelve tables on causal running sums, three seeds: how far a row up to twice the training length of 50 lies "
-        "from all trained ones, and the squared errors. The farther, the larger the errors: rank correlation 0.73.",
+        "Table rows far from the trained rows",
+        "Twelve tables on causal running sums, three seeds: the largest distance of a row, at up to twice the training "
+        "length of 50, from all trained rows, and the squared errors. Errors grow with this distance (rank correlation "
+        "0.73).",
         "theory.md", ("options", "farthest row", "error at 50", "at 100", "at 200"),
         {name: ("", rows) for name, rows in of.items()},
     )  # fmt: skip
@@ -213,28 +216,28 @@ def lacoco() -> dict[str, Any]:
         of[name].append([task, *(f"{100 * mean:.2f} %" for _, mean in own.values())])
     return study(
         "The protocol of Huang et al. 2025",
-        "GPT-2s trained at 1 to 50 symbols, five seeds: whole answers that are right. Learned positions begin anywhere "
-        "in their table.",
+        "GPT-2 models trained at 1 to 50 symbols, five seeds: exact answers. Training sequences start at random "
+        "positions of the learned table.",
         "lacoco.md", ("task", "1-50", "51-100", "101-150"), {name: ("", rows) for name, rows in of.items()},
     )  # fmt: skip
 
 
 def orbits() -> dict[str, Any]:
-    """Models without a mask beside what their symmetry leaves."""
+    """Models without a mask compared with the least error that their symmetry allows."""
     of: dict[str, Rows] = defaultdict(list)
     for _, head, rows in _tables("theory.md"):
         if head[:3] == ["task", "encoding", "symmetry"]:
             for task, name, symmetry, least, _, ratio in rows:
                 of[name].append([task, _SYMMETRY[symmetry], least, ratio])
     return study(
-        "Models without a mask beside the least error that their symmetry leaves",
-        "Models of 2 layers of 64, 50 numbers, five seeds.",
-        "theory.md", ("task", "cannot tell", "least error of any such model", "mean error over it"),
+        "Models without a mask compared with the least error that symmetry allows",
+        "Models with 2 layers of width 64, sequences of 50 numbers, five seeds.",
+        "theory.md", ("task", "cannot distinguish", "least error of any such model", "mean error divided by it"),
         {name: ("", rows) for name, rows in of.items()},
     )  # fmt: skip
 
 
-_SYMMETRY = {"perm": "any order from another", "rev": "a text from its reverse"}
+_SYMMETRY = {"perm": "any two orders", "rev": "a sequence from its reverse"}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How a training step would scale to 64 lanes: its tasks timed on one core, the schedule of the pool computed.
+"""Simulate how a training step scales to 64 threads: tasks are timed on one core, and the schedule is computed.
 
     python bench/lanes.py [SECONDS] [--markdown FILE]
 
-before  a lane goes through whole groups of sequences
-after   where lanes are more than groups, each goes through one pack of a group, and adds to the gradients in turns
+    before  a thread ("lane") takes whole groups of sequences
+    after   if there are more lanes than groups, a lane takes one pack of a group, and adds to the gradients in turns
 
-The order of tasks, who claims them and what waits for what are those of `fastpe.kernels.model.batch`. Each kind of task
-is timed alone, the fastest of many calls; within a pack, which is timed whole, the time is shared out by FLOPs.
+The order of tasks, the way in which lanes claim them, and their dependencies are those of `fastpe.kernels.model.batch`.
+Each kind of task is timed alone, the fastest of many calls. A pack is timed as one, and its time is divided by FLOPs.
 """
 
 import argparse
@@ -49,16 +49,16 @@ CASES = {
 
 @dataclass(frozen=True)
 class Task:
-    """What a lane claims. turns: seconds before each turn, and in it; what follows the last one is the task's rest."""
+    """A unit of work. turns: seconds before each turn and within it; the rest of the task follows the last turn."""
 
     seconds: float
     turns: tuple[tuple[float, float], ...] = ()
-    after: int | None = None  # the task of the same phase that has each turn before this one
-    first: float = 0.0  # more seconds, if it is its lane's first in the phase
+    after: int | None = None  # the task of the same phase whose turns precede those of this one
+    first: float = 0.0  # additional seconds if the task is the first of its lane in the phase
 
 
 def scheduled(phases: Sequence[Sequence[Task]], lanes: int) -> float:
-    """Seconds of all phases: free lanes claim tasks in order, and none begins before all of earlier phases are done.
+    """Seconds of all phases. Free lanes claim tasks in order; a phase starts when the phase before is done.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def scheduled(phases: Sequence[Sequence[Task]], lanes: int) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is timed
+# Timing
 
 
 @entry
@@ -105,7 +105,7 @@ def _decompose(end, w, wt, gradients, workspaces, position, sizes, o, t, a):
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of a step's tasks on one core, by kind, and of a whole step."""
+    """Seconds of the tasks of a step on one core, by kind, and of a whole step."""
 
     transposes: tuple[float, ...]
     compose: float
@@ -118,7 +118,7 @@ class Measured:
 
 
 def measured(config: ModelConfig, batch: int, seconds: float) -> Measured:
-    """Time everything in turns for so many seconds."""
+    """Time all parts in turns for the given number of seconds."""
     adam, rng = Adam(Transformer(config)), np.random.default_rng(0)
     shape = batch, config.train_length
     x = rng.integers(0, config.vocabulary, shape) if config.vocabulary else rng.random(shape)
@@ -162,7 +162,7 @@ def _of_one_group(own: list[Any]) -> list[Any]:
 
 
 def _arguments(adam: Adam, x: np.ndarray) -> dict[str, Any]:
-    """What a step on one lane calls its kernel with, by name."""
+    """The arguments of the kernel in a step on one lane, by name."""
     taken: list[Any] = []
 
     def take(threads: int, function: Any, *arguments: Any) -> None:
@@ -193,11 +193,11 @@ def _shares(seconds: float, sizes: np.ndarray) -> tuple[float, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is scheduled
+# Scheduling
 
 
 def turns(config: ModelConfig, composed: bool) -> tuple[tuple[float, float], ...]:
-    """Of each turn of a pack, what part of its FLOPs comes before, and what part is in it."""
+    """For each turn of a pack, the share of FLOPs before it and within it."""
     n, c, f, tokens = config.train_length, config.width, config.hidden, config.vocabulary or 0
     square, wide, scores = 2 * n * c * c, 2 * n * c * f, 2 * n * n * c // (1 + config.causal)
     norms, head, layers = config.norm != "none", 2 * n * c * tokens, config.layers
@@ -247,7 +247,7 @@ def compared(config: ModelConfig, batch: int, found: Measured) -> Iterator[tuple
 
 
 def page(seconds: float) -> Iterator[str]:
-    """The lines of a table, case by case as they are measured."""
+    """The lines of the table, case by case as they are measured."""
     yield "| model | groups | lanes | before, ms | speed-up | efficiency | after, ms | speed-up | efficiency |"
     yield "|---|---|---|---|---|---|---|---|---|"
     steps = []
@@ -260,23 +260,24 @@ def page(seconds: float) -> Iterator[str]:
             yield f"| {name}, batch {batch} | {len(found.starts) - 1} | {lanes} | {' | '.join(cells)} |"
         steps.append(f"- {name}: tasks {1e3 * alone:.2f} ms, a whole step on one thread {1e3 * found.step:.2f} ms")
     yield ""
-    yield "The sum of the tasks beside what it stands for:"
+    yield "Sum of the tasks, compared with a whole step:"
     yield ""
     yield from steps
 
 
-_HEAD = """# Lanes: a step on more cores than it has groups
+_HEAD = """# Scaling of a step to more cores than batch groups
 
-`python bench/lanes.py {seconds:g} --markdown bench/results/lanes.md`. **A simulation**: each task of a step is timed on
-one core (the fastest of many calls, two cores of a shared Xeon), and the schedule of the pool is computed for more
-lanes than that machine has. `before`: lanes take whole groups. `after`: where there are more lanes than groups, they
-take packs of a group, side by side, which add to its gradients in turns; on no more lanes than groups nothing differs.
-Bits are the same on any number of lanes. A step has no more lanes than sequences: what is idle past them stays so.
+Made by `python bench/lanes.py {seconds:g} --markdown bench/results/lanes.md`. **This is a simulation**: each task of a
+step is timed on one core (the fastest of many calls, two cores of a shared Xeon). The schedule of the thread pool is
+then computed for more threads ("lanes") than that machine has cores. `before`: each lane takes whole groups of
+sequences. `after`: if there are more lanes than groups, lanes take packs of a group in parallel, which add to its
+gradients in turns; with no more lanes than groups nothing differs. Bits are the same for any number of lanes. A step
+has no more lanes than sequences: further lanes stay idle.
 
-What is left out: the bandwidth of memory and of shared caches, the way of gradients from one core's cache to another's,
-clocks that fall where many cores work, cores that share their units, what waking threads takes, and other processes.
-All of it makes a real machine slower than this table, most of all where an efficiency is high on many lanes. Within a
-pack the time is shared out by FLOPs.
+The simulation ignores memory bandwidth and shared caches, the transfer of gradients between caches, clocks that fall
+when many cores are busy, cores that share units, the time to wake threads, and other processes. All of these make a
+real machine slower than this table, most of all where the efficiency is high on many lanes. Within a pack the time is
+divided by FLOPs.
 """
 
 

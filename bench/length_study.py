@@ -1,10 +1,10 @@
-"""Tables and figure of the runs that `python bench/studies.py nanogpt|lengths FOLDER` has made.
+"""Tables and figure for the runs that `python bench/studies.py nanogpt|lengths FOLDER` has made.
 
     python bench/length_study.py FOLDER
 
-Measures every run of FOLDER/lengths in windows that move on too, and by place, on 32,768 characters, keeps that in
-FOLDER/curves, prints the tables of bench/results/text.md and draws bench/results/text.png. Intervals are t intervals
-over seeds, 95 %.
+Measures every run of FOLDER/lengths also in sliding windows and by position, on 32,768 characters; stores the results
+in FOLDER/curves; prints the tables of bench/results/text.md; and draws bench/results/text.png. Intervals are t
+intervals over seeds, 95 %.
 """
 
 import json
@@ -26,14 +26,14 @@ from fastpe.training.run_folder import read_config
 from fastpe.training.text_data import text_parts
 
 RESULTS = Path(__file__).with_name("results")
-SLIDING = (128, 512, 2048)  # a window costs four times what blocks do, so that part of the text must do
+SLIDING = (128, 512, 2048)  # windows cost four times as much as blocks, so they use a part of the text
 PART = 2**15 + 1  # tokens of the validation part
 
 Curve = dict[str, Any]
 
 
 def measured(run: Path, kept: Path) -> Curve:
-    """Losses of a run by length, both ways, and by place; measured once."""
+    """Losses of a run by length, in blocks and in windows, and by position; measured once."""
     path = kept / f"{run.name}.json"
     if not path.exists():
         test = json.loads((run / "result.json").read_text())["test"]
@@ -55,7 +55,7 @@ def measured(run: Path, kept: Path) -> Curve:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half of its t interval."""
+    """The mean and half the width of its t interval."""
     half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
     return statistics.mean(values), half
 
@@ -71,7 +71,7 @@ def by_encoding(folder: Path) -> dict[str, list[Curve]]:
 
 
 def table(found: Mapping[str, Sequence[Curve]], way: str) -> str:
-    """Means and half intervals over seeds, the encodings in the order of their loss at the longest."""
+    """Means and half intervals over seeds; encodings are sorted by their loss at the largest length."""
     lengths = list(next(iter(found.values()))[0][way])
     cells = {name: [interval([curve[way][n] for curve in curves]) for n in lengths] for name, curves in found.items()}
     lines = [f"| encoding | {' | '.join(lengths)} |", "|---" * (len(lengths) + 1) + "|"]

@@ -1,14 +1,14 @@
-"""A fixed table that climbs the lower bound of the information about the position: rows in noise 1, at equal norm.
+"""A fixed table that maximises a lower bound of the information about the position: rows in noise 1, at equal norm.
 
     PE[p] = table[p],   p = 0 .. N_train - 1, and the last row from there on
 
 The table is that of `fastpe.theory.maximal.maximal_table`, whose rows have the norm of sinusoidal ones, sqrt(C/2). With
-N_train - 1 channels or more they end as a simplex: every two rows are equally far apart, and nothing is near anything.
+N_train - 1 channels or more they form a simplex: every two rows are equally far apart.
 
 **Past the training length**: clipped, to the last row.
 
-An encoding of one's own, for `fastpe train --encoding bench/maximal.py`. ``python bench/maximal.py`` compares it with
-other tables; what training makes of it stands in bench/results/maximal_table.md.
+This is a user's encoding, for `fastpe train --encoding bench/maximal.py`. ``python bench/maximal.py`` compares it with
+other tables; bench/results/maximal_table.md has results of training.
 
 Source: Li (2025), future directions: encodings of much mutual information between positions.
 """
@@ -23,7 +23,7 @@ from fastpe.theory.maximal import maximal_table
 
 
 def reference(spec: fastpe.Spec, params: dict[str, Any]) -> dict[str, Any]:
-    """The rows of these positions, which are rounded and clipped to those of training."""
+    """The rows of the positions, which are rounded and clipped to the training length."""
     table = maximal_table(spec.train_length, spec.dim, equal_rows=True).table
     return {"table": table[np.clip(np.rint(spec.points()), 0, spec.train_length - 1).astype(int)]}
 
@@ -38,7 +38,7 @@ ENCODING = fastpe.Encoding(
 
 
 def compared(length: int = 50, dim: int = 64) -> list[str]:
-    """Bounds of the information in nats, in noise 1, of tables that are scaled to the mean square norm dim / 2."""
+    """Bounds of the information in nats, in noise 1, for tables scaled to the mean square norm dim / 2."""
     fastpe.register(__file__)
     lines = ["| table | at least | at most |", "|---|---|---|"]
     for name in ("sinusoidal", "legendre", "wavelet", "learned", "maximal"):

@@ -1,4 +1,4 @@
-"""The peers of `fastpe bench`, by the names that tests and benchmarks here use."""
+"""The peers of `fastpe bench`, under the names that tests and benchmarks use."""
 
 from fastpe.benchmarks.numpy_ways import HEADS, learned_rows, numpy_tables
 from fastpe.benchmarks.peers import NOT_COUNTED, joined_parameters, torch_forward, torch_loss, torch_step, torch_weights

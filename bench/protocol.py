@@ -1,8 +1,8 @@
-"""The whole main job as a user starts it, beside the same in PyTorch eager: `fastpe train` and bench/torch_train.py.
+"""The whole main job as a user starts it, compared with PyTorch eager: `fastpe train` and bench/torch_train.py.
 
     python bench/protocol.py [TIMES]
 
-The two take turns, each in a process of its own. `fastpe bench step` compares single steps.
+The two alternate, each in a separate process. `fastpe bench step` compares single steps.
 """
 
 import os

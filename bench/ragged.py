@@ -1,12 +1,13 @@
-"""Batches whose sequences differ in length, or few of whose targets count, beside PyTorch eager, which pads them.
+"""Batches whose sequences differ in length, or in which few targets count, compared with padding in PyTorch eager.
 
     python bench/ragged.py [ROUNDS]
 
 copy    unique_copy in the protocol of Huang et al. 2025: 2 layers of 64, one head, 64 sequences of 4 to 102 positions
 recall  MQAR: 2 layers of 64, one head, 64 sequences of 64 positions, 8,192 tokens, of which 4 a sequence are answers
 
-Each library runs in a process of its own; the losses of the first steps must agree, then they take turns. PyTorch: the
-faster of its attention in three products and its own function, and `picked`, the head on the rows that count.
+Each library runs in a separate process. The losses of the first steps must agree; then the libraries take turns. For
+PyTorch, the faster of attention in three products and PyTorch's attention function counts. `picked` applies the head
+only to the rows that count.
 """
 
 import json
@@ -40,12 +41,12 @@ _BATCHES, _LOSSES, _TURN = 8, 4, 0.25
 
 
 def batches(config: TrainConfig) -> list[Sequences]:
-    """The first of a training."""
+    """The first batches of a training."""
     return list(islice(TrainingData(config).batches(1), _BATCHES))
 
 
 def flop(config: TrainConfig) -> float:
-    """Useful ones of a step: positions that are there, the head where targets count."""
+    """Useful FLOPs of a step: existing positions, and the head where targets count."""
     found = [
         sequence_flop(config.model, int(n), int((weights > 0).sum()))
         for batch in batches(config)
@@ -63,7 +64,7 @@ def _weights(batch: Sequences) -> np.ndarray:
 
 
 def own_steps(config: TrainConfig, threads: int) -> Callable[[], float]:
-    """A step of fastpe on the next batch, round and round."""
+    """A step of fastpe on the next batch, in rotation."""
     adam, each = optimiser(config, Transformer(config.model)), cycle(batches(config))
 
     def step() -> float:
@@ -74,7 +75,7 @@ def own_steps(config: TrainConfig, threads: int) -> Callable[[], float]:
 
 
 def torch_steps(config: TrainConfig, way: str) -> Callable[[], float]:
-    """The same in PyTorch: padded to the longest sequence of the batch, targets that do not count left out."""
+    """The same in PyTorch: padded to the longest sequence of the batch, without targets that do not count."""
     import torch
 
     from fastpe.benchmarks import peers
@@ -113,7 +114,7 @@ def _tensors(batch: Sequences) -> tuple[Any, Any]:
 
 
 def _picked_loss(config: TrainConfig, weights: dict[str, Any], x: Any, y: Any) -> Any:
-    """The head on the rows whose targets count: the stream comes out of a head that changes nothing."""
+    """The loss with the head only on rows whose targets count; an identity head returns the hidden rows."""
     import torch
     from torch.nn.functional import cross_entropy, linear
 
@@ -127,7 +128,7 @@ def _picked_loss(config: TrainConfig, weights: dict[str, Any], x: Any, y: Any) -
 
 
 def serve(library: str, threads: int) -> None:
-    """Losses of the first steps of every case, then, for every line with a case and a way, seconds of the fastest."""
+    """Print losses of the first steps of every case; then, for each line of input, seconds of the fastest step."""
     steps = {}
     for name, config in CASES.items():
         for way in WAYS[library]:
@@ -147,7 +148,7 @@ def serve(library: str, threads: int) -> None:
             begin = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - begin)
-        whole = len(seconds) // _BATCHES * _BATCHES  # batches differ: a turn counts as the mean of whole rounds
+        whole = len(seconds) // _BATCHES * _BATCHES  # batches differ, so a turn counts as the mean of whole rounds
         best = min(seconds) if line.strip() == "peak" else min(np.reshape(seconds[:whole], (-1, _BATCHES)).mean(axis=1))
         print(best, flush=True)
 

@@ -2,15 +2,14 @@
 
     python bench/studies.py tasks|lacoco|depth|nanogpt|lengths FOLDER [WORKERS]
 
-tasks    every task with eight encodings at small size, 3 seeds: tasks.md, and every run in tasks.csv
-lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, and lacoco.csv
-depth    Yang et al. 2025: how many alternating blocks do one layer and two tell apart, 5 seeds: depth.md, and depth.csv
-nanogpt  nanoGPT's recipe for a CPU on tinyshakespeare, 5 seeds: text.md, and nanogpt.csv
-lengths  ten encodings trained on blocks of 128 characters of it, 5 seeds: text.md, and lengths.csv
+    tasks    every task with eight encodings at small size, 3 seeds: tasks.md, and every run in tasks.csv
+    lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, and lacoco.csv
+    depth    Yang et al. 2025: how many alternating blocks one layer and two tell apart, 5 seeds: depth.md, depth.csv
+    nanogpt  nanoGPT's recipe for a CPU on tinyshakespeare, 5 seeds: text.md, and nanogpt.csv
+    lengths  ten encodings trained on blocks of 128 characters of it, 5 seeds: text.md, and lengths.csv
 
-The last two read the text from shared/data beside this repository.
-
-Runs stand in FOLDER, and are not done again. Nothing is left out: runs that fail are rows of their own.
+The last two read the text from shared/data next to this repository. Runs are stored in FOLDER and not repeated. Every
+run is reported; failed runs have rows of their own.
 """
 
 import itertools
@@ -54,7 +53,7 @@ Rows = dict[tuple[Key, int], list[dict[str, Any]]]
 
 
 def drawn_tasks() -> list[str]:
-    """All tasks but the one that reads a text."""
+    """All tasks except the one that reads a text."""
     return [task for task in list_tasks() if load_task(task).kind != "text"]
 
 
@@ -75,7 +74,7 @@ def tasks() -> Iterator[tuple[Key, int, TrainConfig]]:
 
 
 def lacoco() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (task, encoding): GPT-2s of one layer of 16, and of two of 64; learned positions begin anywhere."""
+    """By (task, encoding): GPT-2s of one layer of 16, and of two of 64; learned positions start at random rows."""
     for task, seed, encoding in itertools.product(("bin_majority", "unique_copy"), range(5), ("learned", "nope")):
         yield (task, encoding), seed, preset("lacoco", encoding, task=task, seed=seed)
 
@@ -98,7 +97,7 @@ def nanogpt() -> Iterator[tuple[Key, int, TrainConfig]]:
 
 
 def lengths() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (encoding, length): the same but for blocks of 128, 1,000 updates: as many characters."""
+    """By (encoding, length): the same with blocks of 128 and 1,000 updates, which is as many characters."""
     for seed, encoding in itertools.product(range(5), LENGTHS_OF):
         own = {"train_length": 128, "samples": 3000, "epochs": 4, "test_lengths": (128, 256, 512, 1024, 2048)}
         yield (encoding, "128"), seed, preset("nanogpt-cpu", encoding, task="text", data=str(TEXT), seed=seed, **own)
@@ -108,7 +107,7 @@ STUDIES = {"tasks": tasks, "lacoco": lacoco, "depth": depth, "nanogpt": nanogpt,
 
 
 def done(study: str, folder: Path, workers: int) -> Rows:
-    """All runs of a study: by key and seed, a row for each test length."""
+    """All runs of a study by key and seed, with a row for each test length."""
     jobs = {
         (key, seed): sweep.job(folder / study, "-".join((*key, str(seed))).replace(" ", ""), config)
         for key, seed, config in STUDIES[study]()
@@ -134,7 +133,7 @@ def _rows(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def write_csv(study: str, rows: Rows) -> None:
-    """Every run of a study, a line for each test length."""
+    """Write every run of a study, one line for each test length."""
     measures = ["loss", "bits_per_byte"] if study in ("nanogpt", "lengths") else ["exact", "token", "nmse"]
     columns = ["updates", "length", *measures, "failed"]
     lines = [[*key, seed, *(row.get(column) for column in columns)] for (key, seed), own in rows.items() for row in own]
@@ -143,7 +142,7 @@ def write_csv(study: str, rows: Rows) -> None:
 
 
 def _cell(runs: Sequence[list[dict[str, Any]]]) -> str:
-    """The means over seeds, test length by test length; `-` where a run failed."""
+    """The means over seeds at each test length; `-` if a run failed."""
     if any("failed" in row for rows in runs for row in rows):
         return "-"
     each = [statistics.mean(_measure(row) for row in rows) for rows in zip(*runs, strict=True)]
@@ -164,14 +163,14 @@ def table(rows: Rows) -> str:
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    """Percents of whole answers, or bits per byte."""
+    """Exact answers in percent, or bits per byte."""
     if "failed" in row:
         return "failed"
     return f"{100 * row['exact']:.6g}" if "exact" in row else f"{_measure(row):.4f}"
 
 
 def seeds_table(rows: Rows) -> str:
-    """Every run of a study, in Markdown: updates, and whole answers that are right in percent, or bits per byte."""
+    """Every run of a study, in Markdown: updates, and exact answers in percent or bits per byte."""
     lengths = [row["length"] for row in next(iter(rows.values()))]
     lines = [f"| | | seed | updates | {' | '.join(lengths)} |", "|---" * (4 + len(lengths)) + "|"]
     for key in dict.fromkeys(key for key, _ in rows):

@@ -1,6 +1,6 @@
-"""The kernels of the step on its own shapes, one sequence, one thread, beside NumPy (BLAS on its own threads).
+"""The kernels of the step with its shapes, one sequence, one thread, compared with NumPy (BLAS, default threads).
 
-A product is repeated within a call; Python's share of a peer's call is taken off by `fastpe bench gemm` only.
+A product is repeated within a call. Only `fastpe bench gemm` subtracts the cost of calling a peer from Python.
 """
 
 import numpy as np

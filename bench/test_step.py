@@ -1,7 +1,7 @@
-"""The training step of every model of `fastpe bench step`, on one thread, beside PyTorch eager, and on two.
+"""The training step of every model of `fastpe bench step`, on one thread with PyTorch eager, and on two threads.
 
-In one process two pools of threads disturb each other, so that PyTorch on two threads is left to `fastpe bench step`,
-which gives every library a process of its own.
+Two thread pools in one process disturb each other, so only `fastpe bench step`, which gives every library a separate
+process, times PyTorch on two threads.
 """
 
 import pytest

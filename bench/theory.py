@@ -1,4 +1,4 @@
-"""What theory says of all encodings, and whether trained models meet it: the tables of bench/results/theory.md.
+"""Theoretical properties of all encodings, compared with trained models: the tables of bench/results/theory.md.
 
 python bench/theory.py registry           # three numbers of every encoding
 python bench/theory.py drift FOLDER       # of `fastpe compare --study bench/results/drift.toml --out FOLDER`
@@ -35,7 +35,7 @@ def main(which: str, folder: str | None = None) -> None:
 
 
 def registry() -> Iterator[str]:
-    """A row for every encoding: what each of its numbers is, and the number."""
+    """A row for every encoding: the name and value of each of its numbers."""
     yield from ("| encoding | | | |", "|---|---|---|---|")
     for name in fastpe.list_encodings():
         found = essentials(name)
@@ -44,7 +44,7 @@ def registry() -> Iterator[str]:
 
 
 def drift(folder: Path) -> Iterator[str]:
-    """Errors at twice the training length beside the distance of the farthest row from all trained ones."""
+    """Errors at twice the training length, and the largest distance of a row from all trained rows."""
     study, errors = Study.read(folder / "study.toml"), _errors(folder)
     for task in study.tasks:
         rows = []
@@ -71,7 +71,7 @@ def drift(folder: Path) -> Iterator[str]:
 
 
 def orbits(folder: Path) -> Iterator[str]:
-    """Errors of models without a mask beside the least that their symmetry leaves."""
+    """Errors of models without a mask, and the least error that their symmetry allows."""
     study, errors = Study.read(folder / "study.toml"), _errors(folder)
     yield from ("| task | encoding | symmetry | least error | errors | mean / least |", "|---|---|---|---|---|---|")
     for task, encoding in itertools.product(study.tasks, study.encodings):
@@ -102,7 +102,7 @@ def _mean(errors: list[float]) -> float:
 
 
 def _ranks(x: list[float], y: list[float]) -> tuple[float, float]:
-    """Spearman's correlation, and how often as large a one comes by chance."""
+    """Spearman's correlation, and the share of random orders with one as large."""
     first, second = rankdata(x), rankdata(y)
     rng, seen = np.random.default_rng(0), np.corrcoef(first, second)[0, 1]
     chance = [np.corrcoef(first, rng.permutation(second))[0, 1] for _ in range(DRAWS)]

@@ -1,9 +1,9 @@
-"""A small GPT in PyTorch eager, as one writes it there: the peer of `fastpe train --task text` and `fastpe generate`.
+"""A small GPT in PyTorch eager, written in the usual way: the peer of `fastpe train --task text` and `fastpe generate`.
 
     python bench/torch_gpt.py TEXT [THREADS [ROUNDS]]
 
-times, in turns, whole runs of nanoGPT's recipe for a CPU (all that it trains and validates), and writing with a cache
-of keys and values; both after the losses and the text have been compared. ROUNDS of runs, by default 3.
+times whole runs of nanoGPT's recipe for a CPU (training and validation) and generation with cached keys and values. The
+libraries alternate, after losses and generated text have been compared. ROUNDS is the number of runs, by default 3.
 """
 
 import sys
@@ -26,7 +26,7 @@ from fastpe.training.text_data import text_parts
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, with norms before them; keys and values are kept where there is a place for them."""
+    """Attention and feed-forward with norms before them. Keys and values are cached if a cache is given."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Gpt(nn.Module):
         return functional.linear(self.norm(z if kept is None else z[:, -1:]), self.tokens.weight)
 
     def load(self, model: fastpe.Transformer, table: Any) -> "Gpt":
-        """The weights of a model of fastpe; table: what its encoding fills."""
+        """Load the weights of a fastpe model; table: the slot of its encoding."""
         own = {name: torch.from_numpy(np.array(value)) for name, value in model.parameters.items()}
         found = {"tokens.weight": own["embed.weight"], "norm.weight": own["final_norm.weight"]}
         found["positions.weight"] = torch.from_numpy(np.array(table))
@@ -83,7 +83,7 @@ class Gpt(nn.Module):
 
 
 def trainer(config: fastpe.TrainConfig, gpt: Gpt) -> Callable[[Any], float]:
-    """A step of the recipe: rate, AdamW in two groups, clipping."""
+    """A training step of the recipe: learning rate, AdamW in two groups, clipping."""
     groups = [
         {"params": [p for p in gpt.parameters() if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in gpt.parameters() if p.ndim < 2], "weight_decay": 0.0},
@@ -108,14 +108,14 @@ def trainer(config: fastpe.TrainConfig, gpt: Gpt) -> Callable[[Any], float]:
 
 
 def made(config: fastpe.TrainConfig) -> Gpt:
-    """The peer of a run's model, as it is at the start."""
+    """The peer of a run's model, with its initial weights."""
     model = fastpe.Transformer(config.model)
     gpt = Gpt(config.model, config.train_length).to(getattr(torch, config.dtype))
     return gpt.load(model, model.slots(config.train_length)["table"])
 
 
 def validate(gpt: Gpt, tokens: Any, length: int) -> float:
-    """The mean loss over all of a text, in blocks of one length, 64 at a time."""
+    """The mean loss over a whole text, in blocks of one length, 64 at a time."""
     total, count = 0.0, len(tokens) - 1
     blocks, rest = divmod(count, length)
     with torch.no_grad():
@@ -127,7 +127,7 @@ def validate(gpt: Gpt, tokens: Any, length: int) -> float:
 
 
 def whole_run(config: fastpe.TrainConfig) -> float:
-    """Train and validate as `fastpe.train` does; the loss over the whole validation part."""
+    """Train and validate like `fastpe.train`; return the loss over the whole validation part."""
     gpt, data = made(config), training_data(config)
     update, tokens = trainer(config, gpt), text_parts(config)[1]
     length = config.train_length
@@ -144,7 +144,7 @@ def whole_run(config: fastpe.TrainConfig) -> float:
 
 @torch.no_grad()
 def write(gpt: Gpt, prompt: Any, length: int) -> list[int]:
-    """The likeliest token, again and again, with keys and values kept."""
+    """Generate the most likely tokens, with cached keys and values."""
     block = gpt.blocks[0]
     width = gpt.tokens.embedding_dim // block.heads
     shape = (1, block.heads, len(prompt) + length, width)
@@ -159,8 +159,9 @@ def write(gpt: Gpt, prompt: Any, length: int) -> list[int]:
 
 
 def compare_steps(config: fastpe.TrainConfig, updates: int, peer: fastpe.TrainConfig | None = None) -> float:
-    """The largest relative difference of the losses of so many updates, of ours and the peer's, whose settings are ours
-    unless others are given."""
+    """The largest relative difference between fastpe's losses and the peer's, over a number of updates.
+
+    peer: other settings for the peer; by default it has the same."""
     model = fastpe.Transformer(config.model)
     adam, update, worst = optimiser(config, model), trainer(peer or config, made(config)), 0.0
     batches = training_data(config).batches(1)
@@ -192,7 +193,7 @@ def main() -> None:
 
 
 def compare_writing(config: fastpe.TrainConfig, threads: int) -> None:
-    """Tokens per second from 16 to 1,024, in turns, best of many."""
+    """Tokens per second from 16 to 1,024 tokens, the best of many alternating turns."""
     model = fastpe.Transformer(replace(config, train_length=1024).model)
     gpt = Gpt(model.config, 1024).load(model, model.slots(1024)["table"])
     prompt = text_parts(config)[1][:16].astype(np.int64)

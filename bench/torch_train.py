@@ -1,8 +1,8 @@
-"""The paper's protocol in PyTorch eager: the peer of `fastpe train --encoding wavelet`, start to end.
+"""The paper's protocol in PyTorch eager: the peer of `fastpe train --encoding wavelet`, from start to end.
 
     python bench/torch_train.py [--threads 2] [--epochs 20]
 
-Same model, same table, same number of sequences, batches and test lengths; data by PyTorch's own generator.
+The model, table, numbers of sequences, batches and test lengths are the same. PyTorch's generator draws the data.
 """
 
 import argparse

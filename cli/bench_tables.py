@@ -98,7 +98,7 @@ def _step(measured: Mapping[str, Any]) -> list[Table]:
                 f"{', threads: '.join(where)}: {_percent(share)} of the peak if masked scores, which peers compute, "
                 "count too"
             )
-    about = "loss, all gradients, Adam; float32; milliseconds of the fastest step; FLOPs of the model as it is defined"
+    about = "loss, all gradients, Adam; float32; milliseconds of the fastest step; FLOPs of the model as defined"
     return [Table("Training step", about, head, lines, [*notes, *_absences(rows, PEERS)])]
 
 
@@ -110,9 +110,9 @@ def _encodings(measured: Mapping[str, Any]) -> list[Table]:
         ]
         for row in measured["rows"]
     ]  # fmt: skip
-    head = ("encoding", "slots", "ms", "over no encoding", "fill, us", "pull, us")
-    notes = ["fill and pull are parts of the step where something is learned, else the slots are filled once"]
-    return [Table("Encodings", "the step of the paper's model, one thread, the fastest", head, lines, notes)]
+    head = ("encoding", "slots", "ms", "relative to no encoding", "fill, us", "pull, us")
+    notes = ["fill and pull are part of the step if the encoding learns; otherwise the slots are filled once"]
+    return [Table("Encodings", "the fastest step of the paper's model, one thread", head, lines, notes)]
 
 
 def _attention(measured: Mapping[str, Any]) -> list[Table]:
@@ -149,7 +149,7 @@ def _of_peak(peak: Mapping[str, Any]) -> Table:
         for row in peak["rows"]
     ]  # fmt: skip
     head = ("N", "", "ms", "GFLOP/s", "of the sgemm peak")
-    return Table("Share of the sgemm peak", f"on cells that are not masked; {_sgemm(peak)}", head, lines)
+    return Table("Share of the sgemm peak", f"over unmasked cells; {_sgemm(peak)}", head, lines)
 
 
 def _terms(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -157,8 +157,8 @@ def _terms(rows: Sequence[Mapping[str, Any]]) -> Table:
         [row["term"], row["part"], f"{row['ms']:.2f}", _verdict(row["times"], _exact_times) if row["times"] else ""]
         for row in rows
     ]
-    about = f"causal, N {rows[0]['length']:,}, nothing skipped"
-    return Table("Position terms", about, ("term", "", "ms", "over none"), lines)
+    about = f"causal, N {rows[0]['length']:,}, no tiles skipped"
+    return Table("Position terms", about, ("term", "", "ms", "relative to none"), lines)
 
 
 def _long(measured: Mapping[str, Any]) -> Table:
@@ -167,7 +167,7 @@ def _long(measured: Mapping[str, Any]) -> Table:
         memory = row["why"] if row["extra_mib"] is None else _verdict(row["extra_mib"], lambda mib: f"{mib:.0f} MiB")
         notes.append(
             f"N {row['length']:,}, one head, slope {row['slope']}: {row['seconds']:.2f} s, "
-            f"beyond inputs and outputs {memory}"
+            f"memory beyond inputs and outputs {memory}"
         )
     skipping = measured["skipping"]
     notes.append(
@@ -189,11 +189,11 @@ def _frameworks(measured: Mapping[str, Any]) -> list[Table]:
         [row["feature"], row["part"], f"{row['ms']:.2f}", "" if row["times"] is None else _times(row["times"])]
         for row in features
     ]
-    alone = f"causal, N {features[0]['length']:,}, nothing skipped but beyond the window, in NumPy"
+    alone = f"causal, N {features[0]['length']:,}, no tiles skipped except outside the window, in NumPy"
     return [
         Table("Frameworks", about, head, _timed(rows, present), [*notes, *_absences(rows, PEERS)]),
         _decoding(measured["decoding"], measured["threads"]),
-        Table("Features", alone, ("", "", "ms", "over none"), priced),
+        Table("Features", alone, ("", "", "ms", "relative to none"), priced),
     ]
 
 
@@ -205,8 +205,8 @@ def _decoding(measured: Mapping[str, Any], threads: int) -> Table:
         lines.setdefault(row["slot"], [row["slot"]]).append(found)
     lengths = dict.fromkeys(row["length"] for row in measured["rows"])
     about = (
-        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch; how often as long the same "
-        "takes as PyTorch's users write it, and SDPA with a dense mask of floats, whatever the slot is"
+        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch; then the relative time "
+        "of what PyTorch users write for the same result, and of SDPA with a dense mask of floats for any slot"
     )
     head, absent = ["keys", *(f"{length:,}" for length in lengths)], measured["absent"]
     notes = [] if absent is None else [f"one query and a cache: {absent}"]
@@ -215,14 +215,14 @@ def _decoding(measured: Mapping[str, Any], threads: int) -> Table:
 
 def _gemm(measured: Mapping[str, Any]) -> list[Table]:
     present = [name for name in _BLAS if name not in measured["absent"]]
-    head = ["model", "product", "m x depth x n", "fastpe", *(_BLAS[name] for name in present), "ratio to the better"]
+    head = ["model", "product", "m x depth x n", "fastpe", *(_BLAS[name] for name in present), "ratio to the faster"]
     lines = []
     for row in measured["rows"]:
         shape = f"{row['m']}{'t' * row['a_transposed']} x {row['depth']} x {row['n']}{'t' * row['b_transposed']}"
         rates = [f"{row['gflops'][name]:.0f}" for name in ("fastpe", *present)]
         fused = f"{row['gflops']['fused']:.0f} {row['fused']}" if row["fused"] else ""
         lines.append([row["model"], row["product"], shape, *rates, _verdict(row["ratio"], _percent), fused])
-    notes = ["t: comes transposed. What Python's call of a peer costs is taken off its time."]
+    notes = ["t: transposed operand. The cost of calling a peer from Python is subtracted from its time."]
     notes += [f"{_BLAS[name]}: {why}" for name, why in measured["absent"].items()]
     about = "on one sequence, one thread, in cache; GFLOP/s of the fastest call"
     return [Table("Products of the step", about, [*head, "fused, as in the step"], lines, notes)]
@@ -237,11 +237,11 @@ def _tables(measured: Mapping[str, Any]) -> list[Table]:
         for row in measured["rows"]
     ]  # fmt: skip
     about = (
-        f"({measured['length']:,}, {measured['dim']}), a bias has {measured['heads']} heads; float32, in place, one "
-        "thread, the fastest call"
+        f"tables of ({measured['length']:,}, {measured['dim']}), biases of {measured['heads']} heads; float32, in "
+        "place, one thread, fastest call"
     )
-    head = ("encoding", "ms", "GB/s", "of the bandwidth of writing", "NumPy's usual way takes")
-    notes = [f"bandwidth of writing, one thread: {measured['write_gbytes_per_s']:.1f} GB/s"]
+    head = ("encoding", "ms", "GB/s", "of the write bandwidth", "usual NumPy code takes")
+    notes = [f"write bandwidth, one thread: {measured['write_gbytes_per_s']:.1f} GB/s"]
     return [Table("Tables", about, head, lines, notes)]
 
 
@@ -255,12 +255,12 @@ def _scaling(measured: Mapping[str, Any]) -> list[Table]:
     else:
         notes.append("one thread: nothing to scale")
     notes += [
-        f"equal bits at any number of threads: {_verdict(figure, _times)} the time without, threads: {count}"
+        f"bitwise equal for any number of threads: {_verdict(figure, _times)} the time without, threads: {count}"
         for count, figure in measured["fixed"].items()
     ]
     if measured["busy"] is not None:
         busy = _verdict(measured["busy"], _times)
-        notes.append(f"beside a busy process: median {busy} the undisturbed step on 1 thread")
+        notes.append(f"next to a busy process: median {busy} the undisturbed step on 1 thread")
     return [Table("Scaling of the step", f"model {measured['model']}", notes=notes)]
 
 

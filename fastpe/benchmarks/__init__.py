@@ -1,10 +1,10 @@
-"""What is timed beside its peers and beside the machine's peak, after it was checked.
+"""Measurements of speed, compared with other libraries and with the peak of the machine. Results are checked first.
 
-`measure` of `step`, `attention`, `frameworks`, `products`, `fills` and `scaling` each gives one table as plain JSON
-values. Every library lives in a process of its own (`worker`), which checks its results before anything is timed and
-then takes turns with the others: only one runs at a time, and what slows the machine down slows all of them down. In
-one process the pools of threads of two libraries disturb each other. Every figure is the best of many turns unless it
-says otherwise.
+`measure` of `step`, `attention`, `frameworks`, `products`, `fills` and `scaling` each returns one table as plain JSON
+values. Every library runs in a separate process (`worker`), because the thread pools of two libraries in one process
+disturb each other. The process checks its results before anything is timed. Then the libraries take turns: only one
+runs at a time, so that a disturbance of the machine affects all of them. Every figure is the best of many turns unless
+stated otherwise.
 
 From outside: `attention`, `disturbance`, `encodings`, `figures`, `fills`, `frameworks`, `jobs`, `models`, `numpy_ways`,
 `peers`, `products`, `scaling`, `step`, `turns`.

@@ -1,4 +1,4 @@
-"""Attention beside PyTorch's, beside the machine's peak, the cost of its position terms, and its longest calls."""
+"""Attention compared with PyTorch and with the machine's peak; the cost of position terms; the longest calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ PEERS = {"sdpa": "PyTorch SDPA", "flashbias": "FlashBias on SDPA", "flex": "comp
 
 @dataclass(frozen=True)
 class Case:
-    """A problem that others solve too: by peer and part, how often as long as ours theirs should take."""
+    """A problem that peers solve too, with goals by peer and part: the peer's time relative to fastpe's."""
 
     name: str
     problem: Problem
@@ -23,7 +23,7 @@ class Case:
 
     @property
     def parts(self) -> list[str]:
-        """The parts that are timed."""
+        """The timed parts: forward, backward or both."""
         return [part for part in (FORWARD, BACKWARD, BOTH) if any(part in goals for goals in self.times.values())]
 
 
@@ -35,49 +35,50 @@ CASES = (
     Case("no term, causal", Problem(4096), {"sdpa": {FORWARD: 1.0, BACKWARD: 1.3, BOTH: None}}),
     Case("small calls", Problem(64, causal=False, batch=32, heads=4, width=16), {"sdpa": {FORWARD: 1.0, BOTH: 1.0}}),
 )  # fmt: skip
-"""ALiBi has the standard slopes, SDPA a dense mask made beforehand for it; of a learned bias SDPA gathers N x N."""
+"""ALiBi has the standard slopes, and SDPA a dense mask made beforehand. For a learned bias SDPA gathers N x N."""
 AS_EXACT = {"sdpa": 2.0, "flashbias": 1.0, "flex": None}
-"""Goals: our error against float64 over the peer's, at most."""
+"""Goals: the largest ratio of fastpe's error against float64 to the peer's."""
 OF_PEAK = {FORWARD: 0.6, BACKWARD: 0.55}
 LENGTHS = (1024, 2048, 4096)
-"""For which the share of the peak is measured, without position terms."""
+"""Problems without position terms, for which the share of the peak is measured."""
 TERMS = {"rope": 1.03, "toeplitz": 1.05, "shaw": 2.0, "shaw values": None}
-"""Goals: time with a position term over that without, at most; N 4096, causal, nothing skipped."""
+"""Goals: the largest time with a position term relative to none; N 4096, causal, no tiles skipped."""
 LONG, EXTRA_MIB, SKIPPING = 65536, 64.0, 5.0
-"""Positions of the longest calls; goals: memory beyond inputs and outputs, time without skipping over that with it."""
+"""Positions of the longest calls; goals: memory beyond inputs and outputs, and the speedup by skipping."""
 _SLOPES = (0.5, 2.0**-8)
 
 
 def measure(
     effort: Effort, tell: Tell, threads: int, shorter: int = 1, peers: Sequence[str] = tuple(PEERS)
 ) -> dict[str, Any]:
-    """Time attention forward and backward, each library checked against the reference first.
+    """Time attention forward and backward. Each library is first checked against the reference.
 
     Parameters
     ----------
     effort : Effort
     tell : callable
-        Called with a line whenever something begins.
+        Called with a line of text when a measurement starts.
     threads : int
     shorter : int
-        What lengths are divided by.
+        Divisor of all lengths.
     peers : sequence of str
         Keys of `PEERS`.
 
     Returns
     -------
     dict
-        ``beside``: per case and part our ``ms``, and each peer's with ``times`` (how often as long as ours), judged, or
-        ``absent``, the reason; ``errors``: per case and result our error against float64, relative to the largest
-        entry, and each peer's with ``ratio``, ours over the peer's, judged; ``peak``: ``gflops`` of sgemm, rows with
-        ``of_peak``, judged, and ``disturbed``, lines that tell of a disturbed machine; ``terms``: time over that
-        without, judged; ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged, or None and ``why``, and
-        ``skipping``.
+        - ``beside``: for each case and part fastpe's ``ms``, and each peer's with ``times`` (the peer's time relative
+          to fastpe's, judged) or ``absent`` (the reason).
+        - ``errors``: for each case and result fastpe's error against float64, relative to the largest entry, and each
+          peer's with ``ratio``, fastpe's error over the peer's, judged.
+        - ``peak``: ``gflops`` of sgemm, rows with ``of_peak``, judged, and ``disturbed``, signs of a disturbed machine.
+        - ``terms``: times relative to no term, judged.
+        - ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged, or None and ``why``; and ``skipping``.
 
     Raises
     ------
     WrongResult
-        If a library's result is not the reference's.
+        If a library's result differs from the reference.
     WorkerDied
         If a process ends.
     """
@@ -97,12 +98,12 @@ def _shortened(problem: Problem, shorter: int) -> Problem:
 
 
 def _asked(library: str, problem: Problem, part: str, threads: int, **more: Any) -> dict[str, Any]:
-    """Arguments of the job `attention`."""
+    """The arguments of the job `attention`."""
     return {"library": library, "problem": asdict(problem), "part": part, "threads": threads, **more}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Beside PyTorch
+# Compared with PyTorch
 
 
 def _beside_peers(
@@ -158,7 +159,7 @@ def _errors(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Beside the peak, and beside attention without terms
+# Compared with the peak, and with attention without terms
 
 
 def _of_peak(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: int) -> dict[str, Any]:
@@ -175,7 +176,7 @@ def _of_peak(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: in
             prepare(candidates)
             take_turns([limits[0], *candidates], effort)
             found += [(problem, each.label, each) for each in candidates]
-        take_turns([limits[1]], effort)  # by itself: its threads go on spinning and would take a core from what follows
+        take_turns([limits[1]], effort)  # alone: its threads spin on and would occupy a core
     own, blas = probe.PEAK_FLOP * threads / limits[0].best, 2 * probe.BLAS_ORDER**3 / limits[1].best
     rows = []
     for problem, part, each in found:
@@ -195,7 +196,7 @@ def _terms(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: int)
         for term, problem in problems.items() for part in (FORWARD, BOTH)
     }  # fmt: skip
     prepare(found.values())
-    take_turns(found.values(), replace(effort, turns=2 * effort.turns))  # differences of a few percent count
+    take_turns(found.values(), replace(effort, turns=2 * effort.turns))  # differences of a few percent matter
     rows = []
     for (term, part), each in found.items():
         times = judged(each.best / found["none", part].best, TERMS[term], at_most=True) if term in TERMS else None
@@ -205,16 +206,16 @@ def _terms(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: int)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Long
+# The longest calls
 
 
 def _long(tell: Tell, threads: int, shorter: int) -> list[dict[str, Any]]:
-    """Forward and backward of causal ALiBi over `LONG` positions, a few calls of each."""
+    """Forward and backward passes of causal ALiBi over `LONG` positions, a few calls of each."""
     few, rows = replace(QUICK, least=2), []
     for slope in _SLOPES:
         problem = _shortened(Problem(LONG, term="alibi", heads=1, slopes=(slope,)), shorter)
         tell(f"attention: N {problem.length}, one head, slope {slope}")
-        with Worker("fastpe", threads) as fresh:  # what a process freed before would hide what a call takes
+        with Worker("fastpe", threads) as fresh:  # freed memory of an older process would hide growth
             memory = Candidate("memory", fresh, "attention memory", {"problem": asdict(problem), "threads": threads})
             call = Candidate("call", fresh, "attention", _asked("fastpe", problem, BOTH, threads))
             prepare([memory, call])
@@ -227,7 +228,7 @@ def _long(tell: Tell, threads: int, shorter: int) -> list[dict[str, Any]]:
 
 
 def _skipping(tell: Tell, ours: Worker, threads: int, shorter: int) -> dict[str, Any]:
-    """The eight standard slopes; without skipping one call, the one that is checked, is enough."""
+    """The eight standard slopes; without skipping, the one call that is checked is enough."""
     problem = _shortened(Problem(LONG, term="alibi"), shorter)
     tell(f"attention: N {problem.length}, the eight standard slopes, with skipping and once without")
     some = Candidate("some", ours, "attention", _asked("fastpe", problem, BOTH, threads))

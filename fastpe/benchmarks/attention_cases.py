@@ -1,4 +1,4 @@
-"""The problems of attention that are measured: inputs, useful FLOPs, exact results, and fastpe's own calls of them."""
+"""The measured problems of attention: inputs, useful FLOPs, exact results, and the calls of fastpe."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ Array = np.ndarray[Any, Any]
 FORWARD, BACKWARD, BOTH = "forward", "backward", "forward and backward"
 SHAW_REACH = 16
 _LONGEST = 4096
-"""Beyond this length only `_SAMPLES` rows of the output are checked, and what they alone hand back."""
+"""Beyond this length only `_SAMPLES` rows of the output and their gradients are checked."""
 _SAMPLES = 8
-_CHUNK = 512  # queries whose exact weights are in memory at a time
+_CHUNK = 512  # number of queries whose exact weights are in memory at a time
 _TOLERANCE = {"fastpe": 2e-5, "sdpa": 2e-5, "flex": 2e-5, "flashbias": 1e-3}
-"""Of float32 results against float64, relative to the largest entry; seen: 2e-6 but for FlashBias."""
+"""Bound of errors of float32 results, relative to the largest entry; observed: 2e-6 except FlashBias."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Attention of so many sequences, heads, positions and channels, float32, q k v normal, with one position term.
+    """A problem: sizes and one position term. q, k and v are normal, in float32.
 
     `term`: ``none``, ``alibi`` (the standard slopes 2^-1 ... 2^-8, or those named), ``learned`` (a bias whose gradient
     is wanted), ``toeplitz`` (one whose gradient is wanted too, all tiles computed), ``rope``, ``shaw`` (relative keys)
@@ -38,7 +38,7 @@ class Problem:
     slopes: tuple[float, ...] = ()
 
     def flop(self, part: str) -> int:
-        """Useful FLOPs: of the products on cells that are not masked, 4 D each forward and 10 D backward."""
+        """Useful FLOPs: those of the products over unmasked cells, 4 D each forward and 10 D backward."""
         n = self.length
         cells = self.batch * self.heads * (n * (n + 1) // 2 if self.causal else n * n)
         return cells * self.width * {FORWARD: 4, BACKWARD: 10, BOTH: 14}[part]
@@ -54,7 +54,7 @@ class Problem:
         return np.array(self.slopes or 2.0 ** (-8.0 * np.arange(1, self.heads + 1) / self.heads))
 
     def slots(self) -> dict[str, Array]:
-        """What `fastpe.attention` is given beside q, k and v."""
+        """The arguments of `fastpe.attention` besides q, k and v."""
         rng, n, d = np.random.default_rng(1), self.length, self.width
         offsets = np.arange(1 - n, n)
         reach = (1, 2 * SHAW_REACH + 1, d)
@@ -74,16 +74,17 @@ class Problem:
         return {}
 
     def wanted(self) -> tuple[str, ...]:
-        """The arguments whose gradients are asked for."""
+        """The arguments whose gradients are computed."""
         fixed = ("angles", "bias") if self.term == "alibi" else ("angles",)
         return ("q", "k", "v", *(name for name in self.slots() if name not in fixed))
 
 
 class Calls(NamedTuple):
-    """What a library does with a problem. A gradient is a dict of arrays by the name of the argument.
+    """The calls of a library for a problem. Gradients are a dict of arrays by the name of the argument.
 
-    `forward()` gives the output, `both(dout)` the output and the gradients; `prepared()` goes forward and gives what
-    goes backward alone. A library that has no backward pass has neither of the last two.
+    `forward()` returns the output, and `both(dout)` the output and the gradients. `prepared()` runs the forward pass
+    and returns a function that runs only the backward pass. A library without a backward pass has neither of the last
+    two.
     """
 
     forward: Callable[[], Any]
@@ -91,7 +92,7 @@ class Calls(NamedTuple):
     prepared: Callable[[], Callable[[Any], Any]] | None = None
 
     def part(self, part: str, dout: Any) -> Callable[[], Any]:
-        """The call that is timed."""
+        """The timed call of a part."""
         if part == FORWARD or self.both is None or self.prepared is None:
             return self.forward
         if part == BOTH:
@@ -102,7 +103,7 @@ class Calls(NamedTuple):
 
 
 def own_calls(problem: Problem, tolerance: float | None = None) -> Calls:
-    """fastpe's own."""
+    """The calls of fastpe."""
     q, k, v, _ = problem.inputs()
     settings: dict[str, Any] = {"causal": problem.causal, "tolerance": tolerance, **problem.slots()}
     wrt = problem.wanted()
@@ -115,12 +116,12 @@ def own_calls(problem: Problem, tolerance: float | None = None) -> Calls:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is right
+# Exact results
 
 
 @dataclass(frozen=True)
 class Exact:
-    """Output in float64 of some heads and rows, and the gradients that belong to `dout`, zero elsewhere."""
+    """The float64 output of some heads and rows, and the gradients for a `dout` that is zero elsewhere."""
 
     heads: list[int]
     rows: list[int]
@@ -128,7 +129,7 @@ class Exact:
     results: Mapping[str, Array]
 
     def errors(self, found: Mapping[str, Any]) -> dict[str, float]:
-        """The largest error of every result found, relative to the largest entry."""
+        """The largest error of every result, relative to the largest entry."""
         errors = {}
         for name, right in self.results.items():
             if name in found:
@@ -143,13 +144,13 @@ class Exact:
 
 
 def exact(problem: Problem) -> Exact:
-    """What `fastpe.reference` gives for the first and the last head of a problem, blocks of queries one by one."""
+    """The results of `fastpe.reference` for the first and last head of a problem, one block of queries at a time."""
     heads, n = sorted({0, problem.heads - 1}), problem.length
     chunks = [(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
     if n > _LONGEST:
         chunks = [(row, row + 1) for row in np.linspace(0, n - 1, _SAMPLES).astype(int).tolist()]
     elif not problem.causal and problem.term != "none":
-        chunks = [(0, n)]  # queries of a block with keys on both sides: the reference has no way to say so
+        chunks = [(0, n)]  # queries of a block with keys on both sides: the reference cannot express this
     rows = [row for start, stop in chunks for row in range(start, stop)]
     q, k, v, dout = problem.inputs()
     known = np.zeros_like(dout)
@@ -174,7 +175,7 @@ def exact(problem: Problem) -> Exact:
 
 
 def too_large(errors: Mapping[str, float], library: str) -> str | None:
-    """The result that is wrong, and by how much, or None."""
+    """A message about the wrong result and its error, or None."""
     bound = _TOLERANCE[library]
     for name, error in errors.items():
         if not error <= bound:

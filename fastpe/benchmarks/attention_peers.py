@@ -1,6 +1,6 @@
-"""The peers of attention: PyTorch's in the best form known to us for each position term.
+"""The peers of attention: PyTorch in the fastest form that we know for each position term.
 
-PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions that use it.
+PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe); the functions that use it import it.
 """
 
 import math
@@ -12,14 +12,14 @@ import numpy as np
 from fastpe.benchmarks.attention_cases import Calls, Problem
 
 _PADDED = 68
-"""Channels of FlashBias's q, k and v, of which it needs 66: multiples of 4 were fastest, and of those the smallest."""
+"""Channels of FlashBias's q, k and v. It needs 66; the smallest multiple of 4 is fastest."""
 
 
 def torch_calls(problem: Problem, threads: int, way: str) -> Calls:
-    """PyTorch's calls.
+    """The calls of PyTorch.
 
-    way: ``sdpa`` (its own function: with a dense mask made beforehand for ALiBi, gathered from the learned bias
-    otherwise, or without one), ``flashbias``, ``flex``, or ``fastpe``, our own adapter.
+    way: ``sdpa`` (PyTorch's function: with a dense mask made beforehand for ALiBi, with one gathered from a learned
+    bias, or without a mask), ``flashbias``, ``flex``, or ``fastpe`` (our adapter).
     """
     import torch
 
@@ -70,7 +70,7 @@ def _own_function(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]
 
 
 def _adapter(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """fastpe's attention of tensors."""
+    """Attention of tensors by fastpe."""
     import torch
 
     from fastpe.torch import attention
@@ -102,7 +102,7 @@ def _low_rank(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _flex(problem: Problem) -> Calls:
-    """Causal ALiBi by compiled FlexAttention, which has no backward pass on a CPU."""
+    """Causal ALiBi with compiled FlexAttention, which has no backward pass on a CPU."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 

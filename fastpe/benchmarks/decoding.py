@@ -1,4 +1,4 @@
-"""One query and a cache with each slot of attention: by fastpe's adapter, and as users of PyTorch write the same."""
+"""One query and a cache with each slot of attention: fastpe's adapter, and what PyTorch users write instead."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,13 +14,13 @@ JUDGED = (
     "none", "causal", "mask of bool", "mask of floats", "spans", "lengths", "query_start", "window", "softcap", "sinks",
     "scale", "scale of each head", "bias", "key_offset",
 )  # fmt: skip
-"""The slots with a goal: what `fastpe.functional.decode` takes."""
-TOLERANCE = 1e-5  # of results in float32, relative to the largest entry; seen: 4e-6
+"""The slots with a goal: those that `fastpe.functional.decode` handles."""
+TOLERANCE = 1e-5  # bound of float32 errors, relative to the largest entry; observed: 4e-6
 _WAYS = ("fastpe", "peer", "sdpa")
 
 
 def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[str, Any]:
-    """Time attention of one query with every slot, checked against its peer first.
+    """Time attention of one query with every slot. Results are first checked against the peer.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[
     Returns
     -------
     dict
-        ``rows``: per slot and length our ``us``, ``times`` (how often as long the peer takes), and ``sdpa``, how often
-        as long PyTorch's function takes with a dense mask, whatever the slot is, judged by `goal`; ``absent``: why
-        there are none, or None.
+        ``rows``: for each slot and length fastpe's ``us``, ``times`` (the peer's time relative to fastpe's), and
+        ``sdpa`` (the relative time of PyTorch's function with a dense mask for any slot), judged by `goal`;
+        ``absent``: the reason if there are no rows, or None.
 
     Raises
     ------
     WrongResult
-        If a result is not the peer's.
+        If a result differs from the peer's.
     WorkerDied
         If a process ends.
     """
@@ -65,7 +65,7 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[
 
 
 def goal(slot: str, length: int) -> float | None:
-    """How often as long as ours PyTorch's function should take, at least; None of slots without a goal.
+    """The least time of PyTorch's function relative to fastpe's; None for slots without a goal.
 
     >>> goal("bias", 64), goal("bias", 512), goal("gain", 512)
     (0.5, 1.0, None)

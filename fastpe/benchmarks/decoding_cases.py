@@ -1,8 +1,9 @@
-"""One query and a cache with each slot of attention: what fastpe is given, and what a user of PyTorch writes instead.
+"""One query and a cache with each slot of attention: fastpe's arguments, and what a PyTorch user writes instead.
 
-That is `scaled_dot_product_attention` where a mask, or other queries or keys, make the slot, and plain operations where
-they cannot. What follows from positions and parameters alone is made beforehand: rows by offset, cosines and sines;
-fastpe makes it anew in every call. PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe).
+That is `scaled_dot_product_attention` if a mask or different queries or keys express the slot, otherwise plain
+operations. PyTorch's side computes everything that follows from positions and parameters alone beforehand: rows by
+offset, cosines and sines. fastpe computes it in every call. PyTorch is optional (`pip install -e '.[peers]'` from a
+clone of fastpe).
 """
 
 import math
@@ -17,15 +18,15 @@ from fastpe import attention_scores
 from fastpe.benchmarks.attention_cases import Problem
 
 REACH, BUCKETS, VECTORS, RATE, CAP = 16, 32, 64, 0.1, 5.0
-"""Offsets on either side, what indices choose from, vectors of counts, the rate of dropout, the soft cap."""
+"""Offsets on either side, number of `values`, number of count vectors, dropout rate, soft cap."""
 
 Call = Callable[[Any, Any, Any], Any]
-"""Of queries, keys and values; it gives the output."""
+"""A function of queries, keys and values that returns the output."""
 
 
 class Case(NamedTuple):
-    """What `fastpe.torch.attention` is given beside q, k and v; PyTorch's way to the same; and what is checked in the
-    place of that, where it leaves something to chance."""
+    """The arguments of `fastpe.torch.attention` besides q, k and v; the same in PyTorch; and the function to check
+    instead if the latter is random."""
 
     given: Mapping[str, Any]
     peer: Call
@@ -34,7 +35,7 @@ class Case(NamedTuple):
 
 @dataclass
 class Cache:
-    """Sizes of a problem, and what is drawn for it; the query stands at the place of the last key."""
+    """Sizes of a problem, and its random inputs. The query has the position of the last key."""
 
     keys: int
     heads: int = 8
@@ -50,29 +51,29 @@ class Cache:
         self.offsets = torch.arange(1.0 - self.keys, 1.0)
 
     def normal(self, *shape: int) -> Any:
-        """Float32."""
+        """A normal float32 tensor."""
         return self.torch.from_numpy(self.rng.standard_normal(shape, np.float32))
 
     def angles(self, *shape: int) -> Any:
-        """Such a tensor, float64, of one turn."""
+        """A float64 tensor of angles within one turn."""
         return self.torch.from_numpy(self.rng.uniform(-math.pi, math.pi, shape))
 
     def scores(self, q: Any, k: Any) -> Any:
-        """Of plain operations."""
+        """Scaled products by plain operations."""
         return (q @ k.mT).mul_(self.scale)
 
     def with_rows(self, made: Callable[[], Any]) -> Call:
-        """Attention with a mask that is made in every call: a row of keys for each head."""
+        """Attention with a mask that is computed in every call: one row of keys for each head."""
         return lambda q, k, v: self.attend(q, k, v, attn_mask=made()[None, :, None])
 
 
 def call(way: str, slot: str, cache: Cache) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """What is timed, and what is checked in its place.
+    """The function to time, and the function to check.
 
     Parameters
     ----------
     way : str
-        ``fastpe``, ``peer``, or ``sdpa``: PyTorch's function with a dense mask of floats, whatever the slot is.
+        ``fastpe``, ``peer``, or ``sdpa``: PyTorch's function with a dense mask of floats, for any slot.
     slot : str
         A key of `CASES`.
     cache : Cache
@@ -91,7 +92,7 @@ def call(way: str, slot: str, cache: Cache) -> tuple[Callable[[], Any], Callable
 
 @lru_cache(maxsize=4)
 def _qkv(keys: int, heads: int, width: int) -> tuple[Any, Any, Any]:
-    """The query, keys and values, the same with all slots."""
+    """The query, keys and values, equal for all slots."""
     import torch
 
     q, k, v, _ = map(torch.from_numpy, Problem(keys, heads=heads, width=width).inputs())
@@ -99,7 +100,7 @@ def _qkv(keys: int, heads: int, width: int) -> tuple[Any, Any, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is seen
+# Visible keys
 
 
 def _mask(x: Cache) -> Case:
@@ -251,13 +252,13 @@ def _rel_key(x: Cache) -> Case:
 
 
 def _last_and_others(x: Cache) -> tuple[Any, Any, Any]:
-    """Vectors, that of the farthest keys, and how others before the query differ from it."""
+    """The vectors, that of the farthest keys, and the differences of the others before the query from it."""
     rows = x.normal(1, 2 * REACH + 1, x.width)
     return rows, rows[:, :1], rows[:, 1 : REACH + 1] - rows[:, :1]
 
 
 def _nearest(x: Cache, far: Callable[[Any], Any], near: Callable[[Any], Any]) -> Call:
-    """Attention with queries `far` of q, whose scores with the nearest keys are those of `near` of q besides."""
+    """Attention with the queries `far(q)`; scores with the nearest keys have the product with `near(q)` added."""
     pad = x.torch.nn.functional.pad
 
     def peer(q: Any, k: Any, v: Any) -> Any:
@@ -289,7 +290,7 @@ def _rel_value(x: Cache) -> Case:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What turns, maps or scales channels
+# Rotations, maps and factors of channels
 
 
 def _angles(x: Cache) -> Case:
@@ -343,4 +344,4 @@ CASES: Mapping[str, Callable[[Cache], Case]] = {
     "key_bias": _key_bias, "rel_gain": _rel_gain, "rel_value": _rel_value, "counts": _counts, "angles": _angles,
     "rotors": _rotors, "polar, angles": _polar, "growth": _growth, "dropout": _dropout,
 }  # fmt: skip
-"""By what is given beside q, k and v."""
+"""All cases, by slot."""

@@ -1,16 +1,16 @@
-"""Whether the machine was left alone while it was measured.
+"""Signs that other programs disturbed the machine during a measurement.
 
-Two signs, either of which is enough:
+Either of two signs is enough:
 
 - A *yardstick*, a call that depends on the machine alone (sgemm in cache, writing memory, the step without encoding),
-  is timed in every turn. Undisturbed, its fastest call of every turn takes as long to a few percent; here the middle
-  turn's took more than `BETWEEN_TURNS` times as long as the fastest turn's. The middle one's, because a figure is that
-  of the fastest call of all turns, which some bad turns leave as it is.
+  is timed in every turn. Undisturbed, its fastest calls of all turns differ by a few percent. The sign is that the
+  fastest call of the median turn took more than `BETWEEN_TURNS` times as long as that of the fastest turn. The median
+  counts because figures are those of the fastest call of all turns, which a few bad turns do not change.
 - On several threads the step reached less than `OF_ONE_THREAD` times the share of the peak that it reached on one
-  thread. The peak is that on as many threads, so that slower clocks or shared cores are no sign; another process on one
-  of the cores is, as the step waits for its slowest thread.
+  thread. The peak is measured on the same number of threads, so slower clocks or shared cores are no sign. Another
+  process on one of the cores is a sign, as the step waits for its slowest thread.
 
-A few calls in one or two turns are no sign of anything.
+A few calls in one or two turns give no sign.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _LEAST_TURNS = 3
 
 
 def between_turns(yardstick: str, fastest: Sequence[float]) -> list[str]:
-    """What a yardstick tells, by its fastest call of every turn, in seconds: nothing, or one line.
+    """The signs of a yardstick: none or one line. fastest: seconds of its fastest call in every turn.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def between_turns(yardstick: str, fastest: Sequence[float]) -> list[str]:
 
 
 def on_more_threads(shares: Mapping[tuple[str, int], float]) -> list[str]:
-    """What shares of the peak tell, by model and number of threads: one line for each that is far below one thread's.
+    """The signs of shares of the peak: a line for each far below that on one thread. shares: by (model, threads).
 
     Examples
     --------
@@ -54,7 +54,7 @@ def on_more_threads(shares: Mapping[tuple[str, int], float]) -> list[str]:
 
 
 def signs_in(value: Any) -> list[str]:
-    """All signs anywhere in a table, under ``"disturbed"``.
+    """All signs in a table, at any depth: the lines under ``"disturbed"``.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""What every encoding costs: the paper's training step with it, beside the same step without any, and its own part.
+"""The cost of every encoding: the paper's training step with and without it, its fill and its pull.
 
-The model is that of Li (2025), section 7.1: N 50, width 64, one head, batch 32, on one thread; causal for encodings
-made for causal models alone. Encodings that learn are filled and pulled in every step, all others once.
+The model is that of Li (2025), section 7.1: N 50, width 64, one head, batch 32, on one thread. It is causal for
+encodings that are for causal models only. Encodings that learn are filled and pulled in every step, all others once.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 from fastpe.encodings import registry
 
 GOAL, COLUMNS_GOAL, MOST = 1.25, 1.6, 2.5
-"""Goals: time over that without an encoding, at most. The second where layers make offsets of keys, or slopes, of their
-input; the last where they make angles or reflections of it, where there is a vector for every offset, where channels
-are mapped, lifted or counted, and where scores go through a network."""
+"""Goals: the largest time relative to no encoding. The second is for layers that compute offsets of keys or slopes from
+their input. The last is for layers that compute angles or reflections from it, for a vector at every offset, for maps,
+polar form or counts of channels, and for networks over scores."""
 _MORE = {"rel_gain", "rel_key", "rel_query", "rel_value", "rotors", "polar", "counts", "mlp_in"}
 
 
 def goal(name: str) -> float:
-    """What a step with an encoding may take, in steps without.
+    """The largest allowed time of a step with an encoding, relative to a step without.
 
     Examples
     --------
@@ -35,19 +35,19 @@ def goal(name: str) -> float:
 
 
 def measure(effort: Effort, tell: Tell, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Time the step with every encoding, or those named, in turns with the step of `nope`.
+    """Time the step with every encoding, or with those named, in turns with the step of `nope`.
 
     Returns
     -------
     dict
         ``rows``, each with ``encoding``, ``slots``, ``causal``, ``ms`` of the step, ``nope_ms``, ``times`` (over
-        `nope`, judged), ``fill_us``, and ``pull_us``, None where nothing is learned; ``disturbed``, lines that tell of
-        a disturbed machine.
+        `nope`, judged), ``fill_us``, and ``pull_us``, None if nothing is learned; ``disturbed``, signs of a disturbed
+        machine.
 
     Raises
     ------
     WrongResult
-        If losses are not the reference's.
+        If losses differ from the reference.
     WorkerDied
         If the process ends.
     """
@@ -64,7 +64,7 @@ def measure(effort: Effort, tell: Tell, names: Sequence[str] = ()) -> dict[str, 
                 part: Candidate(part, ours, f"encoding {part}", _asked(name, causal))
                 for part in ("step", "fill", "pull")
             }
-            without = replace(nope[causal], seconds=[])  # all of them share one list of turns, as of one yardstick
+            without = replace(nope[causal], seconds=[])  # all of them share one list of turns, like one yardstick
             prepare(own.values())
             take_turns([without, own["step"]], effort)
             take_turns([own["fill"], own["pull"]], shorter)

@@ -1,4 +1,4 @@
-"""What everything that attention can be asked for costs by itself, beside plain causal attention."""
+"""The cost of every feature of attention by itself, relative to plain causal attention."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ def _drawn() -> np.random.Generator:
 
 
 def _mask(n: int) -> Array:
-    """Of bool: a tenth of all keys is hidden, and no tile wholly."""
+    """A bool mask that hides a tenth of all keys, and no whole tile."""
     return (_drawn().random((1, 1, n, n)) < 0.9) | np.eye(n, dtype=bool)
 
 
@@ -37,8 +37,8 @@ FEATURES: Mapping[str, Callable[[int, int], Mapping[str, Any]]] = {
     "window of a quarter": lambda n, heads: {"window": max(1, n // 4)},
     "values of half the width": lambda n, heads: {},
 }
-"""By name: what attention is given for it, of so many positions and heads. Spans are causal ones: they hide nothing
-more."""
+"""Features by name: functions (positions, heads) that return the arguments of attention. The spans are causal and hide
+no further keys."""
 
 
 def inputs(name: str, problem: Problem) -> tuple[Array, Array, Array, Array]:
@@ -49,7 +49,7 @@ def inputs(name: str, problem: Problem) -> tuple[Array, Array, Array, Array]:
 
 
 def calls(name: str, problem: Problem, exact: bool = False) -> Calls:
-    """fastpe's own, or in float64 those of `fastpe.reference`."""
+    """The calls of fastpe, or in float64 those of `fastpe.reference`."""
     q, k, v, _ = inputs(name, problem)
     settings: dict[str, Any] = {"causal": problem.causal, **FEATURES[name](problem.length, problem.heads)}
     vjp: Callable[..., Any] = reference.attention_vjp if exact else attention_vjp
@@ -70,7 +70,7 @@ def calls(name: str, problem: Problem, exact: bool = False) -> Calls:
 
 
 def errors(name: str, problem: Problem) -> dict[str, float]:
-    """Of every result the largest error, relative to the largest entry."""
+    """The largest error of every result, relative to the largest entry."""
     own, exact = calls(name, problem), calls(name, problem, exact=True)
     dout = inputs(name, problem)[3]
     assert own.both is not None
@@ -81,7 +81,7 @@ def errors(name: str, problem: Problem) -> dict[str, float]:
 
 
 def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> list[dict[str, Any]]:
-    """Time every feature forward, and forward and backward, checked against the reference first.
+    """Time every feature forward, and forward and backward. Results are first checked against the reference.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> list[
     Returns
     -------
     list of dict
-        Per feature and part ``ms``, and ``times``, how often as long as plain causal attention takes.
+        For each feature and part ``ms``, and ``times``, relative to plain causal attention.
 
     Raises
     ------
     WrongResult
-        If a result is not the reference's.
+        If a result differs from the reference.
     """
     length = max(LENGTH // shorter, 64)
     with Worker("fastpe", threads) as ours:
@@ -108,7 +108,7 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> list[
             for name in FEATURES for part in (FORWARD, BOTH)
         }  # fmt: skip
         prepare(found.values())
-        take_turns(found.values(), replace(effort, turns=2 * effort.turns))  # differences of a few percent count
+        take_turns(found.values(), replace(effort, turns=2 * effort.turns))  # differences of a few percent matter
     return [
         {"feature": name, "length": length, "part": part, "ms": each.best * 1e3,
          "times": None if name == PLAIN else each.best / found[PLAIN, part].best}

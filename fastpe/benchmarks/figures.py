@@ -1,4 +1,4 @@
-"""A measured figure beside its goal, as plain JSON values, and the best of many timings."""
+"""Measured figures with their goals, as plain JSON values; the best of many timings."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,11 +7,11 @@ _JUDGEMENTS = ("goal", "at_most", "met", "disturbed")
 
 
 class WrongResult(ArithmeticError):
-    """What was to be timed computes something else; the message says which library, what, and by how much."""
+    """A result is wrong, so it is not timed. The message names the library, the result and the error."""
 
 
 def judged(value: float, goal: float | None, *, at_most: bool = False) -> dict[str, Any]:
-    """A figure, its goal (None: there is none) and whether it is met.
+    """A figure, its goal (None if it has none) and whether the goal is met.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def judged(value: float, goal: float | None, *, at_most: bool = False) -> dict[s
 
 
 def goals_in(value: Any) -> Iterable[bool]:
-    """Whether each goal anywhere in a table is met.
+    """Whether each goal in a table, at any depth, is met.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def goals_in(value: Any) -> Iterable[bool]:
 
 
 def unjudged(value: Any) -> Any:
-    """A table without goals, and without signs that the machine was disturbed: a few calls say nothing about either.
+    """A table without goals and signs of a disturbed machine, for measurements of too few calls.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tables and biases too large for the caches, one thread, beside the memory's own speed and NumPy's usual way."""
+"""Tables and biases larger than the caches, on one thread, compared with memory bandwidth and usual NumPy code."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,18 +18,18 @@ from fastpe.encodings.slots import make_spec
 Array = np.ndarray[Any, Any]
 
 LENGTH, DIM = 2**18, 64
-"""Of the tables, 64 MiB each."""
+"""Sizes of the tables, 64 MiB each."""
 CHECKED = 128
-"""Rows that are compared with the reference, evenly spaced, the last among them."""
+"""Number of rows that are compared with the reference, evenly spaced and including the last."""
 _GROWING = ("table", "qk_table", "bias")
 _TOLERANCE = 1e-5
-_INEXACT = {("numpy", "wavelet"): 2e-2}  # interpolating PyWavelets' samples of a wavelet
+_INEXACT = {("numpy", "wavelet"): 2e-2}  # interpolates PyWavelets' samples of a wavelet
 OF_WRITE, TIMES = 0.6, 10.0
-"""Goals: share of the measured bandwidth of writing, and how often as long NumPy takes."""
+"""Goals: share of the measured write bandwidth, and NumPy's time relative to fastpe's."""
 
 
 def names(length: int, dim: int) -> list[str]:
-    """The encodings that fill nothing but one table or bias that grows with the length, and have one this long."""
+    """The encodings whose only slot is a table or bias that grows with the length and can have this length."""
     return [name for name in registry.built_in() if _slot(name, length, dim) is not None]
 
 
@@ -52,7 +52,7 @@ def _settings(encoding: str, dim: int) -> dict[str, Any]:
 def fill_call(
     library: str, encoding: str, length: int, dim: int, dtype: str = "float32"
 ) -> tuple[Callable[[], Any], Callable[[], Array]]:
-    """A call that fills, and what gives the result of one."""
+    """A call that fills, and a function that returns its result."""
     if library == "numpy":
         way = numpy_tables()[encoding]
         return lambda: way(length, dim), lambda: way(length, dim)
@@ -75,8 +75,8 @@ def fill_call(
 def check_fill(library: str, encoding: str, length: int, dim: int, found: Array) -> None:
     """Compare a table or bias of more than `CHECKED` positions with the reference.
 
-    Rows at given positions, or a bias at the distances between them. Where they cannot be given as one number each: a
-    short table with the reference, and the long one with what is filled in another way, into every other column.
+    Compares rows at given positions, or a bias at the distances between them. If positions are not single numbers,
+    compares a short table with the reference, and the long table with a fill into every other column.
 
     Raises
     ------
@@ -84,9 +84,7 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
         If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it; NumPy's wavelets are allowed more.
     """
     settings, of_bias = _settings(encoding, dim), "bias" in registry.get(encoding).slots
-    drawn = (
-        {"dtype": found.dtype} if library == "fastpe" else {}
-    )  # what it learns is drawn in the type of what it fills
+    drawn = {"dtype": found.dtype} if library == "fastpe" else {}  # parameters are drawn in the type of the slot
     params = fastpe.init(encoding, train_length=length, **settings, **drawn) or None
     shape = (HEADS, 2 * length - 1) if of_bias else (length, dim)
     if found.shape != shape:
@@ -96,7 +94,7 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
         expected = _array(fastpe.build(
             encoding, len(rows), positions=rows, params=params, reference=True, train_length=length, **settings
         ))  # fmt: skip
-    except ValueError:  # its positions have several coordinates, or are those of a graph, or it knows offsets alone
+    except ValueError:  # positions with several coordinates or of a graph, or offsets only
         few = 120  # a grid of 10 by 12
         expected = _array(fastpe.build(encoding, few, reference=True, **settings))
         _compare(library, encoding, _array(fastpe.build(encoding, few, **settings)), expected)
@@ -105,7 +103,7 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
         fastpe.build(encoding, length, params=params, out={slot: apart}, dtype=found.dtype, **settings)
         _compare(library, encoding, found, apart)
         return
-    # of positions that are not consecutive, the reference gives a bias by pairs
+    # for positions that are not consecutive, the reference returns a bias by pairs
     found = found[:, rows[None, :] - rows[:, None] + length - 1] if of_bias else found[rows]
     _compare(library, encoding, found, expected)
 
@@ -128,14 +126,14 @@ def _compare(library: str, encoding: str, found: Array, expected: Array) -> None
 
 
 def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) -> dict[str, Any]:
-    """Time in place, on one thread, the fill of every encoding that `names` has.
+    """Time the fill of every encoding of `names`, in place, on one thread.
 
     Returns
     -------
     dict
-        ``length``, ``dim``; ``write_gbytes_per_s``, the measured bandwidth of writing; ``rows``, each with
-        ``encoding``, ``bytes``, ``gbytes_per_s``, ``of_write``, judged, and ``times``, how often as long NumPy's usual
-        way takes, judged, or None where there is none; ``disturbed``, lines that tell of a disturbed machine.
+        ``length``, ``dim``; ``write_gbytes_per_s``, the measured write bandwidth; ``rows``, each with ``encoding``,
+        ``bytes``, ``gbytes_per_s``, ``of_write``, judged, and ``times``, the relative time of usual NumPy code, judged,
+        or None if there is none; ``disturbed``, signs of a disturbed machine.
     """
     slower = replace(effort, turns=min(effort.turns, 4), least=min(effort.least, 2))
     found, ways, writing = {}, numpy_tables(), list[float]()
@@ -153,7 +151,7 @@ def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) ->
             take_turns(candidates, slower)
             found[name] = {each.label: each.best for each in candidates}
             writing += candidates[1].turns
-    # the fastest of all turns: what memory can do does not depend on the encoding
+    # the fastest of all turns: the bandwidth does not depend on the encoding
     write = probe.BYTES / min(best["write"] for best in found.values()) / 1e9
     rows = [_row(name, length, dim, best, write) for name, best in found.items()]
     return {

@@ -1,7 +1,7 @@
-"""Models of transformers and attention of PyTorch with masks, biases and caches: by fastpe's adapter and by their own.
+"""Models of transformers and attention of PyTorch with masks, biases and caches, with and without fastpe's adapter.
 
-PyTorch and transformers are optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions
-that use them.
+PyTorch and transformers are optional (`pip install -e '.[peers]'` from a clone of fastpe); the functions that
+use them import them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ from fastpe.benchmarks.attention_cases import FORWARD, Problem
 from fastpe.benchmarks.attention_peers import torch_calls
 
 DOCUMENT, WINDOW = 512, 4096
-"""Tokens of every packed document, and those that Mistral sees."""
+"""Tokens of every packed document, and the window of Mistral."""
 _WORDS, _WIDTH, _HEADS, _LAYERS = 128, 256, 4, 2
-_TOKENS = 256  # by which a cache grows
+_TOKENS = 256  # tokens by which a cache grows
 _PLACES = 509
-"""Entries of every result that are compared: a prime, so that no block of rows or columns is passed over."""
-_TOLERANCE = 5e-5  # of results in float32, relative to the largest entry; seen: 3e-6
+"""Number of entries of every result that are compared. It is prime, so that no block of rows or columns is missed."""
+_TOLERANCE = 5e-5  # bound of float32 errors, relative to the largest entry; observed: 3e-6
 
 Call = Callable[[], Sequence[Any]]
 
@@ -40,25 +40,25 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "num_heads": _HEADS, "dropout_rate": 0.0,
     }),
 }  # fmt: skip
-"""By name: class and settings of transformers' models; weights are random."""
+"""Models of transformers by name: class and settings; weights are random."""
 
 
 def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
-    """What is timed, as a function that gives its results: output, and the gradients where they are wanted.
+    """The function to time. It returns the output, and the gradients if the part includes the backward pass.
 
     Parameters
     ----------
     kind : str
-        Of attention alone ``alibi``, ``packed`` or ``decode``, one query and a cache; of whole models a key of
-        `MODELS`, ``llama packed``, documents told by their positions, or ``llama decode``, one more token.
+        For attention alone: ``alibi``, ``packed`` or ``decode`` (one query and a cache). For whole models: a key of
+        `MODELS`, ``llama packed`` (documents separated by their positions) or ``llama decode`` (one more token).
     length : int
-        Tokens, or those in the cache.
+        Number of tokens, or of tokens in the cache.
     way : str
-        ``fastpe`` or a peer: ``eager`` and ``sdpa`` as transformers has them, of attention alone ``sdpa`` and ``flex``.
+        ``fastpe`` or a peer: ``eager`` and ``sdpa`` of transformers; for attention alone ``sdpa`` and ``flex``.
     part : str
         ``forward`` or ``forward and backward``.
     threads : int
-        Of PyTorch.
+        Number of PyTorch's threads.
     """
     import torch
 
@@ -131,7 +131,7 @@ def _attention(way: str, sight: Mapping[str, Any] | None = None) -> Callable[...
 
 
 def _documents(length: int, way: str) -> Mapping[str, Any]:
-    """What says which keys of packed documents are seen, made beforehand."""
+    """The arguments that hide keys of other documents, made beforehand."""
     import torch
 
     if way == "fastpe":
@@ -154,7 +154,7 @@ def _documents(length: int, way: str) -> Mapping[str, Any]:
 
 
 def model_of(name: str, way: str) -> Any:
-    """A model of transformers with always the same weights, that attends by fastpe or by one of its own ways."""
+    """A model of transformers with fixed weights, with fastpe's attention or one of transformers."""
     import torch
     import transformers
 
@@ -204,7 +204,7 @@ def _of_model(name: str, length: int, way: str, part: str, packed: bool) -> Call
 
 
 def _decoded(length: int, way: str) -> Call:
-    """One more token for Llama with a cache, which grows by it, and after `_TOKENS` of them begins anew."""
+    """One more token for Llama with a cache, which grows by it and is reset after `_TOKENS` tokens."""
     import torch
     from transformers import DynamicCache
 
@@ -224,11 +224,11 @@ def _decoded(length: int, way: str) -> Call:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is right
+# Comparison of results
 
 
 def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
-    """Of every result, an array or a tensor, its largest entry and some of its entries, as plain numbers."""
+    """The largest entry and some entries of every result (array or tensor), as plain numbers."""
     found = []
     for flat in (np.asarray(result).reshape(-1) for result in results):
         places = np.unique(np.linspace(0, len(flat) - 1, _PLACES).astype(np.int64))
@@ -239,7 +239,7 @@ def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
 def disagreement(
     found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]], tolerance: float = _TOLERANCE
 ) -> str | None:
-    """In which result what `sampled` found differs, and by how much, or None."""
+    """A message about the first result in which two outputs of `sampled` differ, or None."""
     if len(found) != len(right):
         return f"{len(found)} results, but should be {len(right)}"
     for number, error in enumerate(_errors(found, right)):
@@ -249,7 +249,7 @@ def disagreement(
 
 
 def _errors(found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]]) -> Iterator[float]:
-    largest = max(each["largest"] for each in right[1:]) if right[1:] else 0.0  # some gradients are all but zero
+    largest = max(each["largest"] for each in right[1:]) if right[1:] else 0.0  # some gradients are almost zero
     for number, (one, other) in enumerate(zip(found, right, strict=True)):
         off = np.abs(np.subtract(one["entries"], other["entries"])).max()
         yield float(off / (largest if number else other["largest"]))

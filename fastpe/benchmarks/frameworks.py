@@ -1,4 +1,4 @@
-"""Other people's models and PyTorch's attention, as they are and by fastpe's adapter."""
+"""Models of transformers and attention of PyTorch, with and without fastpe's adapter."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,18 +11,18 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 
 PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
 SKIPS, SKIPS_NOTHING = 1.5, 0.95
-"""Goals, how often as long as ours a peer should take: with a bias, a window or a mask to be skipped, and without. One
-query alone has those of `decoding`."""
+"""Goals for the time of a peer relative to fastpe's: with a bias, a window or a mask that can be skipped, and without.
+One query has the goals of `decoding`."""
 _SECONDS, _FEW_TURNS = 2.0, 2
 _CACHES = decoding.LENGTHS
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of `framework_cases.call` at some lengths: by peer and part, how often as long as ours theirs should take.
+    """A kind of `framework_cases.call` at some lengths, with goals by peer and part: the peer's relative time.
 
-    The first peer's results are what ours and those of the others must be. Calls as short as a model's token differ by
-    a twentieth between two processes that do the same, by where their memory lies: of these there are several each.
+    All results must equal those of the first peer. The times of calls as short as one token of a model differ by a
+    twentieth between two equal processes, depending on where their memory lies. Such cases have several processes.
     """
 
     name: str
@@ -46,37 +46,36 @@ CASES = (
     Case("one query and a cache", "decode", _CACHES[1:], {"sdpa": {FORWARD: 1.0}}, processes=4),
     Case("Llama, one token and a cache", "llama decode", _CACHES, {"sdpa": {FORWARD: SKIPS_NOTHING}}, processes=4),
 )  # fmt: skip
-"""SDPA has a dense mask made beforehand where attention stands alone; in models whatever the model makes, each call."""
+"""For attention alone, SDPA has a dense mask made beforehand; a model makes its mask in every call."""
 
 
 def measure(
     effort: Effort, tell: Tell, threads: int, shorter: int = 1, peers: Sequence[str] = tuple(PEERS)
 ) -> dict[str, Any]:
-    """Time models and attention by fastpe's adapter beside their own ways, one query with every slot, and what every
-    feature costs by itself.
+    """Time models and attention with and without fastpe's adapter, one query with every slot, and every feature.
 
     Parameters
     ----------
     effort : Effort
     tell : callable
-        Called with a line whenever something begins.
+        Called with a line of text when a measurement starts.
     threads : int
     shorter : int
-        What lengths are divided by.
+        Divisor of all lengths.
     peers : sequence of str
         Keys of `PEERS`.
 
     Returns
     -------
     dict
-        ``beside``: per case, length and part our ``ms``, and each peer's with ``times`` (how often as long as ours),
-        judged, or ``absent``, the reason; ``absent``: why a case cannot be measured at all, by its name;
-        ``decoding`` and ``features``: as `decoding.measure` and `features.measure` give them.
+        ``beside``: for each case, length and part fastpe's ``ms``, and each peer's with ``times`` (relative to
+        fastpe's), judged, or ``absent``, the reason; ``absent``: by case, the reason why it cannot be measured at all;
+        ``decoding`` and ``features``: the results of `decoding.measure` and `features.measure`.
 
     Raises
     ------
     WrongResult
-        If results of a case differ from its first peer's, or those of a slot or a feature from what they should be.
+        If results of a case differ from its first peer's, or those of a slot or feature from the right ones.
     WorkerDied
         If a process ends.
     """
@@ -100,15 +99,15 @@ def measure(
 
 
 Found = Mapping[tuple[str, str], Candidate]
-"""By way and part."""
+"""Timed candidates by library and part."""
 
 
 def _timed(
     case: Case, effort: Effort, threads: int, shorter: int, peers: Sequence[str], before: Mapping[int, Found]
 ) -> tuple[dict[int, Found], str | None]:
-    """By length what was timed in two fresh processes, beside all that was before; or why there is nothing.
+    """Candidates by length, timed in two fresh processes with the times of `before` added; or why there are none.
 
-    They are fresh for every case: the masks of one would take the memory of the next.
+    Processes are fresh for every case, because the masks of one would fill the memory of the next.
     """
     timed: dict[int, Found] = {}
     with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:
@@ -140,7 +139,7 @@ def _candidates(
 
 
 def _check(case: Case, length: int, found: Found) -> None:
-    """All that are there have the results of the first peer that is."""
+    """Check that all present candidates have the results of the first present peer."""
     for part in dict.fromkeys(part for _, part in found):
         there = {way: each for (way, own), each in found.items() if own == part and each.absent is None}
         exact = next((way for way in there if way != "fastpe"), "fastpe")
@@ -150,7 +149,7 @@ def _check(case: Case, length: int, found: Found) -> None:
 
 
 def _effort(effort: Effort, found: Found) -> Effort:
-    """Few turns where all calls together take seconds: what disturbs them does so for a part of their time alone."""
+    """Fewer turns if all calls together take seconds: a disturbance then affects only a part of their time."""
     taken = sum(each.facts["seconds"] for each in found.values() if each.absent is None)
     few = min(effort.turns, _FEW_TURNS)
     return effort if taken < _SECONDS else replace(effort, turns=few, most=few)

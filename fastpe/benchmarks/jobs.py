@@ -1,4 +1,4 @@
-"""What a worker process can be asked to measure. Every job checks its result before anything is timed."""
+"""The jobs of a worker process. Every job checks its result before anything is timed."""
 
 import math
 import os
@@ -36,18 +36,18 @@ from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
 
 STEPS = 4
-"""Steps that are compared with the reference before a step is timed: the losses after the first tell all gradients."""
-_ON_END = 4  # calls of one query that are timed together
-_TOLERANCE = 1e-5  # relative, of a loss in float32 after so many steps; seen: 5e-7
+"""Number of steps that are compared with the reference. Losses after the first depend on all gradients."""
+_ON_END = 4  # number of calls of one query that are timed together
+_TOLERANCE = 1e-5  # relative bound of float32 losses after these steps; observed: 5e-7
 
 
 class Absent(Exception):
-    """A library that cannot be measured here; the message says why."""
+    """A library cannot be measured here; the message says why."""
 
 
 @dataclass
 class Job:
-    """A checked call, how often it does what is timed, and what was found in checking it, as plain JSON values."""
+    """A checked call, its number of repetitions, and facts from the check, as plain JSON values."""
 
     call: Callable[[], Any]
     repeats: int = 1
@@ -55,7 +55,7 @@ class Job:
 
 
 def _take(threads: int) -> None:
-    """So many of Numba's threads, which wait for work as fastpe lets them."""
+    """Set the number of Numba's threads, which wait for work as set by fastpe."""
     start_threads()
     numba.set_num_threads(threads)
 
@@ -65,7 +65,7 @@ def _take(threads: int) -> None:
 
 
 def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
-    """Losses of the first steps by `fastpe.reference`, in float64 NumPy."""
+    """The losses of the first steps by `fastpe.reference`, in float64 NumPy."""
     x, y = models.batch_of(case)
     parameters = {name: np.array(value, np.float64) for name, value in Transformer(case.config).parameters.items()}
     position = ModelEncoding(replace(case.config, dtype="float64"))
@@ -81,8 +81,8 @@ def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
 def step(library: str, model: str, threads: int, expected: Sequence[float]) -> Job:
     """The training step of a model in ``models.CASES``.
 
-    library: ``fastpe``, ``jax``, or of PyTorch ``compile``, ``eager`` (attention in three products), or ``eager, own
-    attention`` (its own function).
+    library: ``fastpe``, ``jax``, or for PyTorch ``compile``, ``eager`` (attention in three products), or ``eager, own
+    attention`` (PyTorch's attention function).
     """
     case = models.CASES[model]
     x, y = models.batch_of(case)
@@ -102,7 +102,7 @@ def step(library: str, model: str, threads: int, expected: Sequence[float]) -> J
 
 
 def _checked(call: Callable[[], float], library: str, model: str, expected: Sequence[float]) -> Job:
-    """A job of a step whose first losses are the expected ones."""
+    """The job of a step, after a check of its first losses."""
     for number, right in enumerate(expected, 1):
         loss = call()
         if not math.isclose(loss, right, rel_tol=_TOLERANCE):
@@ -112,14 +112,14 @@ def _checked(call: Callable[[], float], library: str, model: str, expected: Sequ
 
 @contextmanager
 def _peer(package: str) -> Iterator[None]:
-    """What a peer is used in: whatever fails there makes it absent, but a wrong result is an error."""
+    """A context for calls of a peer: a failure makes the peer absent, but a wrong result is an error."""
     try:
         if find_spec(package) is None:
             raise Absent(peers.INSTALL)
         yield
     except (Absent, WrongResult):
         raise
-    except Exception as error:  # a peer fails in many ways where libraries, compilers or headers are missing
+    except Exception as error:  # a peer fails in many ways if libraries, compilers or headers are missing
         words = str(error).strip()
         reason = f": {words.splitlines()[0][:100]}" if words else ""
         raise Absent(f"failed: {type(error).__name__}{reason}") from None
@@ -131,7 +131,7 @@ def _need_a_compiler() -> None:
 
 
 def _keep_to(threads: int) -> None:
-    """Let this process run on so many cores, which JAX takes as its number of threads; before it is imported."""
+    """Restrict this process to a number of cores, which JAX uses as its number of threads; call before its import."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     elif threads == 1:
@@ -139,7 +139,7 @@ def _keep_to(threads: int) -> None:
 
 
 class _GroupPerThread(Transformer):
-    """A model whose gradients are summed in as many groups as there are threads: its bits depend on that number."""
+    """A model that sums gradients in as many groups as threads, so that its bits depend on their number."""
 
     threads = 1
 
@@ -149,7 +149,7 @@ class _GroupPerThread(Transformer):
 
 
 def step_by_threads(model: str, threads: int, expected: Sequence[float]) -> Job:
-    """fastpe's step without the promise of the same bits at any number of threads."""
+    """fastpe's step without the guarantee of equal bits for any number of threads."""
     case = models.CASES[model]
     x, y = models.batch_of(case)
     network = _GroupPerThread(case.config)
@@ -168,7 +168,7 @@ def encoding_case(encoding: str, causal: bool, batch: int = 32) -> models.Case:
 
 
 def encoding_step(encoding: str, causal: bool) -> Job:
-    """The paper's step with an encoding, on one thread, its first losses checked: the second tells all gradients."""
+    """The paper's step with an encoding, on one thread. Two losses are checked; the second depends on all gradients."""
     case = encoding_case(encoding, causal)
     x, y = models.batch_of(case)
     adam = Adam(Transformer(case.config))
@@ -178,7 +178,7 @@ def encoding_step(encoding: str, causal: bool) -> Job:
 
 
 def encoding_fill(encoding: str, causal: bool) -> Job:
-    """Filling the slots of all layers of that model."""
+    """The fills of all layers of that model."""
     config = encoding_case(encoding, causal).config
     position, length = ModelEncoding(config), config.train_length
     slots = position.slots(length, position.initial)
@@ -186,7 +186,7 @@ def encoding_fill(encoding: str, causal: bool) -> Job:
 
 
 def encoding_pull(encoding: str, causal: bool) -> Job:
-    """Turning the gradients of that model's slots into those of the encoding's parameters."""
+    """The pull of that model's encoding: from gradients of slots to gradients of parameters."""
     config = encoding_case(encoding, causal).config
     position, length = ModelEncoding(config), config.train_length
     if not position.initial:
@@ -203,12 +203,12 @@ def encoding_pull(encoding: str, causal: bool) -> Job:
 
 
 def peak(threads: int) -> Job:
-    """fastpe's own sgemm in cache; `probe.PEAK_FLOP` a thread."""
+    """fastpe's sgemm in cache; `probe.PEAK_FLOP` per thread."""
     return Job(probe.peak_call(threads))
 
 
 def blas() -> Job:
-    """NumPy's sgemm of order `probe.BLAS_ORDER`, on the threads that this process was started with."""
+    """NumPy's sgemm of order `probe.BLAS_ORDER`, with the number of threads of this process."""
     return Job(probe.blas_call())
 
 
@@ -222,7 +222,7 @@ def write() -> Job:
 
 
 def product(library: str, form: Sequence[Any], fused: bool = False) -> Job:
-    """A product of the step, on one thread: by fastpe (`fused`: as the step has it), ``torch`` or ``numpy``."""
+    """A product of the step on one thread, by fastpe (`fused`: in the form of the step), ``torch`` or ``numpy``."""
     wanted = models.Product(*form)
     with _peer("torch") if library == "torch" else nullcontext():
         call, repeats, result = product_call(library, wanted, fused)
@@ -232,7 +232,7 @@ def product(library: str, form: Sequence[Any], fused: bool = False) -> Job:
 
 
 def fill(library: str, encoding: str, length: int, dim: int) -> Job:
-    """A table or bias of an encoding, by fastpe in place or in NumPy's usual way."""
+    """A table or bias of an encoding, by fastpe in place or by usual NumPy code."""
     from fastpe.benchmarks import fills
 
     call, result = fills.fill_call(library, encoding, length, dim)
@@ -245,10 +245,10 @@ def fill(library: str, encoding: str, length: int, dim: int) -> Job:
 
 
 def attention(library: str, problem: Mapping[str, Any], part: str, threads: int, tolerance: float | None = None) -> Job:
-    """A part of a problem, given as `dataclasses.asdict` has it.
+    """A part of a problem; problem: the dictionary of `dataclasses.asdict`.
 
-    library: ``fastpe``, or a way of `attention_peers.torch_calls`. Of the job's facts, ``errors`` are relative to the
-    largest entry of each result, ``seconds`` those of the call that was checked.
+    library: ``fastpe``, or a `way` of `attention_peers.torch_calls`. Facts of the job: ``errors`` are relative to the
+    largest entry of each result; ``seconds`` are those of the checked call.
     """
     asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
     with nullcontext() if library == "fastpe" else _peer("torch"):
@@ -257,7 +257,7 @@ def attention(library: str, problem: Mapping[str, Any], part: str, threads: int,
         return Job(calls.part(part, asked.inputs()[-1]), facts=facts)
 
 
-@lru_cache(maxsize=1)  # its parts follow one another
+@lru_cache(maxsize=1)  # its parts run one after the other
 def _checked_calls(
     library: str, problem: Problem, threads: int, tolerance: float | None
 ) -> tuple[Calls, dict[str, float], float]:
@@ -282,11 +282,11 @@ _exact: Callable[[Problem], Exact] = lru_cache(maxsize=1)(attention_cases.exact)
 
 
 def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
-    """Forward and backward; of its facts, ``extra_bytes`` are those beyond inputs and outputs, or None and ``why``."""
+    """Forward and backward. Facts: ``extra_bytes``, memory beyond inputs and outputs, or None and ``why``."""
     asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
     _take(threads)
     short = replace(asked, length=2)
-    attention_cases.own_calls(short).part(attention_cases.BOTH, short.inputs()[-1])()  # compiled now
+    attention_cases.own_calls(short).part(attention_cases.BOTH, short.inputs()[-1])()  # compile first
     call = attention_cases.own_calls(asked).part(attention_cases.BOTH, asked.inputs()[-1])
     try:
         (out, gradients), grown = memory.peak_growth(call)
@@ -305,9 +305,9 @@ def feature(name: str, length: int, part: str, threads: int) -> Job:
 
 
 def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
-    """A call of `framework_cases`; of its facts, ``results`` are for whoever knows the right ones.
+    """A call of `framework_cases`. Facts: ``results``, for a comparison with the right ones.
 
-    ``seconds`` are those of the call that gave them.
+    ``seconds`` are those of the call that returned them.
     """
     with _peer("transformers" if kind.split()[0] in framework_cases.MODELS else "torch"):
         if way == "flex":
@@ -320,7 +320,7 @@ def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
 
 
 def decoding(way: str, slot: str, length: int, threads: int) -> Job:
-    """One query of `decoding_cases`, some times on end; of its facts, ``results`` are as those of `framework`."""
+    """One query of `decoding_cases`, repeated. Facts: ``results``, as in `framework`."""
     with _peer("torch"):
         import torch
 

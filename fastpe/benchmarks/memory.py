@@ -1,4 +1,4 @@
-"""How much memory a call takes at its highest, as the operating system sees it."""
+"""The peak memory of a call, as the operating system reports it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,21 +8,21 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Unknown(Exception):
-    """This system does not tell the peak of a call; the message says why."""
+    """This system does not report the peak of a call; the message says why."""
 
 
 def peak_growth(call: Callable[[], Any]) -> tuple[Any, int]:
-    """What a call returns, and by how many bytes the resident memory of this process grew at its peak.
+    """The result of a call, and the bytes by which the resident memory of this process grew at its peak.
 
-    Memory that the process freed before and still holds does not count as growth: measure in a fresh one.
+    Memory that the process freed before and still holds does not count as growth, so measure in a fresh process.
 
     Raises
     ------
     Unknown
-        Where the highest resident memory cannot be reset, as anywhere but on Linux.
+        If the peak of resident memory cannot be reset, which only Linux allows.
     """
     try:
-        _RESET.write_text("5")  # proc(5): the highest resident memory becomes the present one
+        _RESET.write_text("5")  # proc(5): resets the peak of resident memory to its present value
         before = _resident("VmRSS")
     except OSError as error:
         raise Unknown(f"no peak of memory on this system: {error.strerror}") from None

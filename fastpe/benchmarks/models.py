@@ -1,4 +1,4 @@
-"""The models whose training step is measured, their useful FLOPs, and the matrix products that they are made of."""
+"""The models whose training step is measured, their useful FLOPs, and their matrix products."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,11 +16,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the size of its batch, and what is wanted of its step.
+    """A model, the size of its batch, and the goals of its step.
 
-    `of_peak` is a share of the machine's own sgemm peak, by the FLOPs of the model as it is defined (`model.cost`):
-    where its ends are composed, a step does about a quarter fewer, and the share may be above 1. `times` is how often
-    the step of a peer takes as long, on one thread by peer, and on more, for all of them.
+    `of_peak` is a share of the machine's sgemm peak, by the FLOPs of the model as defined (`model.cost`). A step whose
+    first and last products are fused does about a quarter fewer, so the share may exceed 1. `times` are the relative
+    times of a peer's step, on one thread by peer, and on more threads for all peers.
     """
 
     config: ModelConfig
@@ -30,7 +30,7 @@ class Case:
     times_threaded: float = 0.0
 
     def goal(self, peer: str, threads: int) -> float:
-        """How many times as long a peer's step should take."""
+        """The goal for the time of a peer's step relative to fastpe's."""
         return self.times[peer] if threads == 1 else self.times_threaded
 
 
@@ -47,7 +47,7 @@ CASES = {
     "learned": Case(ModelConfig("learned"), *_SMALL),
     "lm": Case(_LANGUAGE, 8, 0.75, {"eager": 2.0, "compile": 2.0, "jax": 2.0}, 2.0),
 }
-"""By name: the source paper's model with its table, ALiBi, causal ALiBi and a learned table; a small language model."""
+"""Cases by name: the paper's model with its table, ALiBi, causal ALiBi and a learned table; a small language model."""
 
 
 def batch_of(case: Case) -> tuple[Array, Array]:
@@ -61,7 +61,7 @@ def batch_of(case: Case) -> tuple[Array, Array]:
 
 
 class Product(NamedTuple):
-    """C (m, n) = A (m, depth) B (depth, n): one of the step's, and what the step does in the same pass.
+    """A product of the step, C (m, n) = A (m, depth) B (depth, n), and what the step fuses with it.
 
     `fused` is a mode of `fastpe.kernels.products.gemm`; with PLUS the first addend is a matrix, with FROM alone a row
     (a bias) unless `onto`, which adds to C. `b_transposed`: B is there as its transpose, and is transposed in every
@@ -83,7 +83,7 @@ class Product(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What is fused, in words."""
+        """The fused operations, in words."""
         return _FUSED[self.fused, self.onto]
 
 
@@ -95,10 +95,10 @@ _FUSED = {
 
 
 def products(config: ModelConfig) -> list[Product]:
-    """Every product of a step on one sequence, those of equal shape and form once, under all their names."""
+    """Every product of a step on one sequence. Products of equal shape and form appear once, with all their names."""
     n, c, f, head = config.train_length, config.width, config.hidden, config.head_width
     relu = config.activation == "relu"
-    plain = config.norm == "none"  # then a gradient is added to that of the residual connection at once
+    plain = config.norm == "none"  # then a gradient is added directly to that of the residual connection
     found = [
         Product("qkv", n, c, 3 * c, fused=_BIAS),
         Product("scores", n, head, n, b_transposed=True),

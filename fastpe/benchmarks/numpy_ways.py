@@ -1,4 +1,4 @@
-"""Tables and biases in NumPy's usual way of writing them: what the fills are measured against."""
+"""Tables and biases in usual NumPy code, with which the fills are compared."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,11 +15,11 @@ from fastpe.encodings.slots import make_spec
 Array = np.ndarray[Any, Any]
 
 HEADS = 32
-"""Of a bias, (heads, 2 N - 1): as large as a table of 64 columns."""
+"""Heads of a bias (heads, 2 N - 1), which is as large as a table of 64 columns."""
 
 
 def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
-    """The one slot of each encoding, float32, in NumPy's usual way of writing it, from length and width."""
+    """Functions (length, width) that return the slot of an encoding in float32, in usual NumPy code."""
 
     def sinusoidal(length: int, dim: int) -> Array:
         angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, dim, 2) / dim)
@@ -33,7 +33,7 @@ def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
     def wavelet(length: int, dim: int) -> Array:
         spec = make_spec(length, dim=dim)
         (part,) = parse("wavelet")
-        chosen = columns(spec, **part.options)  # which functions: not the arithmetic that is compared
+        chosen = columns(spec, **part.options)  # choice of the functions, outside of the timed arithmetic
         phi, psi, grid = pywt.Wavelet("db4").wavefun(level=10)
         positions, table = np.arange(length), np.empty((length, dim))
         for c, (kind, level, shift) in enumerate(zip(*chosen, strict=True)):
@@ -74,7 +74,7 @@ def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
 
 @lru_cache(maxsize=4)
 def _of_heads(name: str, length: int, dim: int) -> dict[str, Array]:
-    """The parameters of a bias, float64, except a table that is copied."""
+    """The parameters of a bias, in float64, except a table that is copied."""
     values = init(name, dim=dim, heads=HEADS, train_length=length)
     return {key: value if key == "table" else value.astype(np.float64) for key, value in values.items()}
 

@@ -1,6 +1,6 @@
-"""The peers: the same computations in PyTorch and JAX in the best form known to us, for timing and for equality.
+"""The peers: the same computations in PyTorch and JAX in the fastest form that we know, for timing and equality.
 
-PyTorch and JAX are optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by functions that use them.
+PyTorch and JAX are optional (`pip install -e '.[peers]'` from a clone of fastpe); functions that use them import them.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,12 +14,12 @@ from fastpe.model.transformer import Transformer
 Array = np.ndarray[Any, Any]
 Step = Callable[[], float]
 
-NOT_COUNTED = -100  # a target, in PyTorch
+NOT_COUNTED = -100  # a target that PyTorch ignores
 INSTALL = "not installed: pip install -e '.[peers]' from a clone of fastpe"
 
 
 def joined_parameters(model: Transformer) -> dict[str, Array]:
-    """Copies of a model's parameters, query, key and value maps joined into one, as other libraries have them."""
+    """Copies of a model's parameters, with query, key and value maps joined into one, as in other libraries."""
     parameters = {name: np.array(value) for name, value in model.parameters.items()}
     for layer in range(model.config.layers):
         prefix = f"layers.{layer}.attention"
@@ -30,13 +30,13 @@ def joined_parameters(model: Transformer) -> dict[str, Array]:
 
 
 def _with_learned(slots: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
-    """The slots, those that are parameters themselves (a learned table) replaced by them."""
+    """The slots; those that are parameters themselves (a learned table) are replaced by these parameters."""
     learned = {name.rpartition(".")[2]: value for name, value in weights.items() if name.startswith("encoding.")}
     return {**slots, **learned}
 
 
 def _score_mask(config: ModelConfig, slots: Mapping[str, Array], length: int) -> Array | None:
-    """What is added to the scores, (H or 1, N, N): the bias by offset, and -inf where they are masked; or None."""
+    """The mask added to the scores, (H or 1, N, N): the bias by offset, and -inf at masked cells; or None."""
     offsets = np.arange(length)[None, :] - np.arange(length)[:, None]
     mask = None
     if "bias" in slots:
@@ -52,7 +52,7 @@ def _score_mask(config: ModelConfig, slots: Mapping[str, Array], length: int) ->
 
 
 def torch_weights(model: Transformer) -> dict[str, Any]:
-    """Copies of the model's parameters as PyTorch leaves; query, key and value joined, as in its own layers."""
+    """Copies of the model's parameters as PyTorch leaves, with joined query, key and value, as in PyTorch's layers."""
     import torch
 
     return {name: torch.tensor(value, requires_grad=True) for name, value in joined_parameters(model).items()}
@@ -67,15 +67,15 @@ def torch_loss(config: ModelConfig, outputs: Any, targets: Any) -> Any:
     return cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=NOT_COUNTED)
 
 
-# Long: the peer's whole forward pass, written out once as PyTorch has it.
+# Long: the whole forward pass of the peer in one function, in usual PyTorch code.
 def torch_forward(
     config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], x: Any, *, mask: Any = None, own: bool = False,
     factors: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
     """The model's forward pass (B, N) -> (B, N), or logits (B, N, V), on PyTorch tensors, from `torch_weights`.
 
-    mask: what is added to the scores, formed from the slots where it is not given; own: whether attention is PyTorch's
-    own function. factors: what activations are multiplied by, as `Transformer.dropout_factors` has it.
+    mask: added to the scores; by default it is made from the slots. own: whether to use PyTorch's attention function.
+    factors: factors of activations, in the form of `Transformer.dropout_factors`.
     """
     import torch
     from torch.nn import functional as f
@@ -104,7 +104,7 @@ def torch_forward(
         if heads > 1 or own or factor is not None:
             q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
         if own:
-            causal = config.causal and "bias" not in slots  # it has a path of its own
+            causal = config.causal and "bias" not in slots  # it uses a separate path
             mixed = f.scaled_dot_product_attention(q, k, v, attn_mask=None if causal else mask, is_causal=causal)
         else:
             scores = q @ k.transpose(-1, -2) * (c // heads) ** -0.5
@@ -142,8 +142,8 @@ def torch_step(
 ) -> Step:
     """One training step (loss, all gradients, Adam) of a copy of `model` in PyTorch; returns the loss.
 
-    compiled: whether loss and gradients go through `torch.compile`; own: as in `torch_forward`. Adam is PyTorch's
-    fused one, the fastest of its three here.
+    compiled: whether to compile loss and gradients with `torch.compile`; own: as in `torch_forward`. Adam is PyTorch's
+    fused version, the fastest of its three here.
     """
     import torch
 
@@ -178,8 +178,8 @@ def torch_step(
 def jax_step(model: Transformer, x: Array, y: Array) -> Step:
     """One training step (loss, all gradients, Adam) of a copy of `model` as one jitted function of JAX.
 
-    Parameters and moments are donated, so that they are updated in place. JAX takes its threads from the cores that the
-    process may run on.
+    Parameters and moments are donated, so that they are updated in place. JAX uses as many threads as the process may
+    use cores.
     """
     import jax
     import jax.numpy as jnp

@@ -1,8 +1,8 @@
-"""Matrix products of the step, one thread: fastpe's micro-kernel beside MKL (PyTorch) and OpenBLAS (NumPy).
+"""Matrix products of the step on one thread: fastpe's micro-kernel, MKL (PyTorch) and OpenBLAS (NumPy).
 
-Operands are contiguous and stay in cache. fastpe repeats a product in compiled code; a peer is called from Python, and
-the time of the same call on 1 x 1 matrices is taken off its own, which favours it a little. Where the second matrix
-comes as its transpose, fastpe's time includes transposing it, as in the step.
+Operands are contiguous and stay in cache. fastpe repeats a product in compiled code. A peer is called from Python, and
+the time of the same call on 1 x 1 matrices is subtracted, which favours the peer a little. If the second matrix is
+given as its transpose, fastpe's time includes transposing it, as in the step.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from fastpe.kernels.simd import pointer
 Array = np.ndarray[Any, Any]
 
 GOAL = 0.9
-"""Of the better peer's GFLOP/s."""
-_FLOP_A_CALL = 20e6  # a call repeats a product so often that the clock does not matter
+"""Goal: share of the GFLOP/s of the faster peer."""
+_FLOP_A_CALL = 20e6  # a call repeats a product often enough for the clock
 
 
 @entry(label="the measurement of products")
 def _repeat(a, b, c, d, e, scratch, mode, transposed, times):  # type: ignore[no-untyped-def]
-    """C = f(start + A B), over and over; `transposed`: b is B^T, and becomes B in scratch each time."""
+    """Compute C = f(start + A B) repeatedly; `transposed`: b is B^T, and is transposed into scratch each time."""
     ai, aj = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize
     p, row, n, depth = pointer(b), b.shape[1], c.shape[1], a.shape[1]
     for _ in range(times):
@@ -43,7 +43,7 @@ def _repeat(a, b, c, d, e, scratch, mode, transposed, times):  # type: ignore[no
 
 
 def _operands(product: Product) -> tuple[Array, Array]:
-    """A and B as they lie in memory, small enough that adding them onto C over and over stays finite."""
+    """A and B as stored, small enough that adding their product to C repeatedly stays finite."""
     random = np.random.default_rng(0)
     m, depth, n = product.m, product.depth, product.n
     a = random.standard_normal((depth, m) if product.a_transposed else (m, depth), np.float32)
@@ -52,18 +52,18 @@ def _operands(product: Product) -> tuple[Array, Array]:
 
 
 def _addends(product: Product) -> tuple[Array, Array]:
-    """d and e of the fused form: a row or matrix each."""
+    """The addends d and e of the fused form: a row or matrix each."""
     random = np.random.default_rng(1)
     whole = random.standard_normal((product.m, product.n), np.float32)
     return (whole, whole[:1].copy()) if product.fused & PLUS else (whole[:1].copy(), whole)
 
 
 def product_call(library: str, product: Product, fused: bool) -> tuple[Callable[[], Any], int, Callable[[], Array]]:
-    """A call, how often it computes the product, and what gives its result C (m, n)."""
+    """A call, its number of products, and a function that returns its result C (m, n)."""
     a, b = _operands(product)
     repeats = max(1, round(_FLOP_A_CALL / product.flop))
     if library == "fastpe":
-        # as in attention: what is transposed has whole vectors in its rows, zeros behind
+        # as in attention: rows of a transposed matrix are padded with zeros to whole vectors
         width = simd.whole_vectors(product.n, np.float32) if product.b_transposed else product.n
         c = simd.aligned_zeros((product.m, width), np.float32)
         scratch = simd.aligned_zeros((product.depth, width), np.float32)
@@ -104,7 +104,7 @@ def _last_of(library: str, product: Product, a: Array, b: Array) -> Callable[[],
 
 
 def _one_call(library: str, product: Product, a: Array, b: Array) -> tuple[Callable[[], Any], Callable[[], Array]]:
-    """One product of a peer into a given matrix, and that matrix."""
+    """A call of one product of a peer into a given matrix, and that matrix."""
     if library == "numpy":
         out = np.empty((product.m, product.n), np.float32)
         left, right = (a.T if product.a_transposed else a), (b.T if product.b_transposed else b)
@@ -123,7 +123,7 @@ def check_product(library: str, product: Product, fused: bool, found: Array) -> 
     Raises
     ------
     WrongResult
-        If an element is further off than float32's rounding explains.
+        If the error of an element exceeds float32 rounding.
     """
     a, b = (operand.astype(np.float64) for operand in _operands(product))
     left, right = (a.T if product.a_transposed else a), (b.T if product.b_transposed else b)
@@ -149,14 +149,14 @@ def check_product(library: str, product: Product, fused: bool, found: Array) -> 
 
 
 def measure(effort: Effort, tell: Tell, models: tuple[str, ...] = ("paper", "lm")) -> dict[str, Any]:
-    """Every product of these models' steps on one thread; see the head of this file.
+    """Time every product of these models' steps on one thread; see the module's docstring.
 
     Returns
     -------
     dict
-        ``rows``, each with ``model``, ``product``, its shape, and ``gflops`` of fastpe, of fastpe as the step has it,
-        and of the peers; ``ratio`` to the better peer, judged; ``absent``, why a peer is not there; ``disturbed``,
-        lines that tell of a disturbed machine.
+        ``rows``, each with ``model``, ``product``, its shape, and ``gflops`` of fastpe, of fastpe's fused form, and of
+        the peers; ``ratio`` to the faster peer, judged; ``absent``, the reasons why peers are missing; ``disturbed``,
+        signs of a disturbed machine.
     """
     with Worker("fastpe", 1) as ours, Worker("torch", 1) as torch, Worker("numpy", 1) as numpy:
         workers = {"torch": torch, "numpy": numpy}
@@ -195,7 +195,7 @@ def _arguments(library: str, product: Product) -> dict[str, Any]:
 def _row(model: str, product: Product, seconds: dict[str, float], overhead: dict[str, float]) -> dict[str, Any]:
     gflops = {name: product.flop / best / 1e9 for name, best in seconds.items() if name not in overhead}
     for name, idle in overhead.items():
-        # a call cannot take less than nothing: the smallest products are near the clock's noise
+        # times stay positive: the smallest products are near the noise of the clock
         gflops[name] = product.flop / max(seconds[name] - idle, 0.2 * seconds[name]) / 1e9
     better = max(gflops[name] for name in overhead)
     return {

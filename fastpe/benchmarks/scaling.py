@@ -1,4 +1,4 @@
-"""How the training step scales to more threads, bears another busy process, and what its fixed bits cost."""
+"""Scaling of the training step to more threads, its time next to a busy process, and the cost of equal bits."""
 
 import os
 import subprocess
@@ -33,11 +33,14 @@ def measure(effort: Effort, tell: Tell, threads: int, model: str = "paper") -> d
     Returns
     -------
     dict
-        ``threads``; ``step`` and ``sgemm``, the speed on so many threads divided by that on one, and ``scaling``, the
-        quotient of the two, judged; ``fixed``: per number of threads the step's time divided by that of a step whose
-        bits depend on that number, judged; ``busy``: the median step beside a process that keeps one core busy, divided
-        by the undisturbed median step on one thread, judged. ``scaling`` and ``busy`` are None on one thread or core.
-        ``disturbed``: lines that tell of a disturbed machine.
+        - ``threads``.
+        - ``step`` and ``sgemm``: the speed on these threads divided by that on one. ``scaling``: the quotient of the
+          two, judged, or None on one thread or core.
+        - ``fixed``: for each number of threads the step's time divided by that of a step whose bits depend on that
+          number, judged.
+        - ``busy``: the median step next to a process that keeps one core busy, divided by the undisturbed median step
+          on one thread, judged, or None on one thread or core.
+        - ``disturbed``: signs of a disturbed machine.
     """
     tell(f"scaling: {model}, threads: 1 and {threads}")
     counts, expected = sorted({1, threads}), jobs.expected_losses(CASES[model])
@@ -84,7 +87,7 @@ def _beside_a_busy_process(
 
 @contextmanager
 def _busy_process() -> Iterator[None]:
-    """A process that keeps one core, the last, busy."""
+    """A process that keeps the last core busy."""
     command = [sys.executable, "-c", _BUSY, str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The training step (loss, all gradients, Adam) beside PyTorch eager, torch.compile and jax.jit."""
+"""The training step (loss, all gradients, Adam), compared with PyTorch eager, torch.compile and jax.jit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from fastpe.doctor import probe
 from fastpe.model.cost import step_flop
 
 _WAYS = {"eager": ("eager", "eager, own attention")}
-"""Forms of a peer of which the faster counts."""
+"""Forms of a peer; the fastest counts."""
 PEERS = {"eager": "PyTorch eager", "compile": "torch.compile", "jax": "jax.jit"}
 
 
@@ -24,7 +24,7 @@ def measure(
     models: Sequence[str] = tuple(CASES),
     peers: Sequence[str] = tuple(PEERS),
 ) -> dict[str, Any]:
-    """Time the step of every model on every number of threads, each beside the machine's own peak.
+    """Time the step of every model on every number of threads, and compare it with the machine's peak.
 
     Parameters
     ----------
@@ -38,16 +38,17 @@ def measure(
     Returns
     -------
     dict
-        ``rows``: ``model``, ``threads``, ``flop`` (useful ones of the model as it is defined: where its ends are
-        composed a step does fewer, and may exceed the peak), ``fastpe`` with ``ms`` and ``of_peak``, judged, and
-        ``peers``, each with ``ms`` and ``times`` (how often as long as fastpe's), judged, or ``absent``, the reason.
-        ``sgemm``: per number of threads the GFLOP/s of fastpe's sgemm in cache and of NumPy's BLAS; the better one is
-        the peak. ``disturbed``: lines that tell of a disturbed machine.
+        - ``rows``: ``model``; ``threads``; ``flop``, the useful FLOPs of the model as defined (a step with fused first
+          and last products does fewer, and may exceed the peak); ``fastpe`` with ``ms`` and ``of_peak``, judged; and
+          ``peers``, each with ``ms`` and ``times`` (relative to fastpe's), judged, or ``absent``, the reason.
+        - ``sgemm``: for each number of threads the GFLOP/s of fastpe's sgemm in cache and of NumPy's BLAS; the larger
+          one is the peak.
+        - ``disturbed``: signs of a disturbed machine.
 
     Raises
     ------
     WrongResult
-        If a library's losses are not the reference's.
+        If a library's losses differ from the reference.
     WorkerDied
         If a process ends.
     """
@@ -68,7 +69,7 @@ def measure(
                 tell(f"step: {model}, threads: {count}")
                 take_turns(candidates, effort)
                 best[model] = _best(candidates)
-            # the fastest of all turns: what the machine can do does not depend on the model
+            # the fastest of all turns: the peak does not depend on the model
             own = probe.PEAK_FLOP * count / min(each["peak"] for each in best.values())
             blas = 2 * probe.BLAS_ORDER**3 / min(each["blas"] for each in best.values())
             peaks.append({"threads": count, "own_gflops": own / 1e9, "blas_gflops": blas / 1e9})
@@ -80,7 +81,7 @@ def measure(
 
 
 def _candidates(model: str, threads: int, workers: Mapping[str, Worker], expected: list[float]) -> list[Candidate]:
-    """All that is timed in turn for a row, each in its library's worker."""
+    """All candidates of a row, each in the worker of its library."""
     found = [
         Candidate("peak", workers["fastpe"], "peak", {"threads": threads}),
         Candidate("blas", workers["numpy"], "blas"),
@@ -94,7 +95,7 @@ def _candidates(model: str, threads: int, workers: Mapping[str, Worker], expecte
 
 
 def _best(candidates: Iterable[Candidate]) -> dict[str, Any]:
-    """Seconds by label, of a library's fastest way, or why there are none."""
+    """Seconds of the fastest form of each library by label, or the reason why there are none."""
     found: dict[str, Any] = {}
     for each in candidates:
         absent = each.absent is not None

@@ -1,4 +1,4 @@
-"""Taking turns: worker processes, one library each, of which only one runs at a time."""
+"""Alternating measurements: worker processes, one for each library, of which only one runs at a time."""
 
 import json
 import os
@@ -20,15 +20,15 @@ _MODULE = "fastpe.benchmarks.worker"
 
 
 class WorkerDied(ChildProcessError):
-    """A worker process has ended, or cannot do what it is asked; the message says which, and its last words."""
+    """A worker process has ended or failed; the message names it and has its last line of output."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: so many turns, in each at least so many calls and so many seconds.
+    """How long to measure: the number of turns, and the least number of calls and of seconds in each.
 
-    More turns follow, `most` in all, while there is anything whose fastest turn no other turn of its own comes near: on
-    a machine that others use too, that may be the only one in which it was left alone, or none was.
+    More turns follow, at most `most` in all, while a candidate has no second turn that is close to its fastest one. On
+    a shared machine, the fastest may be the only undisturbed turn, or none may be undisturbed.
     """
 
     turns: int = 5
@@ -41,20 +41,20 @@ QUICK = Effort(turns=1, seconds=0.0, least=1, most=1)
 _NEAR = 1.03
 
 
-# glibc: memory that was freed stays with the process. Whether a model's cache, made anew for every token, comes page by
-# page, which takes as long as all else, would be decided by what lies beside it
+# glibc: freed memory stays with the process. Otherwise other allocations would decide whether the memory of a model's
+# cache, which is allocated for every token, is mapped page by page, which takes as long as everything else
 _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
 
 
 class Worker:
-    """A process for one library on so many threads; a context manager that ends it.
+    """A process for one library with a number of threads; a context manager that ends it.
 
     Parameters
     ----------
     library : str
-        Its name in messages; ``"jax"`` is kept to as many cores as threads, having no other way.
+        Its name in messages. ``"jax"`` is restricted to as many cores as threads, since it has no other setting.
     threads : int
-        With one, all libraries run on the same core: of two, one may have a busier neighbour on the chip.
+        With one thread, all libraries run on the same core, because cores may have neighbours of different load.
     """
 
     def __init__(self, library: str, threads: int) -> None:
@@ -64,7 +64,7 @@ class Worker:
             [sys.executable, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
             env={**os.environ, **_KEPT_MEMORY, **_environment(library, threads)},
-            start_new_session=True,  # so that Ctrl-C reaches the parent alone
+            start_new_session=True,  # so that Ctrl-C reaches only the parent
         )  # fmt: skip
         if threads == 1 and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(self._process.pid, {min(os.sched_getaffinity(0))})
@@ -82,7 +82,7 @@ class Worker:
         self._process.kill()
 
     def send(self, request: Mapping[str, Any]) -> None:
-        """Ask without waiting for the answer: `receive` gets it."""
+        """Send a request without waiting for the answer; `receive` returns it."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -96,9 +96,9 @@ class Worker:
         Raises
         ------
         WorkerDied
-            If there is none, or the library failed.
+            If there is no answer, or the library failed.
         WrongResult
-            If its result is wrong.
+            If the result of the library is wrong.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -125,29 +125,29 @@ class Worker:
 
 
 def _environment(library: str, threads: int) -> dict[str, str]:
-    """What holds a library to a number of threads; fastpe itself is told at every call."""
+    """Environment variables that limit a library to a number of threads; fastpe gets the number in every call."""
     own = {"NUMBA_NUM_THREADS": str(max(usable_cores(), threads))}
     if library == "fastpe":
         return own
     limits = own | {name: str(threads) for name in BLAS_THREADS}
-    # compiled for this machine here, not in a pool of processes that would go on beside the others
+    # compile in this process, not in a pool of processes that would run during other measurements
     return {**limits, "TORCHINDUCTOR_COMPILE_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 
 
 @dataclass
 class Candidate:
-    """Something to be timed in a worker.
+    """A call to be timed in a worker.
 
     Attributes
     ----------
     absent : str or None
-        Why it cannot be, once it was prepared.
+        The reason why it cannot be timed, known after `prepare`.
     facts : dict
-        What was found in checking it.
+        Facts from the check.
     seconds : list of float
-        All timings.
+        All times.
     turns : list of float
-        The fastest of every turn.
+        The fastest time of every turn.
     """
 
     label: str
@@ -161,7 +161,7 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """What its worker knows it by."""
+        """The name that its worker uses."""
         return f"{self.job} {json.dumps(dict(self.arguments))}"
 
     @property
@@ -171,13 +171,13 @@ class Candidate:
 
     @property
     def confirmed(self) -> bool:
-        """Whether two turns agree about what the fastest call takes."""
+        """Whether two turns agree on the time of the fastest call."""
         first, *others = sorted(self.turns)
         return bool(others) and others[0] <= _NEAR * first
 
 
 def prepare(candidates: Iterable[Candidate]) -> None:
-    """Build and check every candidate, those of different workers at the same time."""
+    """Build and check all candidates; different workers do so at the same time."""
     queues: dict[Worker, list[Candidate]] = {}
     for candidate in candidates:
         queues.setdefault(candidate.worker, []).append(candidate)
@@ -186,7 +186,7 @@ def prepare(candidates: Iterable[Candidate]) -> None:
         for _ in pool.map(_prepare_in_order, queues.values()):
             pass
     except BaseException:
-        for worker in queues:  # nobody waits for what is no longer wanted
+        for worker in queues:  # discard requests that are no longer needed
             worker.stop()
         raise
     finally:
@@ -200,7 +200,7 @@ def _prepare_in_order(candidates: list[Candidate]) -> None:
 
 
 def take_turns(candidates: Iterable[Candidate], effort: Effort) -> None:
-    """Time every candidate that is not absent, one after the other in every turn, all of them as often."""
+    """Time every candidate that is not absent, one after the other in every turn, and all equally often."""
     present = [candidate for candidate in candidates if candidate.absent is None]
     for turn in range(max(effort.turns, effort.most)):
         if turn >= effort.turns and all(each.confirmed for each in present):

@@ -1,10 +1,10 @@
-"""The process that one library is measured in: it reads a request a line and writes an answer a line, both JSON.
+"""The process that measures one library. It reads one request per line and writes one answer per line, as JSON.
 
     {"prepare": key, "job": name, "arguments": {...}}    ->  {"facts": {...}}, {"absent": why} or {"wrong": what}
     {"time": key, "seconds": s, "least": n}              ->  {"seconds": [...]}
 
-`fastpe.benchmarks.turns` is the other end. When standard input ends, so does the process: a worker
-whose parent was killed finishes the job that it is at, and then ends.
+`fastpe.benchmarks.turns` is the other end. The process ends with its standard input: a worker whose parent was killed
+finishes its present job, and then ends.
 """
 
 import json
@@ -16,14 +16,14 @@ from typing import Any
 from fastpe.benchmarks import jobs
 from fastpe.benchmarks.figures import WrongResult
 
-_SETTLE = 0.01  # seconds; the threads of the library that ran before may still be spinning
-_WARM = 1  # calls that do not count: caches and threads wake up
+_SETTLE = 0.01  # seconds; threads of the previous library may still spin
+_WARM = 1  # calls that do not count: they warm up caches and threads
 
 
 def main() -> None:
-    """Answer until standard input ends."""
+    """Answer requests until standard input ends."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever prints must not disturb the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     ready: dict[str, jobs.Job] = {}
     for line in sys.stdin:
         pipe.write(json.dumps(answer(json.loads(line), ready)) + "\n")
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any]:
-    """Do what is asked; what goes wrong is an answer too."""
+    """Execute a request; an error is an answer too."""
     try:
         match request:
             case {"prepare": key, "job": name, "arguments": arguments}:
@@ -44,12 +44,12 @@ def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any
         return {"absent": str(why)}
     except WrongResult as error:
         return {"wrong": str(error)}
-    except Exception as error:  # the parent must hear of it, whatever it is
+    except Exception as error:  # the parent must receive any error
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
 def timings(job: jobs.Job, seconds: float, least: int) -> list[float]:
-    """Seconds of each call, at least so many, for at least so long."""
+    """Seconds of each call, for at least a number of calls and of seconds."""
     time.sleep(_SETTLE)
     for _ in range(_WARM):
         job.call()

@@ -152,9 +152,9 @@ def test_a_card_says_formula_options_source_theory_and_studies(page):
     assert "keys used of 100 at equal content: 99.37" in found["alibi"][1]
     assert "running_sum 12.25" in found["alibi"][1]  # (N - 1) / 4 at 50, by symmetry
     assert "first lag of negative score: 725" in found["rope"][1]
-    assert "parameters that it adds: 3,200" in found["learned"][1]
-    assert "characters read" in found["t5"][1]
-    assert {key for key, (_, said) in found.items() if "of this repository" in said} == {
+    assert "added parameters: 3,200" in found["learned"][1]
+    assert "block length" in found["t5"][1]
+    assert {key for key, (_, said) in found.items() if "in this repository" in said} == {
         key for study in findings.studies() for key in study["of"]
     }
 

@@ -1,5 +1,8 @@
-"""The atlas: one page in HTML of all encodings, to read, to search and to choose from.
+"""The atlas: one HTML page of all encodings, with search and filters.
 
-`page` makes it of a `card` for each; `drawing` draws what `fastpe show` computes, small; `prose` is an encoding's own
-page in HTML; `findings` are what the studies of this repository found, a file that `bench/findings.py` makes.
+page      the page: introduction, filters, list of names, and a card for each encoding
+card      one encoding: pictures, formula, facts, options, theory and studies
+drawing   small SVG figures of the numbers that `fastpe show` computes
+prose     an encoding's page (its docstring) as HTML
+findings  results of the studies of this repository, from the file that `bench/findings.py` writes
 """

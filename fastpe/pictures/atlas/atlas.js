@@ -22,7 +22,7 @@ function show() {
   for (const group of document.querySelectorAll(".group")) group.hidden = !group.querySelector(".card:not([hidden])");
   for (const link of document.querySelectorAll("nav a")) link.hidden = document.getElementById(link.hash.slice(1)).hidden;
   for (const line of document.querySelectorAll("nav dl > div")) line.hidden = !line.querySelector("a:not([hidden])");
-  count.textContent = shown ? `${shown} of ${cards.length}` : `none of ${cards.length} is all of this`;
+  count.textContent = shown ? `${shown} of ${cards.length}` : "No encoding matches these filters";
   return wanted;
 }
 function keep() {

@@ -1,4 +1,4 @@
-"""What the atlas says of one encoding: its pictures, its formula, its options, and what is known of it."""
+"""One encoding in the atlas: pictures, formula, facts, options, theory and studies."""
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,24 +27,25 @@ from fastpe.theory.value import Value
 
 HEADS = 4  # of pictures: biases differ from head to head
 _MOST = 3  # pictures
-_LEFT_OUT = "dot products"  # cosines, which are shown, say the same of where positions look alike
+_LEFT_OUT = "dot products"  # the cosines, which are shown, carry the same information
 _DIRECTIONS = {
-    "yes": "told apart, without a causal mask too", "no": "told apart by a causal mask alone",
-    "causal": "made for causal models alone", "unknown": "not stated whether it tells them apart",
+    "yes": "distinguished, even without a causal mask", "no": "distinguished only with a causal mask",
+    "causal": "for causal models only", "unknown": "not stated",
 }  # fmt: skip
 _REPORTED = {
-    "holds": "models hold their quality, as trained", "partly": "for a while, or in some reports",
-    "fails": "models fail", "tuned": "after interpolation or more training", "none": "nothing was found",
+    "holds": "models keep their quality without further training",
+    "partly": "up to some length, or in some reports only", "fails": "models fail",
+    "tuned": "after interpolation or more training", "none": "no published result was found",
 }  # fmt: skip
 _BEYOND = {
-    "defined": "the formula has a value there", "clipped": "far offsets share one value",
-    "resized": "what was learned is resampled", "undefined": "it has no value there",
+    "defined": "the formula has a value", "clipped": "far offsets share one value",
+    "resized": "learned values are resampled", "undefined": "it has no value",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Card:
-    """One encoding on the page: its entry in a list, what filters ask, and its article in HTML."""
+    """One encoding on the page: its catalogue entry, the values that filters compare, and its article in HTML."""
 
     entry: Entry
     slots: tuple[str, ...]
@@ -53,7 +54,7 @@ class Card:
 
 
 def card(entry: Entry) -> Card:
-    """The card of an encoding; of one of the user's own that cannot be filled, it says why not."""
+    """The card of an encoding. If an encoding of the user cannot be filled, the card shows the error."""
     encoding = get(entry.key)
     plain = _tried(lambda: catalogue.suits_sequences(encoding))
     told = prose.parts(page(entry.key))
@@ -65,14 +66,14 @@ def card(entry: Entry) -> Card:
         _theory(entry.key),
         _options(encoding),
         _studies(entry.key),
-        f"<details><summary>Its whole page</summary>\n{told.rest}</details>\n" if told.rest else "",
+        f"<details><summary>Full page</summary>\n{told.rest}</details>\n" if told.rest else "",
         "</div>\n</article>\n",
     ]
     return Card(entry, encoding.slots, plain is True, "".join(parts))
 
 
 def _tried(work: Callable[[], Any]) -> Any:
-    """What some work returns, or the error of an own file, which the card then shows."""
+    """The result of a function, or the error that a user's file raised, which the card then shows."""
     try:
         return work()
     except (ValueError, TypeError) as error:
@@ -106,13 +107,13 @@ def _pictures(key: str, encoding: Encoding) -> str:
     if not views and encoding.gate is not None:
         views = [_gate(key, encoding, encoding.gate)]
     if not views:
-        return '<p class="none">Nothing to draw: it fills no array.</p>'
+        return '<p class="none">Nothing to draw: this encoding fills no array.</p>'
     remarks = "".join(f'<p class="note">{prose.inline(remark)}.</p>' for remark in (*found.remarks, *found.notes))
     return "".join(map(drawn, views)) + remarks
 
 
 def _chosen(slots: Sequence[Sequence[View]]) -> list[View]:
-    """The first of every slot, and where there are few, the next."""
+    """The views to draw: the first of each slot, or the first two of a single slot."""
     shown = [[view for view in views if view.title != _LEFT_OUT] for views in slots]
     if len(shown) == 1:
         return shown[0][:2]
@@ -120,12 +121,12 @@ def _chosen(slots: Sequence[Sequence[View]]) -> list[View]:
 
 
 def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
-    """What a gate takes from the score by its initial values, of an input of zeros; or what it turns by."""
+    """What a gate with its initial values adds to the score for an input of zeros, or the angles that it rotates by."""
     length, options = 2 * SIZES["train_length"], {key: each.default for key, each in encoding.options.items()}
     if gate.frequencies is not None:
         speeds = np.array(gate.frequencies(SIZES["dim"] // HEADS, **options))
         pairs = Axis("pair of channels", np.arange(len(speeds)))
-        return Curves("turned by where the content says 1", pairs, {"every head": speeds}, "radians")
+        return Curves("rotation where the content gives 1", pairs, {"every head": speeds}, "radians")
     sizes = {"dim": SIZES["dim"], "heads": HEADS, "train_length": SIZES["train_length"]}
     params: Mapping[str, Any] = init(key, causal=True, **sizes, **options)
     if gate.reflects:
@@ -140,11 +141,11 @@ def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
     shown = lost[:1] if (lost == lost[0]).all() else lost
     lines = {f"head {head}": own - own[-1] for head, own in enumerate(shown)}
     where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
-    return Curves("taken from the score where the input is zero", where, lines, "added to the score")
+    return Curves("added to the score for an input of zeros", where, lines, "added to the score")
 
 
 def _left(params: Mapping[str, Any], length: int) -> View:
-    """How long a query of any direction is after the reflections that inputs drawn at random make."""
+    """Length of a query after the reflections of random inputs: the root mean square over all directions."""
     w, beta = reference.reflections(np.random.default_rng(0).normal(size=(length, SIZES["dim"])), **params)
     rows, sizes = np.broadcast_to(np.eye(w.shape[-1]), (len(w), *w.shape[-1:] * 2)), []
     for j in reversed(range(length)):
@@ -153,7 +154,7 @@ def _left(params: Mapping[str, Any], length: int) -> View:
         rows = rows - beta[:, j, None, None] * along * w[:, j, None, :]
     lines = {f"head {head}": own for head, own in enumerate(np.array(sizes[::-1]).T)}
     where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
-    return Curves("what is left of a query, of inputs at random", where, lines, "length")
+    return Curves("length of a query after reflections (random input)", where, lines, "length")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -166,29 +167,29 @@ def _facts(entry: Entry, encoding: Encoding) -> str:
 
 
 def _made(gate: Gate) -> str:
-    """What a layer makes of its input."""
+    """What the gate computes from a layer's input."""
     if gate.turns:
         return "angles that rotate query and key"
-    return "reflections of the query" if gate.reflects else "a gate, which takes from the score"
+    return "reflections of the query" if gate.reflects else "a gate that lowers the score"
 
 
 def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
     """Each fact, the value in HTML."""
     slots = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
     if encoding.gate is not None:
-        slots.append(f"every layer's input becomes {_made(encoding.gate)}")
+        slots.append(f"each layer computes {_made(encoding.gate)} from its input")
     yield "Acts on", "<br>".join(slots) or "nothing"
-    learns = {"yes": "yes", "optional": "by an option", "no": "no"}[entry.learned]
+    learns = {"yes": "yes", "optional": "with an option", "no": "no"}[entry.learned]
     yield "Learns parameters", learns
     wanted = [catalogue.NEEDS[word] for word in catalogue.needs(entry.key) or ("",)]
     yield "Needs", "; ".join(each[:1].lower() + each[1:] for each in wanted)
     yield "Left and right", _DIRECTIONS[encoding.direction]
-    yield "Past the training length", f"{entry.beyond}: {_BEYOND[entry.beyond]}"
+    yield "Beyond training length", f"{entry.beyond}: {_BEYOND[entry.beyond]}"
     found = f"{_REPORTED[entry.outcome]}"
     if entry.reported is not None:
         _, evidence, source = entry.reported
         found = f"{entry.outcome}: {found}. {prose.inline(evidence)} ({prose.inline(source)})"
-    yield "Reported there", found
+    yield "Extrapolation evidence", found
     if entry.use:
         yield "Use", USES[entry.use]
     if entry.source:
@@ -196,10 +197,10 @@ def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
 
 
 def _theory(key: str) -> str:
-    """The three numbers, and what no model with this encoding can do."""
+    """Three key numbers, and what no model with this encoding can compute."""
     known = _tried(lambda: _known(key))
     if not isinstance(known, tuple):
-        return f"<h4>In theory</h4>\n<p>Nothing, as it cannot be filled: {html.escape(str(known))}</p>\n"
+        return f"<h4>In theory</h4>\n<p>Not available, as it cannot be filled: {html.escape(str(known))}</p>\n"
     numbers, found, causal = known
     lines = [
         f"{html.escape(what)}: {'-' if each is None else html.escape(words.short(each.value))}"
@@ -207,18 +208,19 @@ def _theory(key: str) -> str:
     ]
     lines += [html.escape(line) for line in words.of_symmetry(found)]
     if "parameters" in found:
-        lines.append(f"parameters that it adds: {words.number(found['parameters'].value)}")
+        lines.append(f"added parameters: {words.number(found['parameters'].value)}")
     mask = "with a causal mask" if causal else "without a mask"
     told = (
-        f"Symmetry: what holds of every model with it, {mask}; none: nothing is impossible for that reason. Least "
-        f"errors are squared ones at {SIZES['train_length']} positions, which no training can lower."
+        f'Symmetry: constraints on every model with this encoding, {mask}. "none" means that symmetry makes no task '
+        f"impossible. Least errors are mean squared errors at {SIZES['train_length']} positions; no training can lower "
+        "them."
     )
     listed = "".join(f"<li>{line}</li>" for line in lines)
     return f'<h4>In theory</h4>\n<ul>{listed}</ul>\n<p class="note">{told}</p>\n'
 
 
 def _known(key: str) -> tuple[dict[str, Value | None], dict[str, Record], bool]:
-    """The three numbers, what is known of models, and whether these have a causal mask."""
+    """Three key numbers, the known properties of models, and whether these have a causal mask."""
     sizes: dict[str, Any] = dict(SIZES)
     subject = subject_of(key, length=SIZES["train_length"], **sizes)
     return essentials(key), {record.name: record for record in of_model.records(subject)}, subject.causal
@@ -228,10 +230,10 @@ def _options(encoding: Encoding) -> str:
     if not encoding.options:
         return ""
     rows = [(key, _short(each.default), each.expected(), each.doc) for key, each in encoding.options.items()]
-    content = findings.table(("option", "default", "may be", "meaning"), rows, "options")
+    content = findings.table(("option", "default", "values", "meaning"), rows, "options")
     if encoding.paper:
         settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
-        content += f"<p>As Li (2025) has it: <code>{html.escape(settings)}</code></p>\n"
+        content += f"<p>Settings of Li (2025): <code>{html.escape(settings)}</code></p>\n"
     return f"<details><summary>Options ({len(rows)})</summary>\n{content}</details>\n"
 
 
@@ -243,5 +245,5 @@ def _studies(key: str) -> str:
     count = findings.count_of(key)
     if not count:
         return ""
-    what = "One study" if count == 1 else f"{count} studies"
-    return f"<details><summary>{what} of this repository</summary>\n{findings.found_of(key)}</details>\n"
+    what = "1 study" if count == 1 else f"{count} studies"
+    return f"<details><summary>Results of {what} in this repository</summary>\n{findings.found_of(key)}</details>\n"

@@ -1,4 +1,4 @@
-"""Maps and curves as small figures of a page: SVG by hand; the cells of a map are an image in it."""
+"""Maps and curves as small SVG figures. The cells of a map are an embedded image."""
 
 import base64
 import html
@@ -15,13 +15,13 @@ from fastpe.pictures.svg import Axis as Scale
 
 WIDTH = 320
 _HEIGHT, _LEFT, _BOTTOM, _EDGE = {Map: 250, Curves: 200}, 58, 36, 8
-_LEVELS = 63  # colours of a map, and one for what has no value
-_SPACING = 26  # that marks of an axis of x need
-COLOURS = 8  # classes c0 .. c7 of atlas.css
+_LEVELS = 63  # colours of a map, besides one for missing values
+_SPACING = 26  # least distance of the labels of the x axis
+COLOURS = 8  # classes c0 to c7 of atlas.css
 
 
 def drawn(view: View) -> str:
-    """A figure with its caption; what it shows is said in words too."""
+    """A figure with its caption and a description for screen readers."""
     told = _map_said(view) if isinstance(view, Map) else _curves_said(view)
     parts = _map(view) if isinstance(view, Map) else _curves(view)
     height = _HEIGHT[type(view)]
@@ -58,7 +58,7 @@ def _number(value: float) -> str:
 
 
 def _axes(x: Scale, y: Scale, names: tuple[str, str], height: int) -> Iterator[str]:
-    """Marks and names: x below, y at the left."""
+    """Tick labels and names of both axes: x below, y at the left."""
     base = height - _BOTTOM
     taken = -np.inf
     for tick in x.ticks():
@@ -97,7 +97,7 @@ def _cells(axis: Axis, start: float, end: float) -> Scale:
 
 
 def image(view: Map) -> bytes:
-    """The cells as a PNG, a pixel each, in few colours; transparent where there is no value.
+    """The cells as a PNG, one pixel each, with a small palette; missing values are transparent.
 
     >>> axis = Axis("position", np.arange(2))
     >>> image(Map("table", axis, axis, np.eye(2), "value"))[1:4]
@@ -109,8 +109,8 @@ def image(view: Map) -> bytes:
     levels = np.where(known, np.round(np.where(known, shares, 0.0) * (_LEVELS - 1)), _LEVELS).astype(np.uint8)
     palette = b"".join(rgb(level / (_LEVELS - 1), view.signed) for level in range(_LEVELS)) + bytes(3)
     rows, columns = levels.shape
-    lines = np.concatenate([np.zeros((rows, 1), np.uint8), levels], axis=1)  # each begins with the kind of its filter
-    head = struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)  # 8 bits to a pixel, which choose from the palette
+    lines = np.concatenate([np.zeros((rows, 1), np.uint8), levels], axis=1)  # each begins with the number of its filter
+    head = struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)  # 8 bits a pixel, an index into the palette
     opaque = bytes([255] * _LEVELS + [0])
     chunks = (
         (b"IHDR", head), (b"PLTE", palette), (b"tRNS", opaque), (b"IDAT", zlib.compress(lines.tobytes(), 9)),
@@ -157,13 +157,13 @@ def _curves(view: Curves) -> Iterator[str]:
 
 
 def _shown(line: Array, log: bool) -> Array:
-    """The values that have a place on the scale, NaN for the others."""
+    """The values that the scale can show, and NaN for all others."""
     there = np.isfinite(line) & (line > 0) if log else np.isfinite(line)
     return np.where(there, line, np.nan)
 
 
 def _runs(line: Array) -> Iterator[list[int]]:
-    """Places of values without a gap between them."""
+    """Indices of consecutive finite values."""
     for known, run in itertools.groupby(range(len(line)), lambda at: bool(np.isfinite(line[at]))):
         if known:
             yield list(run)

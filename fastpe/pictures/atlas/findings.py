@@ -1,4 +1,4 @@
-"""What the studies of this repository found of an encoding: read from a file that comes with fastpe, as HTML."""
+"""Results of the studies of this repository by encoding, as HTML; read from a file that is part of the package."""
 
 import html
 import json
@@ -10,19 +10,19 @@ from typing import Any
 
 @cache
 def studies() -> list[dict[str, Any]]:
-    """All studies: `title`, `about`, `page` in the repository, `head` of the table, and `of`: by encoding."""
+    """All studies. Each has `title`, `about`, `page` (a file), `head` (of the table) and `of` (by encoding)."""
     text = resources.files("fastpe.pictures.atlas").joinpath("findings.json").read_text("utf-8")
     found: list[dict[str, Any]] = json.loads(text)["studies"]
     return found
 
 
 def found_of(key: str) -> str:
-    """The studies that an encoding was in, each with its table; "" where there is none."""
+    """The studies that include an encoding, each with its table; "" if there are none."""
     return "".join(_study(each, each["of"][key]) for each in studies() if key in each["of"])
 
 
 def count_of(key: str) -> int:
-    """How many studies an encoding was in.
+    """Number of studies that include an encoding.
 
     >>> count_of("sph_harm"), count_of("wavelet") > 3
     (0, True)
@@ -32,13 +32,13 @@ def count_of(key: str) -> int:
 
 def _study(study: dict[str, Any], own: dict[str, Any]) -> str:
     said = f" <strong>{html.escape(own['said'])}</strong>" if own["said"] else ""
-    about = f"<p>{html.escape(study['about'])}{said} All of it: <code>{html.escape(study['page'])}</code>.</p>\n"
+    about = f"<p>{html.escape(study['about'])}{said} Full results: <code>{html.escape(study['page'])}</code>.</p>\n"
     rows = table(study["head"], own["rows"], study["title"]) if own["rows"] else ""
     return f"<h5>{html.escape(study['title'])}</h5>\n{about}{rows}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], label: str) -> str:
-    """A table, of which the first cell of a row is its head; it scrolls by itself where the page is narrow.
+    """An HTML table. The first cell of each row is a header; the table scrolls if the page is narrow.
 
     >>> print(table(["a", "b"], [["1", "<"]], "signs"))
     <div class="wide" role="region" aria-label="signs" tabindex="0"><table><thead><tr><th scope="col">a</th>\

@@ -1,4 +1,4 @@
-"""The page itself: how to choose, a list of names, and the cards of all encodings by whom they are for."""
+"""The page: introduction, filters, list of names, and the cards of all encodings by use."""
 
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,26 +11,27 @@ from fastpe.pictures import web
 from fastpe.pictures.atlas.card import HEADS, Card, card
 from fastpe.theory.essentials import SIZES
 
-_NONE = "none"  # the use of what states none
-_LEARNED = {"yes": "yes", "no": "no", "optional": "by an option"}
-_REPORTED = {"none": "nothing found"}
+_NONE = "none"  # the use of encodings that state none
+_LEARNED = {"yes": "yes", "no": "no", "optional": "with an option"}
+_REPORTED = {"none": "none found"}
 
 
 def atlas(entries: Sequence[Entry], listen: Callable[[str], None] = lambda key: None) -> str:
-    """All that is known of some encodings, as one page in HTML that loads nothing.
+    """One HTML page about some encodings, which loads nothing from elsewhere.
 
     The same encodings always give the same page.
 
     Parameters
     ----------
     entries : sequence of Entry
-        As `fastpe.encodings.catalogue.entries` has them.
+        From `fastpe.encodings.catalogue.entries`.
     listen : callable
-        Hears of each key before its card is made.
+        Called with each key before its card is made.
 
     Returns
     -------
     str
+        The page.
 
     Examples
     --------
@@ -59,16 +60,17 @@ def _about(count: int) -> str:
     many = f"{count} position encodings" if count != 1 else "One position encoding"
     sizes = f"width {SIZES['dim']}, training length {SIZES['train_length']}"
     return (
-        f"<p>{many} of transformers, as fastpe {fastpe.__version__} has them: formula, picture, options, source, what "
-        "theory says and what was measured. A position encoding fills a few small arrays, its slots, and each slot "
-        "acts at one place of a transformer.</p>\n"
-        f'<p class="note">Pictures: {sizes}, {HEADS} heads, up to twice the training length (the dashed line), initial '
-        f"values of seed 0 of what is learned. Theory: {sizes}, one head. Offsets are key - query.</p>\n"
+        f"<p>{many} for transformers in fastpe {fastpe.__version__}, each with formula, pictures, options, source, "
+        "theoretical properties and measurements. A position encoding provides a few small arrays, its slots. Each "
+        "slot acts at one fixed point of a transformer.</p>\n"
+        f'<p class="note">Pictures show {sizes}, {HEADS} heads, positions up to twice the training length (dashed '
+        f"line), and the initial values (seed 0) of learned parameters. Theory is for {sizes} and one head. An offset "
+        "is the position of the key minus that of the query.</p>\n"
     )
 
 
 def _form(cards: Iterable[Card]) -> str:
-    """What chooses; hidden until the script is there that does it."""
+    """The filters; hidden until the script runs that applies them."""
     every = list(cards)
     learned = {word: _LEARNED[word] for word in LEARNED}
     years = sorted({each.entry.year for each in every if each.entry.year is not None})
@@ -79,13 +81,13 @@ def _form(cards: Iterable[Card]) -> str:
         _select("use", "Use", {**USES, _NONE: "none stated"}, {each.entry.use or _NONE for each in every}),
         _slots(every),
         _select("learned", "Learns", learned, {each.entry.learned for each in every}),
-        _select("beyond", "Past the training length", dict.fromkeys(BEYOND, ""), {each.entry.beyond for each in every}),
-        _select("reported", "Reported there", {**dict.fromkeys(OUTCOMES, ""), **_REPORTED},
+        _select("beyond", "Beyond training length", dict.fromkeys(BEYOND, ""), {each.entry.beyond for each in every}),
+        _select("reported", "Extrapolation evidence", {**dict.fromkeys(OUTCOMES, ""), **_REPORTED},
                 {each.entry.outcome for each in every}),
         f'<label>From <input {year}"{first}" name="from"></label>',
         f'<label>To <input {year}"{last}" name="to"></label>',
-        '<label class="check"><input type="checkbox" name="plain" value="yes"> for a plain text</label>',
-        '<label class="check"><input type="checkbox" name="all" value="yes"> search in whole pages</label>',
+        '<label class="check"><input type="checkbox" name="plain" value="yes"> text only</label>',
+        '<label class="check"><input type="checkbox" name="all" value="yes"> search full pages</label>',
         '<button type="reset">Show all</button>',
     ]  # fmt: skip
     count = f'<p id="count" role="status">{len(every)} of {len(every)}</p>'
@@ -97,7 +99,7 @@ def _form(cards: Iterable[Card]) -> str:
 
 
 def _select(name: str, label: str, words: Mapping[str, str], there: set[str]) -> str:
-    """A field of one word; those that no encoding has are left out."""
+    """A field with one choice. Words that apply to no encoding are left out."""
     options = "".join(_option(word, words[word] or word) for word in words if word in there)
     return f'<label>{label} <select name="{name}"><option value="">any</option>{options}</select></label>'
 
@@ -107,11 +109,11 @@ def _option(value: str, words: str) -> str:
 
 
 def _slots(cards: Sequence[Card]) -> str:
-    """The places where encodings act, and below each its slots."""
+    """The field of slots, grouped by where they act."""
     filled = {slot for each in cards for slot in each.slots}
     places = {each.entry.group for each in cards}
     groups = "".join(
-        f'<optgroup label="{title}">{_option(f"place:{place}", "any of them")}'
+        f'<optgroup label="{title}">{_option(f"place:{place}", "any of these")}'
         f"{''.join(_option(slot, slot) for slot in slots if slot in filled)}</optgroup>"
         for place, (title, slots) in GROUPS.items()
         if place in places

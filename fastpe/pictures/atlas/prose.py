@@ -1,4 +1,4 @@
-"""An encoding's own page in HTML: paragraphs, lists and formulas, with links to papers; everything else is escaped."""
+"""An encoding's page as HTML: paragraphs, lists and formulas, with links to papers. All other text is escaped."""
 
 import html
 import re
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _CODE = re.compile(r"(``?)(.+?)\1")
-_BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # 2**27 is none
+_BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # 2**27 is no bold text
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5}(?:v\d+)?)")
 _SOURCE = "Source:"
 
 
 class Parts(NamedTuple):
-    """A page in three parts: its first sentence, what stands before its source (the formula), and the rest."""
+    """A page in three parts: its first sentence, the text before its source (the formula), and the rest."""
 
     title: str
     formula: str
@@ -37,14 +37,14 @@ def parts(page: str) -> Parts:
 
 
 def inline(text: str) -> str:
-    """A line of text: code, bold words, and papers of arXiv as links; everything is escaped.
+    """A line of text with code, bold words and links to arXiv; everything is escaped.
 
     >>> inline("`a < b` of arXiv:1706.03762")
     '<code>a &lt; b</code> of <a href="https://arxiv.org/abs/1706.03762">arXiv:1706.03762</a>'
     """
     pieces, end = [], 0
     for code in _CODE.finditer(text):
-        as_it_is = html.escape(code[2]).replace("*", "&#42;")  # no bold words
+        as_it_is = html.escape(code[2]).replace("*", "&#42;")  # not bold text
         pieces += [_words(text[end : code.start()]), f"<code>{as_it_is}</code>"]
         end = code.end()
     return _BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _words(text[end:])]))
@@ -55,7 +55,7 @@ def _words(text: str) -> str:
 
 
 def _block(block: str) -> str:
-    """What stands between empty lines: a formula, which is indented, or words, and a list after them."""
+    """A block between empty lines: an indented formula, or text that may be followed by a list."""
     lines = block.split("\n")
     if all(line.startswith("    ") for line in lines):
         return "<pre>" + html.escape("\n".join(line[4:] for line in lines)) + "</pre>\n"

@@ -1,4 +1,4 @@
-"""The figures of a mutation run, and its survivors, each with what was found when somebody looked at it."""
+"""The report of a mutation run: its figures, and its survivors, each with the reason why it survives."""
 
 import json
 from collections import Counter
@@ -57,14 +57,14 @@ def _row(name: str, lines: list[dict[str, Any]]) -> str:
 
 def _fall(by: str) -> str:
     if by.endswith("(no end)"):
-        return "running into the limit of time"
+        return "time limit"
     if by.endswith(")") and "(SIG" in by:
-        return "a crash"
-    return "not even importing" if "(exit" in by or "::" not in by else "a failed test"
+        return "crash"
+    return "import error" if "(exit" in by or "::" not in by else "failed test"
 
 
 def _item(line: dict[str, Any]) -> str:
-    why = judged(line).partition(": ")[2] or "not looked at yet"
+    why = judged(line).partition(": ")[2] or "not yet examined"
     place = f"`{line['path']}`, {line['function'] or 'top'}"
     return f"- {place}: `{_short(line['before'])}` became `{_short(line['after'])}`. {why}"
 
@@ -76,13 +76,14 @@ def _short(text: str) -> str:
 
 HEAD = """# Mutants
 
-Small mistakes put into the code at random, one at a time, each against the tests that call the function it is in:
-does one of them fail? Seed {seed}, {count} mutants; lines drawn at random within each group, then a kind of mistake.
-A mutant that crashes, hangs or takes all memory counts as killed. How it works: `tests/support/mutants/mutants.py`.
+Small random mistakes were put into the code, one at a time. Each mutant was run against the tests that call the changed
+function: a mutant is killed if one of them fails. Seed {seed}, {count} mutants: lines were drawn at random within each
+group, then a kind of mistake. A mutant that crashes, hangs or takes all memory counts as killed.
+`tests/support/mutants/mutants.py` explains how it works.
 
 ```sh
 export PYTHONPATH=tests/support/mutants
-FASTPE_RECORD=calls.jsonl python -m pytest -p mutant_record      # which tests call what: the suite once, slowly
+FASTPE_RECORD=calls.jsonl python -m pytest -p mutant_record      # records which tests call which function; slow
 python tests/support/mutants/mutants.py --record calls.jsonl --results mutants.jsonl   # hours
 python tests/support/mutants/mutants.py --record calls.jsonl --results mutants.jsonl --report bench/results/mutants.md
 ```"""

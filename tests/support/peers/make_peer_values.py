@@ -30,12 +30,12 @@ VERSIONS = "versions"
 
 HEAD = """# Equality with other packages
 
-Made by `tests/support/peers/make_peer_values.py`. Both sides get the same numbers; ours are the float64 reference and
-the compiled float64 fill, whichever is farther off. "Off" is how far ours is from the exact value (mpmath, 40 digits;
-or the authors' formula in fractions) at the place of the worst difference, where the two are not equal to rounding in
-float64; where the peer computes something else, at the worst of 17 places.
+Made by `tests/support/peers/make_peer_values.py`. Both sides get the same numbers. Our values are those of the float64
+reference or of the compiled float64 fill, whichever differs more. "Off" is the difference between our value and the
+exact value (mpmath, 40 digits; or the authors' formula in fractions) at the position of the worst difference, if the
+two are not equal to float64 rounding. Where the peer computes something else, it is the worst of 17 positions.
 
-| encoding | package | what | worst difference | off | why, or what was rearranged |
+| encoding | package | what | worst difference | off | reason, or rearrangement |
 |---|---|---|---|---|---|
 """
 

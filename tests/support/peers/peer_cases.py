@@ -20,25 +20,25 @@ CASES: tuple[Case, ...] = tuple(
     )
 )
 
-SCIPY = "no package was found that has it as an encoding; the functions are compared with SciPy's elsewhere"
-NO_CODE = "its authors released no package, and none was found on PyPI that has it"
-NO_PACKAGE = "its authors' code is no package, and none was found on PyPI that has it"
+SCIPY = "no package with this encoding was found; other tests compare the functions with SciPy"
+NO_CODE = "its authors released no code, and no package on PyPI was found to have it"
+NO_PACKAGE = "its authors' code is not a package, and no package on PyPI was found to have it"
 WITHOUT = {
-    "abacus": "what it adds is a learned row; tests of positions have the authors' numbers",
-    "cable": "a gate, which fills nothing",
+    "abacus": "it adds learned rows; tests of positions have the authors' numbers",
+    "cable": "a gate, which fills no slot",
     "cartesian3d": NO_PACKAGE,
     "chebyshev": SCIPY,
     "clex": NO_PACKAGE,
     "comrope": NO_PACKAGE,
     "crossformer_bias": NO_PACKAGE,
     "da": NO_CODE,
-    "dape": "a network as it is; tests of attention have the authors' numbers",
+    "dape": "a network without further formula; tests of attention have the authors' numbers",
     "fire": NO_CODE,
     "fope": NO_PACKAGE,
-    "fox": "a gate, which fills nothing: test_gates has numbers of the authors' code",
-    "geodesic": "an own construction",
+    "fox": "a gate, which fills no slot; test_gates has numbers of the authors' code",
+    "geodesic": "designed for fastpe",
     "gegenbauer": SCIPY,
-    "grape_a": "gated slopes, which fill nothing: test_gated_slopes has numbers of the authors' code",
+    "grape_a": "gated slopes, which fill no slot; test_gated_slopes has numbers of the authors' code",
     "grape_m": NO_PACKAGE,
     "hard_alibi": NO_PACKAGE,
     "hermite": SCIPY,
@@ -50,29 +50,29 @@ WITHOUT = {
     "legendre": SCIPY,
     "li_eq5": NO_CODE,
     "liere": NO_PACKAGE,
-    "log_n": "Su's code is no package; tests have its numbers",
+    "log_n": "Su's code is not a package; tests have its numbers",
     "lonlat_wrap": NO_PACKAGE,
-    "magnetic": "no package was found that has it as an encoding; tests have numbers of the authors' code",
+    "magnetic": "no package with this encoding was found; tests have numbers of the authors' code",
     "mope": NO_PACKAGE,
     "nope": "there is nothing to compare",
-    "path": "reflections that a layer makes of its input, which fill nothing",
-    "pope": "x-transformers and PoPE-pytorch have it within attention; tests have the numbers of its formula",
+    "path": "reflections that a layer computes from its input; it fills no slot",
+    "pope": "x-transformers and PoPE-pytorch have it inside attention; tests have the numbers of its formula",
     "rope_ntk_mixed": NO_PACKAGE,
     "rope_resonance": NO_PACKAGE,
     "rrwp": NO_PACKAGE,
-    "selective_rope": "angles of a layer's input, not filled: test_angles has numbers of the authors' code",
+    "selective_rope": "angles that a layer computes from its input; test_angles has numbers of the authors' code",
     "signnet": NO_PACKAGE,
     "slepian": SCIPY,
     "sph_harm": SCIPY,
     "spe": NO_PACKAGE,
-    "ssd_decay": "a gate, which fills nothing",
+    "ssd_decay": "a gate, which fills no slot",
     "ssmax": NO_CODE,
     "string": NO_CODE,
-    "temperature": "transformers has it within a layer; tests have the numbers of its formula",
+    "temperature": "transformers has it inside a layer; tests have the numbers of its formula",
     "tener": NO_PACKAGE,
     "time2vec": NO_PACKAGE,
     "tupe": NO_PACKAGE,
-    "wavelet": "no package was found that has it; the functions are compared with PyWavelets' elsewhere",
+    "wavelet": "no package with this encoding was found; other tests compare the functions with PyWavelets",
     "wavelet_relative": NO_CODE,
 }
 

@@ -676,15 +676,15 @@ _HEAD = """# Model classes of Hugging Face transformers
 - versions: torch {torch}, transformers {transformers}
 - {counts}
 
-Every class whose small random model eager attention runs is compared with it in float32, relative to the largest output
-({tolerance:.0e} passes): without padding, with padding at the left and at the right, with another last word, with a
-cache in three chunks, and with `output_attentions=True`. BLOOM, MPT and Falcon go through `fastpe.torch.patch`, all
-others through `attn_implementation="fastpe"`.
+Every class for which eager attention can run a small random model is compared with eager attention in float32. Errors
+are relative to the largest output ({tolerance:.0e} passes). Models are run without padding, with padding at the left
+and at the right, with another last word, with a cache in three chunks, and with `output_attentions=True`. BLOOM, MPT
+and Falcon use `fastpe.torch.patch`, all others `attn_implementation="fastpe"`.
 
-- right: all that was compared is the same; what is refused, by a ValueError that names it, stands at the right.
-- refused: by a ValueError that names the class and what fastpe lacks; use `attn_implementation="eager"`.
-- own attention: the model does not call transformers' attention interface, so that fastpe changes nothing.
-- not judged: no small model or no input was found for which eager attention runs, for the reason at the right.
+- right: all compared results are the same. The last column lists what is refused by a ValueError that names it.
+- refused: refused by a ValueError that names the class and what fastpe lacks; use `attn_implementation="eager"`.
+- own attention: the model does not call transformers' attention interface, so fastpe changes nothing.
+- not judged: eager attention runs for no small model or no input that was found, for the reason in the last column.
 """
 
 
@@ -694,7 +694,7 @@ def table(rows):
     said = ", ".join(f"{verdict}: {number}" for verdict, number in sorted(counts.items()))
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     lines = [_HEAD.format(**versions, counts=said, tolerance=TOLERANCE)]
-    lines += ["| class | verdict | compared | refused, or why |", "| --- | --- | --- | --- |"]
+    lines += ["| class | verdict | compared | refused, or reason |", "| --- | --- | --- | --- |"]
     for each in sorted(rows, key=lambda each: each["class"]):
         lines.append(f"| {each['class']} | {each['verdict']} | {each['checks']} | {each['why']} |")
     return "\n".join(lines)
