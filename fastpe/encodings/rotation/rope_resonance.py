@@ -1,9 +1,9 @@
-"""Resonance RoPE: RoPE in wavelengths of whole positions, so that angles repeat.
+"""Resonance RoPE: RoPE whose wavelengths are whole numbers of positions, so that angles repeat.
 
     wavelength_t = round(2 pi / theta_t),   theta'_t = 2 pi / wavelength_t,   the angle at position p is p theta'_t
 
-theta is the ladder of `rope`, or what a rescaling makes of it. A pair whose wavelength is at most the training length
-has been seen at all its angles: integer positions past it bring none that is new.
+theta are the frequencies of `rope`, or the result of a rescaling. A pair whose wavelength is at most the training
+length takes all its angles in training: larger integer positions add no new angle.
 
 Source: Wang, Kobyzev, Lu, Rezagholizadeh and Liu 2024, "Resonance RoPE: Improving Context Length Generalization of
 Large Language Models" (arXiv:2403.00071); sheryc/resonance_rope,
@@ -13,25 +13,27 @@ src/models/components/positional_embedding/rotary_resonance.py.
 **Learns**: nothing.
 
 **Options**
-- `rescaling`: what is rounded: `none`, theta itself; `ntk`, the frequencies of `rope_ntk`; `yarn`, those of `rope_yarn`
-  with its temperature, as for the paper's extended models.
-- `factor`: s of the rescaling; by default the length that the positions need over the training length.
-- `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code has 2 and 1 in place of YaRN's 32 and 1.
+- `rescaling`: the frequencies that are rounded: `none`, those of `rope`; `ntk`, those of `rope_ntk`; `yarn`, those of
+  `rope_yarn`, together with its temperature, as in the paper's extended models.
+- `factor`: s of the rescaling. By default the length that the positions need, divided by the training length, at least
+  1.
+- `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code uses 2 and 1 instead of YaRN's 32 and 1.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
-Halves are rounded to even. Real positions are defined, but only those a whole wavelength apart repeat.
+Halves are rounded to even. Real positions are defined, but angles repeat only after a full wavelength.
 
-**Past the training length**: defined. Pairs with longer wavelengths still reach unseen angles, which is why the paper
-rescales them.
+**Past the training length**: defined. Pairs with longer wavelengths still reach angles that did not occur in training;
+for this reason the paper rescales them.
 
-**Traps.** Rounding comes after the rescaling. The smallest wavelength is 6, of theta = 1: with a frequency above
-4 pi/3 it would be 1, and the pair at rest at all integers. The authors tabulate one period, with angles in [0, 2 pi);
-here they lie in (-pi, pi], the same rotations.
+**Traps.** Frequencies are rescaled first and rounded afterwards. The smallest wavelength is 6, for theta = 1; a
+frequency above 4 pi/3 would have wavelength 1, and its pair would not rotate at any integer position. The authors
+tabulate one period with angles in [0, 2 pi); here angles lie in (-pi, pi], which are the same rotations.
 """
 
 import math
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,15 +44,17 @@ from fastpe.encodings.parts.angles import Array, Frequencies, fill_line, precise
 from fastpe.encodings.parts.rotary import (
     FACTOR,
     LARGEST,
-    ROTATED,
+    LOGARITHMIC_BASE,
+    check_order,
     ladder,
     mixed,
     of_larger_base,
-    pairs_option,
     ramp_of_dimensions,
+    rope_options,
     rotated_width,
     shapes,
     sharper_channels,
+    sharper_scale,
     sharper_shapes,
     stretch,
 )
@@ -58,12 +62,7 @@ from fastpe.encodings.rotation import rope_yarn
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.fills.trig import PI
 
-_BLOCK = 256  # rows settled together
-
-
-def check(spec: Spec, *, beta_fast: float, beta_slow: float, rotated: int | None, **options: Any) -> None:
-    """A head must be made of pairs, of which the fast ones turn more often than the slow."""
-    rope_yarn.check(spec, beta_fast=beta_fast, beta_slow=beta_slow, rotated=rotated)
+_BLOCK = 256  # rows corrected together
 
 
 def _shapes(spec: Spec, *, rescaling: str, rotated: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -73,14 +72,14 @@ def _shapes(spec: Spec, *, rescaling: str, rotated: int | None, **options: Any) 
 def plain(
     spec: Spec, *, rescaling: str, factor: float | None, rotated: int | None, pairs: str, **options: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """The layout, and YaRN's temperature."""
-    if rescaling == "yarn":
-        return rope_yarn.plain(spec, factor=factor, rotated=rotated, pairs=pairs)
-    return {"pairs": pairs}
+    """The layout, and for `yarn` also `scale` with its temperature."""
+    if rescaling != "yarn":
+        return {"pairs": pairs}
+    return {"pairs": pairs, "scale": sharper_scale(spec, rotated, rope_yarn.mscale(spec, factor=factor))}
 
 
 def _channels(spec: Spec, rescaling: str, factor: float | None, rotated: int | None) -> dict[str, Array]:
-    return sharper_channels(spec, rotated, rope_yarn.mscale(spec, factor)) if rescaling == "yarn" else {}
+    return sharper_channels(spec, rotated, rope_yarn.mscale(spec, factor=factor)) if rescaling == "yarn" else {}
 
 
 def reference(
@@ -119,7 +118,7 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rescaling: str, factor: float | None,
     beta_fast: float, beta_slow: float, base: float, rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
-    """Fill `angles`, and `rotors` if YaRN's temperature is for some channels alone."""
+    """Fill `angles`, and `rotors` if YaRN's temperature applies to some channels only."""
     theta, s = ladder(base, rotated_width(spec, rotated)), stretch(spec, factor)
     if rescaling == "ntk":
         theta = of_larger_base(theta, s)
@@ -129,15 +128,15 @@ def fill(
     fill_line(spec, theta, angles)
     for first in range(0, spec.length, _BLOCK):
         some = slice(first, first + _BLOCK)
-        _settle(angles[..., 0, some, :], np.abs(points[..., some, None]) * np.array(theta, np.float64))
+        _make_exact(angles[..., 0, some, :], np.abs(points[..., some, None]) * np.array(theta, np.float64))
     for slot, factors in _channels(spec, rescaling, factor, rotated).items():
         out[slot][...] = factors
 
 
-def _settle(angles: Array, products: Array) -> None:
-    """Whole and half turns are 0 and pi, not what a rounded frequency leaves of them.
+def _make_exact(angles: Array, products: Array) -> None:
+    """Set the angles of whole and half turns to exactly 0 and pi, where a rounded frequency leaves a small error.
 
-    No other position comes as near to a whole turn: the next one to p is 2^-53 p away.
+    No other position comes as close to a whole turn, as the next position to p is 2^-53 p away.
     """
     angles[np.abs(angles) < 2.0**-60 * products] = 0.0
     angles[angles == -math.pi] = math.pi
@@ -158,9 +157,7 @@ ENCODING = Encoding(
             1.0, "for yarn: pairs with fewer turns in the training length are interpolated", float, above=0.0,
             maximum=LARGEST,
         ),
-        "base": Option(10000.0, "the slowest frequency is about 1/base", float, above=1.0),
-        "pairs": pairs_option("half"),
-        "rotated": ROTATED,
+        **rope_options("half", LOGARITHMIC_BASE),
     },
     beyond="defined",
     moves=lambda *, rescaling, factor, **options: rescaling != "none" and factor is None,
@@ -168,4 +165,5 @@ ENCODING = Encoding(
     source="Wang et al. 2024, arXiv:2403.00071, and released code",
     ulp=2.0,
     shapes=_shapes,
+    check=partial(check_order, "beta_fast", "beta_slow"),
 )  # fmt: skip
