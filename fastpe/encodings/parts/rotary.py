@@ -23,12 +23,12 @@ ROTATED = Option(
 )
 LARGEST = 1e15  # limit of options that have no natural one: the printed formulas lose the digits of larger values
 FACTOR = Option(
-    None, "how many times longer than the training length; none: as needed", float, minimum=1, maximum=LARGEST,
+    None, "target length / training length; none: as the positions need", float, minimum=1, maximum=LARGEST,
     optional=True,
 )  # fmt: skip
 
 GRID = Option(None, "rows and columns; none: as close to a square as there is", tuple, optional=True)
-CLASS_TOKEN = Option(False, "whether the first token stands on no cell", bool)
+CLASS_TOKEN = Option(False, "whether the first token has no cell and is not rotated", bool)
 
 
 def base_option(default: float = 10000.0) -> Option:

@@ -181,14 +181,14 @@ ENCODING = Encoding(
     options={
         "original_length": Option(
             None,
-            "length of the plain frequencies; none: that of training, or half of it",
+            "length up to which frequencies are those of rope; none: that of training, or half of it",
             int,
             minimum=1,
             optional=True,
         ),
         "learned": Option(False, "whether the network of the ODE is learned", bool),
-        "max_factor": Option(16, "the largest multiple of that length", int, minimum=1, maximum=256),
-        "step": Option(0.01, "of the solver", float, minimum=0.005, maximum=1.0, samples=(0.25,)),
+        "max_factor": Option(16, "largest multiple of that length", int, minimum=1, maximum=256),
+        "step": Option(0.01, "step size of the solver", float, minimum=0.005, maximum=1.0, samples=(0.25,)),
         "act": Option("tanh", "activation of the network", str, ("tanh", "silu")),
         "hidden": Option(1, "width of the network over the rotated channels", int, minimum=1, maximum=64),
         **rope_options("half"),

@@ -70,12 +70,12 @@ ENCODING = rope_variant(
     use="current",
     slots=("angles", "pairs"),
     options={
-        "factor": Option(8.0, "the stretch of long waves", float, minimum=1.0, maximum=LARGEST),
+        "factor": Option(8.0, "the stretch of long wavelengths", float, minimum=1.0, maximum=LARGEST),
         "low_freq_factor": Option(
-            1.0, "waves with fewer turns in the training length are stretched", float, above=0.0, maximum=LARGEST
+            1.0, "pairs with fewer turns in the training length are stretched", float, above=0.0, maximum=LARGEST
         ),
         "high_freq_factor": Option(
-            4.0, "waves with more turns in the training length stay", float, above=0.0, maximum=LARGEST
+            4.0, "pairs with more turns in the training length keep their frequency", float, above=0.0, maximum=LARGEST
         ),
         **rope_options("interleaved", base_option(500000.0)),
     },

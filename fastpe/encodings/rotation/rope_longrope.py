@@ -30,8 +30,9 @@ LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the sa
 around a critical pair: frequencies from this pair on are divided by s. `critical_list` of this module returns the list
 that such a search starts from, for `long`; `short` stays all ones.
 
-**Past the training length**: defined; the encoding is made for this. The authors fine-tune at two lengths in between.
-A longer sequence changes the angles of earlier positions, unless `factor` is fixed and `chosen_by` is `target`.
+**Past the training length**: defined; the encoding is made for this. The authors fine-tune at two lengths on the way to
+the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is fixed and `chosen_by` is
+`target`.
 
 **Traps.** When the length that chooses the list exceeds L0, every angle jumps, and keys that were cached before do not
 fit. In a batch the longest sequence chooses for all. With `start_tokens` the score of two tokens on different sides of

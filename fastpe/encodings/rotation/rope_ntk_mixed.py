@@ -52,7 +52,13 @@ ENCODING = rope_variant(
     slots=("angles", "pairs"),
     options={
         "factor": FACTOR,
-        "power": Option(0.75, "how soon pairs are slowed down, b", float, above=0.0, maximum=100.0),
+        "power": Option(
+            0.75,
+            "b; the smaller, the more fast pairs are slowed down",
+            float,
+            above=0.0,
+            maximum=100.0,
+        ),
         **rope_options("half"),
     },
     source="Su 2023, kexue.fm/archives/9706, and released code",

@@ -16,8 +16,8 @@ score depends on the content only, at any distance.
 - `factor`: s, positions are divided by this factor, as in `rope_linear`.
 - `base`, `pairs`: as for `rope`; the code uses `half`.
 
-**Past the training length**: defined. Pairs that are not rotated have no angle that did not occur in training; the
-slowest of the others do.
+**Past the training length**: defined. Pairs that are not rotated have the angle 0, as in training; the slowest of the
+other pairs reach angles that did not occur in training.
 
 **Traps.** This differs from `rope` with the option `rotated`: the frequencies are those of the full head, and with
 `pairs` = `half` channel t is still paired with channel t + D/2. The product p D/2 is rounded down: p = 0.3 of D = 10
@@ -49,9 +49,9 @@ ENCODING = rope_variant(
     slots=("angles", "pairs"),
     options={
         "proportion": Option(
-            0.25, "the share of the pairs that turn", float, minimum=0.0, maximum=1.0, samples=(0.5, 0.75, 1.0, 0.0)
+            0.25, "share of the pairs that are rotated", float, minimum=0.0, maximum=1.0, samples=(0.5, 0.75, 1.0, 0.0)
         ),
-        "factor": Option(1.0, "positions are divided by it", float, minimum=1.0, maximum=LARGEST),
+        "factor": Option(1.0, "positions are divided by this factor", float, minimum=1.0, maximum=LARGEST),
         "base": base_option(),
         "pairs": pairs_option("half"),
     },

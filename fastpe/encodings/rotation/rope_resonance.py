@@ -31,7 +31,8 @@ tabulate one period with angles in [0, 2 pi); here angles lie in (-pi, pi], whic
 """
 
 import math
-from decimal import ROUND_HALF_EVEN, Decimal
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -47,22 +48,34 @@ from fastpe.encodings.parts.rotary import (
     LOGARITHMIC_BASE,
     check_order,
     ladder,
-    mixed,
-    of_larger_base,
-    ramp_of_dimensions,
+    printed_ladder,
     rope_options,
     rotated_width,
     shapes,
     sharper_channels,
     sharper_scale,
     sharper_shapes,
-    stretch,
 )
-from fastpe.encodings.rotation import rope_yarn
+from fastpe.encodings.rotation import rope_ntk, rope_yarn
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.fills.trig import PI
 
 _BLOCK = 256  # rows corrected together
+_YARN: dict[str, Any] = {"ramp": "dimensions", "truncate": True}  # the options of `rope_yarn` that are fixed here
+
+
+def _unchanged(spec: Spec, theta: Frequencies, **options: Any) -> Frequencies:
+    return theta
+
+
+_PRINTED: dict[str, Callable[..., Frequencies]] = {
+    "none": _unchanged,
+    "ntk": rope_ntk.printed,
+    "yarn": rope_yarn.printed,
+}
+_FREQUENCIES: dict[str, Callable[..., Frequencies]] = {
+    "none": _unchanged, "ntk": rope_ntk.frequencies, "yarn": rope_yarn.frequencies,
+}  # fmt: skip
 
 
 def _shapes(spec: Spec, *, rescaling: str, rotated: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -87,21 +100,12 @@ def reference(
     base: float, rotated: int | None, pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
     """(p mod wavelength_t) 2 pi / wavelength_t, as exact fractions of a turn."""
-    width, length, wavelengths = rotated_width(spec, rotated), spec.train_length, []
+    options = {"factor": factor, "beta_fast": beta_fast, "beta_slow": beta_slow, "base": base}
+    tau = 2 * PI
     with precise():
-        s, base_, tau = stretch(spec, factor), Decimal(base), 2 * PI
-        for t in range(width // 2):
-            theta = 1 / base_ ** (Decimal(2 * t) / width)
-            if rescaling == "ntk" and width > 2:
-                theta /= s ** (Decimal(2 * t) / (width - 2))
-            elif rescaling == "yarn":
-                lo, hi = (width * (length / (tau * Decimal(b))).ln() / (2 * base_.ln()) for b in (beta_fast, beta_slow))
-                first, last = max(math.floor(lo), 0), min(math.ceil(hi), width - 1)
-                share = Decimal(t - first) / (last - first) if last > first else Decimal(t > first)
-                share = min(max(share, Decimal(0)), Decimal(1))
-                theta = theta * (1 - share) + theta / s * share
-            wavelengths.append((tau / theta).to_integral_value(ROUND_HALF_EVEN))
-        angles = np.empty((*spec.points().shape, width // 2))
+        theta = _PRINTED[rescaling](spec, printed_ladder(base, rotated_width(spec, rotated)), **options, **_YARN)
+        wavelengths = [(tau / each).to_integral_value(ROUND_HALF_EVEN) for each in theta]
+        angles = np.empty((*spec.points().shape, len(theta)))
         for *place, t in np.ndindex(angles.shape):
             turns = Fraction(float(spec.points()[tuple(place)])) / int(wavelengths[t])
             turns -= math.ceil(turns - Fraction(1, 2))  # in (-1/2, 1/2]
@@ -109,22 +113,16 @@ def reference(
     return {"angles": angles[..., None, :, :], **_channels(spec, rescaling, factor, rotated)}
 
 
-def _in_whole_wavelengths(theta: Frequencies) -> Frequencies:
-    with precise():
-        return tuple(2 * PI / (2 * PI / each).to_integral_value(ROUND_HALF_EVEN) for each in theta)
-
-
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rescaling: str, factor: float | None,
     beta_fast: float, beta_slow: float, base: float, rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
     """Fill `angles`, and `rotors` if YaRN's temperature applies to some channels only."""
-    theta, s = ladder(base, rotated_width(spec, rotated)), stretch(spec, factor)
-    if rescaling == "ntk":
-        theta = of_larger_base(theta, s)
-    elif rescaling == "yarn":
-        theta = mixed(theta, s, ramp_of_dimensions(base, len(theta), spec.train_length, beta_fast, beta_slow))
-    theta, angles, points = _in_whole_wavelengths(theta), out["angles"], spec.points()
+    options = {"factor": factor, "beta_fast": beta_fast, "beta_slow": beta_slow, "base": base}
+    with precise():
+        theta = _FREQUENCIES[rescaling](spec, ladder(base, rotated_width(spec, rotated)), **options, **_YARN)
+        theta = tuple(2 * PI / (2 * PI / each).to_integral_value(ROUND_HALF_EVEN) for each in theta)
+    angles, points = out["angles"], spec.points()
     fill_line(spec, theta, angles)
     for first in range(0, spec.length, _BLOCK):
         some = slice(first, first + _BLOCK)
@@ -147,10 +145,10 @@ ENCODING = Encoding(
     use="proposed",
     slots=("angles", "rotors", "pairs", "scale"),
     options={
-        "rescaling": Option("none", "of the frequencies before they are rounded", str, ("none", "ntk", "yarn")),
+        "rescaling": Option("none", "rescaling before frequencies are rounded", str, ("none", "ntk", "yarn")),
         "factor": FACTOR,
         "beta_fast": Option(
-            2.0, "for yarn: pairs with more turns in the training length stay", float, above=0.0, maximum=LARGEST,
+            2.0, "for yarn: pairs with more turns in training keep their frequency", float, above=0.0, maximum=LARGEST,
             samples=(2.0, 32.0),
         ),
         "beta_slow": Option(

@@ -114,12 +114,12 @@ ENCODING = rope_variant(
     options={
         "factor": FACTOR,
         "beta_fast": Option(
-            32.0, "pairs with more turns in the training length stay", float, above=0.0, maximum=LARGEST
+            32.0, "pairs with more turns in the training length keep their frequency", float, above=0.0, maximum=LARGEST
         ),
         "beta_slow": Option(
             1.0, "pairs with fewer turns in the training length are interpolated", float, above=0.0, maximum=LARGEST
         ),
-        "ramp": Option("dimensions", "what the pairs between are linear in", str, ("dimensions", "turns")),
+        "ramp": Option("dimensions", "what the ramp between them is linear in", str, ("dimensions", "turns")),
         "truncate": Option(True, "whether the ramp of dimensions begins and ends at whole pairs", bool),
         **rope_options("half", LOGARITHMIC_BASE),
     },
