@@ -15,9 +15,9 @@ the scaling of `rope_ntk` by 2 tau - 1, up to the error of the solver.
 
 **Options**
 - `original_length`: L0, up to which the frequencies are those of `rope`. By default the training length, or with
-  `learned` half of it, rounded up: up to L0 nothing depends on the network, so the training length must exceed L0. The
-  authors' training is `--positions random:L` with L = 16 L0, where each step uses the frequencies of its largest
-  position.
+  `learned` half of it, rounded up. Up to L0 nothing depends on the network, so a network can only be learned with a
+  training length above L0. The authors' training is `--positions random:L` with L = 16 L0, where each step uses the
+  frequencies of its largest position.
 - `learned`: learn the network.
 - `max_factor`: the largest tau. Longer sequences use its frequencies.
 - `step`: step size of the solver, the 3/8 rule of fourth order.

@@ -31,7 +31,8 @@ about b 2^-53 (1 + |x|) times the size of the generator.
 rotary encoding with learned frequencies.
 
 **Traps.** The generator is B - B^T of a full B, not of its upper triangle. With `ap`, blocks are assigned to the axes
-in turn: block j to axis j mod n."""
+in turn: block j to axis j mod n.
+"""
 
 from typing import Any
 

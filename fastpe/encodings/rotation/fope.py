@@ -32,7 +32,8 @@ their offset only.
 **Traps.** The released code sets both C and S to 1 if no frequency is left, so that a pair becomes (a - b, a + b): a
 rotation by 45 degrees times sqrt 2, of queries and of keys, which doubles the contribution of the pair to the score.
 The paper describes these pairs as having frequency zero, which would be C = 1 and S = 0. At least half of the pairs are
-of this kind. If no frequency makes a turn in the training length, the fastest one is kept here."""
+of this kind. If no frequency makes a turn in the training length, the fastest one is kept here.
+"""
 
 import math
 from bisect import bisect_left

@@ -29,7 +29,8 @@ refer to `grid`, or to the grid of training if `grid` is not given. The width of
 
 **Traps.** Each half of the pairs depends on one axis: no pair rotates along a diagonal, which `rope_mixed` learns. The
 x block comes first, as in the code (the paper assigns the pairs to x and y in turn), although y comes first in a
-position."""
+position.
+"""
 
 from decimal import Decimal
 from fractions import Fraction
