@@ -78,7 +78,7 @@ def check(
             )
         if deal == "time_last" and sections[1] != sections[2]:
             raise ValueError(
-                f"option 'sections' must give rows and columns as many pairs each with deal='time_last', not {sections}"
+                f"option 'sections' must give rows and columns equally many pairs with deal='time_last', not {sections}"
             )
     if grid is not None and spec.positions is None:
         chosen_sides(spec, grid, 3)
