@@ -1,4 +1,4 @@
-"""Multimodal RoPE: the pairs of RoPE are divided into sections that rotate with time, height and width.
+"""Multimodal RoPE: sections of the pairs rotate with the time, the row and the column of a token.
 
     theta_t = base^(-2t/D),  t = 0 .. D/2 - 1
     angle of pair t = theta_t times the time of the token for t < n_t, its row for the next n_h, its column for the rest

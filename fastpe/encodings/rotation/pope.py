@@ -1,4 +1,4 @@
-"""PoPE: each channel is a point in the plane, with a radius from the content and an angle from the position.
+"""PoPE: each channel is a point in the plane: its radius is content, its angle the position.
 
     S_ij = scale sum over c of softplus(q_ic) softplus(k_jc) cos((j - i) theta_c + phi_hc),   theta_c = base^(-c/D)
 

@@ -1,4 +1,4 @@
-"""LongRoPE: RoPE with a divisor for each frequency: one list of divisors for short texts and one for long texts.
+"""LongRoPE: RoPE with a divisor for each frequency, from one list for short and one for long texts.
 
     theta'_t = theta_t / lambda_t                                        (`rope`: theta_t = base^(-2t/R))
     mscale   = sqrt(1 + ln s / ln L0),   scale = mscale^2 / sqrt(D)      s = target length / training length L0

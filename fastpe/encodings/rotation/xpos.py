@@ -1,4 +1,4 @@
-"""xPos: RoPE with a decay: a factor for the query and its inverse for the key change with the position.
+"""xPos: RoPE with a decay: query and key are multiplied by a factor of the position and its inverse.
 
     zeta_t = (2t/R + gamma) / (1 + gamma),   t = 0 .. R/2 - 1
     q'_i = R_i q_i zeta^((i - ctr)/B),       k'_j = R_j k_j zeta^(-(j - ctr)/B)        R_i: the rotation of `rope`
