@@ -1,7 +1,7 @@
-"""Rotations: what their options and sizes are, and their frequencies and rescalings, to more digits than float64 has.
+"""Rotations: their options and sizes, and their frequencies and rescalings, to more digits than float64 has.
 
-Frequencies are `Decimal`, radians for a step of one position, the fastest first. A rescaling takes a tuple of them and
-gives another. `angles.py` makes angles of them.
+Frequencies are `Decimal`, in radians per position, the fastest first. A rescaling takes a tuple of frequencies and
+returns another one. `angles.py` computes angles from them, and `rope_variant.py` makes an encoding of a rescaling.
 """
 
 import math
@@ -21,19 +21,23 @@ from fastpe.kernels.fills.trig import PI
 ROTATED = Option(
     None, "how many channels of a head are rotated, an even number; none: all", int, minimum=2, optional=True
 )
-LARGEST = 1e15  # of options without a limit by nature: the references, as printed, lose the digits of larger ones
+LARGEST = 1e15  # limit of options that have no natural one: the printed formulas lose the digits of larger values
 FACTOR = Option(
-    None, "how many times longer than the training length; none: as needed", float, minimum=1, maximum=LARGEST,
+    None, "target length / training length; none: as the positions need", float, minimum=1, maximum=LARGEST,
     optional=True,
 )  # fmt: skip
 
 GRID = Option(None, "rows and columns; none: as close to a square as there is", tuple, optional=True)
-CLASS_TOKEN = Option(False, "whether the first token stands on no cell", bool)
+CLASS_TOKEN = Option(False, "whether the first token has no cell and is not rotated", bool)
 
 
 def base_option(default: float = 10000.0) -> Option:
-    """The base of the ladder of frequencies; its slowest is about 1/base."""
+    """The base of the frequencies."""
     return Option(default, "the slowest frequency is about 1/base", float, minimum=1.0)
+
+
+LOGARITHMIC_BASE = Option(10000.0, "the slowest frequency is about 1/base", float, above=1.0)
+"""The base of formulas that divide by its logarithm."""
 
 
 def pairs_option(default: str) -> Option:
@@ -43,17 +47,22 @@ def pairs_option(default: str) -> Option:
     )
 
 
+def rope_options(pairs: str, base: Option | None = None) -> dict[str, Option]:
+    """The options of `rope`: `base`, `pairs` and `rotated`."""
+    return {"base": base or base_option(), "pairs": pairs_option(pairs), "rotated": ROTATED}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Sizes
 
 
 def rotated_width(spec: Spec, rotated: int | None) -> int:
-    """R, the number of channels that are rotated.
+    """R, the number of channels of a head that are rotated.
 
     Raises
     ------
     ValueError
-        If it is odd, or larger than a head.
+        If R is odd or larger than a head.
     """
     head = spec.head_dim
     if rotated is None and head % 2:
@@ -64,12 +73,12 @@ def rotated_width(spec: Spec, rotated: int | None) -> int:
 
 
 def shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One angle for every token and pair, the same for all heads."""
+    """One angle for each token and pair, the same for all heads."""
     return {"angles": (*spec.batch, 1, spec.length, rotated_width(spec, rotated) // 2)}
 
 
 def sharper_shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """`shapes` of an encoding with a temperature. `rotors` holds it if some channels of a head are not rotated."""
+    """`shapes` of an encoding with a temperature, which `rotors` contains if some channels are not rotated."""
     found = shapes(spec, rotated=rotated)
     if rotated_width(spec, rotated) < spec.head_dim:
         found["rotors"] = (1, 1, spec.head_dim, 1, 1)
@@ -77,15 +86,15 @@ def sharper_shapes(spec: Spec, *, rotated: int | None = None, **options: Any) ->
 
 
 def sharper_scale(spec: Spec, rotated: int | None, mscale: float) -> float:
-    """`scale`: mscale^2 / sqrt(D) if all channels are rotated, otherwise 1 / sqrt(D) beside `sharper_channels`."""
-    whole = rotated_width(spec, rotated) == spec.head_dim
-    return (mscale**2 if whole else 1.0) / math.sqrt(spec.head_dim)
+    """`scale`: mscale^2 / sqrt(D) if all channels are rotated, otherwise 1 / sqrt(D); see `sharper_channels`."""
+    all_rotated = rotated_width(spec, rotated) == spec.head_dim
+    return (mscale**2 if all_rotated else 1.0) / math.sqrt(spec.head_dim)
 
 
 def sharper_channels(spec: Spec, rotated: int | None, mscale: float) -> dict[str, Array]:
-    """`rotors` that multiply the rotated channels of query and key by mscale, if other channels are not rotated.
+    """`rotors` that multiply the rotated channels of query and key by mscale, if some channels are not rotated.
 
-    Rotations by cosines and sines times mscale, as models have them, give the same rows.
+    Models multiply cosines and sines by mscale instead; the result is the same.
     """
     width, head = rotated_width(spec, rotated), spec.head_dim
     if width == head:
@@ -94,29 +103,38 @@ def sharper_channels(spec: Spec, rotated: int | None, mscale: float) -> dict[str
 
 
 def check(spec: Spec, *, rotated: int | None = None, **options: Any) -> None:
-    """A head must be made of pairs."""
+    """The rotated channels must form pairs."""
     rotated_width(spec, rotated)
 
 
+def check_order(larger: str, smaller: str, spec: Spec, *, rotated: int | None = None, **options: Any) -> None:
+    """The rotated channels must form pairs, and one option must be larger than another."""
+    rotated_width(spec, rotated)
+    if not options[larger] > options[smaller]:
+        raise ValueError(
+            f"option {larger!r} must be larger than {smaller!r}, {options[smaller]:g}, not {options[larger]:g}"
+        )
+
+
 def plain_pairs(spec: Spec, *, pairs: str, **options: Any) -> dict[str, Any]:
-    """Which channels are a pair."""
+    """The slot that says which channels are a pair."""
     return {"pairs": pairs}
 
 
 def reach(spec: Spec) -> Decimal:
-    """The length that the positions need: the largest and one, but at least the training length."""
+    """The length that the positions need: the largest position plus one, but at least the training length."""
     with precise():
         return max(Decimal(farthest_of(spec)) + 1, Decimal(spec.train_length))
 
 
 def stretch(spec: Spec, factor: float | None) -> Decimal:
-    """s = target length / training length: as given, or as the positions need."""
+    """s = target length / training length: the factor, or what the positions need if there is none."""
     with precise():
         return reach(spec) / spec.train_length if factor is None else Decimal(factor)
 
 
 def check_cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> None:
-    """The tokens, but for a class token, must fill the grid."""
+    """The tokens without the class token must fill the grid."""
     if spec.positions is None:
         if class_token and spec.length < 2:
             raise ValueError(f"length must be at least 2 with a class token, not {spec.length}")
@@ -124,14 +142,14 @@ def check_cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> 
 
 
 def cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> Array:
-    """Row and column of every token, (..., N, 2); a class token is at (0, 0), where nothing turns."""
+    """Row and column of every token, (..., N, 2); a class token is at (0, 0), where nothing is rotated."""
     if spec.positions is not None or not class_token:
         return coordinates(spec, grid, 2)
     return np.concatenate([np.zeros((1, 2)), raster(chosen_sides(spec, grid, 2, extra=1)) + spec.start])
 
 
 def raster_places(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> tuple[list[Array], int]:
-    """As `axis_places`, of all tokens but for so many at (0, 0), none where positions are given."""
+    """`axis_places` of all tokens but the class token, and the number of class tokens (0 if positions are given)."""
     extra = int(class_token and spec.positions is None)
     sides = chosen_sides(spec, grid, 2, extra=extra) if spec.positions is None else (1, 1)
     return axis_places(spec, sides, extra=extra), extra
@@ -148,6 +166,12 @@ def ladder(base: float, width: int, steps: int = 2) -> Frequencies:
         return tuple(Decimal(base) ** (Decimal(-t) / width) for t in range(0, width, steps))
 
 
+def printed_ladder(base: float | Decimal, width: int) -> Frequencies:
+    """For references: 1 / base^(2t / width) for t = 0 .. width/2 - 1."""
+    with precise():
+        return tuple(1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2))
+
+
 def interpolated(theta: Frequencies, s: Decimal) -> Frequencies:
     """Every frequency divided by s."""
     with precise():
@@ -155,14 +179,14 @@ def interpolated(theta: Frequencies, s: Decimal) -> Frequencies:
 
 
 def of_larger_base(theta: Frequencies, s: Decimal) -> Frequencies:
-    """The ladder of the base times s^(R/(R-2)): frequency t of R/2 is divided by s^(t/(R/2-1)), the last one by s."""
+    """The frequencies for base s^(R/(R-2)): frequency t of R/2 is divided by s^(t/(R/2-1)), the last one by s."""
     last = max(len(theta) - 1, 1)
     with precise():
         return tuple(each / s ** (Decimal(t) / last) for t, each in enumerate(theta))
 
 
 def mixed(theta: Frequencies, s: Decimal, shares: tuple[Decimal, ...]) -> Frequencies:
-    """Every frequency between itself (share 0) and itself divided by s (share 1)."""
+    """Interpolate each frequency: share 0 keeps it, share 1 divides it by s."""
     with precise():
         return tuple(each * (1 - share) + each / s * share for each, share in zip(theta, shares, strict=True))
 
@@ -172,7 +196,7 @@ def ramp_of_dimensions(
 ) -> tuple[Decimal, ...]:
     """YaRN's shares as in its code: linear in t between the pairs that turn `fast` and `slow` times in `length`.
 
-    `truncate`: between whole pairs, the first rounded down, the last up.
+    With `truncate` the first index is rounded down and the last one up.
     """
     with precise():
         low, high = (
@@ -188,7 +212,7 @@ def ramp_of_dimensions(
 
 
 def ramp_of_turns(theta: Frequencies, length: int, fast: float, slow: float) -> tuple[Decimal, ...]:
-    """Shares linear in how many turns a pair makes in `length` positions: 0 from `fast` on, 1 up to `slow`."""
+    """Shares linear in the number of turns in `length` positions: 0 from `fast` turns on, 1 up to `slow` turns."""
     with precise():
         most, least = Decimal(fast), Decimal(slow)
         return tuple(1 - _clipped((length * each / (2 * PI) - least) / (most - least)) for each in theta)

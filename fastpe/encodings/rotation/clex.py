@@ -1,35 +1,37 @@
-"""CLEX: rotary, whose frequencies follow a learned ODE in how many times longer a text is.
+"""CLEX: RoPE whose frequencies follow a learned ODE in the length over the original length.
 
     dz_t/dtau = -(4t/(R-2)) / (2 tau - 1) + [act((z + zeta(tau)) Wu) Wd]_t,    z(1) = ln theta, theta as for `rope`
     zeta_t(tau) = -(2t/R) ln base - (2t/(R-2)) ln(2 tau - 1),    theta'_t = exp(z_t(tau))
-    tau = min(ceil(n / L0), the largest),   n the largest position plus one
+    tau = min(ceil(n / L0), max_factor),   n the largest position plus one
 
 Source: Chen et al. 2023, "CLEX: Continuous Length Extrapolation for Large Language Models" (arXiv:2310.16450);
 DAMO-NLP-SG/CLEX, CLEX/clex_layer.py, ODELinear and LlamaCLEXScalingRotaryEmbedding.
 
-**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing, Wd being zeros, or with `learned` both maps, for all
-layers together: `up` (R/2, f R), Wu, and `down` (f R, R/2), Wd.
+**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing by default (Wd is zero), or with `learned` both maps of
+the network, shared by all layers: `up` (R/2, f R), Wu, and `down` (f R, R/2), Wd.
 
-**Initial values.** Wu uniform in +-1/sqrt(f R), Wd zeros. With them theta'_t = theta_t (2 tau - 1)^(-2t/(R-2)): the
-scaling of `rope_ntk` by 2 tau - 1, up to the solver's error.
+**Initial values.** Wu is uniform in +-1/sqrt(f R), Wd is zero. This gives theta'_t = theta_t (2 tau - 1)^(-2t/(R-2)):
+the scaling of `rope_ntk` by 2 tau - 1, up to the error of the solver.
 
 **Options**
-- `original_length`: L0, the length of the plain frequencies; by default the training length, or with `learned` half of
-  it, rounded up: up to L0 nothing depends on the network, so training must exceed it. The authors' training is
-  `--positions random:L` with L = 16 L0, where every step has the frequencies of its largest position.
+- `original_length`: L0, up to which the frequencies are those of `rope`. By default the training length, or with
+  `learned` half of it, rounded up. Up to L0 nothing depends on the network, so a network can only be learned with a
+  training length above L0. The authors' training is `--positions random:L` with L = 16 L0, where each step uses the
+  frequencies of its largest position.
 - `learned`: learn the network.
-- `max_factor`: the largest tau. Positions past it keep its frequencies.
-- `step`: of the solver, the 3/8 rule of fourth order.
-- `act`: the activation: `tanh`, as in the code's configuration, or `silu`.
-- `hidden`: f, the width of the network over R.
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended.
+- `max_factor`: the largest tau. Longer sequences use its frequencies.
+- `step`: step size of the solver, the 3/8 rule of fourth order.
+- `act`: activation of the network: `tanh`, as in the code's configuration, or `silu`.
+- `hidden`: f, the width of the network divided by R.
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended.
 
-**Past the training length**: defined, and what it is for. Up to L0 it is `rope` itself.
+**Past the training length**: defined; the encoding is made for this. Up to L0 it is the same as `rope`.
 
-**Accuracy.** The ODE is solved in float64: an angle is off by its position times the rounding of some steps.
+**Accuracy.** The ODE is solved in float64: the error of an angle is its position times the rounding errors of the
+solver's steps.
 
-**Traps.** The authors draw tau anew in every step of training, uniform among 1 .. max_factor; here the largest
-position decides. Where a text passes a multiple of L0 the frequencies of all its tokens change: keys must be cached
+**Traps.** The authors draw a new tau in every training step, uniform in 1 .. max_factor; here the largest position
+determines tau. When a text exceeds a multiple of L0, the frequencies of all its tokens change, so keys must be cached
 before they are rotated. The fastest frequency does not stay 1. All samples of a batch share n.
 """
 
@@ -46,15 +48,7 @@ from fastpe.encodings.parts import frequency_flow
 from fastpe.encodings.parts.angles import Array, Frequencies, exact_angles, fill_line, precise
 from fastpe.encodings.parts.frequency_flow import Flow
 from fastpe.encodings.parts.offsets import stream_of
-from fastpe.encodings.parts.rotary import (
-    ROTATED,
-    base_option,
-    ladder,
-    pairs_option,
-    plain_pairs,
-    rotated_width,
-    shapes,
-)
+from fastpe.encodings.parts.rotary import ladder, plain_pairs, printed_ladder, rope_options, rotated_width, shapes
 from fastpe.encodings.parts.row_blocks import farthest_of
 from fastpe.encodings.slots import Spec
 
@@ -62,25 +56,25 @@ from fastpe.encodings.slots import Spec
 def check(
     spec: Spec, *, learned: bool, original_length: int | None, rotated: int | None, **options: Any
 ) -> None:  # fmt: skip
-    """A head must be made of pairs, and what is learned must have an effect in training."""
+    """The rotated channels must form pairs, and a learned network must have an effect in training."""
     rotated_width(spec, rotated)
     if learned and original_length is not None and original_length >= max(spec.train_length, 2):
         raise ValueError(
-            f"option 'original_length' must be below the training length {spec.train_length} where the network is "
-            f"learned, not {original_length}: up to it nothing depends on the network"
+            f"option 'original_length' must be below the training length {spec.train_length} if the network is "
+            f"learned, not {original_length}: up to this length nothing depends on the network"
         )
 
 
 def parameters(
     spec: Spec, *, learned: bool, hidden: int, rotated: int | None, **options: Any
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
-    """Both maps of the network."""
+    """Both maps of the network, if it is learned."""
     width = rotated_width(spec, rotated)
     return {"up": (width // 2, hidden * width), "down": (hidden * width, width // 2)} if learned else {}
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Kaiming's uniform numbers as the authors' framework draws them, and zeros."""
+    """Kaiming-uniform numbers, as the authors' framework draws them, and zeros."""
     shape = parameters(spec, **options)
     if not shape:
         return {}
@@ -91,7 +85,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def stage(
     spec: Spec, *, original_length: int | None, learned: bool, max_factor: int, **options: Any
 ) -> int:  # fmt: skip
-    """tau: how many times the original length the positions need."""
+    """tau: the length that the positions need, in multiples of the original length, rounded up."""
     usual = (spec.train_length + 1) // 2 if learned else spec.train_length
     with precise():
         needed = math.ceil((Decimal(farthest_of(spec)) + 1) / (original_length or usual))
@@ -102,7 +96,7 @@ def reference(
     spec: Spec, params: dict[str, Any], *, base: float, step: float, act: str, hidden: int, rotated: int | None,
     pairs: str, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """The ODE as printed, by the 3/8 rule."""
+    """The ODE as printed, solved by the 3/8 rule."""
     width, tau = rotated_width(spec, rotated), stage(spec, **options)
     t = np.arange(width // 2)
     log_theta = -2 * t / width * math.log(base)
@@ -124,8 +118,7 @@ def reference(
         k3 = slope(now + 2 * dt / 3, z + dt * (k2 - k1 / 3))
         k4 = slope(then, z + dt * (k1 - k2 + k3))
         z = z + dt * (k1 + 3 * k2 + 3 * k3 + k4) / 8
-    plain = [1 / Decimal(base) ** (Decimal(2 * each) / width) for each in t.tolist()] if tau == 1 else None
-    theta = plain or [Decimal(each) for each in np.exp(z).tolist()]
+    theta = list(printed_ladder(base, width)) if tau == 1 else [Decimal(each) for each in np.exp(z).tolist()]
     return {"angles": exact_angles(spec.points(), theta)[..., None, :, :]}
 
 
@@ -139,12 +132,12 @@ def _flow(
 
 
 def _frequencies(spec: Spec, of: Flow, *, base: float, step: float, rotated: int | None, **options: Any) -> Frequencies:
-    """theta', the plain ones times exp(u).
+    """theta', which are the frequencies of `rope` times exp(u).
 
     Raises
     ------
     OverflowError
-        If one is no number.
+        If one is not finite.
     """
     theta, tau = ladder(base, rotated_width(spec, rotated)), stage(spec, **options)
     if tau == 1:
@@ -153,7 +146,7 @@ def _frequencies(spec: Spec, of: Flow, *, base: float, step: float, rotated: int
         grown = np.exp(frequency_flow.solve(of, tau, step)[-1])
     if not np.isfinite(grown).all():
         raise OverflowError(
-            f"the ODE of 'clex' leads to no finite frequencies at tau={tau}: 'up' or 'down' is too large"
+            f"the ODE of 'clex' gives frequencies that are not finite at tau={tau}: 'up' or 'down' is too large"
         )
     with precise():
         return tuple(each * Decimal(factor) for each, factor in zip(theta, grown.tolist(), strict=True))
@@ -167,7 +160,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any
 ) -> None:  # fmt: skip
-    """dtheta'_t = sum of p times dangles, du = theta' dtheta', and the solver's steps taken back."""
+    """dtheta'_t = sum of p times dangles, du = theta' dtheta', and the solver's steps in reverse."""
     tau = stage(spec, **options)
     if tau == 1:
         return
@@ -188,19 +181,17 @@ ENCODING = Encoding(
     options={
         "original_length": Option(
             None,
-            "length of the plain frequencies; none: that of training, or half of it",
+            "length up to which frequencies are those of rope; none: that of training, or half of it",
             int,
             minimum=1,
             optional=True,
         ),
         "learned": Option(False, "whether the network of the ODE is learned", bool),
-        "max_factor": Option(16, "the largest multiple of that length", int, minimum=1, maximum=256),
-        "step": Option(0.01, "of the solver", float, minimum=0.005, maximum=1.0, samples=(0.25,)),
+        "max_factor": Option(16, "largest multiple of that length", int, minimum=1, maximum=256),
+        "step": Option(0.01, "step size of the solver", float, minimum=0.005, maximum=1.0, samples=(0.25,)),
         "act": Option("tanh", "activation of the network", str, ("tanh", "silu")),
         "hidden": Option(1, "width of the network over the rotated channels", int, minimum=1, maximum=64),
-        "base": base_option(),
-        "pairs": pairs_option("half"),
-        "rotated": ROTATED,
+        **rope_options("half"),
     },
     beyond="defined",
     moves=lambda *, max_factor, **options: max_factor > 1,

@@ -1,35 +1,37 @@
-"""ComRoPE: learned rotations of blocks of channels that commute: scores depend on offsets alone.
+"""ComRoPE: learned rotations of blocks of channels that commute, so scores depend on offsets only.
 
-    R_j(x) = exp(s_j(x) (B_j - B_j^T)),   query and key of block j times R_j of their position
+    R_j(x) = exp(s_j(x) (B_j - B_j^T)),   block j of query and key is multiplied by R_j of their position
     ld:  s_j(x) = sum_k a_jk x_k          ap:  s_j(x) = x_(j mod n)
 
 Source: Yu et al. 2025, "ComRoPE: Scalable and Robust Rotary Position Embedding Parameterized by Trainable Commuting
 Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and ComRoPEAPAttention.
 
-**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` B (H, D/b, b, b) and, of variant `ld`, `multipliers` a
-(D/b, n), which all heads share; for every layer its own.
+**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` B (H, D/b, b, b) and, with the variant `ld`,
+`multipliers` a (D/b, n), which all heads share. Each layer learns separate values.
 
-**Initial values.** B from N(0, std^2), a from N(0, 1).
+**Initial values.** B is drawn from N(0, std^2), a from N(0, 1).
 
 **Options**
-- `variant`: `ld`, one generator for all axes, linearly dependent; `ap`, every block turns with one axis alone.
-- `block`: b, channels of a block; by default the largest divisor of a head's width up to 8.
-- `coordinates`: n, how many coordinates a position has.
-- `grid`: sides of the grid, where n > 1; `train_grid`: of the one trained on.
-- `std`: of the initial generators.
+- `variant`: `ld`, the generators of all axes are linearly dependent: one generator with a factor for each axis; `ap`,
+  each block rotates with one axis only.
+- `block`: b, channels per block. By default the largest divisor of the head width up to 8.
+- `coordinates`: n, the number of coordinates of a position.
+- `grid`: sides of the grid, if n > 1; `train_grid`: sides of the grid of training.
+- `std`: standard deviation of the initial generators.
 
-Coordinates are x_k = (p_k + 1/2) / m_k, m_k being the training length, or the sides of the grid trained on. Given
-positions are p; they may be real.
+Coordinates are x_k = (p_k + 1/2) / m_k, where m_k is the training length, or a side of the grid of training. If
+positions are given, they are p and may be real.
 
-**Past the training length**: defined; x goes on past 1.
+**Past the training length**: defined; x then exceeds 1.
 
-**Accuracy.** An error of 2^-53 in a generator turns by as much times x: entries are off by some b 2^-53 (1 + |x|) times
-the generator's size.
+**Accuracy.** An error of 2^-53 in a generator changes the rotation by this error times x: the error of the entries is
+about b 2^-53 (1 + |x|) times the size of the generator.
 
-**Facts.** R_j(x)^T R_j(y) = R_j(y - x): one block's matrices are powers of one rotation. With b = 2 it is a rotary
-encoding with learned frequencies.
+**Facts.** R_j(x)^T R_j(y) = R_j(y - x), as the matrices of one block are powers of one rotation. With b = 2 this is a
+rotary encoding with learned frequencies.
 
-**Traps.** The generator is B - B^T of a full B, not of its upper triangle. Of `ap`, blocks take turns with the axes.
+**Traps.** The generator is B - B^T of a full B, not of its upper triangle. With `ap`, blocks are assigned to the axes
+in turn: block j to axis j mod n.
 """
 
 from typing import Any
@@ -44,7 +46,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, block: int | None, coordinates: int, grid: Grid, train_grid: Grid, **options: Any) -> None:
-    """Blocks must divide a head, and the grid be made of all tokens."""
+    """The block size must divide the head width, and the tokens must fill the grid."""
     parts.block_of(spec, block)
     parts.trained_sides(spec, coordinates=coordinates, grid=grid, train_grid=train_grid)
 
@@ -52,7 +54,7 @@ def check(spec: Spec, *, block: int | None, coordinates: int, grid: Grid, train_
 def parameters(
     spec: Spec, *, variant: str, block: int | None, coordinates: int, **options: Any
 ) -> dict[str, tuple[int, ...]]:
-    """Generators, and multipliers of axes."""
+    """Generators, and with `ld` the multipliers of the axes."""
     b = parts.block_of(spec, block)
     found: dict[str, tuple[int, ...]] = {"generators": (spec.heads, spec.head_dim // b, b, b)}
     return found | ({"multipliers": (spec.head_dim // b, coordinates)} if variant == "ld" else {})
@@ -71,7 +73,7 @@ def _places(spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, **opt
 
 
 def _weights(spec: Spec, params: dict[str, Any], *, block: int | None, coordinates: int) -> Array:
-    """How much every block takes of every axis, (D/b, n)."""
+    """The factor of each axis in each block, (D/b, n)."""
     if "multipliers" in params:
         return np.asarray(params["multipliers"], np.float64)
     blocks = np.arange(spec.head_dim // parts.block_of(spec, block))
@@ -79,7 +81,7 @@ def _weights(spec: Spec, params: dict[str, Any], *, block: int | None, coordinat
 
 
 def _turns(spec: Spec, params: dict[str, Any], *, block: int | None, coordinates: int, **options: Any) -> Array:
-    """s, (..., N, D/b); a sum in one order whatever the axes are."""
+    """s, (..., N, D/b), summed over the axes in a fixed order."""
     weights = _weights(spec, params, block=block, coordinates=coordinates)
     return (_places(spec, coordinates=coordinates, **options)[..., None, :] * weights).sum(axis=-1)
 
@@ -90,13 +92,13 @@ def _skew(generators: Any) -> Array:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """exp(s (B - B^T)) of every block, by its series."""
+    """exp(s (B - B^T)) of each block, by its series."""
     s = _turns(spec, params, **options)[..., None, :, :]
     return {"rotors": parts.exact_exponentials(s[..., None, None] * _skew(params["generators"])[:, None])}
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
-    """Fill `rotors`, from one spectrum for all positions."""
+    """Fill `rotors`; all positions share one spectral decomposition."""
     s = _turns(spec, params, **options)
     for head, skew in enumerate(_skew(params["generators"])):
         out["rotors"][..., head, :, :, :, :] = parts.exponentials(parts.spectrum(skew), s)
@@ -126,7 +128,7 @@ ENCODING = Encoding(
     summary="learned rotations of blocks that commute",
     slots=("rotors",),
     options={
-        "variant": Option("ld", "generators of axes: linearly dependent, or axes apart", str, ("ld", "ap")),
+        "variant": Option("ld", "generators of axes: linearly dependent, or one axis per block", str, ("ld", "ap")),
         "block": parts.BLOCK,
         "coordinates": parts.COORDINATES,
         "grid": parts.GRID,

@@ -1,37 +1,38 @@
-"""FoPE: every pair of channels turns with a sum of frequencies, and those too slow are dropped.
+"""FoPE: each pair of channels rotates with a sum of frequencies; too slow frequencies are dropped.
 
     C_p,c = sum_t cos(p omega_t) Wc_htc,   S_p,c = sum_t sin(p omega_t) Ws_htc,   c < m;     C = S = 1 for m <= c < D/2
-    (a, b) -> (a C - b S, b C + a S),   channels c and c + D/2 being a pair
+    (a, b) -> (a C - b S, b C + a S),   where channels c and c + D/2 are a pair
 
-omega are the n frequencies of rotary's ladder base^(-2t/D) that turn at least once in the training length, and
+omega are the n frequencies of `rope`, base^(-2t/D), that make at least one turn in the training length, and
 m = min(n, D/4).
 
 Source: Hua et al. 2024, "Fourier Position Embedding: Enhancing Attention's Periodic Extension for Length
 Generalization" (arXiv:2412.17739); TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py, FourierEmbedding.
 
-**Slots**: `rotors` (H, N, D/2, 2, 2), `pairs`, always `half`. **Learns**: nothing, Wc and Ws being drawn once, or with
-`learned` these matrices, `cosines` and `sines` (H, n, m), for every layer its own.
+**Slots**: `rotors` (H, N, D/2, 2, 2), `pairs`, always `half`. **Learns**: nothing by default (Wc and Ws are drawn
+once), or with `learned` these matrices, `cosines` and `sines` (H, n, m). Each layer learns separate matrices.
 
-**Initial values.** Entry (i ceil(n/m), i) is 1, and a normal number of standard deviation gain sqrt(2 / (n + m)) is
-added to every one.
+**Initial values.** Entry (i ceil(n/m), i) is 1, the others are 0, and a normal number of standard deviation
+gain sqrt(2 / (n + m)) is added to each entry.
 
 **Options**
-- `base`: of the ladder.
-- `gain`: of what is added: the authors' 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
+- `base`: the slowest frequency of `rope`, before any is dropped, is about 1/base.
+- `gain`: scale of the random part. The authors use 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
 - `learned`: learn both matrices; the authors do not by default.
-- `draw`: which random matrices, where they are not learned; the same for every seed of a model, and in all layers.
+- `draw`: index of the random matrices, if they are not learned. They do not depend on the seed of a model, and all
+  layers share them.
 
 **Past the training length**: defined.
 
-**Accuracy.** Entries are off by at most (8 + 4 n) 2^-52 times the size of the matrices.
+**Accuracy.** The error of an entry is at most (8 + 4 n) 2^-52 times the size of the matrices.
 
-**Facts.** Not orthogonal: norms of queries and keys change, and a score depends on both positions, not on their
-offset alone.
+**Facts.** The map is not orthogonal: norms of queries and keys change, and a score depends on both positions, not on
+their offset only.
 
-**Traps.** The released code sets both C and S to 1 where no frequency is left, so such a pair becomes (a - b, a + b): a
-turn by 45 degrees, times sqrt 2, of queries as of keys, which doubles its part of the score. The paper speaks of
-frequency zero there, which is C = 1 and S = 0. At least half of the pairs are such. Where no frequency turns once in
-the training length, here the fastest stays.
+**Traps.** The released code sets both C and S to 1 if no frequency is left, so that a pair becomes (a - b, a + b): a
+rotation by 45 degrees times sqrt 2, of queries and of keys, which doubles the contribution of the pair to the score.
+The paper describes these pairs as having frequency zero, which would be C = 1 and S = 0. At least half of the pairs are
+of this kind. If no frequency makes a turn in the training length, the fastest one is kept here.
 """
 
 import math
@@ -46,41 +47,41 @@ from fastpe.base.option import Option
 from fastpe.base.random import Stream
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, precise
-from fastpe.encodings.parts.rotary import base_option, ladder, rotated_width
+from fastpe.encodings.parts.rotary import base_option, ladder, printed_ladder, rotated_width
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.fills.trig import PI
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """A head must be made of pairs."""
+    """The channels of a head must form pairs."""
     rotated_width(spec, None)
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A map of every head, token and pair."""
+    """A 2x2 map for each head, token and pair."""
     return {"rotors": (*spec.batch, spec.heads, spec.length, rotated_width(spec, None) // 2, 2, 2)}
 
 
 def _sizes(spec: Spec, base: float) -> tuple[int, int]:
-    """n, of the frequencies that turn once in the training length or of the fastest, and m."""
+    """n, the number of frequencies that make a turn in the training length, at least 1, and m."""
     width = rotated_width(spec, None)
 
     def slow(t: int) -> bool:
         return Decimal(base) ** (Decimal(-2 * t) / width) * spec.train_length < 2 * PI
 
-    with precise():  # by halves, as a shape must be known before anything of a head's size is made
+    with precise():  # by bisection: a shape must be known before any array of the size of a head is made
         count = max(1, bisect_left(range(width // 2), True, key=slow))
     return count, min(count, max(1, spec.head_dim // 4))
 
 
 def parameters(spec: Spec, *, base: float, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Both matrices, where they are learned."""
+    """Both matrices, if they are learned."""
     shape = spec.heads, *_sizes(spec, base)
     return {"cosines": shape, "sines": shape} if learned else {}
 
 
 def init(spec: Spec, rng: Any, *, base: float, gain: float, learned: bool, **options: Any) -> dict[str, Any]:
-    """A step identity and Xavier's normal numbers."""
+    """A strided identity plus Xavier-normal numbers."""
     if not learned:
         return {}
     return dict(zip(("cosines", "sines"), _initial(rng, spec.heads, *_sizes(spec, base), gain), strict=True))
@@ -114,8 +115,8 @@ def reference(spec: Spec, params: dict[str, Any], *, base: float, **options: Any
     width, points = rotated_width(spec, None), spec.points()
     with precise():
         floor = 2 * PI / spec.train_length
-        omega = [1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2)]
-        omega = [each for each in omega if each >= floor] or omega[:1]
+        plain = printed_ladder(base, width)
+        omega = [each for each in plain if each >= floor] or [plain[0]]
     angles = exact_angles(points, omega)
     weights = _matrices(spec, params, base=base, **options)
     rotors = np.empty((spec.heads, width // 2, *points.shape, 2, 2))
@@ -132,7 +133,7 @@ def reference(spec: Spec, params: dict[str, Any], *, base: float, **options: Any
 
 
 def _waves(spec: Spec, base: float) -> tuple[Array, Array]:
-    """Cosines and sines, (..., N, n)."""
+    """Cosines and sines of the angles, (..., N, n)."""
     omega = ladder(base, rotated_width(spec, None))[: _sizes(spec, base)[0]]
     angles = np.empty((*spec.batch, 1, spec.length, len(omega)))
     fill_line(spec, omega, angles)
@@ -170,9 +171,9 @@ ENCODING = Encoding(
     slots=("rotors", "pairs"),
     options={
         "base": base_option(),
-        "gain": Option(0.3, "of the random part of the matrices", float, minimum=0.0, maximum=1e3),
+        "gain": Option(0.3, "scale of the random part of the matrices", float, minimum=0.0, maximum=1e3),
         "learned": Option(False, "whether the matrices are learned", bool),
-        "draw": Option(0, "which random matrices, where they are not learned", int, minimum=0),
+        "draw": Option(0, "index of the random matrices, if they are not learned", int, minimum=0),
     },
     beyond="defined",
     direction="yes",

@@ -1,31 +1,32 @@
-"""GRAPE-M: rotary, whose frequencies are learned through their logarithms.
+"""GRAPE-M: RoPE whose frequencies are learned through their logarithms.
 
     theta_t = exp(log_freq_t / scale),  t = 0 .. D/2 - 1,         the angle of pair t at position p is p theta_t
 
-Source: GRAPE, multiplicative and without context (Zhang et al. 2025, arXiv:2512.07805), by its released code,
-model-architectures/GRAPE, model/llama-mha-grape-m-nonctx.py, which was read and not run: no value here is compared with
-one of that code.
+Source: GRAPE, multiplicative and without context (Zhang et al. 2025, arXiv:2512.07805), from its released code,
+model-architectures/GRAPE, model/llama-mha-grape-m-nonctx.py. The code was read and not run: no value here has been
+compared with a value of that code.
 
-**Slots**: `angles` (1 or H, N, D/2), `pairs`. **Learns**: `log_freq` (1 or H, D/2), in every layer its own.
+**Slots**: `angles` (1 or H, N, D/2), `pairs`. **Learns**: `log_freq` (1 or H, D/2). Each layer learns separate values.
 
-**Initial values.** log_freq_t = -scale (2t/D) ln(base): the frequencies of `rope`.
+**Initial values.** log_freq_t = -scale (2t/D) ln(base), which gives the frequencies of `rope`.
 
 **Options**
-- `scale`: divides the logarithms. The rotations do not change; a step of Adam, which has the size of the learning rate
-  whatever the gradient's, moves the logarithm of a frequency by a `scale`-th of it. 16 in the code's models.
-- `shared`: whether all heads have the same frequencies, as the authors' models do.
-- `base`: of the initial frequencies. `pairs`: as for `rope`; `half` in the code.
+- `scale`: divides the learned numbers. The initial rotations do not depend on it. A step of Adam has about the size of
+  the learning rate, whatever the size of the gradient, and changes the logarithm of a frequency by this size divided by
+  `scale`. The models of the code use 16.
+- `shared`: whether all heads have the same frequencies, as in the authors' models.
+- `base`: the slowest initial frequency is about 1/base. `pairs`: as for `rope`; the code uses `half`.
 
 Positions may be real or negative.
 
-**Past the training length**: defined, as `rope`: slow pairs reach angles that training never showed.
+**Past the training length**: defined, as for `rope`: slow pairs reach angles that did not occur in training.
 
-**Accuracy.** An angle is as exact as that of `rope`, for log_freq as it is: in float32 that is rounded, which makes
-initial frequencies differ from those of `rope` by up to 10^-6 of themselves.
+**Accuracy.** An angle is as exact as that of `rope` for the given log_freq. Rounding log_freq to float32 changes the
+initial frequencies by up to 10^-6 of their values.
 
-**Traps.** The gradient of log_freq is a sum over tokens weighted by their positions. The code turns the other way,
-which no score tells; and it normalises queries and keys after turning them, with a weight for each channel
-(QK-RMSNorm): where the two weights of a pair differ, its scores depend on more than the offset.
+**Traps.** The gradient of log_freq is a sum over tokens weighted by their positions. The code rotates in the opposite
+direction, which does not change any score. It also normalises queries and keys after rotating them, with a weight for
+each channel (QK-RMSNorm): if the two weights of a pair differ, its scores depend on more than the offset.
 """
 
 import math
@@ -45,18 +46,18 @@ Array = np.ndarray[Any, Any]
 
 
 def parameters(spec: Spec, *, shared: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A logarithm for every pair, of all heads or of each."""
+    """One number per pair, for all heads together or for each head."""
     return {"log_freq": (1 if shared else spec.heads, rotated_width(spec, None) // 2)}
 
 
 def shapes(spec: Spec, *, shared: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Angles for all heads, or for each."""
+    """Angles for all heads together, or for each head."""
     groups, pairs = parameters(spec, shared=shared)["log_freq"]
     return {"angles": (*spec.batch, groups, spec.length, pairs)}
 
 
 def init(spec: Spec, rng: Any, *, scale: float, shared: bool, base: float, **options: Any) -> dict[str, Any]:
-    """Those of the frequencies of `rope`."""
+    """The values that give the frequencies of `rope`."""
     shape = parameters(spec, shared=shared)["log_freq"]
     ladder = -2.0 * np.arange(shape[1]) / spec.head_dim * math.log(base)
     return {"log_freq": np.broadcast_to(scale * ladder, shape).copy()}
@@ -71,7 +72,7 @@ def reference(spec: Spec, params: dict[str, Any], *, scale: float, **options: An
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float, **options: Any) -> None:
     """Fill `angles`."""
-    # float64 is not enough: positions multiply what it rounds
+    # float64 frequencies are not enough, as positions multiply their rounding errors
     fill_angles(spec.points()[..., None], in_turns(params["log_freq"], scale), out["angles"])
 
 
@@ -79,7 +80,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, scale: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """dlog_freq_t = theta_t / scale times the sum of p dangles over tokens."""
+    """dlog_freq_t = theta_t / scale times the sum over tokens of p dangles."""
     turning = pull_angles(spec.points()[..., None], dslots["angles"])[:, 0]
     dparams["log_freq"] += np.exp(params["log_freq"].astype(np.float64) / scale) / scale * turning
 

@@ -1,35 +1,35 @@
 """LieRE: learned rotations of blocks of channels, exponentials of generators times coordinates.
 
-    R(x) = exp( sum_k x_k (U_k - U_k^T) ),   U_k the strict upper triangle of W_k,   query and key times R(x)
+    R(x) = exp( sum_k x_k (U_k - U_k^T) ),   U_k the strict upper triangle of W_k; query and key are multiplied by R(x)
 
 Source: Ostmeier et al. 2024, "LieRE: Lie Rotational Positional Encodings" (arXiv:2406.10322); StanfordMIMI/LieRE,
 models/rope_vit.py, LierePositionEncoder.
 
-**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` W (n, H, D/b, b, b), for every layer its own; their lower
-triangles are not read.
+**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` W (n, H, D/b, b, b); each layer learns separate values.
+The lower triangles are not used.
 
-**Initial values.** W uniform in [0, 2 pi).
+**Initial values.** W is uniform in [0, 2 pi).
 
 **Options**
-- `block`: b, channels of a block, which the authors vary up to D; by default the largest divisor of a head's width up
-  to 8. With b = 2 this is mixed rotary (`rope_mixed`).
-- `coordinates`: n, how many coordinates a position has.
-- `grid`: sides of the grid, where n > 1; `train_grid`: of the one trained on.
-- `class_token`: the first token stands on no cell and is not rotated.
+- `block`: b, channels per block, which the authors vary up to D. By default the largest divisor of the head width up
+  to 8. With b = 2 this is mixed RoPE (`rope_mixed`).
+- `coordinates`: n, the number of coordinates of a position.
+- `grid`: sides of the grid, if n > 1; `train_grid`: sides of the grid of training.
+- `class_token`: the first token has no cell and is not rotated.
 
-Coordinates are x_k = p_k / (m_k - 1), m_k being the training length, or the sides of the grid trained on: from 0 to 1
-there, ends included, as in the released code, which at other sizes has steps of slightly another width. Given positions
-are p; they may be real.
+Coordinates are x_k = p_k / (m_k - 1), where m_k is the training length, or a side of the grid of training: from 0 to 1
+at this size, both included, as in the released code. At other sizes the code's steps have a slightly different width.
+If positions are given, they are p and may be real.
 
-**Past the training length**: defined; x goes on past 1.
+**Past the training length**: defined; x then exceeds 1.
 
-**Accuracy.** An error of 2^-53 in a generator turns by as much times x: entries are off by some b 2^-53 (1 + |x|) times
-the generator's size.
+**Accuracy.** An error of 2^-53 in a generator changes the rotation by this error times x: the error of the entries is
+about b 2^-53 (1 + |x|) times the size of the generator.
 
-**Facts.** With one coordinate a score depends on the offset alone. With several it does not: generators do not commute,
-and R(x)^T R(y) is not R(y - x); the same offset has other scores elsewhere in a grid.
+**Facts.** With one coordinate a score depends on the offset only. With several it does not, as generators do not
+commute and R(x)^T R(y) differs from R(y - x): the same offset gives different scores in different parts of a grid.
 
-**Traps.** The released code subtracts 1/2 from W's triangle, which cancels.
+**Traps.** The released code subtracts 1/2 from the triangle of W, which cancels.
 """
 
 import math
@@ -47,7 +47,7 @@ from fastpe.encodings.slots import Spec
 def check(
     spec: Spec, *, block: int | None, coordinates: int, grid: Grid, train_grid: Grid, class_token: bool,
 ) -> None:  # fmt: skip
-    """Blocks must divide a head, and the grid be made of all tokens."""
+    """The block size must divide the head width, and the tokens must fill the grid."""
     parts.block_of(spec, block)
     if class_token and spec.positions is None and min(spec.length, spec.train_length) < 2:
         raise ValueError(f"length and train_length must be at least 2 with a class token, not {spec.length}")
@@ -57,7 +57,7 @@ def check(
 
 
 def parameters(spec: Spec, *, block: int | None, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Generators of every axis."""
+    """Generators for each axis."""
     b = parts.block_of(spec, block)
     return {"generators": (coordinates, spec.heads, spec.head_dim // b, b, b)}
 
@@ -74,7 +74,7 @@ def _extra(spec: Spec, class_token: bool) -> int:
 def _places(
     spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, class_token: bool, **options: Any
 ) -> Array:  # fmt: skip
-    """x, (..., N, n); 0 of a class token."""
+    """x, (..., N, n); 0 for a class token."""
     extra = _extra(spec, class_token)
     sides = parts.trained_sides(spec, coordinates=coordinates, grid=grid, train_grid=train_grid, extra=extra)
     x = parts.cells(spec, coordinates=coordinates, grid=grid, extra=extra) / np.maximum(np.array(sides) - 1.0, 1.0)
@@ -87,19 +87,19 @@ def _skew(generators: Any) -> Array:
 
 
 def _combined(x: Array, skew: Array) -> Array:
-    """The sum over axes of x_k times its generator, (..., N, D/b, b, b)."""
+    """The sum over axes of x_k times the generator of axis k, (..., N, D/b, b, b)."""
     return (x[..., None, None, None] * skew).sum(axis=-4)
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """The exponential of every token's generator, by its series."""
+    """The exponential of each token's generator, by its series."""
     x, skew = _places(spec, **options), _skew(params["generators"])
     heads = [_combined(x, skew[:, head]) for head in range(spec.heads)]
     return {"rotors": parts.exact_exponentials(np.stack(heads, axis=-5))}
 
 
 def _spectra(x: Array, skew: Array) -> tuple[parts.Spectrum, Array]:
-    """One spectrum for all tokens of a line, and how far each turns; of several axes one for each token."""
+    """With one axis a spectral decomposition for all tokens and the factor of each, otherwise one for each token."""
     if len(skew) == 1:
         return parts.spectrum(skew[0]), x
     return parts.spectrum(_combined(x, skew)), np.ones((1, 1))

@@ -1,9 +1,9 @@
-"""Multimodal RoPE: one ladder of frequencies, of which time, height and width each turn a section.
+"""Multimodal RoPE: sections of the pairs rotate with the time, the row and the column of a token.
 
     theta_t = base^(-2t/D),  t = 0 .. D/2 - 1
     angle of pair t = theta_t times the time of the token for t < n_t, its row for the next n_h, its column for the rest
 
-Later models deal the pairs out otherwise (option `deal`).
+Later models assign the pairs to the axes in other ways (option `deal`).
 
 Source: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution"
 (arXiv:2409.12191), section 2.1; huggingface/transformers, models/qwen2_vl/modeling_qwen2_vl.py,
@@ -14,61 +14,78 @@ models/qwen3_vl/modeling_qwen3_vl.py, apply_interleaved_mrope; `time_last`: Vide
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `sections`: (n_t, n_h, n_w), with the sum D/2. By default 3/8 of the pairs, rounded down, for height and for width
-  each, the rest for time: (16, 24, 24) for D = 128, as the authors have it; 5/16 where the pairs are interleaved:
-  (24, 20, 20).
-- `deal`: which pairs are whose. `sections`, as above (Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni). `interleaved` (Qwen3-VL,
-  Qwen3-Omni): time, row, column in turn, while row and column have pairs left, then time, so that each axis has fast
-  and slow pairs. `time_last` (VideoRoPE): row and column in turn, then time, which has the slowest pairs.
-- `grid`: frames, rows and columns, whose product is N; tokens in raster order, columns fastest. By default tokens are
-  those of a text: all three coordinates are the index, which is `rope` of the same base exactly.
-- `base`: the slowest frequency is about 1/base; 1000000 in Qwen2-VL. `pairs`: as for `rope`; `half` in the code.
+- `sections`: (n_t, n_h, n_w), with the sum D/2. By default height and width each have 3/8 of the pairs, rounded down,
+  and time has the rest: (16, 24, 24) for D = 128, as in the authors' model. With `deal` = `interleaved` they have 5/16
+  each: (24, 20, 20).
+- `deal`: which pairs belong to which axis. `sections`: as above (Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni). `interleaved`
+  (Qwen3-VL, Qwen3-Omni): time, row and column in turn while row and column have pairs left, then time, so that each
+  axis has fast and slow pairs. `time_last` (VideoRoPE): row and column in turn, then time, which has the slowest pairs.
+- `grid`: frames, rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default
+  tokens are those of a text: all three coordinates are the index, which is exactly `rope` with the same base.
+- `base`: the slowest frequency is about 1/base; 1000000 in Qwen2-VL. `pairs`: as for `rope`; the code uses `half`.
 
-Positions, where given, are (time, row, column), reals. Texts have the same number on all three axes and go on after the
-largest before. Of a video, row and column count from there as well, and time is the frame's number (Qwen2-VL), whole
-ticks of its second, 25 a second (Qwen2.5-Omni's TM-RoPE), or 2 a frame in VideoRoPE, where a patch of Ny rows and Nx
-columns is at (T, T + row - (Ny - 1) // 2, T + column - (Nx - 1) // 2). `positions` of this module makes all of them.
+If positions are given, they are (time, row, column) and may be real. A token of a text has the same number on all three
+axes, and a text continues after the largest number before it. In a video, rows and columns start at this number as
+well. Time is
+
+- the number of the frame (Qwen2-VL);
+- whole ticks of the frame's time, 25 per second (Qwen2.5-Omni's TM-RoPE);
+- 2 per frame in VideoRoPE, where a patch of a frame with Ny rows and Nx columns is at
+  (T, T + row - (Ny - 1) // 2, T + column - (Nx - 1) // 2).
+
+The function `positions` of this module computes all of them.
 
 **Past the training length**: defined, as for `rope`.
 
-**Traps.** With `sections` the axes see different bands of frequencies, time the fastest: it is not `rope_2d` with one
-axis more. In VideoRoPE's layout rows and columns of a video may be smaller than those of the text before it.
+**Traps.** With `sections` the axes have different bands of frequencies, and time has the fastest one: this is not
+`rope_2d` with an additional axis. In VideoRoPE's layout rows and columns of a video may be smaller than those of the
+text before it.
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Needs, Reported
-from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, fill_sections, precise
+from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, fill_sections
 from fastpe.encodings.parts.grids import axis_places, chosen_sides, coordinates, raster
-from fastpe.encodings.parts.rotary import base_option, ladder, pairs_option, plain_pairs, rotated_width, shapes
+from fastpe.encodings.parts.rotary import (
+    base_option,
+    ladder,
+    pairs_option,
+    plain_pairs,
+    printed_ladder,
+    rotated_width,
+    shapes,
+)
 from fastpe.encodings.slots import Spec
 
 
 def check(
     spec: Spec, *, sections: tuple[int, ...] | None, deal: str, grid: tuple[int, ...] | None, **options: Any
 ) -> None:
-    """Every pair must belong to one section, and the grid must be made of all tokens."""
+    """Each pair must belong to one section, and the tokens must fill the grid."""
     pairs = rotated_width(spec, None) // 2
     if sections is not None:
         if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs:
             raise ValueError(f"option 'sections' must be 3 numbers >= 0 with the sum {pairs}, not {sections}")
         if deal == "interleaved" and max(3 * sections[1] - 1, 3 * sections[2]) > pairs:
             raise ValueError(
-                f"option 'sections' must leave each axis a third of {pairs} pairs to be interleaved, not {sections}"
+                f"option 'sections' must give rows and columns at most a third of {pairs} pairs each if they are "
+                f"interleaved, not {sections}"
             )
         if deal == "time_last" and sections[1] != sections[2]:
-            raise ValueError(f"option 'sections' must have as many rows as columns in turn, not {sections}")
+            raise ValueError(
+                f"option 'sections' must give rows and columns equally many pairs with deal='time_last', not {sections}"
+            )
     if grid is not None and spec.positions is None:
         chosen_sides(spec, grid, 3)
 
 
 def axis_of_pairs(spec: Spec, sections: tuple[int, ...] | None, deal: str) -> Array:
-    """Which coordinate each pair turns with: 0 time, 1 row, 2 column.
+    """The coordinate that each pair rotates with: 0 time, 1 row, 2 column.
 
     >>> from fastpe.encodings.slots import make_spec
     >>> axis_of_pairs(make_spec(1, dim=16), (4, 2, 2), "interleaved").tolist()
@@ -88,30 +105,31 @@ def axis_of_pairs(spec: Spec, sections: tuple[int, ...] | None, deal: str) -> Ar
 def positions(
     parts: Sequence[int | tuple[int, ...]], *, seconds: float = 0.0, per_second: float = 25.0, centred: bool = False
 ) -> Array:
-    """Time, row and column of the tokens of texts, images and videos, one after the other.
+    """Compute time, row and column of the tokens of a sequence of texts, images and videos.
 
     Parameters
     ----------
     parts : sequence of int or tuple
         In order: the number of tokens of a text, or (frames, rows, columns) of an image or video in raster order.
     seconds : float
-        From one frame to the next; time is then whole ticks, floor(frame seconds per_second), as in Qwen2.5. 0: time is
-        the frame's number, as in Qwen2-VL, or twice it, `centred`.
+        Seconds from one frame to the next. Time is then in whole ticks, floor(frame seconds per_second), as in Qwen2.5.
+        If 0, time is the number of the frame, as in Qwen2-VL, or twice this number if `centred`.
     per_second : float
-        Ticks a second: 25 in Qwen2.5-Omni (TM-RoPE), 4 in Qwen2.5-VL.
+        Ticks per second: 25 in Qwen2.5-Omni (TM-RoPE), 4 in Qwen2.5-VL.
     centred : bool
-        VideoRoPE's layout: rows and columns count from the middle of a frame, which stands at its time, and a text goes
-        on after the last frame's time. Otherwise they count from the start, and it goes on after the largest number.
+        If True, VideoRoPE's layout: rows and columns count from the middle of a frame, which has the number of its
+        time, and a following text continues after the time of the last frame. If False, they count from the start, and
+        a following text continues after the largest number.
 
     Returns
     -------
     array of shape (N, 3)
-        For `positions` of `fastpe.build`, float64.
+        For the argument `positions` of `fastpe.build`, float64.
 
     Raises
     ------
     ValueError
-        If a part is neither a number of tokens nor three sides.
+        If a part is neither a number of tokens nor three sides, all at least 1.
 
     Examples
     --------
@@ -149,8 +167,7 @@ def reference(
 ) -> dict[str, Any]:  # fmt: skip
     """theta_t times the coordinate of its section."""
     width, points = rotated_width(spec, None), _points(spec, grid)
-    with precise():
-        theta = [1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2)]
+    theta = list(printed_ladder(base, width))
     axis = axis_of_pairs(spec, sections, deal)
     angles = [exact_angles(points[..., axis[t]], theta[t : t + 1]) for t in range(width // 2)]
     return {"angles": np.concatenate(angles, axis=-1)[..., None, :, :]}
@@ -184,9 +201,7 @@ ENCODING = Encoding(
         "sections": Option(
             None, "pairs for time, height and width", tuple, optional=True, samples=((2, 3, 3), (0, 8, 0))
         ),
-        "deal": Option(
-            "sections", "which pairs are time's, rows' and columns'", str, ("sections", "interleaved", "time_last")
-        ),
+        "deal": Option("sections", "how pairs are assigned to the axes", str, ("sections", "interleaved", "time_last")),
         "grid": Option(None, "frames, rows and columns; none: a text", tuple, optional=True),
         "base": base_option(1000000.0),
         "pairs": pairs_option("half"),

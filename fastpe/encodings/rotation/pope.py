@@ -1,16 +1,17 @@
-"""PoPE: content makes radii, positions angles: every channel is a point of the plane by itself.
+"""PoPE: each channel is a point in the plane: its radius is content, its angle the position.
 
     S_ij = scale sum over c of softplus(q_ic) softplus(k_jc) cos((j - i) theta_c + phi_hc),   theta_c = base^(-c/D)
 
 Source: Gopalakrishnan, Csordas, Schmidhuber and Mozer 2025, "Decoupling the What and Where With Polar Coordinate
 Positional Embeddings" (arXiv:2509.10534); released in x-transformers (PolarEmbedding) and PoPE-pytorch.
 
-**Slots**: `polar` (H, D), phi, and `angles` (1, N, D), j theta. **Learns**: `phases` (H, D), the same for all layers;
-phi is what they are clipped to, in [-2 pi, 0].
+**Slots**: `polar` (H, D), phi, and `angles` (1, N, D), j theta. **Learns**: `phases` (H, D), shared by all layers; phi
+are the phases clipped to [-2 pi, 0].
 
-A rotary pair turns two channels together, so that its angle depends on content: on the quotient of the two. Here an
-angle depends on positions alone, and on a phase of the key that every head learns. There are D frequencies, twice as
-many as `rope` has. Scores are products of rows 2 D wide, and the scale stays 1/sqrt(D).
+A pair of RoPE rotates two channels together, so its angle also depends on the content: on the quotient of the two
+channels. Here an angle depends only on the positions and on a phase of the key that each head learns. There are D
+frequencies, twice as many as in `rope`. Scores are dot products of vectors of 2 D channels, and the scale is still
+1/sqrt(D).
 
 **Initial values.** Phases are 0.
 
@@ -22,13 +23,13 @@ Angles are as precise as those of `rope`.
 
 **Past the training length**: defined.
 
-**Facts.** Without phases a score depends on the distance alone: left and right are the same. A score of a token with
-itself is then never below 0. There is no R: all channels turn, the last ones by little.
+**Facts.** If all phases are 0, a score depends on the distance only, so left and right are the same, and the score of a
+token with itself is never below 0. There is no option `rotated`: all channels are rotated, the last ones slowly.
 
-**Traps.** The phase is added to the key's angle: with that of the query its sign turns. The gradient of a phase is that
-of phi inside the interval and at its ends, and 0 outside: a step up from 0 leaves it, and that channel stays at 0 for
-good, unless weight decay brings it back. Terms that read queries and keys as vectors of D channels, `rel_key` and
-others, cannot be added.
+**Traps.** The phase is added to the angle of the key; added to the angle of the query it would have the opposite sign.
+The gradient of a phase is that of phi inside the interval and at its ends, and 0 outside: after a step upwards from 0
+the phase is outside the interval, and its phi stays 0 unless weight decay brings the phase back. Terms that use queries
+and keys as vectors of D channels, such as `rel_key`, cannot be added.
 """
 
 import math
@@ -47,17 +48,17 @@ _LEAST = -2.0 * math.pi  # radians
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A phase for every head and channel."""
+    """A phase for each head and channel."""
     return {"phases": (spec.heads, spec.head_dim)}
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Phases, and an angle for every token and channel."""
+    """Phases, and an angle for each token and channel."""
     return {"polar": (spec.heads, spec.head_dim), "angles": (*spec.batch, 1, spec.length, spec.head_dim)}
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Heads must divide the width."""
+    """The number of heads must divide the width."""
     parameters(spec)
 
 
@@ -87,7 +88,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any
 ) -> None:  # fmt: skip
-    """The gradient of phi where nothing was clipped, ends included."""
+    """The gradient of phi where the phase is in the interval, ends included."""
     kept = (params["phases"] >= _LEAST) & (params["phases"] <= 0.0)
     dparams["phases"] += np.where(kept, dslots["polar"], 0.0)
 

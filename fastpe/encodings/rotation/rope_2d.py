@@ -1,4 +1,4 @@
-"""Axial RoPE on a grid: half of the pairs turn with the column, the other half with the row.
+"""Axial RoPE on a grid: half of the pairs rotate with the column, the other half with the row.
 
     theta_t = base^(-4t/D),  t = 0 .. D/4 - 1,        angles of the cell in column x and row y: [x theta | y theta]
 
@@ -6,28 +6,30 @@ Source: Heo, Park, Han and Yun 2024, "Rotary Position Embedding for Vision Trans
 3.2; naver-ai/rope-vit, deit/models_v2_rope.py, compute_axial_cis. Options for EVA-02 (Fang et al. 2023,
 arXiv:2303.11331): baaivision/EVA, EVA-02/asuka/rope.py, VisionRotaryEmbeddingFast.
 
-**Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. A score depends on both distances alone.
+**Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. A score depends on the differences of rows and columns
+only.
 
 **Options**
-- `grid`: rows and columns, whose product is N; tokens in raster order, columns fastest. By default the two factors of N
-  that are closest to each other.
-- `class_token`: the first token stands on no cell and is not rotated.
+- `grid`: rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the two
+  factors of N that are closest to each other.
+- `class_token`: the first token has no cell and is not rotated.
 - `base`: 100, as images have fewer rows than texts have words. `pairs`: as for `rope`.
-- `first`: which block comes first, that of the `column` or of the `row`.
-- `train_grid`: rows and columns of the grid of training, on which any other is laid: place y of Ny rows counts as
-  y / Ny times the rows of training. None: places count as they are.
+- `first`: which block of pairs comes first, that of the `column` or that of the `row`.
+- `train_grid`: rows and columns of the grid of training, to which other grids are scaled: row y of Ny rows becomes
+  y / Ny times the number of rows in training. None: rows and columns are not scaled.
 
-EVA-02 is base=10000, first=row, class_token, with train_grid=16,16 (224 pixels in patches of 14) where it is fine-tuned
-on other sizes.
+EVA-02 uses base=10000, first=row and class_token, and train_grid=16,16 (224 pixels in patches of 14) if it is
+fine-tuned on other sizes.
 
-Positions, where given, are (row, column) = (y, x), reals; (0, 0) rotates nothing; with `train_grid` they are places on
-`grid`, or on the grid of training where there is none. A head's width is a multiple of 4.
+If positions are given, they are (row, column) = (y, x) and may be real; (0, 0) is not rotated. With `train_grid` they
+refer to `grid`, or to the grid of training if `grid` is not given. The width of a head must be a multiple of 4.
 
-**Past the training length**: defined, for any grid; models get worse on grids larger than those of training, unless
-`train_grid` lays these on the angles that training showed.
+**Past the training length**: defined, for any grid. Models get worse on grids larger than those of training, unless
+`train_grid` scales them to the angles of training.
 
-**Traps.** Each half sees one axis: no pair turns with a diagonal, which `rope_mixed` learns. The x block comes first,
-as in the code (the paper deals the pairs out to x and y in turn), though y comes first in a position.
+**Traps.** Each half of the pairs depends on one axis: no pair rotates along a diagonal, which `rope_mixed` learns. The
+x block comes first, as in the code (the paper assigns the pairs to x and y in turn), although y comes first in a
+position.
 """
 
 from decimal import Decimal
@@ -58,7 +60,7 @@ Grid = tuple[int, ...] | None
 
 
 def check(spec: Spec, *, grid: Grid, class_token: bool, train_grid: Grid, **options: Any) -> None:
-    """A head must be made of pairs for both axes, and the grid of all tokens."""
+    """A head must have pairs for both axes, and the tokens must fill the grid."""
     if spec.head_dim % 4:
         raise ValueError(f"dim / heads must be a multiple of 4, not {spec.dim} / {spec.heads}")
     check_cells(spec, grid, class_token)
@@ -69,7 +71,7 @@ def check(spec: Spec, *, grid: Grid, class_token: bool, train_grid: Grid, **opti
 
 
 def _steps(spec: Spec, grid: Grid, class_token: bool, train_grid: Grid) -> list[Fraction]:
-    """What one row and one column count as."""
+    """The step of one row and of one column, in rows and columns of training."""
     if train_grid is None or (spec.positions is not None and grid is None):
         return [Fraction(1), Fraction(1)]
     sides = grid if spec.positions is not None else chosen_sides(spec, grid, 2, extra=class_token)
@@ -115,7 +117,11 @@ ENCODING = Encoding(
         "class_token": CLASS_TOKEN,
         "first": Option("column", "whose pairs come first", str, ("column", "row")),
         "train_grid": Option(
-            None, "rows and columns of training, on which others are laid", tuple, optional=True, samples=((4, 3),)
+            None,
+            "rows and columns of training; other grids are scaled to these",
+            tuple,
+            optional=True,
+            samples=((4, 3),),
         ),
         "base": base_option(100.0),
         "pairs": pairs_option("interleaved"),

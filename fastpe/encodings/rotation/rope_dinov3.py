@@ -1,4 +1,4 @@
-"""DINOv3's RoPE: pairs turn with row or column, both between -1 and 1 on any grid.
+"""DINOv3's RoPE: pairs rotate with the row or the column, which are between -1 and 1 on any grid.
 
     y = 2 (row + 1/2) / Ny - 1,   x = 2 (column + 1/2) / Nx - 1
     period_t = base^(4t/D), t = 0 .. D/4 - 1,     or  p_min (p_max/p_min)^(t/(D/4 - 1))
@@ -10,25 +10,28 @@ dinov3/layers/rope_position_encoding.py, RopePositionEmbedding, and layers/atten
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `grid`: rows and columns Ny, Nx, whose product is N less the prefix; tokens in raster order, columns fastest. By
-  default the two factors that are closest to each other.
-- `prefix_tokens`: how many first tokens, of class and registers, stand on no patch and are not rotated; in the released
-  models 5.
-- `normalise`: what stands for Ny and Nx in the formula: `separate`, each side for itself; `max` or `min`, the longer
-  or the shorter side for both. Then the image is not centred on (0, 0), and with `min` it goes past 1.
-- `base`: of the periods; 100. `period_min`, `period_max`: in its place, both or none.
-- `pairs`: as for `rope`; `half` in the code.
+- `grid`: rows and columns Ny, Nx, whose product is N minus the prefix; tokens are in raster order, with columns
+  fastest. By default the two factors that are closest to each other.
+- `prefix_tokens`: the number of class and register tokens at the start, which have no patch and are not rotated; 5 in
+  the released models.
+- `normalise`: the values of Ny and Nx in the formula: `separate`, the two sides; `max` or `min`, the longer or the
+  shorter side for both. With `max` and `min` an image that is not square is not centred on (0, 0), and with `min` its
+  coordinates exceed 1.
+- `base`: the base of the periods; 100. `period_min`, `period_max`: the smallest and the largest period, which replace
+  `base`; give both or none.
+- `pairs`: as for `rope`; the code uses `half`.
 
-Positions, where given, are (row, column), reals, which `grid` turns into (y, x) as above; without `grid` they are
-(y, x) themselves. The authors' augmentation is of that kind: in training one draw for a batch shifts, jitters and
-rescales, (y, x) -> ((y, x) + u) e^w e^z, u and w for each axis, z for both (released models: only e^z, from 1/2 to 2).
+If positions are given, they are (row, column) and may be real. With `grid` they are converted into (y, x) as above;
+without `grid` they are (y, x). The second form allows the authors' augmentation: in training, coordinates are shifted,
+jittered and rescaled with one draw per batch, (y, x) -> ((y, x) + u) e^w e^z, where u and w differ by axis and z does
+not (released models: only e^z, from 1/2 to 2).
 
-**Past the training length**: defined. Coordinates stay in (-1, 1) (`separate`, `max`), so a larger grid moves the
-patches closer together and shows no unseen angle.
+**Past the training length**: defined. Coordinates stay in (-1, 1) (`separate`, `max`), so in a larger grid the patches
+are closer together and no new angle occurs.
 
 **Traps.** Rows come first, unlike in `rope_2d`. With `separate` the angle from one patch to the next depends on the
-aspect ratio. The fastest pair, of period 1, turns twice over the image. A token at (0, 0) is not "nowhere": it is at
-the centre.
+aspect ratio. The fastest pair, with period 1, makes two turns over the image. A token at (0, 0) is at the centre of the
+image; it does not lack a position.
 """
 
 from decimal import Decimal
@@ -50,7 +53,7 @@ Grid = tuple[int, ...] | None
 def check(
     spec: Spec, *, grid: Grid, prefix_tokens: int, period_min: float | None, period_max: float | None, **options: Any
 ) -> None:
-    """A head must be made of pairs for both axes, and the grid of all patches."""
+    """A head must have pairs for both axes, and the patches must fill the grid."""
     if spec.head_dim % 4:
         raise ValueError(f"dim / heads must be a multiple of 4, not {spec.dim} / {spec.heads}")
     if (period_min is None) != (period_max is None):
@@ -64,7 +67,7 @@ def check(
 
 
 def _divisors(sides: tuple[int, ...], normalise: str) -> tuple[int, ...]:
-    """What stands in place of Ny and Nx."""
+    """The values of Ny and Nx in the formula."""
     one = {"max": max(sides), "min": min(sides)}.get(normalise)
     return sides if one is None else (one, one)
 
@@ -73,7 +76,7 @@ def reference(
     spec: Spec, params: dict[str, Any], *, grid: Grid, prefix_tokens: int, normalise: str, base: float,
     period_min: float | None, period_max: float | None, pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """[2 pi y / period | 2 pi x / period], a coordinate at a time."""
+    """[2 pi y / period | 2 pi x / period], one coordinate after the other."""
     quarter, blocks = spec.head_dim // 4, []
     on_grid = spec.positions is None or grid is not None
     sides = chosen_sides(spec, grid, 2, extra=prefix_tokens) if spec.positions is None else grid or (1, 1)
@@ -140,7 +143,7 @@ ENCODING = Encoding(
     slots=("angles", "pairs"),
     options={
         "grid": GRID,
-        "prefix_tokens": Option(0, "how many first tokens stand on no patch", int, minimum=0),
+        "prefix_tokens": Option(0, "how many tokens at the start have no patch", int, minimum=0),
         "normalise": Option("separate", "which side coordinates are divided by", str, ("separate", "max", "min")),
         "base": Option(100.0, "the slowest period is about the base, in half images", float, minimum=1.0),
         "period_min": Option(

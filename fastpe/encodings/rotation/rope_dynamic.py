@@ -1,4 +1,4 @@
-"""Dynamic NTK scaling: RoPE whose base grows with the length, from the training length on.
+"""Dynamic NTK scaling: RoPE with a base that grows with the length, from the training length on.
 
     n = max(length, L0),   base' = base alpha^(R/(R-2)),   theta'_t = base'^(-2t/R)
     rule `smooth`: alpha = f n / L0 - (f - 1)
@@ -15,18 +15,19 @@ modeling_qwen.py, get_ntk_alpha.
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: f, how fast the base grows. By default 1: base' = base (n/L0)^(R/(R-2)), the scaling that n needs. Published
-  models have 2 or more.
-- `rule`: `smooth`, which `factor` is for; or `steps`: 1 up to the training length, 3 up to twice it, then 7, 15, ..:
-  the angles change only where the length passes the next power of two. Qwen fixes alpha at the prompt's length.
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
-  LLaMA's Hugging Face copies, has `half`.)
+- `factor`: f, how fast the base grows with the rule `smooth`. By default 1: base' = base (n/L0)^(R/(R-2)), the scaling
+  that n needs. Published models use 2 or more.
+- `rule`: `smooth`, or `steps`: alpha is 1 up to the training length, 3 up to twice it, then 7, 15 and so on, so the
+  angles change only where the length passes the next power of two times the training length. Qwen keeps the alpha of
+  the prompt's length.
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
+  Hugging Face versions of LLaMA, uses `half`.)
 
-**Past the training length**: defined, and what it is for. Up to the training length it is `rope` itself, so that
-short sequences lose nothing.
+**Past the training length**: defined; the encoding is made for this. Up to the training length it is the same as
+`rope`, so short sequences lose nothing.
 
-**Traps.** One token more changes the angles of all tokens before it: keys must be cached before they are rotated. All
-samples of a batch share n.
+**Traps.** One more token changes the angles of all tokens before it, so keys must be cached before they are rotated.
+All samples of a batch share n.
 """
 
 import math
@@ -34,78 +35,51 @@ from decimal import Decimal
 from typing import Any
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.parts.angles import exact_angles, fill_line, precise
-from fastpe.encodings.parts.rotary import (
-    LARGEST,
-    ROTATED,
-    base_option,
-    check,
-    ladder,
-    of_larger_base,
-    pairs_option,
-    plain_pairs,
-    reach,
-    rotated_width,
-    shapes,
-)
+from fastpe.encodings.encoding import Reported
+from fastpe.encodings.parts.angles import Frequencies
+from fastpe.encodings.parts.rope_variant import rope_variant
+from fastpe.encodings.parts.rotary import LARGEST, of_larger_base, printed_ladder, reach, rope_options
 from fastpe.encodings.slots import Spec
 
 
-def reference(
-    spec: Spec,
-    params: dict[str, Any],
-    *,
-    factor: float,
-    rule: str,
-    base: float,
-    rotated: int | None,
-    pairs: str,
-) -> dict[str, Any]:
-    """p base'^(-2t/R), the base as printed."""
-    width = rotated_width(spec, rotated)
-    with precise():
-        larger, f = Decimal(base), Decimal(factor)
-        n = max(Decimal(float(spec.points().max())) + 1, Decimal(spec.train_length))
-        if width > 2:
-            alpha = f * n / spec.train_length - (f - 1)
-            if rule == "steps":
-                alpha, power = Decimal(1), Decimal(1)
-                while n > power * spec.train_length:
-                    power *= 2
-                    alpha = 2 * power - 1
-            larger *= alpha ** (Decimal(width) / (width - 2))
-        theta = [1 / larger ** (Decimal(2 * t) / width) for t in range(width // 2)]
-    return {"angles": exact_angles(spec.points(), theta)[..., None, :, :]}
+def printed(
+    spec: Spec, theta: Frequencies, *, factor: float, rule: str, base: float, **options: Any
+) -> Frequencies:  # fmt: skip
+    """base'^(-2t/R), with the base as printed."""
+    width, f = 2 * len(theta), Decimal(factor)
+    if width == 2:
+        return theta
+    n = max(Decimal(float(spec.points().max())) + 1, Decimal(spec.train_length))
+    alpha = f * n / spec.train_length - (f - 1)
+    if rule == "steps":
+        alpha, power = Decimal(1), Decimal(1)
+        while n > power * spec.train_length:
+            power *= 2
+            alpha = 2 * power - 1
+    return printed_ladder(Decimal(base) * alpha ** (Decimal(width) / (width - 2)), width)
 
 
-def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, factor: float, rule: str, base: float,
-    rotated: int | None, pairs: str,
-) -> None:  # fmt: skip
-    """Fill `angles`."""
-    with precise():
-        lengths = reach(spec) / spec.train_length
-        s = 1 + Decimal(factor) * (lengths - 1)
-        if rule == "steps":
-            s = Decimal(2 * 2 ** (math.ceil(lengths) - 1).bit_length() - 1)
-    fill_line(spec, of_larger_base(ladder(base, rotated_width(spec, rotated)), s), out["angles"])
+def frequencies(spec: Spec, theta: Frequencies, *, factor: float, rule: str, **options: Any) -> Frequencies:
+    """The same, by dividing each frequency."""
+    lengths = reach(spec) / spec.train_length
+    alpha = 1 + Decimal(factor) * (lengths - 1)
+    if rule == "steps":
+        alpha = Decimal(2 * 2 ** (math.ceil(lengths) - 1).bit_length() - 1)
+    return of_larger_base(theta, alpha)
 
 
-ENCODING = Encoding(
+ENCODING = rope_variant(
+    frequencies,
+    printed=printed,
     summary="rotary, with a base that grows with the length",
     use="current",
     slots=("angles", "pairs"),
     options={
         "factor": Option(1.0, "how fast the base grows with the length", float, minimum=1.0, maximum=LARGEST),
         "rule": Option("smooth", "how the base grows: with every position, or in steps", str, ("smooth", "steps")),
-        "base": base_option(),
-        "pairs": pairs_option("half"),
-        "rotated": ROTATED,
+        **rope_options("half"),
     },
-    beyond="defined",
     moves=lambda **options: True,
-    direction="yes",
     source="emozilla 2023; Peng et al. 2023, arXiv:2309.00071, section 3.3, and released code",
     reported=Reported(
         "partly",
@@ -113,8 +87,4 @@ ENCODING = Encoding(
         "3.50 and 3.87.",
         "Ding et al. 2024, arXiv:2402.13753, table 1",
     ),
-    ulp=2.0,
-    shapes=shapes,
-    plain=plain_pairs,
-    check=check,
 )

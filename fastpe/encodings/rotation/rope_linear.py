@@ -8,69 +8,37 @@ Source: Chen et al. 2023, "Extending Context Window of Large Language Models via
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: s. By default the length that the positions need over the training length, at least 1: the largest angle is
-  then never beyond those of training.
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended.
+- `factor`: s. By default the length that the positions need, divided by the training length, at least 1. No angle is
+  then larger than the largest one of training.
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended.
 
-**Past the training length**: defined, and what it is for. The authors fine-tune the model at the new length.
+**Past the training length**: defined; the encoding is made for this. The authors fine-tune the model at the new length.
 
-**Traps.** Without a `factor` the angles depend on the length asked for: keys cached at another length do not fit.
-Neighbours come s times closer in the fast pairs too, which the later rescalings avoid.
+**Traps.** Without a `factor` the angles depend on the length of the sequence: keys that were cached at another length
+do not fit. The fast pairs are slowed down s times as well, so neighbouring positions are harder to tell apart; the
+later rescalings avoid this.
 """
 
-from decimal import Decimal
 from typing import Any
 
-from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.parts.angles import exact_angles, fill_line, precise
-from fastpe.encodings.parts.rotary import (
-    FACTOR,
-    ROTATED,
-    base_option,
-    check,
-    interpolated,
-    ladder,
-    pairs_option,
-    plain_pairs,
-    rotated_width,
-    shapes,
-    stretch,
-)
+from fastpe.encodings.encoding import Reported
+from fastpe.encodings.parts.angles import Frequencies
+from fastpe.encodings.parts.rope_variant import rope_variant
+from fastpe.encodings.parts.rotary import FACTOR, interpolated, rope_options, stretch
 from fastpe.encodings.slots import Spec
 
 
-def reference(
-    spec: Spec, params: dict[str, Any], *, factor: float | None, base: float, rotated: int | None, pairs: str
-) -> dict[str, Any]:
-    """p theta_t / s (Chen et al. 2023, eq. 4)."""
-    width = rotated_width(spec, rotated)
-    with precise():
-        theta = [1 / Decimal(base) ** (Decimal(2 * t) / width) / stretch(spec, factor) for t in range(width // 2)]
-    return {"angles": exact_angles(spec.points(), theta)[..., None, :, :]}
+def frequencies(spec: Spec, theta: Frequencies, *, factor: float | None, **options: Any) -> Frequencies:
+    """theta_t / s (Chen et al. 2023, eq. 4)."""
+    return interpolated(theta, stretch(spec, factor))
 
 
-def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, factor: float | None, base: float, rotated: int | None,
-    pairs: str,
-) -> None:  # fmt: skip
-    """Fill `angles`."""
-    theta = interpolated(ladder(base, rotated_width(spec, rotated)), stretch(spec, factor))
-    fill_line(spec, theta, out["angles"])
-
-
-ENCODING = Encoding(
+ENCODING = rope_variant(
+    frequencies,
     summary="rotary, with positions divided by one factor",
     use="current",
     slots=("angles", "pairs"),
-    options={
-        "factor": FACTOR,
-        "base": base_option(),
-        "pairs": pairs_option("interleaved"),
-        "rotated": ROTATED,
-    },
-    beyond="defined",
-    moves=lambda *, factor, **options: factor is None,
-    direction="yes",
+    options={"factor": FACTOR, **rope_options("interleaved")},
     source="Chen et al. 2023, arXiv:2306.15595, section 2.3, eq. (4)",
     reported=Reported(
         "tuned",
@@ -78,8 +46,4 @@ ENCODING = Encoding(
         "32768 once tuned.",
         "Chen, Wong, Chen and Tian 2023, arXiv:2306.15595, tables 1 and 3",
     ),
-    ulp=2.0,
-    shapes=shapes,
-    plain=plain_pairs,
-    check=check,
 )

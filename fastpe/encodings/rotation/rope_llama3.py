@@ -1,6 +1,6 @@
-"""Llama 3.1's scaling: RoPE whose long waves are stretched, and whose short ones stay.
+"""Llama 3.1's scaling: RoPE in which long wavelengths are stretched and short ones are not.
 
-    wave_t   = 2 pi / theta_t                                  positions a turn; theta_t = base^(-2t/R)
+    wave_t   = 2 pi / theta_t                                  positions per turn; theta_t = base^(-2t/R)
     theta'_t = theta_t                                         if wave_t < L0 / high
              = theta_t / f                                     if wave_t > L0 / low
              = (1 - sm) theta_t / f + sm theta_t               else, sm = (L0 / wave_t - low) / (high - low)
@@ -8,104 +8,78 @@
 L0 is the training length: 8192 in Llama 3.1.
 
 Source: the released code of Llama 3.1 (Meta 2024): meta-llama/llama-models, models/llama3/model.py, apply_scaling;
-Grattafiori et al. 2024, "The Llama 3 Herd of Models" (arXiv:2407.21783), section 3.4.2, tells of the training and has
+Grattafiori et al. 2024, "The Llama 3 Herd of Models" (arXiv:2407.21783), section 3.4.2, describes the training and has
 no formula.
 
-**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing. YaRN's rule with a ramp in turns and no temperature.
+**Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing. This is YaRN's rule with `ramp` = `turns` and without the
+temperature.
 
 **Options**
-- `factor`: f, the stretch of long waves, fixed: it does not follow the length.
+- `factor`: f, the stretch of long wavelengths. It is fixed and does not depend on the length.
 - `low_freq_factor`, `high_freq_factor`: low and high, in turns that a pair makes in L0 positions.
-- `base`: 500000 in Llama 3. `pairs`: `interleaved` as in Meta's code, `half` in the Hugging Face copies. `rotated`: as
-  for `rope`.
+- `base`: 500000 in Llama 3. `pairs`: `interleaved` as in Meta's code, `half` in the Hugging Face versions. `rotated`:
+  as for `rope`.
 
-**Past the training length**: defined, and what it is for: up to about f training lengths.
+**Past the training length**: defined; the encoding is made for this, up to about f training lengths.
 
-**Traps.** The frequencies differ from `rope` at every length, also below the training length.
+**Traps.** The frequencies differ from those of `rope` at every length, also below the training length.
 """
 
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.parts.angles import exact_angles, fill_line, precise
-from fastpe.encodings.parts.rotary import (
-    LARGEST,
-    ROTATED,
-    base_option,
-    ladder,
-    mixed,
-    pairs_option,
-    plain_pairs,
-    ramp_of_turns,
-    rotated_width,
-    shapes,
-)
-from fastpe.encodings.parts.rotary import check as check_width
+from fastpe.encodings.encoding import Reported
+from fastpe.encodings.parts.angles import Frequencies
+from fastpe.encodings.parts.rope_variant import rope_variant
+from fastpe.encodings.parts.rotary import LARGEST, base_option, check_order, mixed, ramp_of_turns, rope_options
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.fills.trig import PI
 
 
-def check(spec: Spec, *, low_freq_factor: float, high_freq_factor: float, **options: Any) -> None:
-    """Short waves must make more turns than long ones."""
-    check_width(spec, **options)
-    if not high_freq_factor > low_freq_factor:
-        raise ValueError(
-            f"option 'high_freq_factor' must be larger than 'low_freq_factor', {low_freq_factor:g}, "
-            f"not {high_freq_factor:g}"
-        )
+def printed(
+    spec: Spec, theta: Frequencies, *, factor: float, low_freq_factor: float, high_freq_factor: float, **options: Any
+) -> Frequencies:  # fmt: skip
+    """The three cases of the formula."""
+    length, scaled = spec.train_length, []
+    f, low, high = Decimal(factor), Decimal(low_freq_factor), Decimal(high_freq_factor)
+    for each in theta:
+        wave = 2 * PI / each
+        if wave < length / high:
+            scaled.append(each)
+        elif wave > length / low:
+            scaled.append(each / f)
+        else:
+            smooth = (length / wave - low) / (high - low)
+            scaled.append((1 - smooth) * each / f + smooth * each)
+    return tuple(scaled)
 
 
-def reference(
-    spec: Spec, params: dict[str, Any], *, factor: float, low_freq_factor: float, high_freq_factor: float, base: float,
-    rotated: int | None, pairs: str,
-) -> dict[str, Any]:  # fmt: skip
-    """The formulas of the page."""
-    width, length, theta = rotated_width(spec, rotated), spec.train_length, []
-    with precise():
-        f, low, high = Decimal(factor), Decimal(low_freq_factor), Decimal(high_freq_factor)
-        for t in range(width // 2):
-            own = 1 / Decimal(base) ** (Decimal(2 * t) / width)
-            wave = 2 * PI / own
-            if wave < length / high:
-                theta.append(own)
-            elif wave > length / low:
-                theta.append(own / f)
-            else:
-                smooth = (length / wave - low) / (high - low)
-                theta.append((1 - smooth) * own / f + smooth * own)
-    return {"angles": exact_angles(spec.points(), theta)[..., None, :, :]}
+def frequencies(
+    spec: Spec, theta: Frequencies, *, factor: float, low_freq_factor: float, high_freq_factor: float, **options: Any
+) -> Frequencies:  # fmt: skip
+    """The same, with YaRN's ramp in turns."""
+    return mixed(theta, Decimal(factor), ramp_of_turns(theta, spec.train_length, high_freq_factor, low_freq_factor))
 
 
-def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, factor: float, low_freq_factor: float,
-    high_freq_factor: float, base: float, rotated: int | None, pairs: str,
-) -> None:  # fmt: skip
-    """Fill `angles`."""
-    theta = ladder(base, rotated_width(spec, rotated))
-    shares = ramp_of_turns(theta, spec.train_length, high_freq_factor, low_freq_factor)
-    fill_line(spec, mixed(theta, Decimal(factor), shares), out["angles"])
-
-
-ENCODING = Encoding(
+ENCODING = rope_variant(
+    frequencies,
+    printed=printed,
     summary="rotary, with only the slow pairs stretched",
     use="current",
     slots=("angles", "pairs"),
     options={
-        "factor": Option(8.0, "the stretch of long waves", float, minimum=1.0, maximum=LARGEST),
+        "factor": Option(8.0, "the stretch of long wavelengths", float, minimum=1.0, maximum=LARGEST),
         "low_freq_factor": Option(
-            1.0, "waves with fewer turns in the training length are stretched", float, above=0.0, maximum=LARGEST
+            1.0, "pairs with fewer turns in the training length are stretched", float, above=0.0, maximum=LARGEST
         ),
         "high_freq_factor": Option(
-            4.0, "waves with more turns in the training length stay", float, above=0.0, maximum=LARGEST
+            4.0, "pairs with more turns in the training length keep their frequency", float, above=0.0, maximum=LARGEST
         ),
-        "base": base_option(500000.0),
-        "pairs": pairs_option("interleaved"),
-        "rotated": ROTATED,
+        **rope_options("interleaved", base_option(500000.0)),
     },
-    beyond="defined",
-    direction="yes",
+    check=partial(check_order, "high_freq_factor", "low_freq_factor"),
     source="Llama 3.1, Meta 2024, released code; arXiv:2407.21783, section 3.4.2",
     reported=Reported(
         "tuned",
@@ -113,7 +87,4 @@ ENCODING = Encoding(
         "are then found.",
         "Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.2",
     ),
-    ulp=2.0,
-    shapes=shapes,
-    plain=plain_pairs,
 )

@@ -1,42 +1,43 @@
-"""LongRoPE: RoPE with a divisor for every frequency, in one list for short and one for long texts.
+"""LongRoPE: RoPE with a divisor for each frequency, from one list for short and one for long texts.
 
     theta'_t = theta_t / lambda_t                                        (`rope`: theta_t = base^(-2t/R))
     mscale   = sqrt(1 + ln s / ln L0),   scale = mscale^2 / sqrt(D)      s = target length / training length L0
 
-lambda is the list `long` where the target length, or the sequence's own (`chosen_by`), is larger than L0, else `short`.
-The first n0 tokens keep theta_t.
+lambda is the list `long` if the target length, or the length of the sequence (`chosen_by`), is larger than L0, and the
+list `short` otherwise. The first n0 tokens keep theta_t.
 
 Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), section
-3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su; chosen by the sequence: the Phi-3 models,
-which made it known, modeling_phi3.py, Phi3SuScaledRotaryEmbedding, and rope type "longrope" of transformers.
+3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su; `chosen_by` = `sequence`: the Phi-3 models,
+which made the method known, modeling_phi3.py, Phi3SuScaledRotaryEmbedding, and rope type "longrope" of transformers.
 
 **Slots**: `angles` (1, N, R/2), `pairs`, `scale`; if R < D also `rotors` (1, 1, D, 1, 1), which multiplies the rotated
 channels of query and key by mscale and the others by 1 (Phi-4-mini), and `scale` is 1/sqrt(D). **Learns**: nothing.
-The lists come from a search with the model that is extended; published models carry theirs.
+The lists come from a search with the model that is extended; published models include their lists.
 
 **Options**
-- `short`, `long`: the lists, R/2 numbers each. By default all ones, which is `rope` with the temperature alone.
-- `start_tokens`: n0. Positions below it in size keep the plain frequencies.
-- `factor`: s, fixed; the target length is then s L0. By default the length that the positions need over the training
-  length, at least 1.
+- `short`, `long`: the lists, R/2 numbers each. By default all ones, which is `rope` with the temperature only.
+- `start_tokens`: n0. Positions with |p| < n0 keep the frequencies of `rope`.
+- `factor`: s, fixed; the target length is then s L0. By default the length that the positions need, divided by the
+  training length, at least 1.
 - `chosen_by`: the length that chooses the list. `target`: s L0, as in the authors' code, so a fixed `factor` above 1
-  always takes `long`. `sequence`: what the positions need, as in Phi-3, where mscale stays that of `factor`. Without
-  `factor` the two are the same.
-- `mscale`: in place of the formula above.
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
-  Hugging Face models, has `half`.)
+  always selects `long`. `sequence`: the length that the positions need, as in Phi-3, where mscale still follows
+  `factor`. Without `factor` the two are the same.
+- `mscale`: replaces the formula above.
+- `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for
+  Hugging Face models, uses `half`.)
 
-LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the same formula and another search, around a
-critical pair from which on frequencies are divided by s: `critical_list` of this module makes the list that such a
-search starts from, for `long`; `short` stays all ones.
+LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the same formula and a different search,
+around a critical pair: frequencies from this pair on are divided by s. `critical_list` of this module returns the list
+that such a search starts from, for `long`; `short` stays all ones.
 
-**Past the training length**: defined, and what it is for. The authors fine-tune at two lengths on the way. A longer
-sequence changes what earlier positions get, unless `factor` is fixed and the list is that of the target.
+**Past the training length**: defined; the encoding is made for this. The authors fine-tune at two lengths on the way to
+the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is fixed and `chosen_by` is
+`target`.
 
-**Traps.** Where the length that chooses crosses L0 every angle jumps: keys cached before do not fit. In a batch the
-longest sequence chooses for all. With `start_tokens` a score of
-two tokens on different sides of n0 depends on more than their distance. Some models store their `short` list for the
-length of the first fine-tuning, not for L0.
+**Traps.** When the length that chooses the list exceeds L0, every angle jumps, and keys that were cached before do not
+fit. In a batch the longest sequence chooses for all. With `start_tokens` the score of two tokens on different sides of
+n0 depends on more than their distance. Some models store their `short` list for the length of the first fine-tuning,
+not for L0.
 """
 
 import math
@@ -51,10 +52,9 @@ from fastpe.encodings.parts.angles import exact_angles, fill_angles, fill_line, 
 from fastpe.encodings.parts.rotary import (
     FACTOR,
     LARGEST,
-    ROTATED,
-    base_option,
     ladder,
-    pairs_option,
+    printed_ladder,
+    rope_options,
     rotated_width,
     sharper_channels,
     sharper_scale,
@@ -70,32 +70,37 @@ def check(
     spec: Spec, *, short: tuple[float, ...] | None, long: tuple[float, ...] | None, factor: float | None,
     mscale: float | None, rotated: int | None, **options: Any,
 ) -> None:  # fmt: skip
-    """A list has a number for every pair; the temperature's logarithm must not be zero."""
+    """A list must have one number per pair, and the formula of the temperature must not divide by ln 1 = 0."""
     pairs = rotated_width(spec, rotated) // 2
     for name, factors in (("short", short), ("long", long)):
         if factors is not None and (len(factors) != pairs or min(factors) < _LEAST):
-            raise ValueError(f"option {name!r} must be {pairs} numbers >= {_LEAST:g}, one a pair, not {factors}")
+            raise ValueError(f"option {name!r} must be {pairs} numbers >= {_LEAST:g}, one per pair, not {factors}")
     if mscale is None and spec.train_length == 1 and stretch(spec, factor) > 1:
-        raise ValueError("train_length must be at least 2, as its logarithm is divided by, not 1; or give 'mscale'")
+        raise ValueError(
+            "train_length must be at least 2, as the temperature divides by its logarithm, not 1; or give 'mscale'"
+        )
 
 
 def critical_list(
     pairs: int, factor: float, *, train_length: int, base: float = 10000.0, critical: int | None = None
 ) -> tuple[float, ...]:
-    """Divisors by LongRoPE 2's rule: s from the critical pair t_c on, and s^(t / t_c) before it, as by a larger base.
+    """Divisors by LongRoPE 2's rule: s from the critical pair t_c on, and s^(t / t_c) before it.
+
+    Before the critical pair this is the effect of a larger base.
 
     Parameters
     ----------
     pairs : int
-        R/2, how many divisors.
+        R/2, the number of divisors.
     factor : float
         s, at least 1; the authors' search tries up to 2 s.
     train_length : int
         L0, more than 2 pi positions.
     base : float
-        Of the ladder of frequencies.
+        The base of the frequencies.
     critical : int, optional
-        t_c. By default the first pair that does not turn once in L0 positions, ceil((R/2) log_base(L0 / (2 pi))).
+        t_c. By default the first pair that makes less than one turn in L0 positions,
+        ceil((R/2) log_base(L0 / (2 pi))).
 
     Returns
     -------
@@ -104,9 +109,9 @@ def critical_list(
     Raises
     ------
     ValueError
-        If `critical` is no pair, or there is none for that length.
+        If `critical` is not the index of a pair, given or computed, or `factor` is below 1.
 
-    Source: Shang et al. 2025, arXiv:2502.20082, section 3.1; that the pairs before follow a larger base is its "NTK".
+    Source: Shang et al. 2025, arXiv:2502.20082, section 3.1, which calls the larger base "NTK".
 
     Examples
     --------
@@ -116,7 +121,7 @@ def critical_list(
     if critical is None:
         critical = math.ceil(pairs * math.log(train_length / (2 * math.pi)) / math.log(base))
     if not 0 < critical <= pairs:
-        raise ValueError(f"critical must be a pair of 1 .. {pairs}, not {critical}")
+        raise ValueError(f"critical must be an index from 1 to {pairs}, not {critical}")
     if not factor >= 1:
         raise ValueError(f"factor must be at least 1, not {factor:g}")
     return tuple(factor ** min(t / critical, 1.0) for t in range(pairs))
@@ -125,12 +130,12 @@ def critical_list(
 def _chosen(
     spec: Spec, short: tuple[float, ...] | None, long: tuple[float, ...] | None, factor: float | None, chosen_by: str
 ) -> tuple[float, ...] | None:
-    """The list of divisors for this length; None: all ones."""
+    """The list of divisors for this length, or None for all ones."""
     return long if stretch(spec, factor if chosen_by == "target" else None) > 1 else short
 
 
 def _temperature(spec: Spec, factor: float | None, mscale: float | None) -> float:
-    """The factor of the rotated channels of query and key: as given, or by the formula."""
+    """The factor of the rotated channels of query and key: `mscale`, or the formula."""
     if mscale is not None:
         return mscale
     s = float(stretch(spec, factor))
@@ -140,7 +145,7 @@ def _temperature(spec: Spec, factor: float | None, mscale: float | None) -> floa
 def plain(
     spec: Spec, *, factor: float | None, mscale: float | None, rotated: int | None, pairs: str, **options: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """The layout, and `scale` with the temperature in it if all channels are rotated."""
+    """The layout, and `scale`, which contains the temperature if all channels are rotated."""
     return {"pairs": pairs, "scale": sharper_scale(spec, rotated, _temperature(spec, factor, mscale))}
 
 
@@ -150,11 +155,11 @@ def reference(
     pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
     """p theta_t / lambda_t (Ding et al. 2024, eq. 3)."""
-    width, points = rotated_width(spec, rotated), spec.points()
+    points = spec.points()
     with precise():
-        theta = [1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2)]
+        theta = list(printed_ladder(base, rotated_width(spec, rotated)))
         factors = _chosen(spec, short, long, factor, chosen_by) or [1.0] * len(theta)
-        scaled = [own / Decimal(each) for own, each in zip(theta, factors, strict=True)]
+        scaled = [each / Decimal(divisor) for each, divisor in zip(theta, factors, strict=True)]
     early = np.abs(points) < start_tokens
     angles = np.where(early[..., None], exact_angles(points, theta), exact_angles(points, scaled))
     return {"angles": angles[..., None, :, :], **sharper_channels(spec, rotated, _temperature(spec, factor, mscale))}
@@ -171,7 +176,7 @@ def fill(
     scaled = theta
     if factors is not None:
         with precise():
-            scaled = tuple(own / Decimal(each) for own, each in zip(theta, factors, strict=True))
+            scaled = tuple(each / Decimal(divisor) for each, divisor in zip(theta, factors, strict=True))
     fill_line(spec, scaled, angles)
     if start_tokens:
         points = spec.points()
@@ -187,7 +192,7 @@ def _moves(
     *, short: tuple[float, ...] | None, long: tuple[float, ...] | None, factor: float | None, chosen_by: str,
     mscale: float | None, **options: Any,
 ) -> bool:  # fmt: skip
-    """Whether the temperature follows the length, or the list does."""
+    """Whether the temperature or the list depends on the length."""
     follows = factor is None or chosen_by == "sequence"
     return (factor is None and mscale is None) or (follows and short != long)
 
@@ -212,9 +217,7 @@ ENCODING = Encoding(
             None, "temperature of query and key; none: from the factor", float, above=0.0, optional=True,
             maximum=LARGEST,
         ),
-        "base": base_option(),
-        "pairs": pairs_option("half"),
-        "rotated": ROTATED,
+        **rope_options("half"),
     },
     beyond="defined",
     moves=_moves,

@@ -1,23 +1,24 @@
-"""Mixed RoPE on a grid: every head learns in which direction, and how fast, each of its pairs turns.
+"""Mixed RoPE on a grid: each head learns the direction along which each pair rotates, and its speed.
 
     angle of pair t of head h at the cell in column x and row y:   fx_ht x + fy_ht y
 
 Source: Heo, Park, Han and Yun 2024, "Rotary Position Embedding for Vision Transformer" (arXiv:2403.13298), eq. (14);
 naver-ai/rope-vit, deit/models_v2_rope.py, init_random_2d_freqs and compute_mixed_cis.
 
-**Slots**: `angles` (H, N, D/2), `pairs`. **Learns**: `fx`, `fy` (H, D/2), radians a cell, for every layer its own.
+**Slots**: `angles` (H, N, D/2), `pairs`. **Learns**: `fx`, `fy` (H, D/2), in radians per cell; each layer learns
+separate values.
 
 **Initial values.** mag_t = base^(-4t/D), t = 0 .. D/4 - 1, and one random direction psi for each head:
-fx = [mag cos psi | mag cos(psi + pi/2)], fy = [mag sin psi | mag sin(psi + pi/2)]. (Where D/2 is odd, which the authors
-leave out, the first half has one pair more.)
+fx = [mag cos psi | mag cos(psi + pi/2)], fy = [mag sin psi | mag sin(psi + pi/2)]. (If D/2 is odd, a case that the
+authors do not define, the first half has one pair more.)
 
 **Options**
-- `grid`: rows and columns, whose product is N; tokens in raster order, columns fastest. By default the two factors of N
-  that are closest to each other.
-- `class_token`: the first token stands on no cell and is not rotated.
-- `base`: of the initial values. `pairs`: as for `rope`.
+- `grid`: rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the two
+  factors of N that are closest to each other.
+- `class_token`: the first token has no cell and is not rotated.
+- `base`: the base of the initial values. `pairs`: as for `rope`.
 
-Positions, where given, are (row, column) = (y, x), reals; (0, 0) rotates nothing.
+If positions are given, they are (row, column) = (y, x) and may be real; (0, 0) is not rotated.
 
 **Past the training length**: defined, for any grid.
 
@@ -48,24 +49,24 @@ from fastpe.kernels.fills.trig import PI
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A frequency along each axis for every head and pair."""
+    """A frequency along each axis for each head and pair."""
     each = (spec.heads, rotated_width(spec, None) // 2)
     return {"fx": each, "fy": each}
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Angles for every head."""
+    """Angles for each head."""
     return {"angles": (*spec.batch, spec.heads, spec.length, rotated_width(spec, None) // 2)}
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, class_token: bool, **options: Any) -> None:
-    """A head must be made of pairs, and the grid of all tokens."""
+    """The channels of a head must form pairs, and the tokens must fill the grid."""
     rotated_width(spec, None)
     check_cells(spec, grid, class_token)
 
 
 def init(spec: Spec, rng: Any, *, base: float, **options: Any) -> dict[str, Any]:
-    """The authors' frequencies, those of each head turned by a random angle."""
+    """The authors' frequencies, rotated by a random angle for each head."""
     pairs = rotated_width(spec, None) // 2
     along = np.arange(pairs) < (pairs + 1) // 2
     t = np.where(along, np.arange(pairs), np.arange(pairs) - (pairs + 1) // 2)
@@ -107,7 +108,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *,
     grid: tuple[int, ...] | None, class_token: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """dfx_ht = sum of x times dangles over tokens, dfy likewise."""
+    """dfx_ht = sum over tokens of x times dangles, and dfy likewise."""
     gradient = pull_angles(cells(spec, grid, class_token), dslots["angles"])
     for axis, name in enumerate(("fy", "fx")):
         dparams[name] += gradient[:, axis]

@@ -1,9 +1,9 @@
-"""Resonance RoPE: RoPE in wavelengths of whole positions, so that angles repeat.
+"""Resonance RoPE: RoPE whose wavelengths are whole numbers of positions, so that angles repeat.
 
     wavelength_t = round(2 pi / theta_t),   theta'_t = 2 pi / wavelength_t,   the angle at position p is p theta'_t
 
-theta is the ladder of `rope`, or what a rescaling makes of it. A pair whose wavelength is at most the training length
-has been seen at all its angles: integer positions past it bring none that is new.
+theta are the frequencies of `rope`, or the result of a rescaling. A pair whose wavelength is at most the training
+length takes all its angles in training: larger integer positions add no new angle.
 
 Source: Wang, Kobyzev, Lu, Rezagholizadeh and Liu 2024, "Resonance RoPE: Improving Context Length Generalization of
 Large Language Models" (arXiv:2403.00071); sheryc/resonance_rope,
@@ -13,25 +13,28 @@ src/models/components/positional_embedding/rotary_resonance.py.
 **Learns**: nothing.
 
 **Options**
-- `rescaling`: what is rounded: `none`, theta itself; `ntk`, the frequencies of `rope_ntk`; `yarn`, those of `rope_yarn`
-  with its temperature, as for the paper's extended models.
-- `factor`: s of the rescaling; by default the length that the positions need over the training length.
-- `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code has 2 and 1 in place of YaRN's 32 and 1.
+- `rescaling`: the frequencies that are rounded: `none`, those of `rope`; `ntk`, those of `rope_ntk`; `yarn`, those of
+  `rope_yarn`, together with its temperature, as in the paper's extended models.
+- `factor`: s of the rescaling. By default the length that the positions need, divided by the training length, at least
+  1.
+- `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code uses 2 and 1 instead of YaRN's 32 and 1.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
-Halves are rounded to even. Real positions are defined, but only those a whole wavelength apart repeat.
+Halves are rounded to even. Real positions are defined, but angles repeat only after a full wavelength.
 
-**Past the training length**: defined. Pairs with longer wavelengths still reach unseen angles, which is why the paper
-rescales them.
+**Past the training length**: defined. Pairs with longer wavelengths still reach angles that did not occur in training;
+for this reason the paper rescales them.
 
-**Traps.** Rounding comes after the rescaling. The smallest wavelength is 6, of theta = 1: with a frequency above
-4 pi/3 it would be 1, and the pair at rest at all integers. The authors tabulate one period, with angles in [0, 2 pi);
-here they lie in (-pi, pi], the same rotations.
+**Traps.** Frequencies are rescaled first and rounded afterwards. The smallest wavelength is 6, for theta = 1; a
+frequency above 4 pi/3 would have wavelength 1, and its pair would not rotate at any integer position. The authors
+tabulate one period with angles in [0, 2 pi); here angles lie in (-pi, pi], which are the same rotations.
 """
 
 import math
-from decimal import ROUND_HALF_EVEN, Decimal
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,28 +45,37 @@ from fastpe.encodings.parts.angles import Array, Frequencies, fill_line, precise
 from fastpe.encodings.parts.rotary import (
     FACTOR,
     LARGEST,
-    ROTATED,
+    LOGARITHMIC_BASE,
+    check_order,
     ladder,
-    mixed,
-    of_larger_base,
-    pairs_option,
-    ramp_of_dimensions,
+    printed_ladder,
+    rope_options,
     rotated_width,
     shapes,
     sharper_channels,
+    sharper_scale,
     sharper_shapes,
-    stretch,
 )
-from fastpe.encodings.rotation import rope_yarn
+from fastpe.encodings.rotation import rope_ntk, rope_yarn
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.fills.trig import PI
 
-_BLOCK = 256  # rows settled together
+_BLOCK = 256  # rows corrected together
+_YARN: dict[str, Any] = {"ramp": "dimensions", "truncate": True}  # the options of `rope_yarn` that are fixed here
 
 
-def check(spec: Spec, *, beta_fast: float, beta_slow: float, rotated: int | None, **options: Any) -> None:
-    """A head must be made of pairs, of which the fast ones turn more often than the slow."""
-    rope_yarn.check(spec, beta_fast=beta_fast, beta_slow=beta_slow, rotated=rotated)
+def _unchanged(spec: Spec, theta: Frequencies, **options: Any) -> Frequencies:
+    return theta
+
+
+_PRINTED: dict[str, Callable[..., Frequencies]] = {
+    "none": _unchanged,
+    "ntk": rope_ntk.printed,
+    "yarn": rope_yarn.printed,
+}
+_FREQUENCIES: dict[str, Callable[..., Frequencies]] = {
+    "none": _unchanged, "ntk": rope_ntk.frequencies, "yarn": rope_yarn.frequencies,
+}  # fmt: skip
 
 
 def _shapes(spec: Spec, *, rescaling: str, rotated: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -73,14 +85,14 @@ def _shapes(spec: Spec, *, rescaling: str, rotated: int | None, **options: Any) 
 def plain(
     spec: Spec, *, rescaling: str, factor: float | None, rotated: int | None, pairs: str, **options: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """The layout, and YaRN's temperature."""
-    if rescaling == "yarn":
-        return rope_yarn.plain(spec, factor=factor, rotated=rotated, pairs=pairs)
-    return {"pairs": pairs}
+    """The layout, and for `yarn` also `scale` with its temperature."""
+    if rescaling != "yarn":
+        return {"pairs": pairs}
+    return {"pairs": pairs, "scale": sharper_scale(spec, rotated, rope_yarn.mscale(spec, factor=factor))}
 
 
 def _channels(spec: Spec, rescaling: str, factor: float | None, rotated: int | None) -> dict[str, Array]:
-    return sharper_channels(spec, rotated, rope_yarn.mscale(spec, factor)) if rescaling == "yarn" else {}
+    return sharper_channels(spec, rotated, rope_yarn.mscale(spec, factor=factor)) if rescaling == "yarn" else {}
 
 
 def reference(
@@ -88,21 +100,12 @@ def reference(
     base: float, rotated: int | None, pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
     """(p mod wavelength_t) 2 pi / wavelength_t, as exact fractions of a turn."""
-    width, length, wavelengths = rotated_width(spec, rotated), spec.train_length, []
+    options = {"factor": factor, "beta_fast": beta_fast, "beta_slow": beta_slow, "base": base}
+    tau = 2 * PI
     with precise():
-        s, base_, tau = stretch(spec, factor), Decimal(base), 2 * PI
-        for t in range(width // 2):
-            theta = 1 / base_ ** (Decimal(2 * t) / width)
-            if rescaling == "ntk" and width > 2:
-                theta /= s ** (Decimal(2 * t) / (width - 2))
-            elif rescaling == "yarn":
-                lo, hi = (width * (length / (tau * Decimal(b))).ln() / (2 * base_.ln()) for b in (beta_fast, beta_slow))
-                first, last = max(math.floor(lo), 0), min(math.ceil(hi), width - 1)
-                share = Decimal(t - first) / (last - first) if last > first else Decimal(t > first)
-                share = min(max(share, Decimal(0)), Decimal(1))
-                theta = theta * (1 - share) + theta / s * share
-            wavelengths.append((tau / theta).to_integral_value(ROUND_HALF_EVEN))
-        angles = np.empty((*spec.points().shape, width // 2))
+        theta = _PRINTED[rescaling](spec, printed_ladder(base, rotated_width(spec, rotated)), **options, **_YARN)
+        wavelengths = [(tau / each).to_integral_value(ROUND_HALF_EVEN) for each in theta]
+        angles = np.empty((*spec.points().shape, len(theta)))
         for *place, t in np.ndindex(angles.shape):
             turns = Fraction(float(spec.points()[tuple(place)])) / int(wavelengths[t])
             turns -= math.ceil(turns - Fraction(1, 2))  # in (-1/2, 1/2]
@@ -110,34 +113,28 @@ def reference(
     return {"angles": angles[..., None, :, :], **_channels(spec, rescaling, factor, rotated)}
 
 
-def _in_whole_wavelengths(theta: Frequencies) -> Frequencies:
-    with precise():
-        return tuple(2 * PI / (2 * PI / each).to_integral_value(ROUND_HALF_EVEN) for each in theta)
-
-
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rescaling: str, factor: float | None,
     beta_fast: float, beta_slow: float, base: float, rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
-    """Fill `angles`, and `rotors` if YaRN's temperature is for some channels alone."""
-    theta, s = ladder(base, rotated_width(spec, rotated)), stretch(spec, factor)
-    if rescaling == "ntk":
-        theta = of_larger_base(theta, s)
-    elif rescaling == "yarn":
-        theta = mixed(theta, s, ramp_of_dimensions(base, len(theta), spec.train_length, beta_fast, beta_slow))
-    theta, angles, points = _in_whole_wavelengths(theta), out["angles"], spec.points()
+    """Fill `angles`, and `rotors` if YaRN's temperature applies to some channels only."""
+    options = {"factor": factor, "beta_fast": beta_fast, "beta_slow": beta_slow, "base": base}
+    with precise():
+        theta = _FREQUENCIES[rescaling](spec, ladder(base, rotated_width(spec, rotated)), **options, **_YARN)
+        theta = tuple(2 * PI / (2 * PI / each).to_integral_value(ROUND_HALF_EVEN) for each in theta)
+    angles, points = out["angles"], spec.points()
     fill_line(spec, theta, angles)
     for first in range(0, spec.length, _BLOCK):
         some = slice(first, first + _BLOCK)
-        _settle(angles[..., 0, some, :], np.abs(points[..., some, None]) * np.array(theta, np.float64))
+        _make_exact(angles[..., 0, some, :], np.abs(points[..., some, None]) * np.array(theta, np.float64))
     for slot, factors in _channels(spec, rescaling, factor, rotated).items():
         out[slot][...] = factors
 
 
-def _settle(angles: Array, products: Array) -> None:
-    """Whole and half turns are 0 and pi, not what a rounded frequency leaves of them.
+def _make_exact(angles: Array, products: Array) -> None:
+    """Set the angles of whole and half turns to exactly 0 and pi, where a rounded frequency leaves a small error.
 
-    No other position comes as near to a whole turn: the next one to p is 2^-53 p away.
+    No other position comes as close to a whole turn, as the next position to p is 2^-53 p away.
     """
     angles[np.abs(angles) < 2.0**-60 * products] = 0.0
     angles[angles == -math.pi] = math.pi
@@ -148,19 +145,17 @@ ENCODING = Encoding(
     use="proposed",
     slots=("angles", "rotors", "pairs", "scale"),
     options={
-        "rescaling": Option("none", "of the frequencies before they are rounded", str, ("none", "ntk", "yarn")),
+        "rescaling": Option("none", "rescaling before frequencies are rounded", str, ("none", "ntk", "yarn")),
         "factor": FACTOR,
         "beta_fast": Option(
-            2.0, "for yarn: pairs with more turns in the training length stay", float, above=0.0, maximum=LARGEST,
+            2.0, "for yarn: pairs with more turns in training keep their frequency", float, above=0.0, maximum=LARGEST,
             samples=(2.0, 32.0),
         ),
         "beta_slow": Option(
             1.0, "for yarn: pairs with fewer turns in the training length are interpolated", float, above=0.0,
             maximum=LARGEST,
         ),
-        "base": Option(10000.0, "the slowest frequency is about 1/base", float, above=1.0),
-        "pairs": pairs_option("half"),
-        "rotated": ROTATED,
+        **rope_options("half", LOGARITHMIC_BASE),
     },
     beyond="defined",
     moves=lambda *, rescaling, factor, **options: rescaling != "none" and factor is None,
@@ -168,4 +163,5 @@ ENCODING = Encoding(
     source="Wang et al. 2024, arXiv:2403.00071, and released code",
     ulp=2.0,
     shapes=_shapes,
+    check=partial(check_order, "beta_fast", "beta_slow"),
 )  # fmt: skip

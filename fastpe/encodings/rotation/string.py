@@ -1,44 +1,44 @@
-"""STRING: a learned orthogonal map of query and key, then rotary with learned frequencies.
+"""STRING: a learned orthogonal map of query and key, followed by RoPE with learned frequencies.
 
     R(x) = RoPE(x) P,   angle of pair t = sum_k x_k f_kt
     cayley:      P = (I - S) (I + S)^-1, S learned and skew-symmetric, f learned
-    circulant:   R(x) = exp(sum_k x_k (C_k - C_k^T)) but for an outer map, C_k circulant, its first column c_k learned
+    circulant:   R(x) = exp(sum_k x_k (C_k - C_k^T)) up to an outer map; C_k is circulant, its first column c_k learned
 
 Source: Schenck et al. 2025, "Learning the RoPEs: Better 2D and 3D Position Encodings with STRING" (arXiv:2502.02562),
 definition 3.1, theorem 3.4, eqs. (9) to (11).
 
-**Slots**: `rotors` (H or 1, 1, 1, D, D), which is P, `angles` (H, N, D/2), `pairs`. **Learns**: `skew`
-(H, D (D - 1) / 2), the upper triangle of S by rows, and `frequencies` (H, n, D/2), radians a position; of the form
-`circulant`, `circulant` (H, n, D), the columns c; for every layer its own.
+**Slots**: `rotors` (H or 1, 1, 1, D, D), which is P, `angles` (H, N, D/2), `pairs`. **Learns**: with the form `cayley`,
+`skew` (H, D (D - 1) / 2), the upper triangle of S by rows, and `frequencies` (H, n, D/2), in radians per position; with
+the form `circulant`, `circulant` (H, n, D), the columns c. Each layer learns separate values.
 
-**Circulant.** Fourier's transform diagonalises all C_k: z turns as y = ifft(exp(x lambda) fft(z)) with
-lambda = 2i Im fft(c). So P is the real transform, rows sqrt(2/D) cos(2 pi b m / D) and sqrt(2/D) sin(2 pi b m / D) for
-the bins b = 1 .. D/2 - 1, each a pair that turns with f_b = 2 sum_m c_m sin(2 pi b m / D); bins 0 and D/2, the last
-pair, are at rest.
+**Circulant.** The Fourier transform diagonalises all C_k: z is rotated to y = ifft(exp(x lambda) fft(z)) with
+lambda = 2i Im fft(c). So P is the real transform, with rows sqrt(2/D) cos(2 pi b m / D) and sqrt(2/D) sin(2 pi b m / D)
+for the bins b = 1 .. D/2 - 1. Each bin is a pair with the frequency f_b = 2 sum_m c_m sin(2 pi b m / D); bins 0 and D/2
+are the last pair, which is not rotated.
 
-**Initial values.** S = 0, which is P = I, and the frequencies of `rope`, of several axes in turn: pair t turns with
-axis t mod n at base^(-2t/D). c such that bin t + 1 has those of pair t. (The paper does not say; both begin as a
-rotary encoding.)
+**Initial values.** S = 0, so P = I, and the frequencies of `rope`, assigned to several axes in turn: pair t rotates
+with axis t mod n and the frequency base^(-2t/D). c is chosen such that bin t + 1 has the frequencies of pair t. (The
+paper does not give initial values; here both forms start as a rotary encoding.)
 
 **Options**
 - `form`: `cayley` or `circulant`.
-- `base`: of the initial frequencies. `pairs`: as for `rope`.
-- `coordinates`: n, how many coordinates a position has.
-- `grid`: sides of the grid, where n > 1.
+- `base`: the slowest initial frequency is about 1/base. `pairs`: as for `rope`.
+- `coordinates`: n, the number of coordinates of a position.
+- `grid`: sides of the grid, if n > 1.
 
-Positions are x, a step of one for each token or cell; given ones may be real.
+Positions are x, with a step of one per token or cell. If positions are given, they may be real.
 
 **Past the training length**: defined.
 
-**Accuracy.** An angle is off by two units of rounding; P is P (I + S) = I - S solved in float64. A circulant frequency
-is a sum of D products, whose rounding the position multiplies.
+**Accuracy.** The error of an angle is two units of rounding; P is the solution of P (I + S) = I - S in float64. A
+circulant frequency is a sum of D products, and its rounding error is multiplied by the position.
 
-**Facts.** Every smooth encoding R(x) whose scores depend on y - x alone, with R(0) = I, is P^T RoPE(x) P with one
-orthogonal P for all positions (theorem 3.4), of which the outer P^T cancels in a score. So P could as well be a part of
-the maps to queries and keys: it changes how a model learns, not what it can be.
+**Facts.** Every smooth encoding R(x) with R(0) = I whose scores depend on y - x only is P^T RoPE(x) P with one
+orthogonal P for all positions (theorem 3.4). The outer P^T cancels in a score, so P could also be a part of the maps to
+queries and keys: it changes how a model learns, not which functions it can represent.
 
-**Traps.** With -S, P is its inverse: the other reading of eq. (10). Of c only c_m - c_(D-m) has an effect, so half of
-its numbers learn nothing of their own.
+**Traps.** With -S instead of S, P becomes its inverse; this is the other reading of eq. (10). Only c_m - c_(D-m) of c
+has an effect, so half of the numbers in c are redundant.
 """
 
 import math
@@ -59,19 +59,19 @@ from fastpe.kernels.fills.trig import PI
 
 
 def check(spec: Spec, *, coordinates: int, grid: Grid, **options: Any) -> None:
-    """A head must be made of pairs, and the grid of all tokens."""
+    """The channels of a head must form pairs, and the tokens must fill the grid."""
     rotated_width(spec, None)
     parts.check_places(spec, coordinates=coordinates, grid=grid)
 
 
 def shapes(spec: Spec, *, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One map for every head, or for all; angles for every head."""
+    """One map for each head or for all heads, and angles for each head."""
     d, maps = rotated_width(spec, None), 1 if form == "circulant" else spec.heads
     return {"rotors": (maps, 1, 1, d, d), "angles": (*spec.batch, spec.heads, spec.length, d // 2)}
 
 
 def parameters(spec: Spec, *, form: str, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A triangle and frequencies, or a column for every axis, for every head."""
+    """For each head a triangle and frequencies, or a column for each axis."""
     d = rotated_width(spec, None)
     if form == "circulant":
         return {"circulant": (spec.heads, coordinates, d)}
@@ -79,12 +79,12 @@ def parameters(spec: Spec, *, form: str, coordinates: int, **options: Any) -> di
 
 
 def init(spec: Spec, rng: Any, *, form: str, base: float, coordinates: int, **options: Any) -> dict[str, Any]:
-    """No map, or the least columns; and the frequencies of `rope`, shared out to the axes."""
+    """P = I, or the columns of least norm; and the frequencies of `rope`, assigned to the axes in turn."""
     shape = parameters(spec, form=form, coordinates=coordinates)
     t = np.arange(spec.head_dim // 2)
     ladder = base ** (-2.0 * t / spec.head_dim) * (t % coordinates == np.arange(coordinates)[:, None])
     if form == "circulant":
-        # sines of different bins are orthogonal, and their squares add up to D/2
+        # sines of different bins are orthogonal, and the squares of each sum to D/2
         columns = (ladder[:, :-1, None] * _sines(spec.head_dim)).sum(axis=1) / spec.head_dim
         return {"circulant": np.broadcast_to(columns, shape["circulant"]).copy()}
     return {"skew": np.zeros(shape["skew"]), "frequencies": np.broadcast_to(ladder, shape["frequencies"]).copy()}
@@ -95,14 +95,14 @@ def init(spec: Spec, rng: Any, *, form: str, base: float, coordinates: int, **op
 
 
 def _skew(upper: Any, d: int) -> Array:
-    """S of every head."""
+    """S of each head."""
     s = np.zeros((len(upper), d, d))
     s[:, *np.triu_indices(d, 1)] = upper
     return s - np.swapaxes(s, -1, -2)
 
 
 def _map(s: Array) -> Array:
-    """(I - S) (I + S)^-1: as (I + S)^T = I - S, the transpose of what (I - S) X = I + S gives."""
+    """(I - S) (I + S)^-1. As (I + S)^T = I - S, this is the transpose of the solution X of (I - S) X = I + S."""
     unit = np.eye(s.shape[-1])
     return np.swapaxes(np.linalg.solve(unit - s, unit + s), -1, -2)
 
@@ -122,7 +122,7 @@ def _sines(d: int) -> Array:
 
 
 def _transform(d: int, pairs: str) -> Array:
-    """The real Fourier transform: of pair t the cosine and sine of bin t + 1, of the last one the bins 0 and D/2."""
+    """The real Fourier transform: cosine and sine of bin t + 1 for pair t, and the bins 0 and D/2 for the last pair."""
     cosines, sines = _waves(d)
     found = np.empty((2, d // 2, d))
     found[0, :-1], found[1, :-1] = math.sqrt(2 / d) * cosines, math.sqrt(2 / d) * sines
@@ -132,12 +132,12 @@ def _transform(d: int, pairs: str) -> Array:
 
 
 def _frequencies(params: dict[str, Any]) -> Array:
-    """F of every head and axis, (H, n, D/2)."""
+    """The frequencies of each head and axis, (H, n, D/2)."""
     if "frequencies" in params:
         return np.asarray(params["frequencies"], np.float64)
     columns = np.asarray(params["circulant"], np.float64)
     found = np.zeros((*columns.shape[:-1], columns.shape[-1] // 2))
-    # a sum in one order whatever the machine's BLAS is
+    # a sum in a fixed order, which does not depend on the machine's BLAS
     found[..., :-1] = 2 * (columns[..., None, :] * _sines(columns.shape[-1])).sum(axis=-1)
     return found
 
@@ -149,7 +149,7 @@ def _frequencies(params: dict[str, Any]) -> Array:
 def reference(
     spec: Spec, params: dict[str, Any], *, form: str, pairs: str, coordinates: int, grid: Grid, **options: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """P = 2 (I + S)^-1 - I, or Fourier's transform of unit vectors; sums of x_k f_kt in Decimal."""
+    """P = 2 (I + S)^-1 - I, or the Fourier transform of unit vectors; sums of x_k f_kt in Decimal."""
     d = rotated_width(spec, None)
     points = parts.cells(spec, coordinates=coordinates, grid=grid)
     if form == "circulant":
@@ -201,7 +201,7 @@ def pull(
     dparams["frequencies"] += turning
     s = _skew(params["skew"], d)
     maps, dmaps = _map(s), dslots["rotors"][:, 0, 0].astype(np.float64)
-    # (I + S)^-T = (I - S)^-1, from the right: the transpose of (I + S)^-1 from the left
+    # a product with (I + S)^-T = (I - S)^-1 from the right is the transpose of one with (I + S)^-1 from the left
     left = np.swapaxes(np.eye(d) + maps, -1, -2) @ dmaps
     g = -np.swapaxes(np.linalg.solve(np.eye(d) + s, np.swapaxes(left, -1, -2)), -1, -2)
     dparams["skew"] += (g - np.swapaxes(g, -1, -2))[:, *np.triu_indices(d, 1)]

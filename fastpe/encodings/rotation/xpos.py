@@ -1,9 +1,9 @@
-"""xPos: RoPE with a decay, a factor on query and its inverse on key that grow with the position.
+"""xPos: RoPE with a decay: query and key are multiplied by a factor of the position and its inverse.
 
     zeta_t = (2t/R + gamma) / (1 + gamma),   t = 0 .. R/2 - 1
     q'_i = R_i q_i zeta^((i - ctr)/B),       k'_j = R_j k_j zeta^(-(j - ctr)/B)        R_i: the rotation of `rope`
 
-so that pair t of a score contains zeta_t^((i-j)/B): it decays for keys that lie back.
+so pair t of a score contains the factor zeta_t^((i-j)/B): it decays as the key is further back.
 
 Source: Sun et al. 2022, "A Length-Extrapolatable Transformer" (arXiv:2212.10554), section 3.2 and algorithm 1;
 microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
@@ -11,15 +11,15 @@ microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
 **Slots**: `angles` (1, N, R/2), `growth` (N, R/2) = ((i - ctr)/B) ln zeta_t, `pairs`. **Learns**: nothing.
 
 **Options**
-- `scale_base`: B. `gamma`: the smallest zeta is gamma / (1 + gamma), whatever R: 0.2857.
-- `centre`: ctr. It cancels in every score; the authors take half the length, so that no factor overflows. Here
-  `growth` holds exponents, of which only differences are ever taken, and 0 will do.
+- `scale_base`: B. `gamma`: the smallest zeta is gamma / (1 + gamma) for any R: 0.2857 by default.
+- `centre`: ctr. It cancels in every score. The authors use half the length, so that no factor overflows. Here `growth`
+  contains exponents of which only differences are used, so 0 is sufficient.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
-**Past the training length**: defined; the decay goes on with the distance.
+**Past the training length**: defined; the decay continues with the distance.
 
-**Traps.** For causal models alone: a score of a key after its query grows without bound. A float32 table of factors,
-which most code has, overflows or vanishes at long lengths.
+**Traps.** The encoding is for causal models only: the score of a key after its query grows without bound. A float32
+table of factors, as in most code, overflows or underflows at long lengths.
 """
 
 from decimal import Decimal
@@ -31,22 +31,14 @@ import numpy as np
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.parts.angles import exact_angles, fill_line, precise
-from fastpe.encodings.parts.rotary import (
-    LARGEST,
-    ROTATED,
-    base_option,
-    ladder,
-    pairs_option,
-    plain_pairs,
-    rotated_width,
-)
+from fastpe.encodings.parts.rotary import LARGEST, ladder, plain_pairs, printed_ladder, rope_options, rotated_width
 from fastpe.encodings.parts.rotary import check as check_width
 from fastpe.encodings.parts.rotary import shapes as angle_shapes
 from fastpe.encodings.slots import Spec
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Angles for every head, and exponents."""
+    """Angles for all heads, and exponents."""
     angles = angle_shapes(spec, **options)["angles"]
     return {"angles": angles, "growth": (*spec.batch, spec.length, angles[-1])}
 
@@ -65,7 +57,7 @@ def reference(
     """The rotation of RoPE, and ((p - ctr)/B) ln zeta_t."""
     width, points = rotated_width(spec, rotated), spec.points()
     with precise():
-        theta = [1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2)]
+        theta = list(printed_ladder(base, width))
         zeta = [(2 * t + Decimal(gamma) * width) / ((1 + Decimal(gamma)) * width) for t in range(width // 2)]
         logarithms = np.array([float(each.ln()) for each in zeta])
     exponents = (points - centre) / scale_base
@@ -102,9 +94,7 @@ ENCODING = Encoding(
         "scale_base": Option(512.0, "positions over which a pair decays by its factor", float, above=0.0),
         "gamma": Option(0.4, "the strongest decay is gamma / (1 + gamma)", float, above=0.0, maximum=LARGEST),
         "centre": Option(0.0, "the position where the factors are 1; cancels", float),
-        "base": base_option(),
-        "pairs": pairs_option("interleaved"),
-        "rotated": ROTATED,
+        **rope_options("interleaved"),
     },
     beyond="defined",
     direction="causal",
@@ -115,6 +105,6 @@ ENCODING = Encoding(
         "20.7 at 4096.",
         "Sun et al. 2022, arXiv:2212.10554, tables 2 and 5",
     ),
-    ulp=4.0,  # of the exponents, which are three roundings in the reference
+    ulp=4.0,  # of the exponents, which the reference computes with three roundings
     plain=plain_pairs,
 )

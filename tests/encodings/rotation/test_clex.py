@@ -139,5 +139,5 @@ def test_what_does_not_fit_is_refused(options: dict, message: str) -> None:
 def test_maps_that_lead_nowhere_are_named() -> None:
     params = {"up": np.zeros((4, 8)), "down": np.zeros((8, 4))}
     params["up"][3], params["down"][:, 0] = 50.0, -300.0  # the slowest drives the fastest
-    with pytest.raises(OverflowError, match=r"^the ODE of .clex. leads to no finite frequencies at tau=4"):
+    with pytest.raises(OverflowError, match=r"^the ODE of .clex. gives frequencies that are not finite at tau=4"):
         theta(8, learned=True, params=params)

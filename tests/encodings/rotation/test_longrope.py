@@ -82,7 +82,7 @@ def test_the_critical_pair_of_the_second_paper() -> None:
     steps = theta[1:31] / theta[:30]
     np.testing.assert_allclose(steps, steps[0], rtol=1e-13)  # a ladder of another base up to the critical pair
     np.testing.assert_allclose(theta[31:] * 32, 10000.0 ** (-np.arange(31, 48) / 48), rtol=1e-14)
-    with pytest.raises(ValueError, match=r"critical must be a pair of 1 .. 48, not 0"):
+    with pytest.raises(ValueError, match=r"critical must be an index from 1 to 48, not 0"):
         critical_list(48, 32.0, train_length=6)
     with pytest.raises(ValueError, match=r"factor must be at least 1, not 0\.5"):
         critical_list(48, 0.5, train_length=2048)

@@ -316,7 +316,7 @@ def test_xpos_is_rope_with_growth_and_does_not_overflow() -> None:
         ("rope_yarn", {"beta_slow": 40.0}, "option 'beta_fast' must be larger than 'beta_slow', 40, not 32"),
         ("rope_yarn", {"base": 1.0}, "option 'base' must be a finite number > 1, not 1"),
         ("rope_llama3", {"high_freq_factor": 0.5}, "must be larger than 'low_freq_factor', 1, not 0.5"),
-        ("rope_longrope", {"dim": 8, "long": (1.0, 2.0)}, "option 'long' must be 4 numbers >= 1e-06, one a pair, not"),
+        ("rope_longrope", {"dim": 8, "long": (1.0, 2.0)}, "option 'long' must be 4 numbers >= 1e-06, one per pair"),
         ("rope_longrope", {"dim": 4, "short": (0.0, 1.0)}, "option 'short' must be 2 numbers"),
         ("rope_longrope", {"dim": 4, "short": (1.0, 1.0, 1.0), "chosen_by": "sequence"}, "must be 2 numbers"),
         ("rope_longrope", {"chosen_by": "length"}, "option 'chosen_by' must be one of 'target', 'sequence', not"),
