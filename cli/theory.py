@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from .claims import show_claims
 from .output import encoding_name, own_files, own_names, parse_options, print_json
+from .paper_claims import show_claims
 
 if TYPE_CHECKING:
     from fastpe.theory.pages.record import Record

@@ -12,16 +12,15 @@ proofs by number; what each shows, and where its short form stands:
 - P5, Lipschitz constants on bounded inputs; P8, what the first token can do to the last one: `lipschitz`, `layers`
 - P6, softmax moves by at most tanh(oscillation / 4) in total variation: `softmax`
 - P7, what a window drops: `reach`
-- P9, steps of Legendre rows: `new_polynomials`; P14, raw wavelets shrink: `new_encodings`
 - P10, P11, Rademacher complexities of products and of readouts: `capacity`
 - P12, bounds of the information between a position and its noisy row: `information`; P13, of a probe: `probes`
 
-C1 to C121 are the claims of Li (2025), numbered as they stand in the paper and judged in `claims`; Q1 to Q20 and I1 to
-I8 are quantities.
+Q1 to Q20 and I1 to I8 are quantities; C1 to C121 are the claims of Li (2025), which `fastpe.paper_claims` judges.
 
-From outside: `biases`, `claims`, `claims.tables`, `drift`, `essentials`, `information`, `kernel`, `pages.collect`,
-`pages.of_model`, `pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `pages.words`, `reach`,
-`rotations`, `tables`, `value`.
+From outside: `attention_information`, `biases`, `capacity`, `drift`, `essentials`, `gaps`, `information`, `jacobian`,
+`kernel`, `lags`, `layers`, `lipschitz`, `orbits`, `pages.collect`, `pages.of_model`,
+`pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `pages.words`, `pairs`, `precision`, `reach`,
+`rotations`, `softmax`, `symmetry`, `tables`, `value`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,10 +1,10 @@
 """Table 4 of Li (2025), the 24 cells that compare the new encodings with others."""
 
-from fastpe.theory.claims import capacity_tables, claim
-from fastpe.theory.claims.cell import Cell, On, Own, row
-from fastpe.theory.claims.expressiveness_tables import NO_VALUES
-from fastpe.theory.claims.rules import Holds, Needs, Values, high
-from fastpe.theory.claims.setting import table
+from fastpe.paper_claims import capacity_tables, claim
+from fastpe.paper_claims.cell import Cell, On, Own, row
+from fastpe.paper_claims.expressiveness_tables import NO_VALUES
+from fastpe.paper_claims.rules import Holds, Needs, Values, high
+from fastpe.paper_claims.setting import table
 from fastpe.theory.tables import norms
 
 COLUMNS = ("norm bound", "generalisation", "extrapolation", "cost")
@@ -23,7 +23,7 @@ def _row_norms() -> Values:
 CELLS: tuple[Cell, ...] = (
     *row(4, 1, "Wavelet (normalized)", COLUMNS, (
         ("B_x + 1", Own(
-            Holds(lambda v: high(v["most"]) <= 1.0 + 1e-9),
+            Holds(lambda most: high(most) <= 1.0 + 1e-9),
             "rows have the norm {most:.6g}, and {least:.2g} from 256 on, where B_x is enough",
             _row_norms, {"most": "1.000000", "least": "0 .. 0"}, ("least",),
         )),

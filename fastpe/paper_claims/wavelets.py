@@ -2,16 +2,16 @@
 
 import math
 
-from fastpe.theory.claims import wavelet_values as of
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Agree, Holds, HoldsIf, Sentences, high, low
-from fastpe.theory.claims.setting import TRAINED
-from fastpe.theory.wavelet_functions import support_length
+from fastpe.paper_claims import wavelet_values as of
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Agree, Holds, HoldsIf, Sentences, high, low
+from fastpe.paper_claims.setting import TRAINED
+from fastpe.paper_claims.wavelet_functions import support_length
 
 CLAIMS = (
     Claim(
         "C77", "section 5.4", "Wavelets such as Daubechies' and Haar's extend beyond any finite interval, and decay.",
-        Holds(lambda v: math.isinf(v["support"].value)),
+        Holds(lambda support: math.isinf(support.value)),
         "psi of db4 is 0 outside [0, {support:.0f}]; section 6.1 calls them compactly supported",
         lambda: {"support": support_length("db4")}, {"support": "7"},
     ),
@@ -44,7 +44,7 @@ CLAIMS = (
     ),
     Claim(
         "C88", "section 6.1", "j = 0 is the finest scale, J the coarsest, with psi(2^j x - k).",
-        Holds(lambda v: v["width_5"].value > v["width_0"].value),
+        Holds(lambda width_5, width_0: width_5.value > width_0.value),
         "reversed: the support is {width_0:.6g} long at j = 0, {width_5:.6g} at 5; read literally, k = 0 .. 9, rows "
         "are not zero from {first:.0f} to {last:.0f}, of rank {rank:.0f} (with phi {rank_phi:.0f})",
         of.literally,
@@ -54,27 +54,27 @@ CLAIMS = (
     Claim(
         "C89", "section 6.1", "<delta_pos, phi> = phi(pos).",
         HoldsIf(
-            lambda v: v["haar"].value < 1e-3, lambda v: v["db4"].value < 1e-3, "phi is continuous, as Haar's is not"
+            lambda haar: haar.value < 1e-3, lambda db4: db4.value < 1e-3, "phi is continuous, as Haar's is not"
         ),
         "next to 0 phi changes by {haar:.6g} (Haar), {db4:.2g} (db4) within 2^-39",
         of.jumps, {"haar": "1", "db4": "0 .. 1e-4"},
     ),
     Claim(
         "C90", "section 6.1", "J = floor(log2 N), so that 2^J approximately covers N.",
-        Holds(lambda v: v["reach"].value <= TRAINED < 2.0 * v["reach"].value),
+        Holds(lambda reach: reach.value <= TRAINED < 2.0 * reach.value),
         "within a factor of 2: J = {scales:.0f}, 2^J = {reach:.0f} <= 50 < 64",
         of.scales, {"scales": "5", "reach": "32"}, ("scales",),
     ),
     Claim(
         "C91", "sections 6.1, 7", "d = sum of K_j: 6 scales of 10 make 64.",
-        Holds(lambda v: v["sum"].value == v["width"].value),
+        Holds(lambda sum, width: sum.value == width.value),
         "they make {sum:.0f}, not {width:.0f}, and phi is left out", of.dimension, {"sum": "60", "width": "64"},
     ),
     Claim(
         "C92", "section 6.1", "Beyond N coarse functions contribute, and rows go on smoothly.",
         Sentences({
-            "coarse functions contribute beyond N": Holds(lambda v: v["db4"].value > TRAINED + 1),
-            "rows change smoothly": Holds(lambda v: v["step_49"].value < 1.0),
+            "coarse functions contribute beyond N": Holds(lambda db4: db4.value > TRAINED + 1),
+            "rows change smoothly": Holds(lambda step_49: step_49.value < 1.0),
         }),
         "rows are zero from {db4:.0f} on (db2 {db2:.0f}, Haar {haar:.0f}); from 49 to 52 unit rows step by "
         "{step_49:.7g}, {step_50:.6g}, {step_51:.7g}",
@@ -83,7 +83,7 @@ CLAIMS = (
     ),
     Claim(
         "C93", "section 6.1.2", "Wavelets are an orthonormal basis of L^2([0, N]).",
-        Holds(lambda v: abs(v["cross"].value) < 1e-9),
+        Holds(lambda cross: abs(cross.value) < 1e-9),
         "not those that an end cuts: on [0, inf) psi(x + 3) and psi(x + 4) have the product {cross:.9g}, squares "
         "{norm_3:.9g} and {norm_4:.9g}",
         of.cut, {"cross": "0.213711469", "norm_3": "0.849731367", "norm_4": "0.163268656"}, ("norm_3", "norm_4"),
@@ -91,8 +91,8 @@ CLAIMS = (
     Claim(
         "C94", "section 6.1.2", "The vectors PE(i) are orthonormal up to scaling.",
         HoldsIf(
-            lambda v: v["coherence"].value < 1e-9,
-            lambda v: v["off"].value < 1e-9 and v["most"].value - v["least"].value < 1e-9,
+            lambda coherence: coherence.value < 1e-9,
+            lambda off, most, least: off.value < 1e-9 and most.value - least.value < 1e-9,
             "all shifts are taken and J >= 2",
         ),
         "all {columns:.0f} columns: norm {most:.10g}, products up to {off:.2g}; but two rows of the 64 columns have "
@@ -111,32 +111,32 @@ CLAIMS = (
     ),
     Claim(
         "C96", "section 6.1.3", "sup |phi_0k| <= C0 and sup |psi_jk| <= C 2^(j/2).",
-        Holds(lambda v: high(v["phi"]) < math.inf and high(v["psi"]) < math.inf),
+        Holds(lambda phi, psi: high(phi) < math.inf and high(psi) < math.inf),
         "C0 = {phi:.6f}, C = {psi:.5f} of db4; section 5.4 has 2^(-j/2) (C81)",
         of.suprema, of.SUPREMA, ("support",),
     ),
     Claim(
         "C97", "section 6.1.3", "Supports are O(2^-j) long, and sup |psi_jk| <= C sqrt N.",
-        Holds(lambda v: v["support"].value < math.inf and high(v["psi"]) * 32.0**0.5 <= low(v["psi"]) * TRAINED**0.5),
+        Holds(lambda support, psi: support.value < math.inf and high(psi) * 32.0**0.5 <= low(psi) * TRAINED**0.5),
         "{support:.0f} times 2^-j; the finest scale has {psi:.5f} sqrt 32", of.suprema, of.SUPREMA, ("phi",),
     ),
     Claim(
         "C98", "section 6.1.3", "|PE| <= sqrt(K_0 C0^2 + sum of K_j C^2 2^j, j = 1 .. J).",
-        Holds(lambda v: v["actual"].value <= high(v["paper"])),
+        Holds(lambda actual, paper: actual.value <= high(paper)),
         "{actual:.10g} beside {paper:.6g}, which leaves psi_0k out and counts all K_j functions where at most seven "
         "of a scale are alive",
         of.fine_norms, of.NORMS, ("order", "raw_least", "raw_most"), "the fine layout with all shifts",
     ),
     Claim(
         "C99", "section 6.1.3", "Sum of K_j 2^j = O(N J), as K_j = O(2^j).",
-        Holds(lambda v: v["sum_500"].value * v["claimed_50"].value <= v["sum_50"].value * v["claimed_500"].value),
+        Holds(of.in_proportion),
         "K_j = 2^j gives {sum_50:.0f} where N J = {claimed_50:.0f} (N = 50), {sum_500:.0f} where it is "
         "{claimed_500:.0f} (500); to cover N the fine layout needs K_j of the order N 2^j",
         of.sums, {"sum_50": "1364", "claimed_50": "250", "sum_500": "87380", "claimed_500": "4000"},
     ),
     Claim(
         "C100", "section 6.1.3", "|PE| = O(N sqrt(log N)).",
-        Holds(lambda v: v["actual"].value <= v["order"].value),
+        Holds(lambda actual, order: actual.value <= order.value),
         "far from tight: {actual:.7g} in the fine layout, {raw_least:.4g} to {raw_most:.4g} in the coarse one, where N "
         "sqrt(ln N) = {order:.3g}",
         of.fine_norms, of.NORMS, ("paper", "raw_least", "raw_most"),
@@ -148,17 +148,17 @@ CLAIMS = (
     ),
     Claim(
         "C102", "section 6.1.3", "The bound B_x + 1 matches other PEs and does not degrade generalisation bounds.",
-        Holds(lambda v: v["wavelet"].value <= v["sinusoidal"].value),
+        Holds(lambda wavelet, sinusoidal: wavelet.value <= sinusoidal.value),
         "of nominal bounds: {wavelet:.6g} beside {sinusoidal:.7g} of sinusoidal, B_x = 1",
         of.nominal, {"wavelet": "2.000000", "sinusoidal": "6.656854"},
     ),
     Claim(
-        "C103", "section 6.1.4", "psi_jk(pos) = 0 right of its support.", Holds(lambda v: v["outside"].value == 0.0),
+        "C103", "section 6.1.4", "psi_jk(pos) = 0 right of its support.", Holds(lambda outside: outside.value == 0.0),
         "the largest entry right of all supports is {outside:.2g}", of.outside, {"outside": "0 .. 0"},
     ),
     Claim(
         "C104", "section 6.1.4", "It may be nonzero but decays rapidly outside its support, due to compact support.",
-        Holds(lambda v: v["outside"].value > 0.0), "it is {outside:.2g} there", of.outside, {"outside": "0 .. 0"},
+        Holds(lambda outside: outside.value > 0.0), "it is {outside:.2g} there", of.outside, {"outside": "0 .. 0"},
     ),
     Claim(
         "C105", "section 6.1.4", "|psi_jk(pos)| <= C 2^(-j/2) exp(-beta (pos - N) 2^j) beyond N.", of.ONE_CONSTANT,

@@ -7,17 +7,17 @@ import click
 import pytest
 from command_line import refused
 
-from fastpe.theory import claims
-from fastpe.theory.claims import CLAIMS, claim
+from fastpe import paper_claims
+from fastpe.paper_claims import CLAIMS, claim
 from fastpe.theory.value import exact
-from fastpe_cli.claims import show_claims
+from fastpe_cli.paper_claims import show_claims
 
 SOME = tuple(each for each in CLAIMS if each.id in ("C5", "C10", "C16", "C47", "C66"))
 
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(claims, "CLAIMS", SOME)
+    monkeypatch.setattr(paper_claims, "CLAIMS", SOME)
 
 
 @pytest.mark.usefixtures("few")
@@ -72,7 +72,7 @@ def test_an_id_that_is_none(wrong, near):
 
 
 def test_a_value_outside_its_interval_is_said(capsys, monkeypatch):
-    monkeypatch.setattr("fastpe.theory.claims.expressiveness.least_error", lambda *given: exact(7.0, "wrong"))
+    monkeypatch.setattr("fastpe.paper_claims.expressiveness.least_error", lambda *given: exact(7.0, "wrong"))
     show_claims("C29", False)
     assert "C29: error has left its stored interval 208.25" in capsys.readouterr().err
 

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from fastpe.theory.claims import background, claim, expressiveness, polynomial_values
-from fastpe.theory.claims.cell import Cell, On, Own, row
-from fastpe.theory.claims.rules import Holds, HoldsIf, Needs, Readings, Sentences, Values, high, low
-from fastpe.theory.claims.setting import SLOPE, TRAINED, falling, slots, table
+from fastpe.paper_claims import background, claim, expressiveness, polynomial_values
+from fastpe.paper_claims.cell import Cell, On, Own, row
+from fastpe.paper_claims.rules import Holds, HoldsIf, Needs, Readings, Sentences, Values, high, low
+from fastpe.paper_claims.setting import SLOPE, TRAINED, falling, known, slots, table
 from fastpe.theory.kernel import toeplitz_share
 from fastpe.theory.softmax import weights
 from fastpe.theory.symmetry import symmetry
@@ -19,13 +19,8 @@ _ZERO = 256  # from there on rows of wavelets are zero
 _LATER = (_ZERO, 300)
 
 
-def _known(value: Value | None) -> Value:
-    assert value is not None
-    return value
-
-
 def _turned() -> Values:
-    share = _known(toeplitz_share(table("sinusoidal"), (0, TRAINED)))
+    share = known(toeplitz_share(table("sinusoidal"), (0, TRAINED)))
     return {"share": share, "residual": background.shifts()["residual"]}
 
 
@@ -34,11 +29,11 @@ def _bounded() -> Values:
 
 
 def _learned() -> Values:
-    return {"apart": _known(separation(slots("learned")["table"]))}
+    return {"apart": known(separation(slots("learned")["table"]))}
 
 
 def _implicit() -> Values:
-    return {"share": _known(toeplitz_share(slots("learned")["table"]))}
+    return {"share": known(toeplitz_share(slots("learned")["table"]))}
 
 
 def _of_shaw() -> Values:
@@ -77,12 +72,12 @@ def _falls() -> Values:
 
 
 def _kernel(name: str, **options: str) -> Value:
-    return _known(toeplitz_share(table(name, **options), (0, TRAINED)))
+    return known(toeplitz_share(table(name, **options), (0, TRAINED)))
 
 
 def _collision(name: str) -> Values:
-    rows, radius = table(name), _known(collision_radius(table(name), (0, TRAINED)))
-    i, j = _known(separation(table(name), (0, TRAINED))).inputs["pair"]
+    rows, radius = table(name), known(collision_radius(table(name), (0, TRAINED)))
+    i, j = known(separation(table(name), (0, TRAINED))).inputs["pair"]
     move = (rows[j] - rows[i]) / 2.0
     apart = float(np.linalg.norm((rows[i] + move) - (rows[j] - move)))
     return {"radius": radius, "apart": exact(apart, "|z_i - z_j|, x_i = (T[j] - T[i]) / 2 = -x_j", pair=[i, j])}
@@ -91,21 +86,21 @@ def _collision(name: str) -> Values:
 def _wavelet_rows() -> Values:
     rows = table("wavelet", 400)
     return {
-        "inside": _known(separation(rows, (0, TRAINED))), "later": _known(separation(rows, _LATER)),
+        "inside": known(separation(rows, (0, TRAINED))), "later": known(separation(rows, _LATER)),
     }  # fmt: skip
 
 
 def _legendre_rows() -> Values:
     return {
-        "inside": _known(separation(table("legendre"), (0, TRAINED))),
+        "inside": known(separation(table("legendre"), (0, TRAINED))),
         "first": polynomial_values.rounding()["float32_first"],
     }
 
 
-APART_INSIDE = Holds(lambda v: low(v["inside"]) > 0.0)
-TOEPLITZ = Holds(lambda v: v["share"].value < 1e-6)
-NO_ROWS = Holds(lambda v: v["error"].value == 0.0)
-ROWS_OR_NOT = Readings({"beyond='error'": NO_ROWS, "beyond='clip'": Holds(lambda v: v["clip"].value == 0.0)})
+APART_INSIDE = Holds(lambda inside: low(inside) > 0.0)
+TOEPLITZ = Holds(lambda share: share.value < 1e-6)
+NO_ROWS = Holds(lambda error: error.value == 0.0)
+ROWS_OR_NOT = Readings({"beyond='error'": NO_ROWS, "beyond='clip'": Holds(lambda clip: clip.value == 0.0)})
 NO_VALUES = Own(
     ROWS_OR_NOT, "beyond the training length there are {error:.0f} rows with beyond='error', {clip:.0f} with 'clip'",
     expressiveness.learned_rows, {"error": "0", "clip": "150"},
@@ -121,14 +116,14 @@ CELLS: tuple[Cell, ...] = (
     *row(1, 1, "Sinusoidal", COLUMNS, (
         ("Yes", On(claim("C13"), (), ("nearest",))),
         ("Yes", Own(
-            Holds(lambda v: v["share"].value < 1e-12 and v["residual"].value < 1e-12),
+            Holds(lambda share, residual: share.value < 1e-12 and residual.value < 1e-12),
             "products of rows depend on the distance alone (share {share:.2g}), and rows k apart are one rotation of "
             "each other ({residual:.2g})",
             _turned, {"share": "0 .. 1e-14", "residual": "0 .. 1e-14"},
         )),
         ("Yes", On(claim("C15"))),
         ("No", Own(
-            Holds(lambda v: high(v["most"]) < math.inf),
+            Holds(lambda most: high(most) < math.inf),
             "all rows lie in a ball of radius {most:.7g}, so the nearest of many come as near as one likes, and with "
             "them the radius below which no tokens collide (P4)",
             _bounded, {"most": "5.656854249"}, (), "one network for all lengths, embeddings in a ball of any radius",
@@ -136,7 +131,7 @@ CELLS: tuple[Cell, ...] = (
         ("Limited (cyclic)", On(claim("C19"))),
     )),
     *row(1, 2, "Learned", COLUMNS, (
-        ("Yes", Own(Holds(lambda v: low(v["apart"]) > 0.0), "as drawn the nearest rows are {apart:.6g} apart",
+        ("Yes", Own(Holds(lambda apart: low(apart) > 0.0), "as drawn the nearest rows are {apart:.6g} apart",
                     _learned, {"apart": "0.159460"})),
         ("Implicit", Own(Needs(("implicit",)), "as drawn {share:.6g} of the products of rows is not of the distance",
                          _implicit, {"share": "0.652324"}, ("share",))),
@@ -147,7 +142,7 @@ CELLS: tuple[Cell, ...] = (
     )),
     *row(1, 3, "Relative (Shaw et al.)", COLUMNS, (
         ("No", Own(
-            HoldsIf(lambda v: high(v["spread"]) == 0.0, lambda v: high(v["keys"]) == 0.0, "there are no vectors on "
+            HoldsIf(lambda spread: high(spread) == 0.0, lambda keys: high(keys) == 0.0, "there are no vectors on "
             "values"),
             "identical tokens have outputs that differ by {spread:.4g} of the largest: windows on values end at the "
             "edges; with keys alone {keys:.2g}",
@@ -155,7 +150,7 @@ CELLS: tuple[Cell, ...] = (
         )),
         ("Yes", Own(
             HoldsIf(
-                lambda v: v["vectors"].value >= 2 * TRAINED - 1, lambda v: v["vectors"].value > 1.0, "|i - j| <= K"
+                lambda vectors: vectors.value >= 2 * TRAINED - 1, lambda vectors: vectors.value > 1.0, "|i - j| <= K"
             ),
             "99 offsets have {vectors:.0f} vectors",
             untrained_offsets, {"vectors": "33", "untrained": "0"}, ("untrained",),
@@ -164,8 +159,8 @@ CELLS: tuple[Cell, ...] = (
         ("Conditional", _CONDITIONAL),
         ("No", Own(
             Readings({
-                "vectors appear that training never used": Holds(lambda v: v["untrained"].value > 0.0),
-                "one layer confuses distances": Holds(lambda v: v["vectors"].value < 399.0),
+                "vectors appear that training never used": Holds(lambda untrained: untrained.value > 0.0),
+                "one layer confuses distances": Holds(lambda vectors: vectors.value < 399.0),
             }),
             "of {vectors:.0f} vectors {untrained:.0f} are untrained; 200 positions have 399 offsets",
             untrained_offsets, {"vectors": "33", "untrained": "0"},
@@ -174,7 +169,7 @@ CELLS: tuple[Cell, ...] = (
     *row(1, 4, "ALiBi", COLUMNS, (
         ("No", Own(
             HoldsIf(
-                lambda v: v["steep_1"].value <= v["steep_50"].value, lambda v: high(v["spread"]) == 0.0,
+                lambda steep_1, steep_50: steep_1.value <= steep_50.value, lambda spread: high(spread) == 0.0,
                 "no token marks the start",
             ),
             "causal, identical tokens stay equal (spread {spread:.2g}); but a token at the start gets the weight "
@@ -187,7 +182,7 @@ CELLS: tuple[Cell, ...] = (
             },
             ("steep_10", "own_1", "own_50", "own_10"),
         )),
-        ("Yes", Own(Holds(lambda v: v["step"].value > 0.0),
+        ("Yes", Own(Holds(lambda step: step.value > 0.0),
                     "the bias falls by {step:.6g} with every step of distance, whatever its sign", _falls,
                     {"step": "0.002000000"})),
         ("Yes", On(claim("C29"))),
@@ -196,7 +191,7 @@ CELLS: tuple[Cell, ...] = (
     )),
     *row(1, 5, "Wavelet", COLUMNS, (
         ("Yes / No", Own(
-            Sentences({"inside N: yes": APART_INSIDE, "beyond: no": Holds(lambda v: high(v["later"]) == 0.0)}),
+            Sentences({"inside N: yes": APART_INSIDE, "beyond: no": Holds(lambda later: high(later) == 0.0)}),
             "inside the nearest rows are {inside:.6g} apart; from 256 on {later:.2g}, as all are zero",
             _wavelet_rows, {"inside": "0.425790", "later": "0 .. 0"},
         )),
@@ -205,7 +200,7 @@ CELLS: tuple[Cell, ...] = (
         ("To analyze", Own(expressiveness.UNIVERSAL, "tokens of norm {radius:.9g} collide ({apart:.2g})",
                            lambda: _collision("wavelet"), {"radius": "0.212894968", "apart": "0 .. 1e-15"},
                            reading="universal at fixed N")),
-        ("To analyze", Own(Holds(lambda v: low(v["later"]) > 0.0), "rows from 256 on are {later:.2g} apart: all zero",
+        ("To analyze", Own(Holds(lambda later: low(later) > 0.0), "rows from 256 on are {later:.2g} apart: all zero",
                            lambda: {"later": _wavelet_rows()["later"]}, {"later": "0 .. 0"},
                            reading="universal at any N")),
         ("To analyze", On(claim("C107"), (), ("at_53",))),
@@ -213,7 +208,7 @@ CELLS: tuple[Cell, ...] = (
     *row(1, 6, "Polynomial", COLUMNS, (
         ("Yes / No", Own(
             Sentences({
-                "inside N: yes": APART_INSIDE, "far beyond: no": Holds(lambda v: high(v["first"]) < math.inf),
+                "inside N: yes": APART_INSIDE, "far beyond: no": Holds(lambda first: high(first) < math.inf),
             }),
             "inside the nearest rows are {inside:.6g} apart; in float32 neighbours are equal from {first:.0f} on",
             _legendre_rows, {"inside": "0.410356", "first": "616"},
@@ -226,7 +221,7 @@ CELLS: tuple[Cell, ...] = (
         ("To analyze", Own(expressiveness.UNIVERSAL, "tokens of norm {radius:.9g} collide ({apart:.2g})",
                            lambda: _collision("legendre"), {"radius": "0.205177807", "apart": "0 .. 1e-15"},
                            reading="universal at fixed N")),
-        ("To analyze", Own(Holds(lambda v: math.isinf(v["float32_first"].value)),
+        ("To analyze", Own(Holds(lambda float32_first: math.isinf(float32_first.value)),
                            "neighbours are equal from {float32_first:.0f} on in float32, {bfloat16_first:.0f} in "
                            "bfloat16",
                            lambda: {name: value for name, value in polynomial_values.rounding().items()

@@ -10,10 +10,10 @@ from fastpe.base.validation import choice, whole
 from fastpe.encodings.input import wavelet as encoding
 from fastpe.encodings.parts.daubechies import scaling_filter
 from fastpe.encodings.slots import make_spec
+from fastpe.paper_claims.wavelet_functions import supremum
 from fastpe.theory.kernel import ranks
 from fastpe.theory.pairs import BLOCK, Array, checked
 from fastpe.theory.value import Value, certified, exact
-from fastpe.theory.wavelet_functions import supremum
 
 
 def steps(table: Any) -> Array:

@@ -2,14 +2,14 @@
 
 from functools import cache
 
+from fastpe.paper_claims.nominal import token_norms
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds, HoldsIf, Needs, Quoted, Values, high, low
+from fastpe.paper_claims.setting import TRAINED, WIDTH, slots, table
 from fastpe.theory import capacity, gaps
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Holds, HoldsIf, Needs, Quoted, Values, high, low
-from fastpe.theory.claims.setting import TRAINED, WIDTH, slots, table
 from fastpe.theory.jacobian import unbounded_example
 from fastpe.theory.layers import equal_layers
 from fastpe.theory.lipschitz import stack_bounds
-from fastpe.theory.nominal import token_norms
 from fastpe.theory.tables import norms
 from fastpe.theory.value import Value, exact
 
@@ -24,6 +24,14 @@ def _read_outs() -> Values:
     return found | {f"{name}_bounds": capacity.readout_bounds(table(name)[:10]) for name in _READ_OUT}
 
 
+def _within_bounds(
+    sinusoidal: Value, sinusoidal_bounds: Value, legendre: Value, legendre_bounds: Value, wavelet: Value,
+    wavelet_bounds: Value,
+) -> bool:  # fmt: skip
+    pairs = ((sinusoidal, sinusoidal_bounds), (legendre, legendre_bounds), (wavelet, wavelet_bounds))
+    return all(low(bounds) <= complexity.value <= high(bounds) for complexity, bounds in pairs)
+
+
 def _right_sides() -> Values:
     """What eq. (8) adds for two classes, of the least and of the largest complexity."""
     rest = gaps.slack(SAMPLES)["printed"].value
@@ -33,6 +41,10 @@ def _right_sides() -> Values:
         "small": small, "large": large, "of_small": exact(2.0 * small.value + rest, why, samples=SAMPLES),
         "of_large": exact(2.0 * large.value + rest, why, samples=SAMPLES),
     }  # fmt: skip
+
+
+def _grow_together(small: Value, large: Value, of_small: Value, of_large: Value) -> bool:
+    return small.value < large.value and of_small.value < of_large.value
 
 
 def _slack() -> Values:
@@ -92,9 +104,9 @@ FACTORS = {
 GROWTH = 3.0  # ln 64^2 / ln 4^2: how much a logarithm of the size of the map grows from d = 4 to 64
 
 
-def at_the_rate(v: Values) -> bool:
+def at_the_rate(d_4: Value, d_64: Value) -> bool:
     """Whether the factor over B / sqrt m grows no faster than a logarithm of the model's size."""
-    return low(v["d_64"]) <= GROWTH * high(v["d_4"])
+    return low(d_64) <= GROWTH * high(d_4)
 
 
 AT_THE_RATE = Holds(at_the_rate)
@@ -102,7 +114,7 @@ AT_THE_RATE = Holds(at_the_rate)
 CLAIMS = (
     Claim(
         "C33", "equation (7)", "The empirical Rademacher complexity.",
-        Holds(lambda v: all(low(v[f"{n}_bounds"]) <= v[n].value <= high(v[f"{n}_bounds"]) for n in _READ_OUT)),
+        Holds(_within_bounds),
         "a definition; of readouts |w| <= 1 of ten rows, all signs tried: sinusoidal {sinusoidal:.10g}, Legendre "
         "{legendre:.9g}, wavelet {wavelet:.9g}, each within the bounds of Khintchine and Jensen",
         _read_outs,
@@ -113,15 +125,15 @@ CLAIMS = (
     ),
     Claim(
         "C34", "section 4.1", "A smaller Rademacher complexity implies tighter generalisation bounds.",
-        Holds(lambda v: v["small"].value < v["large"].value and v["of_small"].value < v["of_large"].value),
+        Holds(_grow_together),
         "the right side of (8) grows with it: {small:.6g} and {large:.6g} give {of_small:.6g} and {of_large:.6g}",
         _right_sides, {"small": "0.312914724", "large": "1.577573448", "of_small": "0.6665725", "of_large": "3.1959"},
     ),
     Claim(
         "C35", "equation (8)", "With probability 1 - delta the loss is at most its mean on the sample + 2 R_m + slack.",
         HoldsIf(
-            lambda v: v["loss"].value <= 1.0 and v["printed"].value >= v["valid"].value,
-            lambda v: v["printed"].value >= v["valid"].value, "the loss lies in [0, 1]",
+            lambda loss, printed, valid: loss.value <= 1.0 and printed.value >= valid.value,
+            lambda printed, valid: printed.value >= valid.value, "the loss lies in [0, 1]",
         ),
         "the slack is that of the empirical complexity: {printed:.9g} where {valid:.9g} is enough beside the expected "
         "one (m = 10,000, delta = 0.05; m = 1000: {printed_1000:.9g}, {valid_1000:.9g}); the squared errors of the "
@@ -150,7 +162,7 @@ CLAIMS = (
     ),
     Claim(
         "C38", "section 4.2", "Each layer is Lipschitz in its input if |W| <= C_W.",
-        Holds(lambda v: v["at_1000"].value <= v["at_100"].value),
+        Holds(lambda at_1000, at_100: at_1000.value <= at_100.value),
         "tokens 0, R, -R and unit weights have d out_0 / d z_0 = 1/3 + 2 R^2/3 = {at_1:.6g}, {at_10:.6g}, "
         "{at_100:.6g}, {at_1000:.6g} at R = 1, 10, 100, 1000 (Kim, Papamakarios, Mnih 2021)",
         _slopes, {"at_1": "1.000000", "at_10": "67.00000", "at_100": "6667.0", "at_1000": "666667.0"}, ("at_1",
@@ -158,7 +170,7 @@ CLAIMS = (
     ),
     Claim(
         "C39", "section 4.2", "L_layer depends on C_W and H alone.",
-        Holds(lambda v: v["radius_1"].value == v["radius_10"].value),
+        Holds(lambda radius_1, radius_10: radius_1.value == radius_10.value),
         "at the same weights the slope is {radius_1:.6g} among tokens of norm 1, {radius_10:.6g} of norm 10; the "
         "bound of P5 depends on dk too: {width_64:.6g} at 64, {width_16:.6g} at 16",
         _other_sizes, {"radius_1": "1.000000", "radius_10": "67.00000", "width_64": "44.50000", "width_16": "85.00000"},
@@ -167,8 +179,8 @@ CLAIMS = (
     Claim(
         "C40", "section 4.2", "L_trans = L_layer^L.",
         HoldsIf(
-            lambda v: v["growing"].value <= v["growing_power"].value * (1.0 + 1e-12),
-            lambda v: v["level"].value <= v["level_power"].value * (1.0 + 1e-12),
+            lambda growing, growing_power: growing.value <= growing_power.value * (1.0 + 1e-12),
+            lambda level, level_power: level.value <= level_power.value * (1.0 + 1e-12),
             "the ball of the tokens does not grow from layer to layer, as without residuals at C_W = 1",
         ),
         "two layers from R = 9 with residuals: {growing:.9g}, where L_layer^2 = {growing_power:.9g}; without: "
@@ -182,13 +194,13 @@ CLAIMS = (
     ),
     Claim(
         "C41", "section 4.2", "|PE(i)| <= sqrt d of the sinusoidal encoding.",
-        Holds(lambda v: high(v["most"]) <= WIDTH**0.5),
+        Holds(lambda most: high(most) <= WIDTH**0.5),
         "every row has norm sqrt(d/2) = {most:.10g}, at least {least:.10g}; the bound is loose by sqrt 2",
         _norms, {"most": "5.656854249", "least": "5.656854249"}, ("least",),
     ),
     Claim(
         "C42", "section 4.2", "|z_i| <= B_x + sqrt d = B_0.",
-        Holds(lambda v: high(v["exact"]) <= v["paper"].value),
+        Holds(lambda exact, paper: high(exact) <= paper.value),
         "with B_x = 1: {exact:.10g} at most, beside {paper:.6g}",
         tokens, {"exact": "6.656854249", "paper": "9.000000"},
     ),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpe.encodings.parts.daubechies import evaluate, orthogonal_filter
-from fastpe.theory.wavelet_functions import (
+from fastpe.paper_claims.wavelet_functions import (
     _half_oscillation,
     _next_digit,
     _spread,

@@ -1,12 +1,14 @@
-"""How a verdict follows from numbers: a rule for each way in which a claim can stand or fall.
+"""How a verdict follows from numbers: one class of rules for each way in which a claim can be true or false.
 
-A rule is called with the values of a claim, by name, and returns one of `VERDICTS`; nothing else decides. Conditions
-take the certain end of a value (`low`, `high`), so that a verdict is as proved as its numbers are.
+A rule is called with the values of a claim, by name, and returns one of `VERDICTS`; nothing else decides. A condition
+is a function whose parameters have the names of the values that it needs. Conditions use the proved end of a value
+(`low`, `high`), so that a verdict is proved wherever its numbers are.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Protocol
 
 from fastpe.theory.value import Value
@@ -17,7 +19,19 @@ VERDICTS = ("TRUE", "TRUE IF", "FALSE", "VACUOUS", "UNDEFINED", "EMPIRICAL")
 WORST = ("FALSE", "UNDEFINED", "EMPIRICAL", "VACUOUS", "TRUE IF", "TRUE")  # of several sentences the first counts
 
 Values = Mapping[str, Value]
-Condition = Callable[[Values], bool]
+Condition = Callable[..., bool]  # its parameters have the names of the values that it looks at
+
+
+def met(condition: Condition, values: Values) -> bool:
+    """Whether a condition holds for the values that its parameters name.
+
+    Examples
+    --------
+    >>> from fastpe.theory.value import exact
+    >>> met(lambda nearest: nearest.value > 0, {"nearest": exact(1.5, ""), "lag": exact(1.0, "")})
+    True
+    """
+    return condition(**{name: values[name] for name in signature(condition).parameters})
 
 
 def low(value: Value) -> float:
@@ -72,7 +86,7 @@ class Holds(_Plain):
     Examples
     --------
     >>> from fastpe.theory.value import exact
-    >>> Holds(lambda v: v["x"].value > 0)({"x": exact(-1.0, "")})
+    >>> Holds(lambda x: x.value > 0)({"x": exact(-1.0, "")})
     'FALSE'
     """
 
@@ -80,7 +94,7 @@ class Holds(_Plain):
 
     def __call__(self, values: Values) -> str:
         """See the class."""
-        return "TRUE" if self.condition(values) else "FALSE"
+        return "TRUE" if met(self.condition, values) else "FALSE"
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,7 @@ class HoldsIf:
 
     Examples
     --------
-    >>> rule = HoldsIf(lambda v: False, lambda v: True, "alpha > 0")
+    >>> rule = HoldsIf(lambda: False, lambda: True, "alpha > 0")
     >>> rule({}), rule.note()
     ('TRUE IF', 'if alpha > 0')
     """
@@ -100,9 +114,9 @@ class HoldsIf:
 
     def __call__(self, values: Values) -> str:
         """See the class."""
-        if self.condition(values):
+        if met(self.condition, values):
             return "TRUE"
-        return "TRUE IF" if self.assumed(values) else "FALSE"
+        return "TRUE IF" if met(self.assumed, values) else "FALSE"
 
     def note(self) -> str:
         """The assumption."""
@@ -119,7 +133,7 @@ class Bounds(_Plain):
 
     Examples
     --------
-    >>> Bounds(lambda v: True, lambda v: False)({})
+    >>> Bounds(lambda: True, lambda: False)({})
     'VACUOUS'
     """
 
@@ -128,9 +142,9 @@ class Bounds(_Plain):
 
     def __call__(self, values: Values) -> str:
         """See the class."""
-        if not self.condition(values):
+        if not met(self.condition, values):
             return "FALSE"
-        return "TRUE" if self.informative(values) else "VACUOUS"
+        return "TRUE" if met(self.informative, values) else "VACUOUS"
 
 
 @dataclass(frozen=True)
@@ -152,12 +166,34 @@ class Agree(_Plain):
 
 
 @dataclass(frozen=True)
+class OfOrder(_Plain):
+    """TRUE where a number grows no faster than a power of the width when the width doubles, else FALSE.
+
+    `at_width` and `at_twice` name the two numbers. Rounding up may add 2.5 % for each power.
+
+    Examples
+    --------
+    >>> from fastpe.theory.value import exact
+    >>> OfOrder("narrow", "wide", 1)({"narrow": exact(64.0, ""), "wide": exact(128.0, "")})
+    'TRUE'
+    """
+
+    at_width: str
+    at_twice: str
+    power: float
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        return "TRUE" if values[self.at_twice].value <= 2.05**self.power * values[self.at_width].value else "FALSE"
+
+
+@dataclass(frozen=True)
 class Readings:
     """UNDEFINED where readings that the text admits have different verdicts; otherwise the one that they share.
 
     Examples
     --------
-    >>> Readings({"of the bias": Holds(lambda v: True), "of the weight": Holds(lambda v: False)})({})
+    >>> Readings({"of the bias": Holds(lambda: True), "of the weight": Holds(lambda: False)})({})
     'UNDEFINED'
     """
 
@@ -183,7 +219,7 @@ class Sentences:
 
     Examples
     --------
-    >>> rule = Sentences({"first": Holds(lambda v: True), "second": Needs(("c",))})
+    >>> rule = Sentences({"first": Holds(lambda: True), "second": Needs(("c",))})
     >>> rule({}), rule.parts({})
     ('UNDEFINED', {'first': 'TRUE', 'second': 'UNDEFINED'})
     """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastpe.theory.claims.record import Claim, stored
-from fastpe.theory.claims.rules import (
+from fastpe.paper_claims.record import Claim, stored
+from fastpe.paper_claims.rules import (
     Agree,
     Bounds,
     Holds,
@@ -18,19 +18,19 @@ from fastpe.theory.claims.rules import (
 )
 from fastpe.theory.value import certified, estimate, exact
 
-YES, NO = Holds(lambda v: True), Holds(lambda v: False)
-IF = HoldsIf(lambda v: False, lambda v: True, "it rains")
+YES, NO = Holds(lambda: True), Holds(lambda: False)
+IF = HoldsIf(lambda: False, lambda: True, "it rains")
 OPEN = Needs(("x", "y"), ("x",))
 
 
 def test_one_sentence():
     assert (YES({}), NO({}), IF({})) == ("TRUE", "FALSE", "TRUE IF")
-    assert HoldsIf(lambda v: True, lambda v: False, "")({}) == "TRUE"
-    assert HoldsIf(lambda v: False, lambda v: False, "")({}) == "FALSE"
+    assert HoldsIf(lambda: True, lambda: False, "")({}) == "TRUE"
+    assert HoldsIf(lambda: False, lambda: False, "")({}) == "FALSE"
     assert IF.note() == "if it rains"
-    assert Bounds(lambda v: True, lambda v: True)({}) == "TRUE"
-    assert Bounds(lambda v: True, lambda v: False)({}) == "VACUOUS"
-    assert Bounds(lambda v: False, lambda v: True)({}) == "FALSE"
+    assert Bounds(lambda: True, lambda: True)({}) == "TRUE"
+    assert Bounds(lambda: True, lambda: False)({}) == "VACUOUS"
+    assert Bounds(lambda: False, lambda: True)({}) == "FALSE"
     assert Measured()({}) == "EMPIRICAL"
 
 
@@ -45,7 +45,7 @@ def test_definitions_and_sources():
 
 
 def test_several_sentences_are_as_good_as_the_worst():
-    order = [NO, OPEN, Measured(), Bounds(lambda v: True, lambda v: False), IF, YES]
+    order = [NO, OPEN, Measured(), Bounds(lambda: True, lambda: False), IF, YES]
     words = [rule({}) for rule in order]
     assert words == ["FALSE", "UNDEFINED", "EMPIRICAL", "VACUOUS", "TRUE IF", "TRUE"]
     for i, worst in enumerate(words):

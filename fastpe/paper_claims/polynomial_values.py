@@ -5,10 +5,10 @@ import math
 import numpy as np
 from numpy.polynomial.legendre import leggauss, legvander
 
-from fastpe.theory import new_polynomials as polynomials
-from fastpe.theory.claims.expressiveness import same_outputs
-from fastpe.theory.claims.rules import Bounds, Holds, Values, high, low
-from fastpe.theory.claims.setting import TRAINED, WIDTH, slots, table
+from fastpe.paper_claims import legendre_encoding as legendre
+from fastpe.paper_claims.expressiveness import same_outputs
+from fastpe.paper_claims.rules import Bounds, Holds, OfOrder, Values, high, low
+from fastpe.paper_claims.setting import TRAINED, WIDTH, slots, table
 from fastpe.theory.information import position_information
 from fastpe.theory.kernel import ranks
 from fastpe.theory.orbits import least_error
@@ -21,13 +21,13 @@ _COVERED = 0.99
 PAPER_ALIBI = 0.0023  # Table 5 at length 50
 
 
-def _known(value: Value | None) -> Value:
+def _or_infinite(value: Value | None) -> Value:
     return exact(math.inf, "there is none") if value is None else value
 
 
 def growth() -> Values:
     """P_63 at 3 and far out, beside x^63 (C78)."""
-    here, far = polynomials.growth(63, 3.0), polynomials.growth(63, 1e4)
+    here, far = legendre.growth(63, 3.0), legendre.growth(63, 1e4)
     return {
         "value": here["value"], "power": here["power"], "coefficient": here["coefficient"], "rate": here["rate"],
         "limit": exact(far["value"].value / far["power"].value, "P_63(x) / x^63 at x = 10^4"),
@@ -54,10 +54,10 @@ def clamped() -> Values:
 def rounding() -> Values:
     """From where on neighbouring rows are equal after rounding (C85)."""
     rows = table("legendre", _MANY)
-    found = {f"{name}_{what}": _known(value) for name in ("float32", "bfloat16")
+    found = {f"{name}_{what}": _or_infinite(value) for name in ("float32", "bfloat16")
              for what, value in horizon(rows, name).items()}  # fmt: skip
-    saturated = {f"ones_{name}": polynomials.saturation(TRAINED, precision=name) for name in ("float64", "float32")}
-    return found | saturated | {"apart": _known(separation(table("legendre"), (100, 200)))}
+    saturated = {f"ones_{name}": legendre.saturation(TRAINED, precision=name) for name in ("float64", "float32")}
+    return found | saturated | {"apart": _or_infinite(separation(table("legendre"), (100, 200)))}
 
 
 ROUNDING = {
@@ -70,7 +70,7 @@ def converging() -> Values:
     """From where on rows are near to all ones (C86)."""
     rows = table("legendre", _MANY)
     limits = {"within_4": 4.0, "within_0_8": 0.8, "close": 1e-3}
-    return {name: _known(polynomials.near_ones(rows, limit)) for name, limit in limits.items()}
+    return {name: _or_infinite(legendre.near_ones(rows, limit)) for name, limit in limits.items()}
 
 
 CONVERGING = {"within_4": "199", "within_0_8": "245", "close": "413"}
@@ -94,6 +94,11 @@ def entries() -> Values:
     }
 
 
+def bends() -> Values:
+    """How far x is from linear, with gamma = 1 and with tanh gamma = 0.99 (C110)."""
+    return {"one": legendre.bend(1.0), "most": legendre.bend(math.atanh(_COVERED))}
+
+
 def covered() -> Values:
     """How far x goes (C111)."""
     gamma = math.atanh(_COVERED)
@@ -107,8 +112,8 @@ def inside() -> Values:
     """How well positions inside are told apart (C113)."""
     found = ranks(table("legendre"), (0, TRAINED))
     return {
-        "apart": _known(separation(table("legendre"), (0, TRAINED))),
-        "rank": _known(found["float64"]), "rank_float32": _known(found["float32"]),
+        "apart": _or_infinite(separation(table("legendre"), (0, TRAINED))),
+        "rank": _or_infinite(found["float64"]), "rank_float32": _or_infinite(found["float32"]),
     }  # fmt: skip
 
 
@@ -124,17 +129,17 @@ ROW_NORMS = {"most": "5.520529", "at_0": "1.472065", "at_49": "1.760348", "at_10
 
 def degrees() -> Values:
     """One step beyond N, degree by degree (C117)."""
-    last = polynomials.degree_step(63, TRAINED)
-    return {"paper_63": _known(last["paper"]), "actual_63": _known(last["actual"])} | {
-        f"ratio_{degree}": _known(polynomials.degree_step(degree, TRAINED)["ratio"]) for degree in (1, 3, 5)
+    last = legendre.degree_step(63, TRAINED)
+    return {"paper_63": _or_infinite(last["paper"]), "actual_63": _or_infinite(last["actual"])} | {
+        f"ratio_{degree}": _or_infinite(legendre.degree_step(degree, TRAINED)["ratio"]) for degree in (1, 3, 5)
     }
 
 
 def steps() -> Values:
     """How far the row moves from N to N + 1 and N + 50, and bounds of it (C118)."""
-    found = polynomials.step_bounds(WIDTH, TRAINED, 1)
-    far = polynomials.step_bounds(WIDTH, TRAINED, 50)
-    narrow = polynomials.step_bounds(8, TRAINED, 1)
+    found = legendre.step_bounds(WIDTH, TRAINED, 1)
+    far = legendre.step_bounds(WIDTH, TRAINED, 50)
+    narrow = legendre.step_bounds(8, TRAINED, 1)
     return found | {
         "actual_50": far["actual"], "paper_50": far["paper"], "narrow": narrow["actual"],
         "narrow_paper": narrow["paper"],
@@ -175,9 +180,9 @@ COSTS = {
 }  # fmt: skip
 
 
-def of_order(name: str, power: float) -> Holds:
-    """Whether what an encoding needs grows no faster than this power of the width."""
-    return Holds(lambda v: v[f"{name}_128"].value <= 2.05**power * v[f"{name}_64"].value)
+def of_order(name: str, power: float) -> OfOrder:
+    """Whether what an encoding needs grows no faster than this power of the width, from 64 to 128."""
+    return OfOrder(f"{name}_64", f"{name}_128", power)
 
 
 def rest() -> Values:
@@ -186,11 +191,11 @@ def rest() -> Values:
     degrees, rows = np.arange(1.0, WIDTH - 1.0), table("legendre")[:TRAINED]
     x = np.tanh(np.arange(float(TRAINED)) / TRAINED)[:, None]
     bonnet = ((2 * degrees + 1) * x * rows[:, 1:-1] - degrees * rows[:, :-2]) / (degrees + 1) - rows[:, 2:]
-    sinusoidal = (_known(separation(table("sinusoidal"), window)) for window in ((0, TRAINED), (100, 200)))
-    wavelet = (_known(separation(table("wavelet"), window)) for window in ((0, TRAINED), (100, 200)))
+    sinusoidal = (_or_infinite(separation(table("sinusoidal"), window)) for window in ((0, TRAINED), (100, 200)))
+    wavelet = (_or_infinite(separation(table("wavelet"), window)) for window in ((0, TRAINED), (100, 200)))
     return {
         "x": exact(float(np.median(places)), "median of x(pos), 100 < pos < 200"),
-        "legendre": _known(separation(table("legendre"), (100, 200))),
+        "legendre": _or_infinite(separation(table("legendre"), (100, 200))),
         **dict(zip(("sinusoidal", "sinusoidal_far"), sinusoidal, strict=True)),
         **dict(zip(("wavelet", "wavelet_far"), wavelet, strict=True)),
         "error": same_outputs()["error"],
@@ -206,7 +211,7 @@ REST = {
     "least": "12.25000",
 }  # fmt: skip
 
-CONSTANT = Holds(lambda v: v["ones"].value == 0.0)
-BELOW_ROOT = Holds(lambda v: high(v["most"]) <= WIDTH**0.5)
-STEP = Bounds(lambda v: v["actual"].value <= v["paper"].value, lambda v: v["paper"].value < v["trivial"].value)
-TELLS_APART = Holds(lambda v: low(v["apart"]) > 0.0)
+CONSTANT = Holds(lambda ones: ones.value == 0.0)
+BELOW_ROOT = Holds(lambda most: high(most) <= WIDTH**0.5)
+STEP = Bounds(lambda actual, paper: actual.value <= paper.value, lambda paper, trivial: paper.value < trivial.value)
+TELLS_APART = Holds(lambda apart: low(apart) > 0.0)

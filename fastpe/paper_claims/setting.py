@@ -43,6 +43,17 @@ def slots(name: str, length: int = TRAINED, **options: Any) -> dict[str, Array]:
     return fastpe.build(name, length, **given)
 
 
+def known(value: Value | None) -> Value:
+    """A value that the paper's setting certainly has.
+
+    >>> from fastpe.theory.value import exact
+    >>> known(exact(1.0, "one")).value
+    1.0
+    """
+    assert value is not None
+    return value
+
+
 def falling(length: int, slope: float = SLOPE) -> Array:
     """ALiBi's biases by distance.
 

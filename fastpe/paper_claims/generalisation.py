@@ -2,15 +2,16 @@
 
 from functools import cache
 
+from fastpe.paper_claims.complexity import AT_THE_RATE, FACTORS, SAMPLES, at_the_rate, factors
+from fastpe.paper_claims.expressiveness import bias_sizes, grows_by_the_slope
+from fastpe.paper_claims.nominal import logit_bounds, nominal_complexity, random_rows_norm, smallest_slope, token_norms
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds, HoldsIf, Measured, Needs, Readings, Sentences, Values, high, low
+from fastpe.paper_claims.setting import SLOPE, TRAINED, WIDTH, learned_numbers, slots, table
 from fastpe.theory import biases, capacity, reach
-from fastpe.theory.claims.complexity import AT_THE_RATE, FACTORS, SAMPLES, at_the_rate, factors
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Holds, HoldsIf, Measured, Needs, Readings, Sentences, Values, high, low
-from fastpe.theory.claims.setting import SLOPE, TRAINED, WIDTH, learned_numbers, slots, table
 from fastpe.theory.jacobian import attained_share
 from fastpe.theory.layers import equal_layers
 from fastpe.theory.lipschitz import stack_bounds
-from fastpe.theory.nominal import logit_bounds, nominal_complexity, random_rows_norm, smallest_slope, token_norms
 from fastpe.theory.tables import norms
 from fastpe.theory.value import Value, exact
 
@@ -63,14 +64,6 @@ def _slopes() -> Values:
     return {"released": released, "own": smallest_slope(slots("alibi", 2))}
 
 
-def sizes() -> Values:
-    """sup |b| at the paper's lengths (C52, C53)."""
-    return {f"at_{n}": biases.worst(biases.largest_sizes(slots("alibi", n), n, causal=True)) for n in (50, 100, 200)}
-
-
-SIZES = {"at_50": "0.09800000", "at_100": "0.1980000", "at_200": "0.3980000"}
-
-
 @cache
 def _column(length: int) -> Value:
     return biases.worst(biases.column_maxima(slots("alibi", length, slope=0.5), length, causal=False))
@@ -108,9 +101,14 @@ def dilution() -> Values:
     return {name: each.perplexity for name, each in found.items() if each is not None}
 
 
-NOTHING_LEARNED = Holds(lambda v: v["learned"].value == 0.0)
-GROWS_WITH_LENGTH = Holds(lambda v: high(v["at_800"]) > high(v["at_50"]) * (1.0 + 1e-6))
-IN_THE_NORM = Holds(lambda v: low(v["added"]) > 0.0)
+def _capacities() -> Values:
+    steep = lipschitz_at_lengths()
+    return {"learned": learned_numbers("sinusoidal"), "at_50": steep["at_50"], "at_800": steep["at_800"]}
+
+
+NOTHING_LEARNED = Holds(lambda learned: learned.value == 0.0)
+GROWS_WITH_LENGTH = Holds(lambda at_800, at_50: high(at_800) > high(at_50) * (1.0 + 1e-6))
+IN_THE_NORM = Holds(lambda added: low(added) > 0.0)
 
 CLAIMS = (
     Claim(
@@ -121,13 +119,13 @@ CLAIMS = (
     ),
     Claim(
         "C45", "section 4.2", "|z_i| <= B_x + B_p with learned encodings.",
-        Holds(lambda v: high(v["exact"]) <= v["paper"].value),
+        Holds(lambda exact, paper: high(exact) <= paper.value),
         "as drawn (N(0, 0.02^2), seed 0) with B_x = 1: {exact:.7g}, and the bound is {paper:.7g}",
         learned_tokens, {"exact": "1.181666", "paper": "1.181666"},
     ),
     Claim(
         "C46", "section 4.2", "R_m = O(L_trans (B_x + B_p) / sqrt m) with learned encodings.",
-        HoldsIf(at_the_rate, lambda v: low(v["claimed"]) >= v["linear"].value, "the class is x -> <w, x + p>"),
+        HoldsIf(at_the_rate, lambda claimed, linear: low(claimed) >= linear.value, "the class is x -> <w, x + p>"),
         "not derived; the class contains that of C43, whose complexity is larger by {d_4:.7g} (d = 4), {d_64:.5g} "
         "(64); of linear functions it is B_w (E|sum s x| + B_p E|sum s|) / m = {linear:.4g} beside {claimed:.6g}, "
         "with E|sum s| = {signs:.10g} at m = 50",
@@ -138,7 +136,7 @@ CLAIMS = (
     Claim(
         "C47", "section 4.2", "If B_p grows with N or d, generalisation may degrade.",
         Readings({
-            "the bound does": Holds(lambda v: v["large"].value > v["small"].value),
+            "the bound does": Holds(lambda large, small: large.value > small.value),
             "the model does": Needs(("how the model's loss depends on B_p",)),
         }),
         "the nominal bound goes from {small:.6g} to {large:.6g} with B_p from 0.2 to 0.4; rows drawn at random have E "
@@ -150,7 +148,7 @@ CLAIMS = (
     ),
     Claim(
         "C48", "section 4.2", "Logits with relative vectors are O(C_W B_0 + B_r).",
-        Holds(lambda v: v["ratio_far"].value <= v["ratio"].value),
+        Holds(lambda ratio_far, ratio: ratio_far.value <= ratio.value),
         "z_i = z_j and unit weights have {attained:.6g} (equation (5) has no 1/sqrt dk), or {scaled:.6g}, where "
         "{claimed:g} is claimed at B_0 = 9, B_r = 1; the ratio goes from {ratio:.6g} to {ratio_far:.6g} at B_0 = 900: "
         "quadratic",
@@ -166,25 +164,27 @@ CLAIMS = (
     ),
     Claim(
         "C50", "section 4.2", "B_r typically scales with the size of the relative embedding matrix.",
-        Holds(lambda v: 33.0 * v["k_64"].value >= 129.0 * v["k_16"].value),
+        Holds(lambda k_64, k_16: 33.0 * k_64.value >= 129.0 * k_16.value),
         "rows drawn at random: {k_16:.6g} at K = 16, {k_64:.6g} at K = 64, where the matrix is 3.9 times as large",
         _offsets, {"k_16": "0.212889", "k_64": "0.222353"},
     ),
     Claim(
         "C51", "section 4.2", "alpha typically lies in [0.01, 1].",
-        Holds(lambda v: 0.01 <= v["own"].value <= 1.0),
+        Holds(lambda own: 0.01 <= own.value <= 1.0),
         "the released slopes of 8 heads go down to {released:.8g}, and the paper's own is {own:.6g}",
         _slopes, {"released": "0.00390625", "own": "0.002000000"}, ("released",),
     ),
     Claim(
         "C52", "section 4.2", "|b| <= alpha N in training.",
-        Holds(lambda v: high(v["at_50"]) <= SLOPE * TRAINED),
-        "it is alpha (N - 1) = {at_50:.6g}: one less", lambda: {"at_50": sizes()["at_50"]}, {"at_50": "0.09800000"},
+        Holds(lambda at_50: high(at_50) <= SLOPE * TRAINED),
+        "it is alpha (N - 1) = {at_50:.6g}: one less", lambda: {"at_50": bias_sizes()["at_50"]},
+        {"at_50": "0.09800000"},
     ),
     Claim(
         "C53", "section 4.2", "sup |b| = alpha (N' - 1) at inference.",
-        Holds(lambda v: all(abs(v[f"at_{n}"].value - SLOPE * (n - 1)) < 1e-12 for n in (50, 100, 200))),
-        "exactly: {at_50:.6g}, {at_100:.6g}, {at_200:.6g}", sizes, SIZES,
+        Holds(grows_by_the_slope),
+        "exactly: {at_50:.6g}, {at_100:.6g}, {at_200:.6g}", bias_sizes,
+        {"at_50": "0.09800000", "at_100": "0.1980000", "at_200": "0.3980000"},
     ),
     Claim(
         "C54", "section 4.2", "The Lipschitz constant at inference is L_trans (B_x + alpha (N' - 1)), linear in N'.",
@@ -212,7 +212,7 @@ CLAIMS = (
     ),
     Claim(
         "C58", "section 4.2", "Arbitrarily long texts require alpha to be controlled: a small alpha helps.",
-        Holds(lambda v: v["gentle"].value <= v["steep"].value),
+        Holds(lambda gentle, steep: gentle.value <= steep.value),
         "constants do not grow with N' (C54); dilution needs alpha bounded below: an endless text uses {steep:.7g} "
         "keys at slope 1/2, {gentle:.10g} at 0.002",
         dilution, {"steep": "5.493135", "gentle": "1359.141141"},
@@ -227,9 +227,7 @@ CLAIMS = (
         }),
         "sinusoidal learns {learned:.0f} numbers; the constant of a layer with ALiBi is {at_50:.7g} at 50 and "
         "{at_800:.7g} at 800; of learned and relative vectors the bound says so",
-        lambda: {"learned": learned_numbers("sinusoidal")} | {
-            name: value for name, value in lipschitz_at_lengths().items() if name in ("at_50", "at_800")
-        },
+        _capacities,
         {"learned": "0", "at_50": "4.843424", "at_800": "4.843424"},
     ),
 )  # fmt: skip

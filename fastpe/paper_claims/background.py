@@ -4,13 +4,13 @@ import mpmath
 import numpy as np
 
 import fastpe
+from fastpe.paper_claims.locality import weight_ratio
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds, HoldsIf, Measured, Readings, Values, high, low
+from fastpe.paper_claims.setting import TRAINED, WIDTH, falling, slots, table
 from fastpe.theory import biases, symmetry
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Holds, HoldsIf, Measured, Readings, Values, high, low
-from fastpe.theory.claims.setting import TRAINED, WIDTH, falling, slots, table
-from fastpe.theory.locality import weight_ratio
 from fastpe.theory.tables import norms
-from fastpe.theory.value import exact
+from fastpe.theory.value import Value, exact
 
 _ADDED, _NOT_ADDED = ("sinusoidal", "learned", "wavelet", "legendre"), ("alibi", "shaw", "rope")
 _ARXIV = (
@@ -65,6 +65,10 @@ def shifts() -> Values:
     }
 
 
+def _has_norm_of_a_row(sum: Value, row: Value) -> bool:
+    return abs(sum.value - row.value) <= 1e-9
+
+
 def _near_and_far() -> Values:
     loud = falling(TRAINED)
     loud[0], loud[-1] = loud[0] - 1.0, loud[-1] + 1.0
@@ -99,31 +103,31 @@ def _references() -> Values:
 CLAIMS = (
     Claim(
         "C1", "section 2.1", "The transformer is permutation-invariant: f(Px) = f(x).",
-        Holds(lambda v: low(v["invariance"]) <= 0.0),
+        Holds(lambda invariance: low(invariance) <= 0.0),
         "without positions outputs move with their tokens: f(Px) is P f(x) up to {equivariance:.3g}, and differs from "
         "f(x) by {invariance:.6g} of the largest output: it is equivariant",
         _order, {"invariance": "1.051381", "equivariance": "0 .. 1e-10"}, ("equivariance",),
     ),
     Claim(
         "C2", "section 2.1", "Positional encodings are added to the embeddings: Z0 = X + P.",
-        Holds(lambda v: v["added"].value == len(_ADDED)),
+        Holds(lambda added: added.value == len(_ADDED)),
         "a definition: the {added:.0f} tables are added; of ALiBi, Shaw and RoPE {others:.0f} are, which Table 2 "
         "forgets",
         _filled, {"added": "4", "others": "0"}, ("others",), "of the encodings that are tables",
     ),
     Claim(
         "C3", "equations (1), (2)", "The sinusoidal encoding: sines and cosines of pos / 10000^(2i/d).",
-        Holds(lambda v: v["error"].value <= 1.0),
+        Holds(lambda error: error.value <= 1.0),
         "a definition; the library's table is within {error:.3g} units in the last place of it",
         _formula, {"error": "0 .. 1"},
     ),
     Claim(
         "C4", "section 2.2", "Any linear combination of two sinusoidal vectors encodes relative shifts.",
         Readings({
-            "every combination is a row of a shifted position": Holds(
-                lambda v: abs(v["sum"].value - v["row"].value) <= 1e-9
+            "every combination is a row of a shifted position": Holds(_has_norm_of_a_row),
+            "T[p + k] is a linear function of T[p], the same for all p": Holds(
+                lambda residual: residual.value <= 1e-12
             ),
-            "T[p + k] is a linear function of T[p], the same for all p": Holds(lambda v: v["residual"].value <= 1e-12),
         }),
         "|T[0] + T[1]| = {sum:.10g}, and every row has norm {row:.10g}; T[p + k] = T[p] M_k holds to {residual:.2g}",
         shifts, {"sum": "11.21756049", "row": "5.656854249", "residual": "0 .. 1e-14"},
@@ -135,7 +139,7 @@ CLAIMS = (
     Claim(
         "C6", "equation (3)", "The bias -alpha |i - j| makes the model attend more to nearby tokens.",
         HoldsIf(
-            lambda v: low(v["loud"]) > 0.0, lambda v: low(v["equal"]) > 0.0, "all products of query and key are equal"
+            lambda loud: low(loud) > 0.0, lambda equal: low(equal) > 0.0, "all products of query and key are equal"
         ),
         "ln(nearest / farthest weight) is {equal:.6g} at equal content, and {loud:.6g} where the nearest score is 1 "
         "lower and the farthest 1 higher",
@@ -144,8 +148,8 @@ CLAIMS = (
     Claim(
         "C7", "section 2.4", "ALiBi enables extrapolation because its formula applies to any distance.",
         Readings({
-            "the bias is defined beyond the training length": Holds(lambda v: high(v["size"]) < float("inf")),
-            "attention stays where it was in training, up to 1 %": Holds(lambda v: high(v["moved"]) < 0.01),
+            "the bias is defined beyond the training length": Holds(lambda size: high(size) < float("inf")),
+            "attention stays where it was in training, up to 1 %": Holds(lambda moved: high(moved) < 0.01),
         }),
         "at length 200 the bias is {size:.6g} at most, and {moved:.6g} of the weight of an unperturbed row lies "
         "beyond the 50 trained distances",
@@ -153,13 +157,13 @@ CLAIMS = (
     ),
     Claim(
         "C8", "section 2.5", "Fourier features are random, and take continuous positions.",
-        Holds(lambda v: v["drawn"].value > 0.0 and v["between"].value > 0.0),
+        Holds(lambda drawn, between: drawn.value > 0.0 and between.value > 0.0),
         "two draws differ by {drawn:.6g}, and position 1/2 has a row of its own, {between:.6g} from that of 0",
         _fourier, {"drawn": "1.992986", "between": "7.897897"},
     ),
     Claim(
         "C9", "references", "Every reference is what it is cited for.",
-        Holds(lambda v: v["twice"].value == 0.0),
+        Holds(lambda twice: twice.value == 0.0),
         "{twice:.0f} arXiv number, 2002.04745, stands for two papers; 'Efficient attention' is cited for relative "
         "encodings and 'Transformers without tears' for Lipschitz constants, of which neither treats; Shaw, T5 and "
         "ALiBi are right",

@@ -1,13 +1,13 @@
 """Table 3 of Li (2025), the 18 cells on extrapolation."""
 
+from fastpe.paper_claims import claim, extrapolation
+from fastpe.paper_claims import wavelet_encoding as waves
+from fastpe.paper_claims.cell import Cell, On, Own, row
+from fastpe.paper_claims.expressiveness import learned_rows
+from fastpe.paper_claims.expressiveness_tables import NO_VALUES, untrained_offsets
+from fastpe.paper_claims.rules import Holds, HoldsIf, Needs, Readings, Values, high, low
+from fastpe.paper_claims.setting import MANY_LAGS, SLOPE, TRAINED, WIDTH, known, table
 from fastpe.theory import lags
-from fastpe.theory import new_encodings as waves
-from fastpe.theory.claims import claim, extrapolation
-from fastpe.theory.claims.cell import Cell, On, Own, row
-from fastpe.theory.claims.expressiveness import learned_rows
-from fastpe.theory.claims.expressiveness_tables import NO_VALUES, untrained_offsets
-from fastpe.theory.claims.rules import Holds, HoldsIf, Needs, Readings, Values, high, low
-from fastpe.theory.claims.setting import MANY_LAGS, SLOPE, TRAINED, WIDTH, table
 from fastpe.theory.tables import norms, separation
 from fastpe.theory.value import Value, exact
 
@@ -15,15 +15,10 @@ COLUMNS = ("|PE(pos) - PE(N)|, pos > N", "effective range", "notes")
 _WINDOWS = ((0, TRAINED), (TRAINED, 100), (100, 200))
 
 
-def _known(value: Value | None) -> Value:
-    assert value is not None
-    return value
-
-
 def separations(name: str) -> Values:
     """The nearest two rows inside, at twice the length, and at four times."""
     found = zip(("inside", "twice", "fourfold"), _WINDOWS, strict=True)
-    return {word: _known(separation(table(name), window)) for word, window in found}
+    return {word: known(separation(table(name), window)) for word, window in found}
 
 
 def _farthest() -> Values:
@@ -55,13 +50,13 @@ def _wavelet_ends() -> Values:
     return found
 
 
-KEPT = Holds(lambda v: low(v["fourfold"]) >= 0.1 * v["inside"].value)
+KEPT = Holds(lambda fourfold, inside: low(fourfold) >= 0.1 * inside.value)
 FLAT = 1.2  # from N = 50 to 800 the constant of O(2^(-J/2)) may grow by this
 
 CELLS: tuple[Cell, ...] = (
     *row(3, 1, "Sinusoidal", COLUMNS, (
         ("Unbounded periodic cycles", Own(
-            Holds(lambda v: low(v["farthest"]) > v["bound"].value),
+            Holds(lambda farthest, bound: low(farthest) > bound.value),
             "no two rows are farther apart than {bound:.8g}; up to lag 1e6 {farthest:.7g}; and nothing repeats (C19)",
             _farthest, {"farthest": "9.824901", "bound": "11.313708"},
         )),
@@ -76,7 +71,7 @@ CELLS: tuple[Cell, ...] = (
     )),
     *row(3, 2, "Learned", COLUMNS, (
         ("Undefined / Constant (clipped)", Own(
-            Holds(lambda v: v["error"].value == 0.0 and v["clip"].value > 0.0 and high(v["apart"]) == 0.0),
+            Holds(lambda error, clip, apart: error.value == 0.0 and clip.value > 0.0 and high(apart) == 0.0),
             "beyond='error' has {error:.0f} rows there, 'clip' {clip:.0f}, which are {apart:.2g} apart",
             _clipped, {"error": "0", "clip": "150", "apart": "0 .. 0"},
         )),
@@ -84,10 +79,10 @@ CELLS: tuple[Cell, ...] = (
         ("Collapses beyond N", On(claim("C64"), ("clipping preserves no distinctions",))),
     )),
     *row(3, 3, "Relative", COLUMNS, (
-        ("Clipped at K", Own(Holds(lambda v: v["vectors"].value == 33.0), "K = 16 has {vectors:.0f} vectors",
+        ("Clipped at K", Own(Holds(lambda vectors: vectors.value == 33.0), "K = 16 has {vectors:.0f} vectors",
                              untrained_offsets, {"vectors": "33", "untrained": "0"}, ("untrained",))),
         ("None if pos - N > K", Own(
-            Holds(lambda v: v["untrained"].value > 0.0),
+            Holds(lambda untrained: untrained.value > 0.0),
             "|i - j| counts, not pos - N: tokens N + 100 and N + 101 are one apart; of {vectors:.0f} vectors "
             "{untrained:.0f} are untrained",
             untrained_offsets, {"vectors": "33", "untrained": "0"}, ("vectors",),
@@ -97,7 +92,7 @@ CELLS: tuple[Cell, ...] = (
     *row(3, 4, "ALiBi", COLUMNS, (
         ("Linear growth; Lipschitz-boundable", Own(
             Readings({
-                "of the bias": Holds(lambda v: abs(v["bias"].value - 2.0 * v["half"].value) < 1e-12),
+                "of the bias": Holds(lambda bias, half: abs(bias.value - 2.0 * half.value) < 1e-12),
                 "of the weight": extrapolation.LINEAR_ERROR,
             }),
             "the bias moves by alpha (N' - N) = {bias:.6g} at 200, {half:.6g} half as far; a weight by {near:.6g} "
@@ -110,8 +105,8 @@ CELLS: tuple[Cell, ...] = (
     *row(3, 5, "Wavelet", COLUMNS, (
         ("Bounded difference: O(2^(-jmax/2))", Own(
             HoldsIf(
-                lambda v: v["unit_800"].value <= FLAT * v["unit_50"].value,
-                lambda v: v["raw_800"].value <= FLAT * v["raw_50"].value, "rows are not divided by their norm",
+                lambda unit_800, unit_50: unit_800.value <= FLAT * unit_50.value,
+                lambda raw_800, raw_50: raw_800.value <= FLAT * raw_50.value, "rows are not divided by their norm",
             ),
             "the largest difference times 2^(J/2) is {raw_50:.4g} (N = 50), {raw_200:.4g} (200), {raw_800:.4g} (800) "
             "of raw rows, only as all of them shrink (P14); of unit rows {unit_50:.4g}, {unit_200:.4g}, {unit_800:.4g}",

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fastpe.theory.claims import capacity_tables, expressiveness_tables, extrapolation_tables, summary_tables
-from fastpe.theory.claims.cell import Cell
-from fastpe.theory.claims.record import Judgement
-from fastpe.theory.claims.rules import WORST
+from fastpe.paper_claims import capacity_tables, expressiveness_tables, extrapolation_tables, summary_tables
+from fastpe.paper_claims.cell import Cell
+from fastpe.paper_claims.record import Judgement
+from fastpe.paper_claims.rules import WORST
 
 TITLES = {
     1: "Table 1: expressiveness", 2: "Table 2: generalisation", 3: "Table 3: extrapolation",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastpe.theory.claims.rules import Measured, Needs, Quoted, Readings, Rule, Sentences, Values
+from fastpe.paper_claims.rules import Measured, Needs, Quoted, Readings, Rule, Sentences, Values
 from fastpe.theory.value import Value
 
 Compute = Callable[[], Values]
@@ -46,7 +46,7 @@ class Judgement:
     Attributes
     ----------
     verdict : str
-        One of `fastpe.theory.claims.rules.VERDICTS`.
+        One of `fastpe.paper_claims.rules.VERDICTS`.
     parts : dict of str to str
         The verdicts of its sentences or readings, where there are several.
     values : dict of str to Value

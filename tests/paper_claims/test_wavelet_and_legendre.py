@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.special import eval_legendre
 
 import fastpe
-from fastpe.theory import new_encodings as waves
-from fastpe.theory import new_polynomials as polynomials
+from fastpe.paper_claims import legendre_encoding as legendre
+from fastpe.paper_claims import wavelet_encoding as waves
+from fastpe.paper_claims.wavelet_functions import supremum
 from fastpe.theory.tables import coherence, norms, separation
-from fastpe.theory.wavelet_functions import supremum
 
 
 def table(name, length, train_length=50, **options):
@@ -127,31 +127,31 @@ def test_step_bounds():
         (8, 1): (0.054134591, 0.432531226, 0.335559236),
     }  # fmt: skip
     for (dim, step), bounds in expected.items():
-        found = values(polynomials.step_bounds(dim, 50, step))
+        found = values(legendre.step_bounds(dim, 50, step))
         assert (found["actual"], found["paper"], found["sharp"]) == near(bounds, 2e-8)
         assert found["trivial"] == 2 * math.sqrt(dim)
-    assert polynomials.derivative_sum(64).value == 214660992.0
-    assert math.sqrt(polynomials.derivative_sum(64).value) == near(14651.313662, 1e-10)
+    assert legendre.derivative_sum(64).value == 214660992.0
+    assert math.sqrt(legendre.derivative_sum(64).value) == near(14651.313662, 1e-10)
 
 
 @given(st.integers(1, 60), st.integers(1, 500), st.floats(0.0, 1e4), st.floats(0.01, 8.0))
 def test_no_step_is_beyond_its_bounds(dim, train_length, step, gamma):
-    found = values(polynomials.step_bounds(dim, train_length, step, gamma))
+    found = values(legendre.step_bounds(dim, train_length, step, gamma))
     rounding = 1e-12 * math.sqrt(dim) * dim**2
     assert found["actual"] <= min(found["sharp"], found["trivial"]) + rounding
     assert found["sharp"] <= found["paper"] * (1 + 1e-12)
-    assert polynomials.derivative_sum(dim).value == sum((n * (n + 1)) ** 2 for n in range(dim))
+    assert legendre.derivative_sum(dim).value == sum((n * (n + 1)) ** 2 for n in range(dim))
 
 
 def test_the_sharp_bound_is_attained_in_the_limit():
     """Two channels, large gamma: P_1 alone moves, and tanh is as steep as at N over a short step."""
-    found = values(polynomials.step_bounds(2, 50, 1e-6, 0.5))
+    found = values(legendre.step_bounds(2, 50, 1e-6, 0.5))
     assert found["actual"] == pytest.approx(found["sharp"], rel=1e-6)
 
 
 def test_useful_step():
     """C119."""
-    found = values(polynomials.useful_step(64, 50))
+    found = values(legendre.useful_step(64, 50))
     assert found["trivial"] == pytest.approx(0.2017, abs=5e-5)
     assert found["claimed"] == pytest.approx(0.0015, abs=5e-5)
     assert found["width"] == pytest.approx(4.78, abs=5e-3)
@@ -160,52 +160,52 @@ def test_useful_step():
 def test_steps_of_one_degree():
     """C116, C117."""
     for degree, ratio in ((1, 1.3088), (3, 2.7101), (5, 926.6)):
-        assert polynomials.degree_step(degree, 50)["ratio"].value == near(ratio, 5e-5)
-    found = values(polynomials.degree_step(63, 50))
+        assert legendre.degree_step(degree, 50)["ratio"].value == near(ratio, 5e-5)
+    found = values(legendre.degree_step(63, 50))
     assert (found["paper"], found["actual"]) == (near(21.826874, 3e-8), near(0.0386549))
-    assert polynomials.degree_step(0, 50)["ratio"] is None
-    gap = values(polynomials.end_gap())
+    assert legendre.degree_step(0, 50)["ratio"] is None
+    gap = values(legendre.end_gap())
     assert (gap["actual"], gap["paper"]) == near((0.238405844, 0.270670566), 2e-9)
     assert gap["paper"] / gap["actual"] == near(1.135, 5e-4)
 
 
 def test_the_map_is_not_linear():
     """C110, C111."""
-    found = polynomials.bend(1.0)
+    found = legendre.bend(1.0)
     assert (found.value, found.inputs["u"]) == (near(0.0817415), near(0.533784))
-    assert polynomials.bend(math.atanh(0.99)).value == near(0.389226)
+    assert legendre.bend(math.atanh(0.99)).value == near(0.389226)
     assert math.atanh(0.99) == near(2.646652412, 1e-9)
 
 
 @given(st.floats(1e-3, 20.0), st.floats(0.0, 1.0))
 def test_nowhere_is_the_map_farther_from_linear(gamma, u):
-    assert abs(math.tanh(gamma * u) - u * math.tanh(gamma)) <= polynomials.bend(gamma).value + 1e-15
+    assert abs(math.tanh(gamma * u) - u * math.tanh(gamma)) <= legendre.bend(gamma).value + 1e-15
 
 
 def test_not_a_basis():
     """C112."""
-    found = values(polynomials.near_orthonormality(64))
+    found = values(legendre.near_orthonormality(64))
     assert found["first_pair"] == near(math.sqrt(3) / 2, 1e-12)
     assert found["largest"] == near(2.268151)
     assert found["smallest"] < 1e-14
-    assert polynomials.near_orthonormality(2, 0.3)["first_pair"].value == near(math.sqrt(3) / 2, 1e-12)
+    assert legendre.near_orthonormality(2, 0.3)["first_pair"].value == near(math.sqrt(3) / 2, 1e-12)
     with mpmath.workdps(30):
         product = mpmath.quad(lambda x: mpmath.legendre(4, x) * mpmath.legendre(7, x), [0, 0.5, 0.99])
         sizes = [mpmath.quad(lambda x, n=n: mpmath.legendre(n, x) ** 2, [0, 0.5, 0.99]) for n in (4, 7)]
-    assert polynomials.gram(8)[4, 7] == pytest.approx(float(product / mpmath.sqrt(sizes[0] * sizes[1])), rel=1e-12)
+    assert legendre.gram(8)[4, 7] == pytest.approx(float(product / mpmath.sqrt(sizes[0] * sizes[1])), rel=1e-12)
 
 
 @given(st.integers(0, 60), st.floats(-1.0, 1.0))
 def test_taylor(degree, x):
     """C115."""
-    found = values(polynomials.taylor(degree, x))
+    found = values(legendre.taylor(degree, x))
     assert found["actual"] == pytest.approx(eval_legendre(degree, x), abs=1e-10)
     assert abs(found["actual"] - found["linear"]) <= found["remainder"] * (1 + 1e-9) + 1e-10
 
 
 def test_growth():
     """C78."""
-    found = values(polynomials.growth(63, 3.0))
+    found = values(legendre.growth(63, 3.0))
     assert found["value"] == near(float(mpmath.legendre(63, 3)), 1e-12)
     assert found["value"] == near(1.22227902960e47, 1e-11)
     assert (found["power"], found["coefficient"]) == (near(1.14456e30, 2e-6), near(6.54309e17, 2e-6))
@@ -214,14 +214,14 @@ def test_growth():
 
 def test_where_floats_saturate():
     """C85, C86."""
-    assert [polynomials.saturation(50, precision=name).value for name in ("float64", "float32")] == [950.0, 451.0]
+    assert [legendre.saturation(50, precision=name).value for name in ("float64", "float32")] == [950.0, 451.0]
     for precision in ("float32", "bfloat16"):
-        first = int(polynomials.saturation(50, precision=precision).value)
+        first = int(legendre.saturation(50, precision=precision).value)
         x = np.tanh(np.arange(first + 1) / 50).astype(np.float32) if precision == "float32" else None
         assert x is None or (x[first] == 1.0 > x[first - 1])
     rows = table("legendre", 2000)
-    assert [polynomials.near_ones(rows, limit).value for limit in (4.0, 0.8, 1e-3)] == [199.0, 245.0, 413.0]
-    assert polynomials.near_ones(rows[:100], 1e-3) is None
+    assert [legendre.near_ones(rows, limit).value for limit in (4.0, 0.8, 1e-3)] == [199.0, 245.0, 413.0]
+    assert legendre.near_ones(rows[:100], 1e-3) is None
 
 
 def test_the_jump_of_the_clamped_map():
@@ -243,14 +243,14 @@ def test_the_jump_of_the_clamped_map():
         (lambda: supremum("bior1.3"), "biorthogonal"),
         (lambda: supremum(level=15), "level must be at most 14, not 15"),
         (lambda: supremum(beta=-1.0), "beta must be at least 0"),
-        (lambda: polynomials.step_bounds(64, 50, -1.0), "step must be at least 0, not -1.0"),
-        (lambda: polynomials.step_bounds(64, 50, 1.0, gamma=math.nan), "gamma must be finite, not nan"),
-        (lambda: polynomials.gram(4, 1.5), "end must be at most 1"),
-        (lambda: polynomials.taylor(4, 1.5), r"x must lie in \[-1, 1\], not 1.5"),
-        (lambda: polynomials.growth(4, 0.5), "x must be at least 1, not 0.5"),
-        (lambda: polynomials.growth(5000, 3.0), "degree must be lower at x = 3"),
-        (lambda: polynomials.saturation(50, precision="half"), "precision must be"),
-        (lambda: polynomials.near_ones([[1.0]], 0.0), "limit must be above 0"),
+        (lambda: legendre.step_bounds(64, 50, -1.0), "step must be at least 0, not -1.0"),
+        (lambda: legendre.step_bounds(64, 50, 1.0, gamma=math.nan), "gamma must be finite, not nan"),
+        (lambda: legendre.gram(4, 1.5), "end must be at most 1"),
+        (lambda: legendre.taylor(4, 1.5), r"x must lie in \[-1, 1\], not 1.5"),
+        (lambda: legendre.growth(4, 0.5), "x must be at least 1, not 0.5"),
+        (lambda: legendre.growth(5000, 3.0), "degree must be lower at x = 3"),
+        (lambda: legendre.saturation(50, precision="half"), "precision must be"),
+        (lambda: legendre.near_ones([[1.0]], 0.0), "limit must be above 0"),
     ],
 )
 def test_refusals(call, message):
@@ -260,6 +260,6 @@ def test_refusals(call, message):
 
 def test_a_single_row():
     assert waves.steps([[1.0]]).tolist() == []
-    assert polynomials.near_ones([[1.0]], 1e-3).value == 0.0
+    assert legendre.near_ones([[1.0]], 1e-3).value == 0.0
     assert waves.scale_counts(1) == [8]
     assert waves.zero_from(1).value > 0

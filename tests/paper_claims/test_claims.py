@@ -7,9 +7,9 @@ import math
 import pytest
 from wrong_values import check_deciding, check_stored
 
-from fastpe.theory.claims import CLAIMS, expressiveness, polynomial_values
-from fastpe.theory.claims.record import stored
-from fastpe.theory.claims.rules import VERDICTS, Measured, Needs, Quoted, Readings, Sentences
+from fastpe.paper_claims import CLAIMS, expressiveness, polynomial_values
+from fastpe.paper_claims.record import stored
+from fastpe.paper_claims.rules import VERDICTS, Measured, Needs, Quoted, Readings, Sentences
 from fastpe.theory.value import exact
 
 # The specification's verdicts. Where it names two, the one that a single word can hold: a claim that is true under an

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fastpe.theory.claims.record import Claim, Compute, nothing
-from fastpe.theory.claims.rules import Rule
+from fastpe.paper_claims.record import Claim, Compute, nothing
+from fastpe.paper_claims.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Own:
-    """What a cell says that no claim does: how it is judged, as `fastpe.theory.claims.record.Claim` has it."""
+    """What a cell says that no claim does: how it is judged, as `fastpe.paper_claims.record.Claim` has it."""
 
     rule: Rule
     reason: str
@@ -71,7 +71,7 @@ def row(
 
     Examples
     --------
-    >>> from fastpe.theory.claims.rules import Needs
+    >>> from fastpe.paper_claims.rules import Needs
     >>> cell, = row(3, 4, "ALiBi", ["range"], [("Good for N' <= c N", Own(Needs(("c",)), "c is never given"))])
     >>> cell.claim.id, cell.claim.judge().verdict
     ('T3.4.1', 'UNDEFINED')

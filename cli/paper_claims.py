@@ -11,7 +11,7 @@ import click
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from fastpe.theory.claims import Claim, Judgement
+    from fastpe.paper_claims import Claim, Judgement
 
 _WIDEST = 120  # characters of a line that goes to a file or pipe
 _LEAST = 24  # of a statement
@@ -20,7 +20,7 @@ _HEAD = ("claim", "place", "verdict", "value", "statement")
 
 def show_claims(identity: str | None, as_json: bool) -> None:
     """Judge every claim, or the one of an id, and print what was found."""
-    from fastpe.theory.claims import CLAIMS, claim
+    from fastpe.paper_claims import CLAIMS, claim
 
     if identity is None:
         chosen = CLAIMS

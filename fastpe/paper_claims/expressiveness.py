@@ -5,11 +5,9 @@ from functools import cache
 import numpy as np
 
 from fastpe.encodings.encoding import BeyondTrainingLength
-from fastpe.theory import biases, lags, lipschitz
-from fastpe.theory.attention_information import offset_information
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Holds, HoldsIf, Needs, Quoted, Sentences, Values, high, low
-from fastpe.theory.claims.setting import (
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds, HoldsIf, Needs, Quoted, Sentences, Values, high, low
+from fastpe.paper_claims.setting import (
     MANY_LAGS,
     SLOPE,
     TRAINED,
@@ -20,6 +18,8 @@ from fastpe.theory.claims.setting import (
     slots,
     table,
 )
+from fastpe.theory import biases, lags, lipschitz
+from fastpe.theory.attention_information import offset_information
 from fastpe.theory.layers import equal_layers
 from fastpe.theory.orbits import least_error
 from fastpe.theory.symmetry import symmetry
@@ -119,9 +119,23 @@ def _first_quarter() -> Values:
     }  # fmt: skip
 
 
-def _sizes() -> Values:
-    found = {f"at_{n}": biases.worst(biases.largest_sizes(slots("alibi", n), n, causal=True)) for n in (50, 100, 200)}
-    return found | {"learned": learned_numbers("alibi")}
+def bias_sizes() -> Values:
+    """sup |b| of ALiBi at the paper's lengths (C26, C52, C53)."""
+    return {f"at_{n}": biases.worst(biases.largest_sizes(slots("alibi", n), n, causal=True)) for n in (50, 100, 200)}
+
+
+def grows_by_the_slope(at_50: Value, at_100: Value, at_200: Value) -> bool:
+    """Whether sup |b| = alpha (N' - 1) at the paper's lengths."""
+    sizes = {50: at_50, 100: at_100, 200: at_200}
+    return all(abs(size.value - SLOPE * (length - 1)) < 1e-12 for length, size in sizes.items())
+
+
+def _is_fixed_and_grows(learned: Value, at_50: Value, at_100: Value, at_200: Value) -> bool:
+    return learned.value == 0.0 and grows_by_the_slope(at_50, at_100, at_200)
+
+
+def _bias_facts() -> Values:
+    return bias_sizes() | {"learned": learned_numbers("alibi")}
 
 
 def influence() -> Values:
@@ -154,14 +168,19 @@ def same_outputs() -> Values:
     }  # fmt: skip
 
 
+def _takeaways() -> Values:
+    found = collision() | _first_quarter() | same_outputs()
+    return {name: found[name] for name in ("radius", "apart", "constant", "spread", "error")}
+
+
 UNIVERSAL = HoldsIf(
-    lambda v: low(v["apart"]) > 1e-12, lambda v: low(v["radius"]) > 0.0,
+    lambda apart: low(apart) > 1e-12, lambda radius: low(radius) > 0.0,
     "embeddings lie in a set of diameter below twice the collision radius (P4)",
 )  # fmt: skip
 TRAINABLE = Quoted({"table": "trainable", "length": "fixed"}, {"table": "trainable", "length": "fixed"}, _YUN)
-NO_UNIVERSALITY = Holds(lambda v: not (low(v["error"]) > 0.0 and high(v["spread"]) == 0.0))
-COPIES_FIRST = Holds(lambda v: high(v["at_25"]) >= 0.5)
-FIRST_QUARTER = Holds(lambda v: low(v["constant"]) > 0.0 and high(v["spread"]) == 0.0)
+NO_UNIVERSALITY = Holds(lambda error, spread: not (low(error) > 0.0 and high(spread) == 0.0))
+COPIES_FIRST = Holds(lambda at_25: high(at_25) >= 0.5)
+FIRST_QUARTER = Holds(lambda constant, spread: low(constant) > 0.0 and high(spread) == 0.0)
 
 CLAIMS = (
     Claim(
@@ -184,7 +203,7 @@ CLAIMS = (
     ),
     Claim(
         "C13", "section 3.2", "PE(i) of the sinusoidal encoding is injective in i.",
-        Holds(lambda v: low(v["nearest"]) > 0.0),
+        Holds(lambda nearest: low(nearest) > 0.0),
         "the nearest two rows are {nearest:.16g} apart, at lag {lag:.0f}: all lags to 1e6, by interval arithmetic "
         "where it matters; on all integers each channel alone is injective (P1)",
         nearest_rows, {"nearest": "1.471848048122478", "lag": "1", "squared": "2.166336676761948"},
@@ -205,7 +224,7 @@ CLAIMS = (
     ),
     Claim(
         "C16", "section 3.2", "The sinusoidal basis has the periods 10000^(2i/d).",
-        Holds(lambda v: abs(v["after"].value - v["start"].value) < 1e-9),
+        Holds(lambda after, start: abs(after.value - start.value) < 1e-9),
         "i = 0 has 10000^0 = 1, but sin(0) = {start:.0f} and sin(1) = {after:.15g}; the period is {period:.9f}",
         period, {"start": "0 .. 0", "after": "0.841470984807897", "period": "6.283185307"}, ("period",),
     ),
@@ -219,12 +238,12 @@ CLAIMS = (
     ),
     Claim(
         "C18", "section 3.2", "Expressiveness is restricted to positions for which PEs were computed.",
-        Holds(lambda v: v["beyond"].value == 0.0),
+        Holds(lambda beyond: beyond.value == 0.0),
         "the formula has {beyond:.0f} rows in [50, 200) as well", _rows_beyond, {"beyond": "150"},
     ),
     Claim(
         "C19", "section 3.2", "Sinusoidal encodings repeat after 2 pi in each frequency dimension.",
-        Holds(lambda v: low(v["gap"]) <= 1e-15),
+        Holds(lambda gap: low(gap) <= 1e-15),
         "on integers no channel ever repeats (P1); the nearest entries of one channel below 200 differ by {gap:.6g}",
         _channels, {"gap": "4.28682e-9"}, reading="positions are integers",
     ),
@@ -234,21 +253,21 @@ CLAIMS = (
     ),
     Claim(
         "C21", "section 3.3", "Learned encodings cannot generalise to i > N, as no embedding exists.",
-        HoldsIf(lambda v: v["clip"].value == 0.0, lambda v: v["error"].value == 0.0, "beyond='error'"),
+        HoldsIf(lambda clip: clip.value == 0.0, lambda error: error.value == 0.0, "beyond='error'"),
         "with beyond='error' there are {error:.0f} rows in [50, 200), with 'clip' {clip:.0f}, at distance 0 from the "
         "last",
         learned_rows, {"error": "0", "clip": "150"},
     ),
     Claim(
         "C22", "equation (5)", "The scores z_i WQ (z_j WK)^T + a^T R_{i-j} are the formulation of Shaw et al.",
-        Holds(lambda v: v["shared"].value > 0.0),
+        Holds(lambda shared: shared.value > 0.0),
         "Shaw has q_i . (k_j + R_(j-i)), and vectors on the values too; one vector a makes it a number for each "
         "offset, which is the encoding li_eq5: they share {shared:.0f} slots",
         _slots_of_scores, {"shared": "0"},
     ),
     Claim(
         "C23", "section 3.4", "Offsets range in [-(N - 1), N - 1].",
-        Holds(lambda v: (v["count"].value, v["least"].value, v["most"].value) == (99.0, -49.0, 49.0)),
+        Holds(lambda count, least, most: (count.value, least.value, most.value) == (99.0, -49.0, 49.0)),
         "50 positions have {count:.0f} offsets, {least:.0f} to {most:.0f}",
         _offsets, {"count": "99", "least": "-49", "most": "49"},
     ),
@@ -268,12 +287,9 @@ CLAIMS = (
     ),
     Claim(
         "C26", "equation (6)", "ALiBi's bias is relative, not learned, and unbounded in |i - j|.",
-        Holds(
-            lambda v: v["learned"].value == 0.0
-            and all(abs(v[f"at_{n}"].value - SLOPE * (n - 1)) < 1e-12 for n in (50, 100, 200))
-        ),
+        Holds(_is_fixed_and_grows),
         "sup |b| = alpha (N' - 1): {at_50:.6g}, {at_100:.6g}, {at_200:.6g}; {learned:.0f} learned numbers",
-        _sizes, {"at_50": "0.09800000", "at_100": "0.1980000", "at_200": "0.3980000", "learned": "0"},
+        _bias_facts, {"at_50": "0.09800000", "at_100": "0.1980000", "at_200": "0.3980000", "learned": "0"},
     ),
     Claim(
         "C27", "section 3.5", "With ALiBi the model retains the same expressiveness for sequences of any length.",
@@ -284,7 +300,7 @@ CLAIMS = (
     ),
     Claim(
         "C28", "section 3.5", "The bias lets the model, in principle, distinguish token distances.",
-        HoldsIf(lambda v: low(v["flat"]) > 0.0, lambda v: low(v["own"]) > 0.0, "alpha > 0"),
+        HoldsIf(lambda flat: low(flat) > 0.0, lambda own: low(own) > 0.0, "alpha > 0"),
         "one score in content noise of deviation 1 tells {own:.12g} nats of the distance, of ln 50 = 3.912023; "
         "without a slope {flat:.2g}",
         _heard, {"flat": "0 .. 0", "own": "0.000416326624"},
@@ -315,8 +331,7 @@ CLAIMS = (
             "proposed encodings potentially universal, with good extrapolation": Needs(("potentially", "good")),
         }),
         "as C15 (radius {radius:.9g}, tokens {apart:.2g} apart), C25 (error {constant:.6g}) and C29 ({error:.6g})",
-        lambda: {name: value for part in (collision, _first_quarter, same_outputs) for name, value in part().items()
-                 if name in ("radius", "apart", "constant", "spread", "error")},
+        _takeaways,
         {"radius": "0.735924024", "apart": "0 .. 1e-15", "constant": "0.1924000", "spread": "0 .. 0",
          "error": "208.25"},
     ),

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from wrong_values import check_deciding, check_stored
 
-from fastpe.theory.claims import CLAIMS, tables
+from fastpe.paper_claims import CLAIMS, tables
 from fastpe.theory.value import exact
 
 T, I, F, U = "TRUE", "TRUE IF", "FALSE", "UNDEFINED"  # noqa: E741  # one letter keeps a row of the paper on one line

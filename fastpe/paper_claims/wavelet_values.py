@@ -6,24 +6,19 @@ from functools import cache
 import numpy as np
 
 from fastpe.encodings.parts.daubechies import evaluate
-from fastpe.theory import new_encodings as waves
-from fastpe.theory.claims.rules import Holds, HoldsIf, Values, high, low
-from fastpe.theory.claims.setting import TRAINED, WIDTH, slots, table
+from fastpe.paper_claims import wavelet_encoding as waves
+from fastpe.paper_claims.nominal import token_norms
+from fastpe.paper_claims.rules import Holds, HoldsIf, Values, high, low
+from fastpe.paper_claims.setting import TRAINED, WIDTH, known, slots, table
+from fastpe.paper_claims.wavelet_functions import edge_product, support_length, supremum
 from fastpe.theory.kernel import ranks
-from fastpe.theory.nominal import token_norms
 from fastpe.theory.tables import coherence, norms, separation
 from fastpe.theory.value import Value, certified, exact
-from fastpe.theory.wavelet_functions import edge_product, support_length, supremum
 
 _SCALES, _PER_SCALE, _BETA = TRAINED.bit_length() - 1, 10, 0.5
 _BETAS = (0.1, 0.5, 1.0, 2.0)
 _LEVEL = 14
 _FAR = 400
-
-
-def _known(value: Value | None) -> Value:
-    assert value is not None
-    return value
 
 
 def columns() -> Values:
@@ -116,7 +111,7 @@ def dimension() -> Values:
 def beyond() -> Values:
     """Where rows end, and how they change from one to the next (C92, C101)."""
     step = waves.steps(table("wavelet", _FAR))
-    ends = {name: _known(waves.zero_from(TRAINED, wavelet=name)) for name in ("db4", "db2", "haar")}
+    ends = {name: known(waves.zero_from(TRAINED, wavelet=name)) for name in ("db4", "db2", "haar")}
     return ends | {f"step_{p}": exact(float(step[p]), f"|T[{p + 1}] - T[{p}]|") for p in (49, 50, 51)}
 
 
@@ -132,7 +127,7 @@ def rows() -> Values:
     """How alike rows are, of the 64 columns and of the whole basis (C94)."""
     whole = waves.fine_basis(TRAINED)
     return {
-        "coherence": _known(coherence(table("wavelet"), (0, TRAINED))), "off": whole["off_diagonal"],
+        "coherence": known(coherence(table("wavelet"), (0, TRAINED))), "off": whole["off_diagonal"],
         "least": whole["least"], "most": whole["most"], "columns": whole["columns"],
     }  # fmt: skip
 
@@ -140,8 +135,8 @@ def rows() -> Values:
 def distinct() -> Values:
     """How well positions inside are told apart (C95)."""
     return {
-        "apart": _known(separation(table("wavelet"), (0, TRAINED))),
-        "rank": _known(ranks(table("wavelet"), (0, TRAINED))["float64"]),
+        "apart": known(separation(table("wavelet"), (0, TRAINED))),
+        "rank": known(ranks(table("wavelet"), (0, TRAINED))["float64"]),
     }
 
 
@@ -180,10 +175,15 @@ def sums() -> Values:
     return found
 
 
+def in_proportion(sum_50: Value, sum_500: Value, claimed_50: Value, claimed_500: Value) -> bool:
+    """Whether the sum grows no faster than N J, from N = 50 to 500 (C99)."""
+    return sum_500.value * claimed_50.value <= sum_50.value * claimed_500.value
+
+
 def unit() -> Values:
     """Norms of rows that are divided by them (C101)."""
     sizes = norms(table("wavelet", _FAR))
-    return {"least": sizes["least"], "most": sizes["most"], "zero_from": _known(waves.zero_from(TRAINED))}
+    return {"least": sizes["least"], "most": sizes["most"], "zero_from": known(waves.zero_from(TRAINED))}
 
 
 def nominal() -> Values:
@@ -197,7 +197,7 @@ def nominal() -> Values:
 def outside() -> Values:
     """The largest entry right of all supports (C103, C104)."""
     rows = table("wavelet", _FAR, normalise="none")
-    end = int(_known(waves.zero_from(TRAINED)).value)
+    end = int(known(waves.zero_from(TRAINED)).value)
     return {"outside": exact(float(np.abs(rows[end:]).max()), "the largest entry from 256 on", first=end)}
 
 
@@ -224,12 +224,12 @@ def decay() -> Values:
     }
 
 
-STAYS_CLOSE = Holds(lambda v: high(v["at_53"]) < low(v["norm"]))
-DECAYS = Holds(lambda v: high(v["at_53"]) < low(v["at_51"]))
-DISTINCT = Holds(lambda v: low(v["apart"]) > 0.0)
-UNIT_NORM = Holds(lambda v: abs(v["least"].value - 1.0) < 1e-9)
-WITHIN_SUM = Holds(lambda v: v["left"].value <= high(v["right"]))
+STAYS_CLOSE = Holds(lambda at_53, norm: high(at_53) < low(norm))
+DECAYS = Holds(lambda at_53, at_51: high(at_53) < low(at_51))
+DISTINCT = Holds(lambda apart: low(apart) > 0.0)
+UNIT_NORM = Holds(lambda least: abs(least.value - 1.0) < 1e-9)
+WITHIN_SUM = Holds(lambda left, right: left.value <= high(right))
 ONE_CONSTANT = HoldsIf(
-    lambda v: high(v["scale_5"]) <= low(v["scale_0"]), lambda v: high(v["scale_5"]) < math.inf,
+    lambda scale_5, scale_0: high(scale_5) <= low(scale_0), lambda scale_5: high(scale_5) < math.inf,
     "C may depend on J: C = 2^J sup |psi(u)| e^(beta u)",
 )  # fmt: skip

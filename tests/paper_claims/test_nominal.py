@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe.theory.nominal import logit_bounds, nominal_complexity, random_rows_norm, smallest_slope, token_norms
+from fastpe.paper_claims.nominal import logit_bounds, nominal_complexity, random_rows_norm, smallest_slope, token_norms
 
 OPTIONS = {"alibi": {"alpha0": 0.1}, "legendre": {"map": "tanh", "gamma": 1.0}}
 

@@ -1,10 +1,10 @@
 """Table 2 of Li (2025), the 15 cells on generalisation; nominal numbers at B_x = 1, L_trans = 1, m = 10,000."""
 
-from fastpe.theory.claims import claim, complexity, generalisation
-from fastpe.theory.claims.cell import Cell, On, Own, row
-from fastpe.theory.claims.rules import Holds, Needs, Values, low
-from fastpe.theory.claims.setting import TRAINED, learned_numbers, slots
-from fastpe.theory.nominal import nominal_complexity, token_norms
+from fastpe.paper_claims import claim, complexity, generalisation
+from fastpe.paper_claims.cell import Cell, On, Own, row
+from fastpe.paper_claims.nominal import nominal_complexity, token_norms
+from fastpe.paper_claims.rules import Holds, Needs, Values, low
+from fastpe.paper_claims.setting import TRAINED, learned_numbers, slots
 from fastpe.theory.value import Value, exact
 
 COLUMNS = ("bound of |z_i|", "scaling of R_m", "regularisation")
@@ -110,7 +110,7 @@ CELLS: tuple[Cell, ...] = (
         )),
     )),
 )  # fmt: skip
-STABLE = Holds(lambda v: low(v["sinusoidal"]) >= v["legendre"].value)
+STABLE = Holds(lambda sinusoidal, legendre: low(sinusoidal) >= legendre.value)
 
 
 def comparable() -> Values:

@@ -2,19 +2,19 @@
 
 import math
 
-from fastpe.theory import new_polynomials as polynomials
-from fastpe.theory.claims import polynomial_values as of
-from fastpe.theory.claims.expressiveness import NO_UNIVERSALITY
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Holds, HoldsIf, Needs, Sentences, high, low
-from fastpe.theory.claims.setting import TRAINED, WIDTH
+from fastpe.paper_claims import legendre_encoding as legendre
+from fastpe.paper_claims import polynomial_values as of
+from fastpe.paper_claims.expressiveness import NO_UNIVERSALITY
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds, HoldsIf, Needs, Sentences, high, low
+from fastpe.paper_claims.setting import TRAINED, WIDTH
 
 CLAIMS = (
     Claim(
         "C78", "section 5.4", "P_l(x) ~ x^l for |x| > 1.",
         HoldsIf(
-            lambda v: v["value"].value <= 2.0 * v["power"].value,
-            lambda v: abs(v["limit"].value - v["coefficient"].value) < 1e-3 * v["coefficient"].value,
+            lambda value, power: value.value <= 2.0 * power.value,
+            lambda limit, coefficient: abs(limit.value - coefficient.value) < 1e-3 * coefficient.value,
             "x -> infinity, and up to the coefficient binom(2l, l) / 2^l",
         ),
         "at l = 63, x = 3 it is {value:.12g} beside {power:.6g}; the coefficient is {coefficient:.7g}, and at 10^4 "
@@ -28,7 +28,7 @@ CLAIMS = (
     ),
     Claim(
         "C79", "section 5.4", "Logarithmic scaling keeps x bounded.",
-        Holds(lambda v: v["at_200"].value <= 1.0),
+        Holds(lambda at_200: at_200.value <= 1.0),
         "ln(1 + p) / ln(1 + N) is {at_200:.6g} at p = 200 and {at_1000000:.6g} at 10^6, unless it is clipped",
         of.logarithm, {"at_200": "1.348815", "at_1000000": "3.513765"}, ("at_1000000",),
     ),
@@ -39,14 +39,16 @@ CLAIMS = (
     ),
     Claim(
         "C84", "section 5.4", "Complete inability to distinguish large positions.",
-        Holds(lambda v: high(v["information"]) == 0.0),
+        Holds(lambda information: high(information) == 0.0),
         "rows of [50, 100) tell {information:.2g} nats of the position; a causal model has other means",
         of.clamped, {"ones": "0 .. 0", "jump": "8.034420", "information": "0 .. 0"}, ("ones", "jump"),
         "of the table alone",
     ),
     Claim(
         "C85", "section 5.4", "tanh in place of the clamp preserves distinction.",
-        HoldsIf(lambda v: math.isinf(v["float32_first"].value), lambda v: low(v["apart"]) > 0.0, "numbers are real"),
+        HoldsIf(
+            lambda float32_first: math.isinf(float32_first.value), lambda apart: low(apart) > 0.0, "numbers are real"
+        ),
         "rows of [100, 200) are {apart:.6g} apart and tanh is strictly increasing; but neighbours are equal from "
         "{float32_first:.0f} on in float32 ({float32_distinct:.0f} rows of 4096), {bfloat16_first:.0f} in bfloat16 "
         "({bfloat16_distinct:.0f}), and x = 1 from {ones_float32:.0f} (float32), {ones_float64:.0f} (float64)",
@@ -55,44 +57,44 @@ CLAIMS = (
     ),
     Claim(
         "C86", "section 5.4", "Encodings converge again, and extrapolation is limited to moderate ranges.",
-        Holds(lambda v: v["close"].value < math.inf),
+        Holds(lambda close: close.value < math.inf),
         "|T[p] - 1| is below 4 from {within_4:.0f} on, 0.8 from {within_0_8:.0f}, 0.001 from {close:.0f}; the "
         "range is never stated",
         of.converging, of.CONVERGING, ("within_4", "within_0_8"),
     ),
     Claim(
         "C108", "section 6.2", "Legendre polynomials are orthogonal on [-1, 1] with weight 1.",
-        Holds(lambda v: v["off"].value < 1e-12),
+        Holds(lambda off: off.value < 1e-12),
         "cosines of P_0 .. P_63 are below {off:.2g}", of.products, {"off": "0 .. 1e-12"},
     ),
     Claim(
         "C109", "section 6.2.1", "|P_l| <= 1 on (-1, 1), and rows tend to the vector of ones, as P_l(1) = 1.",
-        Holds(lambda v: v["largest"].value <= 1.0 + 1e-12 and v["end"].value <= 1e-12),
+        Holds(lambda largest, end: largest.value <= 1.0 + 1e-12 and end.value <= 1e-12),
         "the largest entry of 4096 rows is {largest:.12g}, and the last row differs from ones by {end:.2g}; rounded, "
         "it "
         "is there at 950 (C85)", of.entries, {"largest": "1.000000", "end": "0 .. 1e-12"},
     ),
     Claim(
         "C110", "section 6.2.2", "x(pos) maps [0, N] linearly through tanh.",
-        Holds(lambda v: v["one"].value < 1e-9),
+        Holds(lambda one: one.value < 1e-9),
         "max |tanh u - u tanh 1| = {one:.6g}; with tanh gamma = 0.99 it is {most:.6g}",
-        lambda: {"one": polynomials.bend(1.0), "most": polynomials.bend(math.atanh(0.99))},
+        of.bends,
         {"one": "0.0817415", "most": "0.389226"}, ("most",),
     ),
     Claim(
         "C111", "sections 6.2.2, 7", "x(pos) covers [0, 0.99] almost fully.",
         HoldsIf(
-            lambda v: v["own"].value >= 0.985, lambda v: v["chosen"].value >= 0.985, "gamma = artanh 0.99 = 2.646652"
+            lambda own: own.value >= 0.985, lambda chosen: chosen.value >= 0.985, "gamma = artanh 0.99 = 2.646652"
         ),
         "section 7 has gamma = 1, which ends at {own:.9g}; {gamma:.10g} ends at {chosen:.6g}",
         of.covered, {"own": "0.761594156", "chosen": "0.9900000", "gamma": "2.646652412"}, ("gamma",),
     ),
     Claim(
         "C112", "section 6.2.2", "The polynomials form a nearly orthonormal basis on [0, 0.99].",
-        Holds(lambda v: abs(v["first_pair"].value) < 0.1),
+        Holds(lambda first_pair: abs(first_pair.value) < 0.1),
         "P_0 and P_1 have the cosine {first_pair:.9g} = sqrt 3 / 2, on any [0, a]; eigenvalues go from {smallest:.2g} "
         "to {largest:.7g}",
-        lambda: polynomials.near_orthonormality(WIDTH),
+        lambda: legendre.near_orthonormality(WIDTH),
         {"first_pair": "0.866025404", "largest": "2.268151", "smallest": "0 .. 1e-12"}, ("largest", "smallest"),
         "cosines below 0.1",
     ),
@@ -111,19 +113,19 @@ CLAIMS = (
     ),
     Claim(
         "C115", "section 6.2.4", "P_l(x) = 1 - l(l + 1)/2 (1 - x) + O((1 - x)^2).",
-        Holds(lambda v: abs(v["actual"].value - v["linear"].value) <= v["remainder"].value * (1.0 + 1e-9)),
+        Holds(lambda actual, linear, remainder: abs(actual.value - linear.value) <= remainder.value * (1.0 + 1e-9)),
         "l = 5, x = 0.99: {actual:.8g}, linear {linear:.8g}, and they differ by no more than {remainder:.6g}",
-        lambda: polynomials.taylor(5, 0.99), {"actual": "0.8551804", "linear": "0.8500000", "remainder": "0.005250000"},
+        lambda: legendre.taylor(5, 0.99), {"actual": "0.8551804", "linear": "0.8500000", "remainder": "0.005250000"},
     ),
     Claim(
         "C116", "section 6.2.4", "Delta x(N) = 2 e^(-2 gamma).",
-        Holds(lambda v: abs(v["actual"].value - v["paper"].value) < 1e-9),
-        "1 - tanh 1 = {actual:.9g}, and 2 e^-2 = {paper:.9g}", polynomials.end_gap,
+        Holds(lambda actual, paper: abs(actual.value - paper.value) < 1e-9),
+        "1 - tanh 1 = {actual:.9g}, and 2 e^-2 = {paper:.9g}", legendre.end_gap,
         {"actual": "0.238405844", "paper": "0.270670566"}, reading="with the = that is printed, gamma = 1",
     ),
     Claim(
         "C117", "section 6.2.4", "|P_l(x(pos)) - P_l(x(N))| ~ 2 l(l + 1) gamma (dp / N) e^(-2 gamma).",
-        Holds(lambda v: v["actual_63"].value <= 2.0 * v["paper_63"].value <= 4.0 * v["actual_63"].value),
+        Holds(lambda actual_63, paper_63: actual_63.value <= 2.0 * paper_63.value <= 4.0 * actual_63.value),
         "one step at l = 63: {paper_63:.8g} is said, {actual_63:.6g} it is, and 2 at most it can be; said over found "
         "is {ratio_1:.5g} at l = 1, {ratio_3:.5g} at 3, {ratio_5:.4g} at 5: it needs l^2 Delta x << 1",
         of.degrees,
@@ -147,7 +149,7 @@ CLAIMS = (
         Needs(("the constant of O", "well")),
         "with the constant 1 it is {claimed:.3g} positions, below one wherever d > N^0.4 = {width:.5g}; the bound of "
         "C118 says nothing from {trivial:.5g} positions on",
-        lambda: polynomials.useful_step(WIDTH, TRAINED),
+        lambda: legendre.useful_step(WIDTH, TRAINED),
         {"trivial": "0.201731", "claimed": "0.001525879", "width": "4.781762"}, ("trivial", "claimed", "width"),
     ),
     Claim(
@@ -166,18 +168,18 @@ CLAIMS = (
     Claim(
         "C121", "sections 7, 8", "What remains of sections 7 and 8.",
         Sentences({
-            "x(pos) is about 1 for most pos > 100": Holds(lambda v: v["x"].value > 0.95),
-            "Legendre embeddings collapse there": Holds(lambda v: low(v["legendre"]) <= 1e-6),
+            "x(pos) is about 1 for most pos > 100": Holds(lambda x: x.value > 0.95),
+            "Legendre embeddings collapse there": Holds(lambda legendre: low(legendre) <= 1e-6),
             "sinusoidal degrades because of ambiguity": Holds(
-                lambda v: high(v["sinusoidal_far"]) < low(v["sinusoidal"]) * (1.0 - 1e-9)
+                lambda sinusoidal_far, sinusoidal: high(sinusoidal_far) < low(sinusoidal) * (1.0 - 1e-9)
             ),
             "wavelets preserve distinctions beyond N": Holds(
-                lambda v: low(v["wavelet_far"]) > 0.5 * v["wavelet"].value
+                lambda wavelet_far, wavelet: low(wavelet_far) > 0.5 * wavelet.value
             ),
             "ALiBi extends universality": NO_UNIVERSALITY,
             "mutual information is a criterion": Needs(("the random variables", "the criterion")),
-            "the recurrence of Bonnet": Holds(lambda v: v["bonnet"].value < 1e-12),
-            "ALiBi has the error 0.0023, bidirectional": Holds(lambda v: low(v["least"]) <= of.PAPER_ALIBI),
+            "the recurrence of Bonnet": Holds(lambda bonnet: bonnet.value < 1e-12),
+            "ALiBi has the error 0.0023, bidirectional": Holds(lambda least: low(least) <= of.PAPER_ALIBI),
         }),
         "the median of x is {x:.5g}; nearest rows in [100, 200): Legendre {legendre:.6g}, sinusoidal "
         "{sinusoidal_far:.10g} as inside, wavelet {wavelet_far:.7g} after {wavelet:.6g}; identical tokens cost ALiBi "

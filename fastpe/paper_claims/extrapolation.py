@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
+from fastpe.paper_claims.expressiveness import nearest_rows, period, spread
+from fastpe.paper_claims.locality import dominates_from, equation_9, normalised_difference, weight_ratio
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds, HoldsIf, Measured, Needs, Sentences, Values, high, low
+from fastpe.paper_claims.setting import SLOPE, TRAINED, falling, nearest_lag, slots, table
 from fastpe.theory import biases, lags, reach
-from fastpe.theory.claims.expressiveness import nearest_rows, period, spread
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Holds, HoldsIf, Measured, Needs, Sentences, Values, high, low
-from fastpe.theory.claims.setting import SLOPE, TRAINED, falling, nearest_lag, slots, table
-from fastpe.theory.locality import dominates_from, equation_9, normalised_difference, weight_ratio
 from fastpe.theory.softmax import softmax_bounds, weights
 from fastpe.theory.tables import separation
 from fastpe.theory.value import Value, exact
@@ -34,12 +34,12 @@ def clipped() -> Values:
     rows = table("learned", beyond="clip")
     between = table("learned", 100, beyond="interp")
     return {
-        "apart": _known(separation(rows, (TRAINED, 100))), "interpolated": _known(separation(between)),
-        "inside": _known(separation(rows, (0, TRAINED))),
+        "apart": _or_infinite(separation(rows, (TRAINED, 100))), "interpolated": _or_infinite(separation(between)),
+        "inside": _or_infinite(separation(rows, (0, TRAINED))),
     }  # fmt: skip
 
 
-def _known(value: Value | None, instead: float = math.inf) -> Value:
+def _or_infinite(value: Value | None, instead: float = math.inf) -> Value:
     return exact(instead, "none") if value is None else value
 
 
@@ -55,7 +55,7 @@ def windows_add_up() -> Values:
 def _dominated() -> Values:
     why = "the distance from which a content of at most 1 in size cannot win"
     found = {name: dominates_from(falling(n), 1.0) for name, n in (("tested", 200), ("long", 2048))}
-    return {name: exact(_known(value).value, why) for name, value in found.items()}
+    return {name: exact(_or_infinite(value).value, why) for name, value in found.items()}
 
 
 def dilution() -> Values:
@@ -140,19 +140,23 @@ def _locality() -> Values:
     }
 
 
-REPEATS = Holds(lambda v: abs(v["after"].value - v["start"].value) < 1e-9)
-AMBIGUOUS = Holds(lambda v: high(v["beyond"]) < low(v["within"]))
-COLLAPSED = Holds(lambda v: high(v["apart"]) == 0.0)
-EQUAL_BETWEEN = Holds(lambda v: high(v["interpolated"]) == 0.0)
+def _holds_at_small_weights(difference_100: Value, bound_100: Value, difference_200: Value, bound_200: Value) -> bool:
+    return difference_100.value <= bound_100.value and difference_200.value <= bound_200.value
+
+
+REPEATS = Holds(lambda after, start: abs(after.value - start.value) < 1e-9)
+AMBIGUOUS = Holds(lambda beyond, within: high(beyond) < low(within))
+COLLAPSED = Holds(lambda apart: high(apart) == 0.0)
+EQUAL_BETWEEN = Holds(lambda interpolated: high(interpolated) == 0.0)
 ONE_LAYER = HoldsIf(
-    lambda v: high(v["stack"]) == 0.0, lambda v: v["vectors"].value == 11.0, "one layer's vectors alone are meant"
+    lambda stack: high(stack) == 0.0, lambda vectors: vectors.value == 11.0, "one layer's vectors alone are meant"
 )
 EQUATION_9 = HoldsIf(
-    lambda v: v["difference_short"].value <= v["bound_short"].value,
-    lambda v: all(v[f"difference_{n}"].value <= v[f"bound_{n}"].value for n in (100, 200)),
+    lambda difference_short, bound_short: difference_short.value <= bound_short.value,
+    _holds_at_small_weights,
     "one score moves and the rest of the row stays, or the nearer of two keys has at most 1/4 of the weight",
 )
-LINEAR_ERROR = Holds(lambda v: v["far"].value >= 5.0 * v["near"].value)
+LINEAR_ERROR = Holds(lambda far, near: far.value >= 5.0 * near.value)
 
 CLAIMS = (
     Claim(
@@ -162,13 +166,13 @@ CLAIMS = (
     ),
     Claim(
         "C61", "section 5.1", "Different dimensions have incommensurate periods.",
-        Holds(lambda v: 1e-9 < v["ratio"].value % 1.0 < 1.0 - 1e-9),
+        Holds(lambda ratio: 1e-9 < ratio.value % 1.0 < 1.0 - 1e-9),
         "at d = 64 the periods of channels i + 8 and i have the ratio {ratio:.12g}, as 10^4 = 10000",
         _ratio, {"ratio": "10"},
     ),
     Claim(
         "C62", "section 5.1", "The vector is unique for pos in [0, 10000).",
-        Holds(lambda v: low(v["nearest"]) > 0.0),
+        Holds(lambda nearest: low(nearest) > 0.0),
         "no two rows are nearer than {nearest:.16g}, at any lag to 1e6; on all integers none are equal (P1)",
         nearest_rows, {"nearest": "1.471848048122478", "lag": "1", "squared": "2.166336676761948"}, ("lag", "squared"),
     ),
@@ -203,14 +207,14 @@ CLAIMS = (
     ),
     Claim(
         "C66", "section 5.3", "The bias dominates when |i - j| is large.",
-        HoldsIf(lambda v: v["tested"].value < 200, lambda v: v["long"].value < 2048, "|i - j| > 2 S / alpha"),
+        HoldsIf(lambda tested: tested.value < 200, lambda long: long.value < 2048, "|i - j| > 2 S / alpha"),
         "content scores of size S = 1 can outweigh every distance up to {long:.0f}, exclusive, at the paper's slope: "
         "all that a text of 200 has",
         _dominated, {"tested": "inf", "long": "1001"},
     ),
     Claim(
         "C67", "section 5.3", "Attention focuses on local context, which prevents its dilution.",
-        Holds(lambda v: v["at_200"].value <= 1.1 * v["at_50"].value),
+        Holds(lambda at_200, at_50: at_200.value <= 1.1 * at_50.value),
         "at the paper's slope unperturbed attention uses {at_50:.8g} keys of 50, {at_100:.8g} of 100, {at_200:.9g} of "
         "200, {at_2048:.10g} of 2048, {endless:.10g} of an endless text; at slope 1/2 {steep:.7g}",
         dilution,
@@ -223,7 +227,7 @@ CLAIMS = (
     ),
     Claim(
         "C68", "section 5.3", "For i, j > N the distance |i - j| extends beyond the training range.",
-        Holds(lambda v: v["distance"].value > v["trained"].value),
+        Holds(lambda distance, trained: distance.value > trained.value),
         "i = 51 and j = 52 have the distance {distance:.0f}, and training has distances up to {trained:.0f}",
         _neighbours, {"distance": "1", "trained": "49"},
     ),
@@ -235,14 +239,14 @@ CLAIMS = (
     ),
     Claim(
         "C70", "sections 5.3, 8", "A is Lipschitz in its bias argument (which may fail for ReLU networks).",
-        Holds(lambda v: v["slope"].value <= 0.25 and v["attained"].value <= high(v["bound"])),
+        Holds(lambda slope, attained, bound: slope.value <= 0.25 and attained.value <= high(bound)),
         "always, whatever the network: A (1 - A) is {slope:.6g} at most, and a row moves by tanh(1/2) = "
         "{attained:.11g} in total variation where its scores move by 1, attained by two keys (P6)",
         _softmax, {"slope": "0.2500000", "attained": "0.46211715726", "bound": "0.46211715726"},
     ),
     Claim(
         "C71", "section 5.3", "Weights beyond N stay close to the limit as |i - j| -> N.",
-        Holds(lambda v: 0.0 <= v["difference_100"].value <= v["near_100"].value),
+        Holds(lambda difference_100, near_100: 0.0 <= difference_100.value <= near_100.value),
         "for a trivial reason: A_50 = {near_100:.9g} and A_99 = {far_100:.9g} differ by no more than the former",
         lambda: _of_equation("difference_100", "near_100", "far_100"),
         {"difference_100": "9.31025588e-4", "near_100": "0.00997337606", "far_100": "0.00904235047"}, ("far_100",),
@@ -275,7 +279,7 @@ CLAIMS = (
     Claim(
         "C74", "section 5.3", "Attention on longer texts approximates the patterns that were learned.",
         HoldsIf(
-            lambda v: high(v["own_200"]) < 0.05, lambda v: high(v["steep"]) < 0.05,
+            lambda own_200: high(own_200) < 0.05, lambda steep: high(steep) < 0.05,
             "e^(-alpha N) is small: the weight that moves beyond the trained distances",
         ),
         "of an unperturbed row {own_100:.9g} lies beyond the trained distances at 100, {own_200:.9g} at 200; of slope "
@@ -291,8 +295,8 @@ CLAIMS = (
     Claim(
         "C75", "section 5.3", "With alpha = alpha0 / N logits differ by at most alpha0 |(d - dmax) / N|.",
         HoldsIf(
-            lambda v: v["loud"].value <= v["bound"].value + 1e-12,
-            lambda v: v["equal"].value <= v["bound"].value + 1e-12, "content scores are equal",
+            lambda loud, bound: loud.value <= bound.value + 1e-12,
+            lambda equal, bound: equal.value <= bound.value + 1e-12, "content scores are equal",
         ),
         "d = 200, N = 50, alpha0 = 0.1: {equal:.6g} beside {bound:.6g}; {loud:.6g} where products of query and key "
         "differ by 1",
@@ -301,7 +305,7 @@ CLAIMS = (
     ),
     Claim(
         "C76", "section 5.3", "A small alpha may weaken locality bias on shorter distances.",
-        Holds(lambda v: v["weak"].value > v["steep"].value),
+        Holds(lambda weak, steep: weak.value > steep.value),
         "the farthest key in training has {weak:.6g} of the nearest's weight, at slope 1/2 {steep:.3g}; whatever the "
         "content, the bias changes no row by more than {effect_50:.5g} (N = 50), {effect_200:.5g} (200) (P6)",
         _locality, {"weak": "0.906649", "steep": "2.289735e-11", "effect_50": "0.024495", "effect_200": "0.099173"},
