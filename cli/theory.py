@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .progress import Reporter
 
 _ALL = "all"
-_OF_RUN = {"length", "run", "probe", "bins", "sequences", "as_json", "claims", "_own_tasks"}  # what a run leaves open
+# What --run leaves open.
+_OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json", "claims", "_own_tasks"}
 
 
 @click.command()
@@ -41,19 +42,25 @@ _OF_RUN = {"length", "run", "probe", "bins", "sequences", "as_json", "claims", "
 @click.option(
     "--claims", is_flag=False, flag_value=_ALL, metavar="[ID]", help="A claim of Li (2025) made again, or all of them."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, in full precision.")
+@click.option("--all", "everything", is_flag=True, help="Print all quantities, not only those that decide a choice.")
+@click.option("--json", "as_json", is_flag=True, help="Print all quantities as JSON, in full precision.")
 @click.pass_context
 def theory(
     context: click.Context, names: tuple[str, ...], length: tuple[int, ...], run: Path | None, probe: bool,
-    bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, as_json: bool, **sizes: Any,
+    bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, everything: bool, as_json: bool,
+    **sizes: Any,
 ) -> None:  # fmt: skip
-    """Say what is known of ENCODING without training: one page of one, a table side by side of several.
+    """Compute what is known of ENCODING without training it.
+
+    The table has the quantities that decide a choice of encoding: each with its value, its unit and its meaning. With
+    several encodings their values are in columns side by side. --all prints every quantity that is computed.
 
     ENCODING may be a sum such as sinusoidal+alibi, or your own file, ./mine.py. Every number is exact, certified (<= or
-    >=) or an estimate with its 95 % interval (+-); "-" stands where a quantity has no meaning.
+    >=) or an estimate with its 95 % interval (+-); "-" means that the quantity has no meaning for the encoding.
 
     \b
     Examples:
+      fastpe theory rope
       fastpe theory alibi --causal --option slope=0.5
       fastpe theory sinusoidal wavelet legendre --length 100 --length 400
       fastpe theory --run runs/wavelet-0 --probe
@@ -76,7 +83,7 @@ def theory(
         return
     from . import theory_pages
 
-    theory_pages.show(subjects, pages)
+    theory_pages.show(subjects, pages, everything)
 
 
 def _given(context: click.Context) -> dict[str, str]:

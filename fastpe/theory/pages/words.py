@@ -56,6 +56,15 @@ def cell(record: Record) -> str:
     return f">= {number(low)}" if high is None else f"{number(low)} to {number(high)}"
 
 
+def cell_or_range(page: Page, record: Record) -> str:
+    """A number, and how it is known; "least-most" where the page has the least value of the same quantity too."""
+    stem, _, end = record.key.rpartition(".")
+    least = page.get(record.name.replace(record.key, f"{stem}.least", 1)) if end == "most" else None
+    if least is None or cell(least) == cell(record):
+        return cell(record)
+    return f"{cell(least)}-{cell(record)}"
+
+
 def heading(subject: Subject, page: Page) -> str:
     """The name, what it does, and for which sizes."""
     acts = dict.fromkeys(_ACTS[slot] for slot in _ACTS if slot in subject.filled())
