@@ -1,4 +1,4 @@
-"""The claims of Li (2025) on the command line: all of them in a list, or one with its certificate."""
+"""The claims of Li (2025) on the command line: a list of all of them, or one with all its values."""
 
 import shutil
 import sys

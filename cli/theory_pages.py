@@ -1,4 +1,4 @@
-"""Pages of the theory on a terminal: one encoding, or several side by side."""
+"""Pages of the theory on a terminal, of one encoding or of several side by side."""
 
 import shutil
 import sys
@@ -90,7 +90,7 @@ def _side_by_side(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
 def _rows(
     pages: Sequence[Page], in_windows: bool, alone: bool = False
 ) -> list[tuple[str, list[dict[int | None, str]]]]:
-    """Of each row its label, and for each page the cells by length; `alone`: of what is one number for all lengths."""
+    """Return the label of each row, and its cells by length for each page. `alone`: only rows without a length."""
     keys = {record.key: record for page in pages for record in page.values() if (record.column is None) == alone}
     found = []
     for key in sorted(keys, key=lambda key: _ORDER.get(key, len(_ORDER))):

@@ -81,4 +81,4 @@ def test_a_value_outside_its_interval_is_said(capsys, monkeypatch):
 def test_claims_stand_alone(others):
     """An encoding or a size beside them was ignored in silence."""
     line = refused(2, "theory", *others, "--claims", "C5")
-    assert f"--claims has the paper's own encodings and sizes: leave out {others[0]} (" in line
+    assert f"--claims uses the encodings and sizes of the paper: leave out {others[0]} (" in line

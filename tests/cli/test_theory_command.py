@@ -142,7 +142,7 @@ def test_what_is_undefined_is_a_dash_and_said():
     assert row(text, "largest token, of content 1") == ["1.18167"]
     assert "  parameters of the encoding: initial values of seed 0\n" in text
     assert "  not defined at 100 positions: 'learned' has no row for position 99" in text
-    assert "causal models alone" in shown("--all", "xpos", "--length", "60")
+    assert "causal models only" in shown("--all", "xpos", "--length", "60")
     text = shown("--all", "learned", "nope")
     assert row(text, "largest token, of content 1, at 100") == ["-", "1"]
     assert "learned: not defined at 100 positions" in text
@@ -226,7 +226,7 @@ def test_a_probe_refuses_what_it_could_not_tell(run):
     assert "bins=50 needs " in line
     assert "its bias is up to" in line
     assert "--probe needs --run" in refused(2, "theory", "alibi", "--probe")
-    assert "--bins is that of --probe" in refused(2, "theory", "alibi", "--bins", "4")
+    assert "--bins needs --probe" in refused(2, "theory", "alibi", "--bins", "4")
 
 
 def test_runs_that_are_damaged_or_of_another_version(run, folder):
@@ -253,7 +253,7 @@ def test_runs_that_are_damaged_or_of_another_version(run, folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", "ENCODING is missing, or --run RUN"),
+        ("", "name an ENCODING, or give --run RUN"),
         ("sinusoida", "'sinusoida' is unknown; did you mean 'sinusoidal'"),
         ("rope*2,nope", "one encoding, or a sum, is wanted here"),
         ("alibi --option slope=nan", "--option slope must be a finite number"),
@@ -264,8 +264,8 @@ def test_runs_that_are_damaged_or_of_another_version(run, folder):
         ("sinusoidal --dim 4097", "--dim must be at most 4096 on a page, not 4097"),
         ("alibi --heads 0", "--heads must be at least 1, not 0"),
         ("fire --causal --length 16384", "--length must be smaller for 'fire'"),
-        ("alibi --run x --dim 8", "--run has its own sizes and options: leave out --dim"),
-        ("alibi nope --run x", "--run has one encoding of its own: leave out ENCODING"),
+        ("alibi --run x --dim 8", "--run uses the sizes and options of the run: leave out --dim"),
+        ("alibi nope --run x", "--run uses the encoding of the run: leave out ENCODING"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words):
