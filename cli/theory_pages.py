@@ -42,7 +42,7 @@ def _key_quantities(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
     for subject, page in zip(subjects, pages, strict=True):
         click.echo(heading(subject, page))
     table = _table()
-    table.add_column("quantity")
+    table.add_column("quantity", no_wrap=not sys.stdout.isatty())
     for subject in subjects:
         table.add_column(subject.name if len(subjects) > 1 else "value", justify="right")
     table.add_column("unit")

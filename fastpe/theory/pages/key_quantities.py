@@ -175,7 +175,7 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
     >>> subject = subject_of("rope", train_length=20, length=40)
     >>> for row in key_rows([subject], [records(subject)]):
     ...     print(row.label, *row.values, row.unit, sep=", ")
-    least similarity of equal query and key, at 40, 0.510203, fraction
+    least similarity of equal query and key, at 40, 0.476733, fraction
     first lag of negative similarity, 725, positions
     channels with unseen angles, at 40, 16, channels
     equal tokens: difference of outputs, 0, x largest output
