@@ -1,4 +1,4 @@
-"""A cell of a table of the paper: what is printed in it, and the claim that it is."""
+"""The cells of the paper's tables: what is printed in a cell, and the claim that it makes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,12 @@ class Cell:
     row, column, printed : str
         As in the paper.
     claim : Claim
-        What it rests on: one of C1 to C121, or one of its own, "T1.3.2": table, row, column.
+        The claim that the cell makes: one of C1 to C121, or a claim of this cell only, such as "T1.3.2" (table, row,
+        column).
     parts : tuple of str
-        The sentences of the claim that the cell says; all where there are none.
+        The sentences of the claim that the cell makes; empty for all of them.
     shown : tuple of str
-        Names of the values that stand in the cell; the first that decide where there are none.
+        Names of the values that are shown in the cell; empty for the first values that decide.
     """
 
     table: int
@@ -36,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Own:
-    """What a cell says that no claim does: how it is judged, as `fastpe.paper_claims.record.Claim` has it."""
+    """The judgement of a cell that makes a claim which is not among C1 to C121; fields as in `record.Claim`."""
 
     rule: Rule
     reason: str
@@ -48,7 +49,7 @@ class Own:
 
 @dataclass(frozen=True)
 class On:
-    """A cell that says what a claim says, or some of its sentences."""
+    """A cell that makes one of the claims C1 to C121, or some of its sentences."""
 
     claim: Claim
     parts: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ class On:
 def row(
     table: int, number: int, name: str, columns: Sequence[str], entries: Iterable[tuple[str, Own | On]]
 ) -> tuple[Cell, ...]:
-    """The cells of one row, from left to right.
+    """Return the cells of one row from left to right.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The Legendre encoding of Li 2025, section 6.2: the numbers by which its bounds and claims are judged (C78-C119)."""
+"""The Legendre encoding of Li (2025), section 6.2: the numbers for the claims C78 to C119."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Near keys against far ones in one row of biases: Li's eq. (9), and when distance outweighs content.
+"""Weights of near and far keys in one row of biases: eq. (9) of Li (2025), and when distance outweighs content.
 
 A row holds biases by distance, nearest key first, as `fastpe.theory.biases.last_row` has them.
 """
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
-    """Li's eq. (9) on one row of P0: weights at two distances, how much they differ, and how much they might.
+    """Evaluate eq. (9) of Li (2025) on one row of P0: the weights at two distances, their difference, and its bounds.
 
     The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. With L_A = 1/4 it is proved where one score moves and the
     rest of the row stays, and between two keys of one row where the nearer has at most a quarter of the weight.

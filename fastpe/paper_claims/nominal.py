@@ -1,4 +1,4 @@
-"""The nominal numbers of Table 2 of Li (2025), and norms that enter them: of tokens, of logits, of random rows."""
+"""The nominal numbers of Table 2 of Li (2025), and the norms of tokens, logits and random rows in them."""
 
 import math
 from collections.abc import Mapping

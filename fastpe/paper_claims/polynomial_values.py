@@ -1,4 +1,4 @@
-"""The numbers by which claims on Legendre encodings, costs and the rest are judged: sections 5.4, 6.2 to 8."""
+"""The values and conditions for the claims on Legendre encodings, costs and the rest, sections 5.4 and 6.2 to 8."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A claim of the paper, what is computed to judge it, and the judgement."""
+"""A claim of the paper, the values that are computed to judge it, and the judgement."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ Compute = Callable[[], Values]
 
 
 def nothing() -> Values:
-    """The values of a claim that no number decides.
+    """Return no values, for claims that no number decides.
 
     >>> nothing()
     {}
@@ -21,7 +21,7 @@ def nothing() -> Values:
 
 
 def stored(text: str) -> tuple[float, float]:
-    """The interval of numbers that print as these digits; "low .. high" is an interval already.
+    """Return the interval of numbers that round to these digits, or the interval "low .. high" itself.
 
     Examples
     --------
@@ -41,19 +41,19 @@ def stored(text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of a claim.
+    """The verdict on a claim and what it follows from.
 
     Attributes
     ----------
     verdict : str
         One of `fastpe.paper_claims.rules.VERDICTS`.
     parts : dict of str to str
-        The verdicts of its sentences or readings, where there are several.
+        The verdicts of the sentences or readings of the claim, if there are several.
     values : dict of str to Value
     reason : str
-        Counterexample or certificate, with the numbers.
+        The counterexample or the proof, with numbers.
     outside : tuple of str
-        Names of values that have left their stored interval.
+        Names of the values that lie outside their stored interval.
     """
 
     verdict: str
@@ -65,7 +65,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, and how it is judged.
+    """A statement of the paper and the rule that judges it.
 
     Attributes
     ----------
@@ -74,19 +74,19 @@ class Claim:
     place : str
         Where it stands in the paper.
     statement : str
-        What it says, made precise.
+        The statement in precise words.
     rule : Rule
-        How the verdict follows from the values; it alone makes the verdict.
+        Computes the verdict from the values; nothing else decides it.
     reason : str
-        Why, with values in braces: "a step of {at_53:.6g}".
+        The reason for the verdict, with values in braces: "a step of {at_53:.6g}".
     compute : function
-        The values, by name.
+        Returns the values by name.
     expected : dict of str to str
-        For every value the digits, or the interval, that are stored of it.
+        The stored digits or interval of every value.
     beside : tuple of str
-        Names of values that are shown and do not decide.
+        Names of values that are shown but do not decide.
     reading : str
-        How the statement is read where it can be read in several ways.
+        The meaning that is judged, if the statement is ambiguous.
     """
 
     id: str
@@ -100,11 +100,11 @@ class Claim:
     reading: str = ""
 
     def judge(self) -> Judgement:
-        """Compute the values, and the verdict from them."""
+        """Compute the values and return the judgement."""
         return self.judged(self.compute())
 
     def judged(self, values: Values) -> Judgement:
-        """The judgement that given values lead to."""
+        """Return the judgement for these values."""
         outside = tuple(name for name, value in values.items() if not _within(value, self.expected[name]))
         numbers = {name: value.value for name, value in values.items()}
         said = [self.reason.format(**numbers), self.rule.note()]
@@ -113,7 +113,7 @@ class Claim:
 
     @property
     def kind(self) -> str:
-        """What decides it: "numbers", "definitions" that the text has or lacks, a "source", or "training"."""
+        """What decides the claim: "numbers", the "definitions" in the text, a cited "source", or "training"."""
         rules = [self.rule]
         if isinstance(self.rule, Sentences | Readings):
             rules = list((self.rule.sentences if isinstance(self.rule, Sentences) else self.rule.readings).values())
@@ -121,7 +121,7 @@ class Claim:
         return "numbers" if "numbers" in kinds else min(kinds)
 
     def to_dict(self, found: Judgement) -> dict[str, Any]:
-        """The claim and its judgement as JSON values, in full precision."""
+        """Return the claim and its judgement as JSON values in full precision."""
         return {
             "id": self.id, "place": self.place, "statement": self.statement, "reading": self.reading,
             "verdict": found.verdict, "parts": dict(found.parts), "kind": self.kind, "reason": found.reason,
@@ -138,5 +138,5 @@ _KINDS: Mapping[type, str] = {Needs: "definitions", Quoted: "source", Measured: 
 
 def _within(value: Value, text: str) -> bool:
     low, high = stored(text)
-    slack = 0.0 if math.isinf(low) else 1e-12 * max(abs(low), abs(high))  # what decimal digits cannot say
+    slack = 0.0 if math.isinf(low) else 1e-12 * max(abs(low), abs(high))  # the rounding of the decimal digits
     return low - slack <= value.value <= high + slack

@@ -13,10 +13,18 @@ from typing import Protocol
 
 from fastpe.theory.value import Value
 
-# proved or tried in every case; the same under an assumption; refuted by a counterexample; true, but no more than a
-# trivial bound says; a symbol is missing, or readings disagree; for training to decide
+# TRUE: proved, or tried in every case. TRUE IF: the same under an assumption. FALSE: refuted by a counterexample.
+# VACUOUS: true, but a trivial bound says as much. UNDEFINED: a definition is missing, or readings of the text disagree.
+# EMPIRICAL: only training can decide.
 VERDICTS = ("TRUE", "TRUE IF", "FALSE", "VACUOUS", "UNDEFINED", "EMPIRICAL")
-WORST = ("FALSE", "UNDEFINED", "EMPIRICAL", "VACUOUS", "TRUE IF", "TRUE")  # of several sentences the first counts
+WORST = (
+    "FALSE",
+    "UNDEFINED",
+    "EMPIRICAL",
+    "VACUOUS",
+    "TRUE IF",
+    "TRUE",
+)  # the verdict of several sentences is the first of these
 
 Values = Mapping[str, Value]
 Condition = Callable[..., bool]  # its parameters have the names of the values that it looks at
@@ -35,7 +43,7 @@ def met(condition: Condition, values: Values) -> bool:
 
 
 def low(value: Value) -> float:
-    """What a value is at least.
+    """Return the lower bound of a value.
 
     >>> from fastpe.theory.value import certified
     >>> low(certified("P1", low=1.0)), low(certified("P6", high=1.0))
@@ -45,7 +53,7 @@ def low(value: Value) -> float:
 
 
 def high(value: Value) -> float:
-    """What a value is at most.
+    """Return the upper bound of a value.
 
     >>> from fastpe.theory.value import certified
     >>> high(certified("P1", low=1.0)), high(certified("P6", high=1.0))
@@ -55,20 +63,20 @@ def high(value: Value) -> float:
 
 
 class Rule(Protocol):
-    """What turns the values of a claim into a verdict."""
+    """Computes a verdict from the values of a claim."""
 
     def __call__(self, values: Values) -> str:
-        """The verdict."""
+        """Return the verdict."""
 
     def note(self) -> str:
-        """What the rule itself has to say: an assumption, what is missing; "" where there is nothing."""
+        """Return what the rule adds to the reason: an assumption or a missing definition; "" for nothing."""
 
     def parts(self, values: Values) -> dict[str, str]:
-        """Verdicts of the sentences, or readings, of which the claim is made; empty where there is one."""
+        """Return the verdicts of the sentences or readings of the claim; empty if it has only one."""
 
 
 class _Plain:
-    """Of rules that judge one sentence, and have nothing to add."""
+    """The base of rules that judge one sentence and add nothing to the reason."""
 
     def note(self) -> str:
         """Nothing."""
@@ -81,7 +89,7 @@ class _Plain:
 
 @dataclass(frozen=True)
 class Holds(_Plain):
-    """TRUE where the condition holds, FALSE where it does not.
+    """TRUE if the condition holds, else FALSE.
 
     Examples
     --------
@@ -99,7 +107,7 @@ class Holds(_Plain):
 
 @dataclass(frozen=True)
 class HoldsIf:
-    """TRUE where the claim holds as it is printed, TRUE IF where it holds under an assumption alone, else FALSE.
+    """TRUE if the claim holds as printed, TRUE IF if it holds under an assumption, else FALSE.
 
     Examples
     --------
@@ -129,7 +137,7 @@ class HoldsIf:
 
 @dataclass(frozen=True)
 class Bounds(_Plain):
-    """FALSE where a bound is exceeded, VACUOUS where it says no more than a trivial one, TRUE otherwise.
+    """FALSE if a bound is exceeded, VACUOUS if it says no more than a trivial bound, else TRUE.
 
     Examples
     --------
@@ -149,7 +157,7 @@ class Bounds(_Plain):
 
 @dataclass(frozen=True)
 class Agree(_Plain):
-    """UNDEFINED where readings that the text admits give different numbers, TRUE where they agree.
+    """UNDEFINED if the possible readings of the text give different numbers, else TRUE.
 
     Examples
     --------
@@ -167,9 +175,9 @@ class Agree(_Plain):
 
 @dataclass(frozen=True)
 class OfOrder(_Plain):
-    """TRUE where a number grows no faster than a power of the width when the width doubles, else FALSE.
+    """TRUE if a number grows no faster than a power of the width when the width doubles, else FALSE.
 
-    `at_width` and `at_twice` name the two numbers. Rounding up may add 2.5 % for each power.
+    `at_width` and `at_twice` name the two numbers. The limit is 2.05 to the power, 2.5 % above a factor of 2 each.
 
     Examples
     --------
@@ -189,7 +197,7 @@ class OfOrder(_Plain):
 
 @dataclass(frozen=True)
 class Readings:
-    """UNDEFINED where readings that the text admits have different verdicts; otherwise the one that they share.
+    """UNDEFINED if the possible readings of the text have different verdicts, else the verdict that they share.
 
     Examples
     --------
@@ -215,7 +223,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Several sentences in one: FALSE as soon as one of them is, and TRUE where all are.
+    """The worst verdict of several sentences: FALSE if one of them is FALSE, TRUE if all are TRUE.
 
     Examples
     --------
@@ -241,9 +249,9 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Needs:
-    """UNDEFINED where the statement needs what the paper defines nowhere; TRUE, or as `then` says, where it has all.
+    """UNDEFINED if the statement needs definitions that the paper lacks, else the verdict of `then`.
 
-    A definition that lacks nothing is true.
+    Without `then` the verdict is TRUE.
 
     Examples
     --------
@@ -258,7 +266,7 @@ class Needs:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What is needed and not defined."""
+        """The definitions that are needed and missing."""
         return tuple(each for each in self.needed if each not in self.defined)
 
     def __call__(self, values: Values) -> str:
@@ -268,7 +276,7 @@ class Needs:
         return "TRUE" if self.then is None else self.then(values)
 
     def note(self) -> str:
-        """What is missing, or that nothing is."""
+        """Return the missing definitions, or those that are needed if none is missing."""
         return f"not defined: {'; '.join(self.missing)}" if self.missing else f"defined: {'; '.join(self.needed)}"
 
     def parts(self, values: Values) -> dict[str, str]:
@@ -278,9 +286,9 @@ class Needs:
 
 @dataclass(frozen=True)
 class Quoted:
-    """FALSE where the paper says of a source what the source does not, TRUE where they agree point by point.
+    """TRUE if the paper and the source that it cites agree on every point, else FALSE.
 
-    No number decides such a claim: `said` and `source` are data.
+    `said` is what the paper says about the source, `source` what the source says; no number decides such a claim.
 
     Examples
     --------
@@ -298,7 +306,7 @@ class Quoted:
         return "TRUE" if self.said == self.source else "FALSE"
 
     def note(self) -> str:
-        """Where they differ, or that they do not."""
+        """Return the points on which they differ, or that they agree."""
         apart = [name for name in self.said if self.said[name] != self.source.get(name)]
         if not apart:
             return f"as in {self.by}"
@@ -312,7 +320,7 @@ class Quoted:
 
 @dataclass(frozen=True)
 class Measured:
-    """EMPIRICAL: trained models decide, and the command that trains them."""
+    """EMPIRICAL: trained models decide the claim; `command` trains them."""
 
     command: str = "fastpe reproduce table5"
 
@@ -321,7 +329,7 @@ class Measured:
         return "EMPIRICAL"
 
     def note(self) -> str:
-        """Where it is measured."""
+        """Return the command that measures it."""
         return f"measured by {self.command}"
 
     def parts(self, values: Values) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The setting of the paper, which its claims share: width, lengths, slope, tables."""
+"""The setting of the paper that its claims share: width, lengths, slope and tables."""
 
 from functools import cache
 from typing import Any
@@ -20,7 +20,7 @@ MANY_LAGS = 10**6
 
 @cache
 def table(name: str, length: int = 200, train_length: int = TRAINED, **options: Any) -> Array:
-    """The table of an encoding, (length, 64) float64, positions from 0; it cannot be written to.
+    """Return the read-only table of an encoding, (length, 64) float64, for positions from 0.
 
     >>> table("sinusoidal", 3)[0, :2].tolist()
     [0.0, 1.0]
@@ -32,7 +32,7 @@ def table(name: str, length: int = 200, train_length: int = TRAINED, **options: 
 
 
 def slots(name: str, length: int = TRAINED, **options: Any) -> dict[str, Array]:
-    """The slots that an encoding fills, in float64, trained on 50 positions; ALiBi with the paper's slope.
+    """Return the float64 slots of an encoding for a training length of 50; ALiBi has the slope of the paper.
 
     >>> sorted(slots("shaw"))
     ['rel_key', 'rel_value']
@@ -44,7 +44,7 @@ def slots(name: str, length: int = TRAINED, **options: Any) -> dict[str, Array]:
 
 
 def known(value: Value | None) -> Value:
-    """A value that the paper's setting certainly has.
+    """Return a value that is never None in the setting of the paper.
 
     >>> from fastpe.theory.value import exact
     >>> known(exact(1.0, "one")).value
@@ -55,7 +55,7 @@ def known(value: Value | None) -> Value:
 
 
 def falling(length: int, slope: float = SLOPE) -> Array:
-    """ALiBi's biases by distance.
+    """Return the biases of ALiBi by distance.
 
     >>> falling(3, 0.5).tolist()
     [-0.0, -0.5, -1.0]
@@ -65,7 +65,7 @@ def falling(length: int, slope: float = SLOPE) -> Array:
 
 @cache
 def nearest_lag(lag: int = MANY_LAGS) -> Value:
-    """The least distance of two sinusoidal rows at most so many positions apart.
+    """Return the least distance between sinusoidal rows that are at most `lag` positions apart.
 
     >>> round(nearest_lag(9).value, 6)
     1.471848
@@ -75,7 +75,7 @@ def nearest_lag(lag: int = MANY_LAGS) -> Value:
 
 @cache
 def learned_numbers(name: str) -> Value:
-    """How many numbers an encoding learns in the paper's model.
+    """Count the parameters of an encoding in the model of the paper.
 
     >>> learned_numbers("alibi").value
     0.0

@@ -1,4 +1,4 @@
-"""Tables 1 to 4 of Li (2025), cell by cell: what is printed, what is computed, and a verdict on it."""
+"""Tables 1 to 4 of Li (2025) cell by cell: what is printed, what is computed, and the verdict."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _SHOWN = 3  # values of a cell
 
 @dataclass(frozen=True)
 class JudgedCell:
-    """A cell and what became of it: the verdict on what is printed, values in words, and the judgement it rests on."""
+    """A cell with its verdict, its values as text, and the judgement of its claim."""
 
     cell: Cell
     verdict: str
@@ -32,7 +32,7 @@ class JudgedCell:
     judgement: Judgement
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, in full precision."""
+        """Return JSON values in full precision."""
         cell = self.cell
         return {
             "table": cell.table, "row": cell.row, "column": cell.column, "printed": cell.printed,
@@ -42,7 +42,7 @@ class JudgedCell:
 
 
 def judge(progress: Callable[[int], None] = lambda done: None) -> list[JudgedCell]:
-    """Every cell of the four tables, each claim computed once: some seconds.
+    """Judge every cell of the four tables in some seconds; each claim is computed once.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _judged(cell: Cell, found: Judgement) -> JudgedCell:
 
 
 def outside(cells: Iterable[JudgedCell]) -> list[str]:
-    """What has left its stored interval, in words, each value once.
+    """Describe the values that lie outside their stored interval, each value once.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The wavelet encoding of Li 2025, section 6.1: the numbers by which its bounds and claims are judged (C77-C107)."""
+"""The wavelet encoding of Li (2025), section 6.1: the numbers for the claims C77 to C107."""
 
 import math
 from typing import Any

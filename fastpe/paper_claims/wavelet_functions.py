@@ -1,4 +1,4 @@
-"""Scaling functions and wavelets of orthogonal filters: suprema between bounds, and products cut by an end."""
+"""Scaling functions and wavelets of orthogonal filters: certified suprema, and products on a half-line."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The numbers by which claims on wavelets are judged, and the conditions: sections 5.4 and 6.1 of Li (2025)."""
+"""The values and conditions for the claims on wavelets, sections 5.4 and 6.1 of Li (2025)."""
 
 import math
 from functools import cache

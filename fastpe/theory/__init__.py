@@ -10,7 +10,7 @@ docstrings refer to proofs by number:
 | P1 | no two rows of the sinusoidal table are equal at integer positions, in any channel | `lags` |
 | P2 | equal tokens have equal outputs if the encoding acts only on scores | `symmetry` |
 | P3 | a function with a symmetry is at best the mean of the target over each orbit | `orbits` |
-| P4 | two tokens can collide if their positions are closer than twice their norm | `tables` |
+| P4 | two tokens can become equal if their position vectors are closer than twice the tokens' norm | `tables` |
 | P5 | Lipschitz constants on bounded inputs | `lipschitz`, `layers` |
 | P6 | softmax moves by at most tanh(oscillation / 4) in total variation | `softmax` |
 | P7 | the weight that a window drops | `reach` |
@@ -22,7 +22,7 @@ docstrings refer to proofs by number:
 Q1 to Q20 and I1 to I8 are quantities; C1 to C121 are the claims of Li (2025), which `fastpe.paper_claims` judges.
 
 From outside: `attention_information`, `biases`, `capacity`, `drift`, `essentials`, `gaps`, `information`, `jacobian`,
-`kernel`, `lags`, `layers`, `lipschitz`, `orbits`, `pages.collect`, `pages.of_model`,
+`kernel`, `lags`, `layers`, `lipschitz`, `orbits`, `pages.collect`, `pages.key_quantities`, `pages.of_model`,
 `pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `pages.words`, `pairs`, `precision`, `reach`,
 `rotations`, `softmax`, `symmetry`, `tables`, `value`.
 """
