@@ -135,7 +135,7 @@ def _is_fixed_and_grows(learned: Value, at_50: Value, at_100: Value, at_200: Val
 
 
 def _bias_facts() -> Values:
-    return bias_sizes() | {"learned": learned_numbers("alibi")}
+    return {**bias_sizes(), "learned": learned_numbers("alibi")}
 
 
 def influence() -> Values:
@@ -169,7 +169,7 @@ def same_outputs() -> Values:
 
 
 def _takeaways() -> Values:
-    found = collision() | _first_quarter() | same_outputs()
+    found = {**collision(), **_first_quarter(), **same_outputs()}
     return {name: found[name] for name in ("radius", "apart", "constant", "spread", "error")}
 
 
