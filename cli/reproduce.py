@@ -76,7 +76,7 @@ def tables(out: Path, as_json: bool) -> None:
     from fastpe.base import files
     from fastpe.experiments import tables_report
     from fastpe.experiments.sections import as_text
-    from fastpe.theory.claims import tables as theory
+    from fastpe.paper_claims import tables as paper_tables
 
     from .progress import Bar
 
@@ -84,13 +84,13 @@ def tables(out: Path, as_json: bool) -> None:
         check_place("--out", out / name)
     files.make_folder(out, exist_ok=True)
     with Bar() as bar:
-        bar.open(len(theory.CELLS), 0, "cells")
+        bar.open(len(paper_tables.CELLS), 0, "cells")
 
         def told(done: int) -> None:
             bar.advance(1)
-            bar.show(f"{done} of {len(theory.CELLS)} cells", "")
+            bar.show(f"{done} of {len(paper_tables.CELLS)} cells", "")
 
-        cells = theory.judge(told)
+        cells = paper_tables.judge(told)
     written = tables_report.files_of(cells)
     for name, content in written.items():
         files.write_file(out / name, content)
@@ -99,7 +99,7 @@ def tables(out: Path, as_json: bool) -> None:
     else:
         click.echo(as_text(tables_report.sections(cells)))
     click.echo(f"written in {out}: {', '.join(written)}", err=True)
-    if left := theory.outside(cells):
+    if left := paper_tables.outside(cells):
         raise click.ClickException(f"outside of its stored interval: {'; '.join(left)}")
 
 

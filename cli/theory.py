@@ -1,4 +1,4 @@
-"""``fastpe theory``: what can be known of encodings without training them, or of that of a run."""
+"""``fastpe theory``: what is known of encodings without training them, or of the encoding of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from .claims import show_claims
 from .output import encoding_name, own_files, own_names, parse_options, print_json
+from .paper_claims import show_claims
 
 if TYPE_CHECKING:
     from fastpe.theory.pages.record import Record
@@ -17,43 +17,62 @@ if TYPE_CHECKING:
     from .progress import Reporter
 
 _ALL = "all"
-_OF_RUN = {"length", "run", "probe", "bins", "sequences", "as_json", "claims", "_own_tasks"}  # what a run leaves open
+# What --run leaves open.
+_OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json", "claims", "_own_tasks"}
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[ENCODING]...", callback=own_names(encoding_name))
 @click.option(
     "--length", type=int, multiple=True, metavar="N",
-    help="Length beside that of training; may be repeated.  [default: twice and four times that]",
+    help="Length in addition to --train-length; may be repeated.  [default: twice and four times --train-length]",
 )  # fmt: skip
-@click.option("--train-length", type=int, default=50, show_default=True, help="Length that the encoding is made for.")
+@click.option(
+    "--train-length", type=int, default=50, show_default=True, help="Training length, for which the encoding is built."
+)
 @click.option("--dim", type=int, default=64, show_default=True, help="Width of the model.")
 @click.option("--heads", type=int, default=1, show_default=True, help="Attention heads.")
-@click.option("--causal", is_flag=True, help="A model with a causal mask.")
+@click.option("--causal", is_flag=True, help="The model has a causal mask.")
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of an encoding; may be repeated.")
-@click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="The encoding and the weights of this run.")
+@click.option(
+    "--run", type=click.Path(path_type=Path), metavar="RUN", help="Use the encoding and the weights of this run."
+)
 @own_files("the run", "task")
-@click.option("--probe", is_flag=True, help="With --run: what its layers know of the position, on held-out sequences.")
-@click.option("--bins", type=int, metavar="B", help="With --probe: the plug-in estimate in so many bins too.")
+@click.option("--probe", is_flag=True, help="With --run: estimate what its layers know about the position.")
+@click.option("--bins", type=int, metavar="B", help="With --probe: add the plug-in estimate with this number of bins.")
 @click.option(
-    "--sequences", type=int, default=1200, show_default=True, help="With --probe: to fit, to calibrate, to test."
+    "--sequences",
+    type=int,
+    default=1200,
+    show_default=True,
+    help="With --probe: held-out sequences, to fit, calibrate and test.",
 )
 @click.option(
-    "--claims", is_flag=False, flag_value=_ALL, metavar="[ID]", help="A claim of Li (2025) made again, or all of them."
+    "--claims",
+    is_flag=False,
+    flag_value=_ALL,
+    metavar="[ID]",
+    help="Recompute one claim of Li (2025), C1 to C121, or all of them.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, in full precision.")
+@click.option("--all", "everything", is_flag=True, help="Print all quantities, not only those that decide a choice.")
+@click.option("--json", "as_json", is_flag=True, help="Print all quantities as JSON, in full precision.")
 @click.pass_context
 def theory(
     context: click.Context, names: tuple[str, ...], length: tuple[int, ...], run: Path | None, probe: bool,
-    bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, as_json: bool, **sizes: Any,
+    bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, everything: bool, as_json: bool,
+    **sizes: Any,
 ) -> None:  # fmt: skip
-    """Say what is known of ENCODING without training: one page of one, a table side by side of several.
+    """Compute what is known of ENCODING without training it.
+
+    The table has the quantities that decide a choice of encoding: each with its value, its unit and its meaning. With
+    several encodings their values are in columns side by side. --all prints every quantity that is computed.
 
     ENCODING may be a sum such as sinusoidal+alibi, or your own file, ./mine.py. Every number is exact, certified (<= or
-    >=) or an estimate with its 95 % interval (+-); "-" stands where a quantity has no meaning.
+    >=) or an estimate with its 95 % interval (+-); "-" means that the quantity has no meaning for the encoding.
 
     \b
     Examples:
+      fastpe theory rope
       fastpe theory alibi --causal --option slope=0.5
       fastpe theory sinusoidal wavelet legendre --length 100 --length 400
       fastpe theory --run runs/wavelet-0 --probe
@@ -76,11 +95,11 @@ def theory(
         return
     from . import theory_pages
 
-    theory_pages.show(subjects, pages)
+    theory_pages.show(subjects, pages, everything)
 
 
 def _given(context: click.Context) -> dict[str, str]:
-    """The flags on the command line, by the names of their parameters."""
+    """Return the flags on the command line by the names of their parameters."""
     return {
         str(each.name): each.opts[0]
         for each in context.command.params
@@ -89,27 +108,27 @@ def _given(context: click.Context) -> dict[str, str]:
 
 
 def _check_alone(context: click.Context, names: Sequence[str]) -> None:
-    """Claims have the paper's own encodings and sizes."""
+    """Refuse everything that --claims does not use."""
     others = [*names, *(flag for name, flag in _given(context).items() if name not in {"names", "claims", "as_json"})]
     if others:
-        raise click.UsageError(f"--claims has the paper's own encodings and sizes: leave out {others[0]}", context)
+        raise click.UsageError(f"--claims uses the encodings and sizes of the paper: leave out {others[0]}", context)
 
 
 def _check_choice(context: click.Context, names: Sequence[str], run: Path | None, probe: bool) -> None:
     flags = _given(context)
     if run is None and not names:
-        raise click.UsageError("ENCODING is missing, or --run RUN", context)
+        raise click.UsageError("name an ENCODING, or give --run RUN", context)
     if run is None and probe:
-        raise click.UsageError("--probe needs --run: only a trained model has layers to probe", context)
+        raise click.UsageError("--probe needs --run, because only a trained model has layers to probe", context)
     for name in ("bins", "sequences"):
         if name in flags and not probe:
-            raise click.UsageError(f"{flags[name]} is that of --probe", context)
+            raise click.UsageError(f"{flags[name]} needs --probe", context)
     if run is None:
         return
     if len(names) > 1:
-        raise click.UsageError("--run has one encoding of its own: leave out ENCODING", context)
+        raise click.UsageError("--run uses the encoding of the run: leave out ENCODING", context)
     if own := [flag for name, flag in flags.items() if name not in _OF_RUN | {"names"}]:
-        raise click.UsageError(f"--run has its own sizes and options: leave out {own[0]}", context)
+        raise click.UsageError(f"--run uses the sizes and options of the run: leave out {own[0]}", context)
 
 
 def _subjects(
@@ -125,7 +144,7 @@ def _subjects(
 
 
 def _options(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Each option goes to all encodings that have it; one that none has is an error."""
+    """Give each option to all encodings that have it. An option that no encoding has is an error."""
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
     for text in texts:
         refused = list[ValueError]()

@@ -1,4 +1,4 @@
-"""Pages of the theory on a terminal: one encoding, or several side by side."""
+"""Pages of the theory on a terminal, of one encoding or of several side by side."""
 
 import shutil
 import sys
@@ -7,29 +7,49 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fastpe.theory.pages.key_quantities import key_rows
 from fastpe.theory.pages.quantities import IN_WINDOWS, QUANTITIES
 from fastpe.theory.pages.record import Record
 from fastpe.theory.pages.subject import Subject
-from fastpe.theory.pages.words import cell, facts, heading
+from fastpe.theory.pages.words import cell_or_range, facts, heading
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Page = Mapping[str, Record]
 
-_WIDEST = 200  # characters of a line that nobody sees on a terminal
+_WIDEST = 200  # characters of a line that does not go to a terminal
+_WIDEST_OF_ONE = 120  # the same for the key quantities of a single encoding
 _ORDER = {each.key: place for place, each in enumerate(QUANTITIES.values())}
 
 
-def show(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
-    """Print one page, or a table of several."""
-    if len(subjects) == 1:
+def show(subjects: Sequence[Subject], pages: Sequence[Page], everything: bool) -> None:
+    """Print the key quantities of each encoding, or everything: one page, or a table of several."""
+    if not everything:
+        _key_quantities(subjects, pages)
+    elif len(subjects) == 1:
         _page(subjects[0], pages[0])
     else:
         _side_by_side(subjects, pages)
     for subject in subjects:
         for remark in subject.remarks:
             click.echo(f"{subject.name}: {remark}" if len(subjects) > 1 else f"  {remark}")
+    if not everything:
+        click.echo("\nThese quantities decide a choice of encoding. --all prints every quantity that is computed.")
+
+
+def _key_quantities(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
+    for subject, page in zip(subjects, pages, strict=True):
+        click.echo(heading(subject, page))
+    table = _table()
+    table.add_column("quantity", no_wrap=not sys.stdout.isatty())
+    for subject in subjects:
+        table.add_column(subject.name if len(subjects) > 1 else "value", justify="right")
+    table.add_column("unit")
+    table.add_column("meaning")
+    for row in key_rows(subjects, pages):
+        table.add_row(row.label, *row.values, row.unit, row.meaning)
+    _print(table, _WIDEST if len(subjects) > 1 else _WIDEST_OF_ONE)
 
 
 def _page(subject: Subject, page: Page) -> None:
@@ -70,25 +90,20 @@ def _side_by_side(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
 def _rows(
     pages: Sequence[Page], in_windows: bool, alone: bool = False
 ) -> list[tuple[str, list[dict[int | None, str]]]]:
-    """Of each row its label, and for each page the cells by length; `alone`: of what is one number for all lengths."""
+    """Return the label of each row, and its cells by length for each page. `alone`: only rows without a length."""
     keys = {record.key: record for page in pages for record in page.values() if (record.column is None) == alone}
     found = []
     for key in sorted(keys, key=lambda key: _ORDER.get(key, len(_ORDER))):
         stem, _, end = key.rpartition(".")
         if (key in IN_WINDOWS) != in_windows or (end == "least" and f"{stem}.most" in keys):
             continue
-        found.append((keys[key].label, [_cells(page, key, stem if end == "most" else None) for page in pages]))
+        cells = [{each.column: cell_or_range(page, each) for each in _with_key(page, key)} for page in pages]
+        found.append((keys[key].label, cells))
     return found
 
 
-def _cells(page: Page, key: str, stem: str | None) -> dict[int | None, str]:
-    """The cells of a row; what has a least and a most value is a range."""
-    values = {record.column: cell(record) for record in page.values() if record.key == key}
-    if stem is not None:
-        for record in page.values():
-            if record.key == f"{stem}.least" and cell(record) != values[record.column]:
-                values[record.column] = f"{cell(record)}-{values[record.column]}"
-    return values
+def _with_key(page: Page, key: str) -> list[Record]:
+    return [record for record in page.values() if record.key == key]
 
 
 def _table() -> "Table":
@@ -97,11 +112,11 @@ def _table() -> "Table":
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
 
 
-def _print(table: "Table") -> None:
+def _print(table: "Table", widest: int = _WIDEST) -> None:
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
-    width = max(60, shutil.get_terminal_size().columns) if terminal else _WIDEST
+    width = max(60, shutil.get_terminal_size().columns) if terminal else widest
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     with console.capture() as capture:
         console.print(table)

@@ -30,7 +30,7 @@ FLOORS = (
     "model",
     "training",
     "theory",
-    "doctor pictures",
+    "doctor paper_claims pictures",
     "benchmarks experiments",
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
@@ -98,7 +98,7 @@ def test_only_what_a_room_opens_is_imported_from_outside():
 def test_every_room_says_what_is_inside():
     rooms = {path.parent.name for path in (ROOT / "fastpe").glob("*/__init__.py")}
     assert rooms == set(FLOOR) - {"angles", "bands", "columns", "jax", "spans", "temperatures"}
-    assert len(rooms) <= 15
+    assert len(rooms) <= 16
     for room in rooms:
         for module in opened(room) - {""}:
             assert f"fastpe.{room}.{module}" in modules("fastpe"), f"{room} opens {module}, which is not there"

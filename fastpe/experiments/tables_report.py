@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import fastpe
 from fastpe.experiments import study_page
 from fastpe.experiments.sections import Section, as_markdown
-from fastpe.theory.claims.tables import TITLES, JudgedCell, outside
+from fastpe.paper_claims.tables import TITLES, JudgedCell, outside
 
 TITLE = "Tables 1 to 4 of Li (2025), recomputed"
 _HEAD = ("encoding", "of", "printed", "computed", "verdict", "rests on", "reason")

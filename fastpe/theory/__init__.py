@@ -1,27 +1,30 @@
-"""What can be proved, bounded or estimated of an encoding without training: plain NumPy and mpmath, a file a subject.
+"""What can be proved, bounded or estimated about an encoding without training, in NumPy and mpmath.
 
-    page                        everything that is known of one encoding, or of that of a trained model
+    page                        everything that is known of one encoding, or of the encoding of a trained model
 
-Every number is a `value.Value`, which says how it is known; `pages` collects those of an encoding. Docstrings name
-proofs by number; what each shows, and where its short form stands:
+Every number is a `value.Value`, which says how it is known. The folder `pages` collects the numbers of an encoding. The
+docstrings refer to proofs by number:
 
-- P1, on integers no two rows of sinusoidal are equal, in any channel: `lags`
-- P2, equal tokens have equal outputs where an encoding acts on scores alone; P3, a function with a symmetry can do no
-  better than the mean over its orbits: `symmetry`, `orbits`
-- P4, two tokens whose positions are nearer than twice their size can collide: `tables`
-- P5, Lipschitz constants on bounded inputs; P8, what the first token can do to the last one: `lipschitz`, `layers`
-- P6, softmax moves by at most tanh(oscillation / 4) in total variation: `softmax`
-- P7, what a window drops: `reach`
-- P9, steps of Legendre rows: `new_polynomials`; P14, raw wavelets shrink: `new_encodings`
-- P10, P11, Rademacher complexities of products and of readouts: `capacity`
-- P12, bounds of the information between a position and its noisy row: `information`; P13, of a probe: `probes`
+| proof | statement | module |
+| --- | --- | --- |
+| P1 | no two rows of the sinusoidal table are equal at integer positions, in any channel | `lags` |
+| P2 | equal tokens have equal outputs if the encoding acts only on scores | `symmetry` |
+| P3 | a function with a symmetry is at best the mean of the target over each orbit | `orbits` |
+| P4 | two tokens can become equal if their position vectors are closer than twice the tokens' norm | `tables` |
+| P5 | Lipschitz constants on bounded inputs | `lipschitz`, `layers` |
+| P6 | softmax moves by at most tanh(oscillation / 4) in total variation | `softmax` |
+| P7 | the weight that a window drops | `reach` |
+| P8 | the influence of the first token on the last one | `lipschitz` |
+| P10, P11 | Rademacher complexities of products and of readouts | `capacity` |
+| P12 | bounds on the information between a position and its noisy row | `information` |
+| P13 | a lower bound on that information from a probe | `probes` |
 
-C1 to C121 are the claims of Li (2025), numbered as they stand in the paper and judged in `claims`; Q1 to Q20 and I1 to
-I8 are quantities.
+Q1 to Q20 and I1 to I8 are quantities; C1 to C121 are the claims of Li (2025), which `fastpe.paper_claims` judges.
 
-From outside: `biases`, `claims`, `claims.tables`, `drift`, `essentials`, `information`, `kernel`, `pages.collect`,
-`pages.of_model`, `pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `pages.words`, `reach`,
-`rotations`, `tables`, `value`.
+From outside: `attention_information`, `biases`, `capacity`, `drift`, `essentials`, `gaps`, `information`, `jacobian`,
+`kernel`, `lags`, `layers`, `lipschitz`, `orbits`, `pages.collect`, `pages.key_quantities`, `pages.of_model`,
+`pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `pages.words`, `pairs`, `precision`, `reach`,
+`rotations`, `softmax`, `symmetry`, `tables`, `value`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What attention tells of positions, in nats: its weights alone, and one score among scores of content."""
+"""Information that attention carries about positions, in nats: in its weights, and in a single score."""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _POINTS, _TERMS = 8192, 512  # of it that are worked out together, and distances
 
 
 def attention_information(rows: Any) -> Value:
-    """I(query's position; position it attends to), the query uniform: (1/n) sum_i KL(P_i || mean of all P_i).
+    """Return I(query position; attended position) for a uniform query: (1/n) sum_i KL(P_i || mean of all P_i).
 
     Parameters
     ----------
@@ -74,12 +74,13 @@ def _entropy(weights: Array) -> float:
 
 
 def zero_content_rows(bias: Any, length: int, causal: bool) -> Iterator[Array]:
-    """Attention where all content scores are equal: the softmax of a bias alone, in blocks of queries.
+    """Yield the attention weights if all content scores are equal: the softmax of a bias, in blocks of queries.
 
     Parameters
     ----------
     bias : array_like (2K + 1,)
-        Of one head, by offset key - query from -K to K; farther offsets have that of the last one. [0] is no bias.
+        The bias of one head by offset, key - query, from -K to K. Farther offsets have the value of the last one. [0]
+        means no bias.
     length : int
         Queries and keys n.
     causal : bool
@@ -130,7 +131,7 @@ def causal_mean_information(length: int) -> Value:
 
 
 def offset_information(bias: Any, sigma: float = 1.0) -> Value:
-    """I(D; b(D) + sigma e): what one score tells of the distance, which is uniform, when content is normal noise.
+    """Return I(D; b(D) + sigma e): what one score tells about a uniform distance D if the content is normal noise.
 
     Parameters
     ----------

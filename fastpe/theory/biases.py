@@ -1,8 +1,8 @@
-"""Biases of the score: their rows, how much they sway, what a key gets, and what a longer text changes in them (Q10).
+"""Biases on scores: their rows, size and effect on attention, and what a longer text changes (Q10).
 
-Everything is computed from the arrays that `fastpe.build` returns, so it holds for whatever parameters they were made
-of. Rows by distance are those of the last query of a causal model, nearest key first. P0 is the softmax of the bias
-alone: attention where all products of query and key are equal.
+Everything is computed from the arrays that `fastpe.build` returns, so it holds for any parameters. Rows by distance are
+those of the last query of a causal model, with the nearest key first. P0 is the softmax of the bias: the attention if
+all products of query and key are equal.
 """
 
 import math
@@ -21,21 +21,21 @@ _BLOCK = 2**21  # scores that are held at once
 
 
 def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None = None) -> Array:
-    """The biases of some queries on all keys, in the order of the keys: bias, scores and index with values, summed.
+    """Return the biases of some queries on all keys, in the order of the keys: the sum of `bias`, `scores` and `index`.
 
     Parameters
     ----------
     slots : dict
-        As `fastpe.build` returns them for `length` positions; slots that add nothing to a score are left alone.
+        As `fastpe.build` returns them for `length` positions. Slots that add nothing to a score are ignored.
     length : int
         Number of positions N.
     first, stop : int
-        The queries first .. stop - 1; up to the last one where `stop` is not given.
+        The queries first .. stop - 1. The default of `stop` is the number of positions.
 
     Returns
     -------
     (heads, stop - first, N) float64
-        One head of zeros where no slot is a bias.
+        One head of zeros if no slot is a bias.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _columns_of_offsets(slots: Mapping[str, Any], length: int, causal: bool) -> 
 
 
 def oscillations(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """max - min of the biases that one query sees, of the query for which it is largest; by head.
+    """Return max - min of the biases that one query sees, for the query where it is largest, by head.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def oscillations(slots: Mapping[str, Any], length: int, *, causal: bool) -> list
 
 
 def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """sup |b| over all pairs that are seen, by head; arguments as for `oscillations`.
+    """Return sup |b| over all pairs of a query and a key that it sees, by head. Arguments as for `oscillations`.
 
     Source: Li 2025, section 4.2 (C26, C52, C53).
 
@@ -185,7 +185,7 @@ def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> lis
 
 
 def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """The most, in total variation, that the bias can change any row of attention, whatever the content; by head.
+    """Bound the change of any row of attention by the bias in total variation, for any content, by head.
 
     Source: P6, TV <= tanh(osc/4).
 
@@ -200,7 +200,7 @@ def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Valu
 
 
 def column_maxima(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """The largest weight that one key gets from all queries together in P0, by head: what Lipschitz bounds take (P5).
+    """Return the largest sum of the weights of one key over all queries in P0, by head. Lipschitz bounds use it (P5).
 
     Arguments as for `oscillations`. Without a bias it is 1, or 1 + 1/2 + ... + 1/N in a causal model.
 
@@ -220,7 +220,7 @@ def _by_head(values: Array, why: str, **inputs: Any) -> list[Value]:
 
 
 def worst(values: Sequence[Value]) -> Value:
-    """That of the head with the largest value; its inputs name the head.
+    """Return the value of the head with the largest one. Its inputs name the head.
 
     Examples
     --------
@@ -232,16 +232,16 @@ def worst(values: Sequence[Value]) -> Value:
 
 
 def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None = None) -> list[Value]:
-    """How much of a row of P0 moves at a longer length: total variation, keys aligned by distance; by head.
+    """Return how much a row of P0 changes at a longer length: total variation, keys aligned by distance, by head.
 
-    Where the bias depends on the distance alone, this is the weight that lies beyond the training length.
+    If the bias depends only on the distance, this is the weight beyond the training length.
 
     Parameters
     ----------
     trained, tested : (heads, n), (heads, n')
         Biases by distance at both lengths.
     offsets : ((n,), (n',)) of integers, optional
-        The offset of each key where they are not the distances 0, 1, ...: those of a query of a bidirectional model.
+        The offset of each key if it is not the distances 0, 1, ..., as for a query of a bidirectional model.
 
     Raises
     ------

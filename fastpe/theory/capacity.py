@@ -1,4 +1,4 @@
-"""Rademacher complexities that are known exactly, or between constants: of readouts of rows, of single maps."""
+"""Rademacher complexities of linear readouts of rows and of single maps: exact, or within constant factors."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _KHINTCHINE = math.sqrt(0.5)
 
 
 def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = None, seed: int = 0) -> Value:
-    """The Rademacher complexity of linear readouts of some rows: eq. (7) of Li (2025) for {p -> <w, T[p]>, |w| <= B}.
+    """Return the Rademacher complexity of linear readouts of rows: eq. (7) of Li (2025) for {p -> <w, T[p]>, |w| <= B}.
 
     It is (B / N) E|sum_p s_p T[p]| over signs s (proof P11).
 
@@ -33,13 +33,14 @@ def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = Non
     bound : float
         B.
     draws : int, optional
-        Of the signs, where there are more than 2^15 choices: by default 4096, of large tables fewer, at least 64.
+        Draws of the signs if there are more than 2^15 choices. The default is 4096; large tables get fewer, at least
+        64.
     seed : int
 
     Returns
     -------
     Value
-        Exact up to 16 rows, all choices of signs tried; else an estimate.
+        Exact for at most 16 rows, where all choices of signs are tried; otherwise an estimate.
 
     Raises
     ------
@@ -71,9 +72,10 @@ def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = Non
 
 
 def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
-    """What `readout_complexity` lies between, without any draw: B |T|_F / (N sqrt 2) and B |T|_F / N (proof P11).
+    """Bound `readout_complexity` without draws: it lies between B |T|_F / (N sqrt 2) and B |T|_F / N (proof P11).
 
-    Above by Jensen; below by Khintchine's inequality with the best constant (Latala and Oleszkiewicz 1994).
+    The upper bound is Jensen's inequality, the lower one Khintchine's with the best constant (Latala and Oleszkiewicz
+    1994).
 
     Examples
     --------

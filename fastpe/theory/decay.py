@@ -1,4 +1,4 @@
-"""Which biases fall fast enough that attention to the endless past has a sum, and that sum in closed form."""
+"""Biases that fall so fast that e^bias has a finite sum over an endless past, and that sum in closed form."""
 
 import functools
 import math
@@ -92,7 +92,7 @@ class Decay:
 
 
 def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
-    """What e^bias sums to over all distances, for one head, and why.
+    """Return the sum of e^bias over all distances for one head, and the reason.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, s
 
 
 def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, float]]:
-    """What `decay_of` takes, for each head: slopes and windows from the bias itself, KERPLE's from what it has learned.
+    """Return the arguments of `decay_of` for each head: from the bias itself, for KERPLE from its parameters.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tables beyond the training length: how far rows drift from trained ones, and what no trained row points to."""
+"""Tables beyond the training length: distances from the trained rows, and parts outside their span."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _SPANNED = 1e-6  # singular values, over the largest, of directions that the tra
 
 
 def drift(table: Any, train_length: int) -> Array:
-    """The distance of each position from `train_length` on to its nearest trained row (Q9): a curve.
+    """Return the distance from each position beyond the training length to its nearest trained row (Q9).
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def drift(table: Any, train_length: int) -> Array:
 
 
 def covering(table: Any, train_length: int, window: Window) -> dict[str, Value | None]:
-    """How far the farthest row of a window is from all trained rows (Q9).
+    """Return how far the farthest row of a window is from all trained rows (Q9).
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def covering(table: Any, train_length: int, window: Window) -> dict[str, Value |
 
 
 def untrained_share(table: Any, train_length: int, window: Window) -> Value | None:
-    """The mean share of a row that lies outside the span of the trained rows (Q9): what meets untrained weights.
+    """Return the mean share of a row outside the span of the trained rows (Q9), which meets untrained weights.
 
     Of a row x the share is |x - its projection| / |x|; the span has the directions whose singular value is above 1e-6
     of the largest. Rows of zeros are left out.

@@ -1,4 +1,4 @@
-"""The three numbers of theory that the page of an encoding shows: what a choice among its kind most depends on."""
+"""The three numbers of theory on the page of an encoding, `fastpe encodings KEY`: the most decisive of its kind."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ _BIASES = ("bias", "index", "scores")
 def essentials(
     name: str, *, dim: int = SIZES["dim"], heads: int = SIZES["heads"], train_length: int = SIZES["train_length"]
 ) -> dict[str, Value | None]:
-    """Three numbers about an encoding with its default options and the initial values of seed 0.
+    """Return three numbers about an encoding with its default options and the initial values of seed 0.
 
     Parameters
     ----------
@@ -41,13 +41,15 @@ def essentials(
     Returns
     -------
     dict
-        What a number is, in words -> the number; None where it has no meaning, as beyond the end of a learned table or
-        on a grid, or is not known. Of a table: the nearest two positions and the noise for 1 % confusion within the
-        training length, the distance of the farthest row up to twice that length from all trained ones. Of rotations:
-        channels that turn, channels with unseen angles at twice the length, the first lag where an equal query and key
-        have a negative score. Of biases at twice the length, of the head for which it is largest: keys used at equal
-        content, the effect on a row, and at any length the window that holds all but 2^-24 of the weight. Empty for an
-        encoding that fills none of these.
+        The numbers by their description. A number is None if it has no meaning (beyond the end of a learned table, or
+        on a grid) or is not known. The dict is empty for an encoding that fills none of these slots:
+
+        - table: the nearest two positions and the noise for 1 % confusion within the training length, and the distance
+          from all trained rows of the farthest row up to twice that length;
+        - rotations: the channels that turn, the channels with unseen angles at twice the length, and the first lag at
+          which an equal query and key have a negative score;
+        - biases, for the head with the largest value: the keys used at equal content and the effect on a row at twice
+          the length, and the window that holds all but 2^-24 of the weight at any length.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def essentials(
 
     Notes
     -----
-    Biases and rotations are those of a causal model, but for encodings that are not of a plain sequence.
+    The model is causal for biases and rotations, unless the encoding is not made for plain sequences.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How far a loss on new data may be above that on the training sample: bounds by counting, and held-out sequences."""
+"""Generalisation gaps: how far the loss on new data may be above the training loss, by counting or held-out data."""
 
 import math
 from typing import Any
@@ -36,7 +36,7 @@ def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
 
 
 def parameter_counts(config: ModelConfig) -> dict[str, Value]:
-    """How many numbers a model learns, and how many of them its encoding adds.
+    """Count the parameters of a model, and those that its encoding adds.
 
     Examples
     --------
@@ -50,14 +50,14 @@ def parameter_counts(config: ModelConfig) -> dict[str, Value]:
 
 
 def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0.05) -> Value:
-    """How far a loss in [0, 1] may be above its mean on the training sample: for every model that can be stored.
+    """Bound how far a loss in [0, 1] may be above its mean on the training sample, for every model that can be stored.
 
     There are 2^(bits P) of them: sqrt((P bits ln 2 + ln(1/delta)) / 2m), with probability 1 - delta.
 
     Returns
     -------
     Value
-        Certified from above; `why` says so where it is vacuous, at least 1.
+        Certified from above. If the bound is vacuous, that is at least 1, `why` says so.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: 
     Returns
     -------
     Value
-        Certified from above; `why` says so where it is vacuous, at least 1.
+        Certified from above. If the bound is vacuous, that is at least 1, `why` says so.
 
     Examples
     --------

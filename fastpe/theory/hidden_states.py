@@ -1,4 +1,4 @@
-"""The hidden states of a model in float64: its layers one at a time, as the reference in plain NumPy has them."""
+"""The hidden states of a model in float64, layer by layer, computed with the NumPy reference."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ _TEMPORARY = 12  # arrays of attention's size that the reference holds
 
 
 class HiddenStates:
-    """Of one model at one length.
+    """The hidden states of one model at one length.
 
     The reference gives outputs only, not what they come from. So each layer is a model of its own here: its tokens are
     the places of the batch, its table of tokens the states before the layer, and its head the identity.

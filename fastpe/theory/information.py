@@ -1,7 +1,8 @@
-"""What can be known of a position, in nats, from its row of a table in noise.
+"""What can be known about a position, in nats, from its table row with noise.
 
-Li (2025) asks for encodings of much "mutual information between positions" and says nothing more. Here the position is
-uniform and the row is observed: it says whether positions can be told apart, never whether a model learns to.
+Li (2025) asks for encodings with a high "mutual information between positions" and does not define it. Here the
+position is uniform and its row is observed with noise. The information says whether positions can be told apart, not
+whether a model learns to do so.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Derivatives that are measured, not bounded: of one attention, and of a model at the inputs of a batch."""
+"""Measured derivatives (not bounds) of one attention, and of a model at the inputs of a batch."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The kernel T T^T of a table: its spectrum and ranks, and how much of it depends on the distance alone."""
+"""The kernel T T^T of a table: its spectrum, its ranks, and the share that depends only on the distance."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ _MOST_ROWS = 4096  # of a kernel that is returned whole
 
 
 def spectrum(table: Any, window: Window | None = None) -> Array:
-    """The singular values of the table, largest first: a curve.
+    """Return the singular values of the table, largest first.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def spectrum(table: Any, window: Window | None = None) -> Array:
 
 
 def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
-    """How many directions the table has, at each precision and weighted by size (Q4).
+    """Return the number of directions of the table at each precision, and weighted by size (Q4).
 
     Parameters
     ----------
@@ -97,10 +97,10 @@ def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
 
 
 def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
-    """How much of the kernel does not depend on the distance alone (Q11): |K - its diagonals' means|_F / |K|_F.
+    """Return the share of the kernel that depends on more than distance (Q11): |K - its diagonals' means|_F / |K|_F.
 
-    0 where products of rows are a function of the distance, so that adding the table brings relative position along by
-    itself. Made in blocks of 512 rows.
+    The share is 0 if the products of rows are a function of the distance; the table then carries relative positions.
+    The kernel is computed in blocks of 512 rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What Lipschitz constants depend on: the norms of a transformer's maps and slots, layer by layer."""
+"""The norms of a transformer's maps and slots by layer, from which Lipschitz constants are computed."""
 
 import math
 from dataclasses import dataclass

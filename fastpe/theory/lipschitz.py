@@ -1,4 +1,4 @@
-"""How much a transformer can magnify a change of its tokens, and how little far ones count: certified (P5, P8)."""
+"""Certified Lipschitz constants of transformers, and the decay of the influence of far tokens (P5, P8)."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MOST_EXPONENT = 700.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """Certified Lipschitz constants of layers, and of all of them one after another.
+    """Certified Lipschitz constants of single layers and of the whole stack.
 
     Attributes
     ----------

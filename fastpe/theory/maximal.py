@@ -1,4 +1,4 @@
-"""A learned table that climbs the lower bound of the information about position, its norm being given."""
+"""A table of a given norm that is optimised for the lower bound of the information about the position."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _LEAST = 1e-14  # a step that would move the table by less, relative to its norm
 
 @dataclass(frozen=True)
 class MaximalTable:
-    """Where `maximal_table` ended, and how it came there.
+    """The result of `maximal_table`, with its history.
 
     Attributes
     ----------

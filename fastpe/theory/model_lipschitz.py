@@ -1,4 +1,4 @@
-"""Certified Lipschitz constants of a model or run, from the norms of its own weights, biases and slots."""
+"""Certified Lipschitz constants of a model or run, from the norms of its weights, biases and slots."""
 
 import math
 from collections.abc import Callable, Mapping

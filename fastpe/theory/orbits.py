@@ -1,4 +1,4 @@
-"""The least error of functions that cannot tell orders of their input apart, on targets that are numbers (P2, P3)."""
+"""The least error on tasks of numbers of functions that cannot tell some orders of their input apart (P2, P3)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def least_error(
     name: str, group: str, length: int, *, factors: Sequence[float] | Array | None = None, draws: int = 40_000,
     seed: int = 0,
 ) -> Value:  # fmt: skip
-    """The least mean squared error on a task of numbers of a model with a symmetry (theory Q16, P2, P3).
+    """Return the least mean squared error of models with a symmetry on a task of numbers (Q16, P2, P3).
 
     Of what commutes with a group that keeps the law of the inputs, the orbit mean of the target is the best, and its
     error is E[y^2] - E[(mean over the group)^2]. Linear targets (`LINEAR`) have it exactly, in fractions.

@@ -1,4 +1,4 @@
-"""Distances between rows of a table, in tiles: a product of matrices finds the pairs that matter, to be measured."""
+"""Distances between rows of a table in tiles: a matrix product finds the pairs that are then measured exactly."""
 
 from collections.abc import Iterator
 from typing import Any

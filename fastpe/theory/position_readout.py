@@ -1,4 +1,4 @@
-"""Read-outs of the position from hidden states: least squares, and linear discriminant analysis."""
+"""Readouts of the position from hidden states by least squares and by linear discriminant analysis."""
 
 from typing import Any
 

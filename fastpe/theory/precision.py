@@ -1,4 +1,4 @@
-"""What rounding does to a table: from which position on neighbouring rows are the same, and how many are distinct."""
+"""Effects of rounding on a table: where neighbouring rows become equal, and the number of distinct rows."""
 
 from typing import Any
 

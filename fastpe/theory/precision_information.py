@@ -1,4 +1,4 @@
-"""What can be known of a position, in nats, from its row of a table after rounding."""
+"""What can be known about a position, in nats, from its table row after rounding."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What the hidden states of a trained model tell of the position, layer by layer: held-out lower bounds, in nats."""
+"""Lower bounds, on held-out data and in nats, of what the layers of a trained model know about the position."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""How far back a bias lets attention reach (Q7), and the window outside which nothing matters, certified (Q8)."""
+"""How far back attention reaches with a bias (Q7), and the certified window outside which keys can be dropped (Q8)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +22,16 @@ _SLACK = 2.0**-44  # in the logarithm of odds, for what rounding may have taken
 
 @dataclass(frozen=True)
 class Reach:
-    """How far attention reaches where only the bias speaks.
+    """How far attention reaches if all contents are equal.
 
     Attributes
     ----------
     perplexity : Value
-        e to the entropy of the row: the number of equally weighted keys that would be as spread.
+        e to the entropy of the row: the number of equally weighted keys with the same entropy.
     window : Value
         The smallest w such that the distances 0 .. w-1 hold 99 % of the weight: keys, in a causal row.
     beyond : Value or None
-        The weight of distances of the training length and more; None where no training length is given.
+        The weight on distances of at least the training length; None if no training length is given.
     """
 
     perplexity: Value
@@ -40,7 +40,7 @@ class Reach:
 
 
 def reaches(rows: Array, *, train_length: int | None = None, distances: Array | None = None) -> list[Reach]:
-    """The reach of some rows of biases, one for each head.
+    """Return the reach of rows of biases, one for each head.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def reach_over_length(row_of: Callable[[int], Array], lengths: Sequence[int], tr
 def limit(
     scheme: str, *, train_length: int | None = None, both_sides: bool = False, **parameters: float
 ) -> Reach | None:
-    """The reach of one head as the text grows without bound, in closed form; infinite where it has no limit.
+    """Return the reach of one head in an endless text in closed form; infinite if it has no limit.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rotations of query and key: how far each channel turns, which angles training never saw, where similarity ends."""
+"""Rotations of query and key: turns of each channel, angles that training never saw, and similarity over lags."""
 
 import math
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def turns(omega: Array, length: int) -> Array:
 
 
 def turned(omega: Array, length: int) -> Value:
-    """The number of channels that turn at least once over the lags of a length, over all heads.
+    """Count the channels of all heads that turn at least once over the lags of a length.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def _farthest(seen: Array, asked: Array) -> float:
 
 
 def unseen(trained: Array, tested: Array, *, causal: bool = True, seen: float = SEEN) -> dict[str, Value]:
-    """How much of the angles of a longer text training never saw; arguments as for `unseen_chords`.
+    """Return how many angles of a longer text training never saw. Arguments as for `unseen_chords`.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def similarity(angles: Array, growth: Array | None = None) -> Array:
 
 
 def least_similarity(angles: Array, growth: Array | None = None) -> Value:
-    """The least of `similarity`, over all tokens and heads.
+    """Return the least value of `similarity` over all tokens and heads.
 
     Examples
     --------
@@ -290,9 +290,9 @@ def least_similarity(angles: Array, growth: Array | None = None) -> Value:
 
 
 def first_negative_lag(omega: Array, *, decay: Array | None = None, limit: int = MOST_LAGS) -> Value | None:
-    """The first lag at which a query's score with an equal key is negative, sum_t cos(w_t k) < 0, in any head.
+    """Return the first lag at which an equal query and key have a negative score, sum_t cos(w_t k) < 0, in any head.
 
-    As a length up to which a model works it is a heuristic of others (Xu et al. 2024), not a theorem.
+    Xu et al. (2024) use it as a heuristic for the length up to which a model works; it is not a theorem.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def first_negative_lag(omega: Array, *, decay: Array | None = None, limit: int =
     Returns
     -------
     Value or None
-        None where there is none up to the limit.
+        None if no lag up to the limit has one.
 
     Source: Q12.
 

@@ -1,4 +1,4 @@
-"""How far a softmax moves with its scores, how flat it starts, and the score gap that a sharp one needs."""
+"""Softmax: how far it moves with its scores, its entropy at initialisation, and the score gap of a sharp one."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ _BLOCK = 2**20  # scores that are drawn at once
 
 
 def weights(scores: Array) -> Array:
-    """The softmax of the last axis; a score of -inf is a key that is not seen.
+    """Return the softmax over the last axis. A score of -inf hides a key.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def _mean_interval(found: Array) -> tuple[float, float, float]:
 
 
 def score_gap(length: int, weight: float) -> Value:
-    """How far one key's score must lie above the equal scores of all others to get this weight.
+    """Return how far the score of one key must be above the equal scores of all others to get this weight.
 
     Parameters
     ----------

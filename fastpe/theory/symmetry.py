@@ -1,5 +1,8 @@
-"""What an encoding cannot tell apart: the places of equal tokens (const), a sequence and its reverse (rev), any other
-order of it (perm).
+"""Symmetries of models with an encoding: what they cannot tell apart.
+
+- const: the positions of equal tokens;
+- rev: a sequence and its reverse;
+- perm: a sequence and any other order of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables that are added to the input: how large rows are, how far apart, and what noise between them they stand."""
+"""Tables that are added to the input: the norms and distances of their rows, and the noise that they tolerate."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ def windows(length: int, train_length: int) -> list[Window]:
 
 
 def norms(table: Any, window: Window | None = None) -> dict[str, Value]:
-    """Least, largest and root mean square norm of the rows (Q1): what moves at test, and what `--table-scale` fits.
+    """Return the least, largest and root mean square norm of the rows (Q1). `--table-scale` uses the last one.
 
     Parameters
     ----------
     table : (positions, channels)
     window : (start, stop), optional
-        The rows that are looked at; all where not given.
+        The rows to use. The default is all rows.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def norms(table: Any, window: Window | None = None) -> dict[str, Value]:
 
 
 def separation(table: Any, window: Window | None = None, *, share: float | None = None) -> Value | None:
-    """The least distance between two rows (Q2): whether positions can be told apart at all.
+    """Return the least distance between two rows (Q2), which says whether positions can be told apart.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _lag_distances(rows: Array) -> Array:
 
 
 def collision_radius(table: Any, window: Window | None = None) -> Value | None:
-    """Half the least distance (Q20): from which norm of embeddings on two tokens can become equal (P4).
+    """Return half the least distance (Q20): from this norm of embeddings on, two tokens can become equal (P4).
 
     With embeddings x_i = (T[j] - T[i]) / 2 = -x_j of that norm the inputs at i and j are the same vector, so that no
     model without a mask tells them apart; in a ball of a smaller radius no two tokens ever are.
@@ -161,7 +161,7 @@ def line_separation(table: Any, direction: Any, window: Window | None = None) ->
 
 
 def tolerated_noise(table: Any, window: Window | None = None, *, confusion: float = 0.01) -> Value | None:
-    """The loudest noise at which the union bound on taking a row for another one stays small (Q3).
+    """Return the largest noise at which the union bound on confusing two rows stays below `confusion` (Q3).
 
     The largest sigma with (1/n) sum_p sum_{q != p} Phi(-|T[p] - T[q]| / (2 sigma)) <= `confusion`: noise sigma in every
     channel, and the nearest row as the answer. 0 where equal rows alone exceed it.
@@ -244,7 +244,7 @@ def _loudest(distances: Array, weights: Array, confusion: float) -> float:
 
 
 def coherence(table: Any, window: Window | None = None) -> Value | None:
-    """The largest |cosine| between two rows (Q5); rows of zeros, which have no direction, are left out.
+    """Return the largest |cosine| between two rows (Q5). Rows of zeros have no direction and are left out.
 
     Returns
     -------

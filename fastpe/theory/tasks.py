@@ -1,4 +1,4 @@
-"""What a symmetry makes impossible on a task, whatever the model's size and training: least errors, largest shares."""
+"""Limits that a symmetry sets on a task for any model size and training: least errors and largest accuracies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def limit(
     task: str, symmetry: Symmetry, length: int, *, metric: str | None = None,
     factors: Sequence[float] | Array | None = None, task_options: Mapping[str, Any] | None = None,
 ) -> Limit:  # fmt: skip
-    """What no model with these symmetries can do better on a task of the library, or on one of `NUMBERS`.
+    """Return the best result of any model with these symmetries on a task of the library, or on one of `NUMBERS`.
 
     Parameters
     ----------

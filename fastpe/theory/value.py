@@ -1,4 +1,4 @@
-"""A number of the theory, and how it is known: exactly, within certified bounds, or as an estimate with an interval."""
+"""Numbers of the theory, each of which is exact, certified within bounds, or an estimate with an interval."""
 
 import math
 from collections.abc import Mapping
@@ -10,18 +10,19 @@ KINDS = ("exact", "certified", "estimate")
 
 @dataclass(frozen=True)
 class Value:
-    """A number and how it is known; `exact`, `certified` and `estimate` make one.
+    """A number and how it is known. The functions `exact`, `certified` and `estimate` create one.
 
     Attributes
     ----------
     value : float
-        The number; of what is certified on one side alone that bound.
+        The number. If only one bound is certified, that bound.
     kind : str
-        "exact": a closed form, or every case was tried, up to rounding. "certified": proved to lie between `low` and
-        `high`, of which one may be None. "estimate": from draws or data, with a 95 % interval.
+        - "exact": from a closed form or from trying every case, up to rounding;
+        - "certified": proved to lie between `low` and `high`, one of which may be None;
+        - "estimate": from random draws or data, with the 95 % interval `low` to `high`.
     low, high : float or None
     why : str
-        How it comes about, in a sentence, with its source.
+        How the number is computed, in one sentence, with its source.
     inputs : dict
         What it was computed from: sizes, options, seeds, draws.
     """
@@ -45,13 +46,13 @@ class Value:
                 raise ValueError(f"low <= value <= high must hold, not {self.low}, {self.value}, {self.high}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, in full precision; infinities and NaN, which JSON lacks, as text."""
+        """Return JSON values in full precision. JSON has no infinities and NaN, so these are text."""
         ends = {name: _plain(getattr(self, name)) for name in ("value", "low", "high")}
         return {**ends, "kind": self.kind, "why": self.why, "inputs": dict(self.inputs)}
 
 
 def exact(value: float, why: str, **inputs: Any) -> Value:
-    """What is known up to rounding.
+    """Return a value that is known up to rounding.
 
     Examples
     --------
@@ -62,7 +63,9 @@ def exact(value: float, why: str, **inputs: Any) -> Value:
 
 
 def certified(why: str, *, low: float | None = None, high: float | None = None, **inputs: Any) -> Value:
-    """What is proved to be at least `low`, at most `high`, or both; `value` is the middle of both, or the one bound.
+    """Return a value that is proved to be at least `low`, at most `high`, or both.
+
+    The number itself is the middle of both bounds, or the only one.
 
     Examples
     --------
@@ -74,7 +77,7 @@ def certified(why: str, *, low: float | None = None, high: float | None = None, 
 
 
 def estimate(value: float, low: float, high: float, why: str, **inputs: Any) -> Value:
-    """What draws or data say, with a 95 % interval.
+    """Return an estimate from draws or data with its 95 % interval.
 
     Examples
     --------

@@ -7,14 +7,14 @@ import re
 import pytest
 from command_line import fastpe, refused
 
-from fastpe.theory.claims import claim, tables
-from fastpe.theory.claims.cell import Cell
-from fastpe.theory.claims.record import Claim
-from fastpe.theory.claims.rules import Holds
+from fastpe.paper_claims import claim, tables
+from fastpe.paper_claims.cell import Cell
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds
 from fastpe.theory.value import exact
 
 HOSTILE = Claim(
-    "T9.9.9", "Table 1", "A.", Holds(lambda v: True), "<script>alert(1)</script> & a | b",
+    "T9.9.9", "Table 1", "A.", Holds(lambda: True), "<script>alert(1)</script> & a | b",
     lambda: {"x": exact(1.0, "one")}, {"x": "1.0"},
 )  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_json_on_standard_output_is_the_file(tmp_path):
 
 
 def test_a_value_outside_its_interval_is_an_error_that_names_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("fastpe.theory.claims.expressiveness.SLOPE", 0.003)
+    monkeypatch.setattr("fastpe.paper_claims.expressiveness.SLOPE", 0.003)
     result = fastpe("reproduce", "tables")
     assert result.exit_code == 1
     assert re.search(r"fastpe: error: outside of its stored interval: C30 own \(\d+\) not in 8821\n", result.stderr)

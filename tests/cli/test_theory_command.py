@@ -39,11 +39,58 @@ def row(text, label):
     return [each.strip() for each in line.removeprefix(label).split("  ") if each.strip()]
 
 
+# Key quantities ------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_quantities_have_value_unit_and_meaning():
+    text = shown("rope")
+    lines = text.splitlines()
+    assert lines[0] == "rope   rotates query and key   d 64, training length 50"
+    assert lines[1].split() == ["quantity", "value", "unit", "meaning"]
+    assert row(text, "first lag of negative similarity")[:2] == ["725", "positions"]
+    assert row(text, "channels with unseen angles, at 200")[:2] == ["16", "channels"]
+    assert "learned parameters 0 numbers The encoding adds this many parameters to the model." in " ".join(text.split())
+    assert lines[-1].startswith("These quantities decide a choice of encoding. --all prints every quantity")
+    assert "score gap for 90 % on one key" not in text
+    assert max(map(len, lines)) <= 120
+
+
+def test_key_quantities_are_those_of_the_page():
+    text = shown("sinusoidal", "--length", "70")
+    assert row(text, "nearest two positions, in [0,50)")[:2] == ["1.47185", "Euclidean distance"]
+    assert row(text, "farthest from trained rows, in [50,70)")[:2] == [f"{drift('sinusoidal', 70):.6g}", "rms row norm"]
+    assert row(text, "effective rank")[0] == "4.22904"
+    assert "keys used" not in text
+    heads = shown("alibi", "--causal", "--heads", "4")
+    assert row(heads, "keys used at equal content, at 50")[0] == "10.9009-49.9207"
+    short = shown("alibi", "--length", "20")
+    assert "weight beyond the training length" not in short  # no length is longer
+    assert "not defined at 100 positions" in shown("learned")
+
+
+def drift(name, length):
+    return page(name, length=length)[f"drift.relative@{length}"].value
+
+
+def test_key_quantities_of_several_encodings_are_side_by_side():
+    text = shown("sinusoidal", "alibi", "learned", "--causal")
+    assert text.splitlines()[3].split() == ["quantity", "sinusoidal", "alibi", "learned", "unit", "meaning"]
+    assert row(text, "effective rank")[:4] == ["4.22904", "-", "33.2492", "dimensions"]
+    assert row(text, "99 % of the weight within, in endless text")[:4] == ["-", "1,179", "-", "positions"]
+    assert row(text, "learned parameters")[:3] == ["0", "0", "3,200"]
+
+
+def test_all_and_the_key_quantities_are_in_the_help():
+    found = fastpe("theory", "--help").stdout
+    assert "--all" in found
+    assert "the quantities that decide a choice" in " ".join(found.split())
+
+
 # One page ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_of_a_table():
-    text = shown("sinusoidal")
+    text = shown("--all", "sinusoidal")
     lines = text.splitlines()
     assert lines[0] == "sinusoidal   adds to the input   d 64, training length 50"
     assert lines[1].split() == ["[0,50)", "[50,100)", "[100,200)"]
@@ -57,12 +104,12 @@ def test_the_page_of_a_table():
     assert "  different rows of 4,096: float32 4,096, bfloat16 4,096\n" in text
     assert "  embeddings of norm below 0.735924 never collide; larger ones can\n" in text
     assert "  symmetry: none\n" in text
-    assert row(shown("legendre"), "row norm") == ["1.47207-1.76035", "1.77155-2.54987", "2.57101-5.52053"]
-    assert "zero from 256" in shown("wavelet")
+    assert row(shown("--all", "legendre"), "row norm") == ["1.47207-1.76035", "1.77155-2.54987", "2.57101-5.52053"]
+    assert "zero from 256" in shown("--all", "wavelet")
 
 
 def test_the_page_of_a_bias():
-    text = shown("alibi", "--causal", "--option", "alpha0=0.1")
+    text = shown("--all", "alibi", "--causal", "--option", "alpha0=0.1")
     assert text.splitlines()[0] == "alibi   bias on scores   d 64, training length 50, causal, alpha0=0.1"
     assert text.splitlines()[1].split() == ["at", "50", "at", "100", "at", "200"]
     assert row(text, "keys used at zero content") == ["49.9792", "99.8337", "198.676"]
@@ -73,14 +120,14 @@ def test_the_page_of_a_bias():
     assert "distance heard above content of deviation 1: 0.000416327 of 3.91 nats" in text
     assert "certified window at 2^-24: 8,318 keys (content up to 5: 13,318); 2^-8: 2,773 keys " in text
     assert "symmetry: equal tokens give equal outputs\n" in text
-    both = shown("alibi", "--option", "alpha0=0.1")
+    both = shown("--all", "alibi", "--option", "alpha0=0.1")
     assert "certified window at 2^-24: 16,637 keys (content up to 5: 26,637)" in both  # 2 w + 1: both sides
     assert "symmetry: equal tokens give equal outputs; the reverse of a text goes unnoticed\n" in both
     assert "least error, at any size of model: running_sum 12.25, 24.75, 49.75;" in both
 
 
 def test_the_page_of_a_rotation():
-    text = shown("rope", "--causal")
+    text = shown("--all", "rope", "--causal")
     assert row(text, "channels with unseen angles (chord > 0.1)") == ["-", "17", "22"]
     assert row(text, "largest unseen chord") == ["-", "1.73901", "1.94405"]
     assert (
@@ -91,27 +138,27 @@ def test_the_page_of_a_rotation():
 
 
 def test_what_is_undefined_is_a_dash_and_said():
-    text = shown("learned")
+    text = shown("--all", "learned")
     assert row(text, "largest token, of content 1") == ["1.18167"]
     assert "  parameters of the encoding: initial values of seed 0\n" in text
     assert "  not defined at 100 positions: 'learned' has no row for position 99" in text
-    assert "causal models alone" in shown("xpos", "--length", "60")
-    text = shown("learned", "nope")
+    assert "causal models only" in shown("--all", "xpos", "--length", "60")
+    text = shown("--all", "learned", "nope")
     assert row(text, "largest token, of content 1, at 100") == ["-", "1"]
     assert "learned: not defined at 100 positions" in text
 
 
 def test_lengths_and_one_position():
-    text = shown("sinusoidal", "--length", "100", "--length", "70")
+    text = shown("--all", "sinusoidal", "--length", "100", "--length", "70")
     assert text.splitlines()[1].split() == ["[0,50)", "[50,70)", "[70,100)"]
-    assert row(shown("sinusoidal", "--train-length", "1", "--length", "1"), "row norm") == ["5.65685"]
+    assert row(shown("--all", "sinusoidal", "--train-length", "1", "--length", "1"), "row norm") == ["5.65685"]
 
 
 # Side by side --------------------------------------------------------------------------------------------------------
 
 
 def test_several_stand_side_by_side():
-    text = shown("sinusoidal", "alibi", "--causal", "--option", "alpha0=0.1")
+    text = shown("--all", "sinusoidal", "alibi", "--causal", "--option", "alpha0=0.1")
     assert text.splitlines()[0].split() == ["sinusoidal,", "causal", "alibi,", "causal"]
     assert row(text, "nearest two positions, in [50,100)") == ["1.47185", "-"]
     assert row(text, "keys used at zero content, at 200") == ["-", "198.676"]
@@ -120,7 +167,7 @@ def test_several_stand_side_by_side():
 
 
 def test_an_option_goes_to_all_that_have_it():
-    text = shown("rope", "xpos", "nope", "--causal", "--option", "base=100")
+    text = shown("--all", "rope", "xpos", "nope", "--causal", "--option", "base=100")
     first, second, third = row(text, "similarity negative first at lag")
     assert first != "725" and second != "725" and third == "-"  # noqa: PT018 - one row
     assert "did you mean 'slope'" in refused(2, "theory", "rope", "alibi", "--option", "slop=1")
@@ -147,7 +194,7 @@ def test_json_holds_all_records_in_full_precision():
 
 
 def test_a_run_has_its_own_sizes_and_weights(run):
-    text = shown("--run", run)
+    text = shown("--run", run, "--all")
     assert text.splitlines()[0] == "alibi   bias on scores   d 8, training length 6, 2 heads, causal"
     assert len(row(text, "Lipschitz constant of the trained model")) == 3
     assert "largest spectral norm of a map: " in text
@@ -168,7 +215,8 @@ def test_layers_are_probed_on_held_out_sequences(run):
             assert 0 <= found["low"] <= found["value"] <= found["high"] <= math.log(length)
         assert records[f"probe.1.upper@{length}"]["high"] == math.log(length)
     text = shown("--run", run, "--probe", "--sequences", "60", "--length", "6")
-    assert "+-" in row(text, "position known after layer 1 (nats), by a classifier, at least")[0]
+    assert "+-" in row(text, "position known after layer 1 (nats), by a classifier, at least, at 6")[0]
+    assert "Lipschitz constant of the trained model, at 6" in text
 
 
 def test_a_probe_refuses_what_it_could_not_tell(run):
@@ -178,7 +226,7 @@ def test_a_probe_refuses_what_it_could_not_tell(run):
     assert "bins=50 needs " in line
     assert "its bias is up to" in line
     assert "--probe needs --run" in refused(2, "theory", "alibi", "--probe")
-    assert "--bins is that of --probe" in refused(2, "theory", "alibi", "--bins", "4")
+    assert "--bins needs --probe" in refused(2, "theory", "alibi", "--bins", "4")
 
 
 def test_runs_that_are_damaged_or_of_another_version(run, folder):
@@ -205,7 +253,7 @@ def test_runs_that_are_damaged_or_of_another_version(run, folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", "ENCODING is missing, or --run RUN"),
+        ("", "name an ENCODING, or give --run RUN"),
         ("sinusoida", "'sinusoida' is unknown; did you mean 'sinusoidal'"),
         ("rope*2,nope", "one encoding, or a sum, is wanted here"),
         ("alibi --option slope=nan", "--option slope must be a finite number"),
@@ -216,8 +264,8 @@ def test_runs_that_are_damaged_or_of_another_version(run, folder):
         ("sinusoidal --dim 4097", "--dim must be at most 4096 on a page, not 4097"),
         ("alibi --heads 0", "--heads must be at least 1, not 0"),
         ("fire --causal --length 16384", "--length must be smaller for 'fire'"),
-        ("alibi --run x --dim 8", "--run has its own sizes and options: leave out --dim"),
-        ("alibi nope --run x", "--run has one encoding of its own: leave out ENCODING"),
+        ("alibi --run x --dim 8", "--run uses the sizes and options of the run: leave out --dim"),
+        ("alibi nope --run x", "--run uses the encoding of the run: leave out ENCODING"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words):

@@ -12,8 +12,8 @@ from fastpe.experiments import compare as making
 from fastpe.experiments import tables_report
 from fastpe.experiments.kept import read_again
 from fastpe.experiments.study import Study
+from fastpe.paper_claims import tables
 from fastpe.pictures.atlas.page import atlas
-from fastpe.theory.claims import tables
 
 ENCODING = '=HYPERLINK("http://x")|<img src=x>'
 TASK = "@task|</script><b>[l](javascript:x)"

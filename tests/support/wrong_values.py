@@ -2,7 +2,7 @@
 
 import math
 
-from fastpe.theory.claims.record import stored
+from fastpe.paper_claims.record import stored
 from fastpe.theory.value import exact
 
 

@@ -50,7 +50,7 @@ def test_a_page_claims_nothing_that_content_decides(name):
     absent = {key.partition("@")[0] for key in others.keys() - found.keys()}
     assert {"perplexity.most", "within.most", "effect", "lipschitz", "lipschitz.frobenius"} <= absent
     assert {"symmetry.const", "token_norm@8"} <= found.keys()
-    assert "depends on what gates make of the content" in gated.remarks[-1]
+    assert "depend on gates, so on the content" in gated.remarks[-1]
     assert SAYS[name] in words.heading(gated, found)
     assert "content" not in words.heading(plain, others)
 

@@ -222,7 +222,7 @@ def test_encodings_for_causal_models_are_looked_at_in_one():
     for name in ("fire", "xpos"):
         what = collect.subject_of(name)
         assert what.causal
-        assert what.remarks[0] == f"{name} is made for causal models alone: the page is that of one"
+        assert what.remarks[0] == f"{name} is made for causal models only, so the page is that of a causal model"
     assert not collect.subject_of("fire", symmetric=True).causal
 
 
@@ -240,7 +240,7 @@ def test_encodings_for_causal_models_are_looked_at_in_one():
         ({"name": "alibi", "dim": 4097}, "dim must be at most 4096 on a page, not 4097"),
         ({"name": "alibi", "heads": 0}, "heads must be at least 1, not 0"),
         ({"name": "fire", "causal": True, "length": 2**14}, "length must be smaller for 'fire'"),
-        ({"name": None}, "name must be the key of an encoding where there is no run"),
+        ({"name": None}, "name must be the key of an encoding if no run is given"),
     ],
 )
 def test_what_a_page_refuses(request_, words):
@@ -257,7 +257,7 @@ def test_what_is_no_size(request_):
 def test_the_longest_length():
     what = collect.subject_of("alibi", train_length=2**14, causal=True)
     assert what.columns == (2**14,)
-    assert [remark[:28] for remark in what.remarks] == ["not looked at 32768 position", "not looked at 65536 position"]
+    assert [remark[:24] for remark in what.remarks] == ["length 32768 is left out", "length 65536 is left out"]
 
 
 def test_an_encoding_of_ones_own(tmp_path):
@@ -290,7 +290,7 @@ def test_the_page_of_a_model():
 def test_the_page_of_a_pattern_over_layers_is_that_of_its_first():
     model = fastpe.Transformer(fastpe.ModelConfig("alibi,rope", width=8, hidden=8, train_length=8, causal=True))
     what = subject.of_run(model, 9)
-    assert what.remarks == ["slots of layer 0 of 0 .. 1: every layer has its own"]
+    assert what.remarks == ["the slots are those of layer 0; each of the layers 0 .. 1 has its own"]
     found = collect.records(what)
     assert "perplexity.most@9" in found
     assert "turned" not in found

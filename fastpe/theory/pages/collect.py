@@ -1,4 +1,4 @@
-"""The page of an encoding: all its records, in one dict."""
+"""The page of an encoding: a dict of all its records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,45 +19,46 @@ PARTS: dict[str, Callable[[Subject], Iterator[Record]]] = {
     "models": of_model.records,
     "trained weights": of_run.records,
 }
-"""What a page is made of, in order, and what each part is called."""
+"""The parts of a page in order, by the name that the progress bar shows."""
 
 
 def page(
     name: str | None = None, *, length: int | Sequence[int] | None = None, train_length: int = 50, dim: int = 64,
     heads: int = 1, causal: bool = False, run: str | Path | Transformer | None = None, **options: Any,
 ) -> dict[str, Record]:  # fmt: skip
-    """Everything that theory knows of an encoding without training it, or of that of a trained model.
+    """Compute all quantities of the theory for an encoding, or for the encoding of a trained model.
 
     Parameters
     ----------
     name : str
         Key of an encoding, or a sum such as "sinusoidal+alibi". With `run` it may be left out.
     length : int or sequence of int, optional
-        Lengths to look at beside the training length, at most 16,384; twice and four times that where not given. Of a
-        table each stands for the window of positions that it adds.
+        Lengths to look at in addition to the training length, at most 16,384. The default is twice and four times the
+        training length. For a table, each length stands for the window of positions from the previous length on.
     train_length : int
         N, the length that the encoding is made for.
     dim, heads : int
         Width of the model, at most 4,096, and its attention heads.
     causal : bool
-        Whether the model has a causal mask. Of an encoding that is made for causal models alone it always has.
+        Whether the model has a causal mask. It always has one if the encoding is made only for causal models.
     run : str, pathlib.Path or Transformer, optional
-        A run folder, a file that `Transformer.save` wrote, or a model: it has its own encoding, sizes and options, and
-        the constants of its own weights are on the page too.
+        A run folder, a file that `Transformer.save` wrote, or a model. The encoding, sizes and options are those of the
+        model, and the page also has the constants of its weights.
     **options
-        The encoding's own options; of a sum as ``{"wavelet.scale": 2.0}``.
+        Options of the encoding. For a sum, write them as ``{"wavelet.scale": 2.0}``.
 
     Returns
     -------
     dict of str to Record
-        By name: "toeplitz", and "nearest@100" where a number belongs to a length. Each has `id` (Q1 to Q20, I1 to I8),
-        `value`, `kind` ("exact", "certified", "estimate"), its bounds `low` and `high`, `inputs`, `why` (what it
-        decides) and `how` (how it comes about). What has no meaning for an encoding is not there.
+        The keys are names such as "toeplitz", or "nearest@100" if the number belongs to a length. A record has `id`
+        (Q1 to Q20, I1 to I8), `value`, `kind` ("exact", "certified", "estimate"), the bounds `low` and `high`,
+        `inputs`, `why` (what the number decides) and `how` (how it is computed). Quantities that have no meaning for
+        the encoding are missing.
 
     Raises
     ------
     ValueError, TypeError
-        If the encoding or an option is unknown, or a size out of range; the message names it.
+        If the encoding or an option is unknown, or a size is out of range. The message names it.
     OSError, fastpe.training.config_file.RunError
         If a run cannot be read.
 
@@ -79,10 +80,10 @@ def subject_of(
     name: str | None, *, length: Any = None, train_length: int = 50, dim: int = 64, heads: int = 1,
     causal: bool = False, run: str | Path | Transformer | None = None, **options: Any,
 ) -> Subject:  # fmt: skip
-    """What the arguments of `page` mean, checked."""
+    """Check the arguments of `page` and return the subject that they describe."""
     if run is None:
         if name is None:
-            raise ValueError("name must be the key of an encoding where there is no run")
+            raise ValueError("name must be the key of an encoding if no run is given")
         # the error for an unknown option offers the keywords of `page` too
         registry.parse_all(registry.resolve(name), options, page.__kwdefaults__ or ())
         return of_encoding(name, length, train_length, dim, heads, causal, options)
@@ -95,7 +96,7 @@ def subject_of(
 
 
 def records(subject: Subject, listen: Callable[[str], None] = lambda part: None) -> dict[str, Record]:
-    """All records of a subject; `listen` hears of each part before it is made."""
+    """Compute all records of a subject. `listen` is called with the name of each part before it is computed."""
     found: dict[str, Record] = {}
     for part, of_part in PARTS.items():
         listen(part)

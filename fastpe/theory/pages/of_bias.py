@@ -1,4 +1,4 @@
-"""What is added to scores, and no encoding at all: how far attention reaches where content says nothing."""
+"""Quantities of biases on scores, and of no encoding: how far attention reaches if all contents are equal."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,9 @@ _MOST_PAIRS = 2**28  # of heads, queries and keys whose weights are all looked a
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """The records of an encoding that adds to scores, or of one that does nothing."""
+    """Yield the records of an encoding that adds to scores, or of one that has no slots."""
     if subject.gated():
-        what = "how far attention reaches, and how steep a model is"
-        subject.remarks.append(f"{what}, depends on what gates make of the content")
+        subject.remarks.append("the reach of attention and the Lipschitz constants depend on gates, so on the content")
         return
     if not _ADDED & subject.filled() and subject.filled():
         return
@@ -63,7 +62,7 @@ def _at(subject: Subject, slots: Slots, length: int) -> dict[str, Value | None]:
 
 
 def _row(slots: Slots, length: int, causal: bool) -> tuple[Array, Array]:
-    """The biases of the last query, or without a mask of the middle one, and the offsets of its keys."""
+    """Return the biases of one query and the offsets of its keys: the last query, or without a mask the middle one."""
     query = length - 1 if causal else (length - 1) // 2
     row = biases.rows(slots, length, query, query + 1)[:, 0]
     keys = np.arange(query + 1 if causal else length)
@@ -81,7 +80,7 @@ def _attended(slots: Slots, length: int, causal: bool, head: int) -> Iterator[Ar
 
 
 def _of_distances(subject: Subject) -> Iterator[Record]:
-    """What one score tells of the distance, at the training length."""
+    """Yield what one score tells about the distance at the training length."""
     slots, n = subject.slots(subject.train_length), subject.train_length
     if slots and "bias" in slots and not {"scores", "index"} & set(slots) and n > 1:
         found = [offset_information(row) for row in biases.last_row(slots, n)]
@@ -89,7 +88,7 @@ def _of_distances(subject: Subject) -> Iterator[Record]:
 
 
 def _without_end(subject: Subject) -> Iterator[Record]:
-    """Limits and certified windows of a text without end."""
+    """Yield the limits and certified windows for an endless text."""
     heads = _parameters(subject)
     if heads is None:
         return
@@ -112,12 +111,12 @@ def _without_end(subject: Subject) -> Iterator[Record]:
 
 
 def subject_scheme(subject: Subject) -> str:
-    """The keys of its first layer, as a sum."""
+    """Return the keys of the first layer as a sum."""
     return "+".join(part.scheme for part in subject.parts)
 
 
 def _parameters(subject: Subject) -> list[dict[str, Any]] | None:
-    """What `reach.limit` takes for each head; None where the limit is not known."""
+    """Return the arguments of `reach.limit` for each head, or None if the limit is not known."""
     adding = [part for part in subject.parts if _ADDED & set(part.encoding.slots)]
     falling = [part for part in adding if part.scheme in FALLING]
     slots = subject.slots(max(2, subject.train_length)) if subject.model is None else None
@@ -135,7 +134,7 @@ def _parameters(subject: Subject) -> list[dict[str, Any]] | None:
 
 
 def _learned(subject: Subject, scheme: str) -> dict[str, Array]:
-    """The parameters of one encoding: those of the model, of its first layer, or initial ones."""
+    """Return the parameters of one encoding: those of the first layer of the model, or the initial ones."""
     if subject.model is None:
         from fastpe.encodings.build import init
 

@@ -1,4 +1,4 @@
-"""What an encoding does to whole models: what they cannot do with it, how steep they can be, what it costs."""
+"""Quantities of models with an encoding: tasks they cannot solve, Lipschitz constants, and costs."""
 
 import math
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _SYMMETRIC = 16  # positions
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """The records that every encoding has."""
+    """Yield the records that every encoding has."""
     for column in subject.columns:
         slots = subject.slots(column)
         if slots is not None:
@@ -58,7 +58,7 @@ def _symmetry(subject: Subject) -> Symmetry | None:
 
 
 def _impossible(found: Symmetry, length: int, estimates: bool) -> Iterator[Record]:
-    """The least errors on numbers, and of what notices no order the largest shares of right answers."""
+    """Yield the least errors on tasks of numbers, and for models that notice no order the largest accuracies."""
     for task in dict.fromkeys((*NUMBERS, *list_tasks())):
         if (task in OTHERS and not estimates) or not (numbers := task in NUMBERS or _is_of_numbers(task)):
             if not found.perm.holds or task in OTHERS:
@@ -78,7 +78,7 @@ def _is_of_numbers(task: str) -> bool:
 
 
 def impossible(task: str, metric: str) -> Quantity:
-    """What a symmetry leaves of a task.
+    """Return the quantity for the best result on a task that a symmetry allows.
 
     >>> impossible("running_sum", "mse").label
     'least error on running_sum'
@@ -92,7 +92,7 @@ def impossible(task: str, metric: str) -> Quantity:
 
 
 def _steepness(subject: Subject, slots: Slots, length: int) -> Iterator[Record]:
-    """Of two layers whose maps have spectral norm 1."""
+    """Yield the Lipschitz constants of two layers whose maps have spectral norm 1."""
     if subject.dim % subject.heads:
         return
     taps = 1.0 + float(np.abs(slots["taps"]).max(axis=1).sum()) if "taps" in slots else 1.0
@@ -113,7 +113,7 @@ def _steepness(subject: Subject, slots: Slots, length: int) -> Iterator[Record]:
 
 
 def _unit_head(slots: Slots, head: int, width: int) -> Head:
-    """A head whose maps have spectral norm 1, with the slots that it has."""
+    """Return a head whose maps have spectral norm 1, with the slots of the encoding."""
     scale = abs(float(np.broadcast_to(slots.get("scale", width**-0.5), (head + 1,))[head]))
     if "gain" in slots:
         scale *= float(np.abs(slots["gain"][head]).max())
@@ -135,7 +135,7 @@ def _unit_head(slots: Slots, head: int, width: int) -> Head:
 
 
 def _largest(slots: Slots, slot: str, head: int | None = None) -> float:
-    """The largest norm of a row of a slot, 0 where it is not filled."""
+    """Return the largest norm of a row of a slot, or 0 if the encoding does not fill it."""
     if slot not in slots:
         return 0.0
     rows = slots[slot] if head is None else slots[slot][min(head, len(slots[slot]) - 1)]

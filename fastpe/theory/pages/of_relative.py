@@ -1,4 +1,4 @@
-"""Vectors of the offset that query, key or value meet, and gains of the score."""
+"""Quantities of vectors by offset, for query, key or value, and of gains of the score."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """The records of the vectors and gains of an encoding; of several heads those of the worst one."""
+    """Yield the records of the vectors and gains of an encoding. If it has several heads, the worst one counts."""
     for slot in VECTORS:
         if slot in subject.filled():
             yield from _of_slot(subject, slot)
@@ -68,7 +68,7 @@ def _reach(slot: str, given: Any) -> int:
 
 
 def _by_distance(rows: Array, length: int, causal: bool) -> Array:
-    """The vectors of all offsets that a text of this length has, from the farthest key before the query on."""
+    """Return the vectors of all offsets in a text of this length, from the farthest key before the query on."""
     far = len(rows) // 2
     offsets = np.arange(1 - length, 1 if causal else length)
     found: Array = rows[offsets.clip(-far, far) + far]
@@ -76,13 +76,13 @@ def _by_distance(rows: Array, length: int, causal: bool) -> Array:
 
 
 def _within_reach(heads: list[Array], reach: int, length: int, causal: bool) -> list[Array]:
-    """The vectors of the offsets that are told apart."""
+    """Return the vectors of the offsets up to the largest one that has its own vector."""
     least = max(0, length - 1 - reach)
     return [each[least:] if causal else each[least : len(each) - least] for each in heads]
 
 
 def _drift(rows: Array, length: int, train_length: int, causal: bool) -> Value:
-    """How far a vector of a longer text is from all those of the training length."""
+    """Return how far the farthest vector of a longer text is from all vectors of the training length."""
     own = slice(length - train_length, None if causal else length + train_length - 1)
     trained = rows[own]
     beside = np.concatenate([trained, rows])

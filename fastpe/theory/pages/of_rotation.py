@@ -1,4 +1,4 @@
-"""Rotations of query and key."""
+"""Quantities of rotations of query and key."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ _PARTS = 8  # of a position, between which no channel of any rotation turns by m
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """The records of an encoding that rotates."""
+    """Yield the records of an encoding that rotates."""
     trained = subject.trained("angles")
     if trained is None or subject.turns():
         return
@@ -59,9 +59,9 @@ def _of_frequencies(subject: Subject, trained: Array) -> Iterator[Record]:
 
 
 def _speeds(subject: Subject) -> Array | None:
-    """Frequencies as they are, which whole positions would show modulo a turn.
+    """Return the true frequencies; whole positions show them only modulo a full turn.
 
-    None where positions cannot be given one by one, and of a model, whose frequencies it may have learned.
+    None if the encoding takes no positions, and for a model, whose frequencies may be learned.
     """
     if subject.model is not None:
         return None

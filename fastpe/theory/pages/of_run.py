@@ -1,4 +1,4 @@
-"""What the weights of a trained model add: measured norms, steepness, and what its layers know of the position."""
+"""Quantities of the weights of a trained model: norms, Lipschitz constants, and the position in its layers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from fastpe.theory.value import Value
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """The constants of the trained model, from the norms of its own weights."""
+    """Yield the constants of the trained model from the norms of its weights."""
     if subject.model is None:
         return
     norms = model_lipschitz.spectral_norms(subject.model)
@@ -42,7 +42,7 @@ def _with(value: Value, **inputs: Any) -> Value:
 def probe_records(
     run: str | Path, lengths: Sequence[int], *, bins: int | None = None, sequences: int = 1200
 ) -> dict[str, Record]:
-    """What the layers of a run's model know of the position, on held-out sequences (I5).
+    """Estimate what the layers of a run's model know about the position, on held-out sequences (I5).
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ _PROBES = {
 
 
 def probe_quantity(layer: int, kind: str) -> Quantity:
-    """What a layer knows of the position.
+    """Return the quantity for what a layer knows about the position.
 
     >>> probe_quantity(1, "linear").label
     'position known after layer 1 (nats), by a linear readout, at least'

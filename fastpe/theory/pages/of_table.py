@@ -1,4 +1,4 @@
-"""Tables that are added to the embeddings, or to what query and key see of them; and taps over neighbours."""
+"""Quantities of tables that are added to the embeddings or to the inputs of query and key, and of taps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,12 +15,12 @@ from fastpe.theory.value import Value, certified, exact
 
 Array = np.ndarray[Any, Any]
 
-_POSITIONS = 4096  # that rounding is looked at
-_DRAWN = 2**33  # numbers that draws of noise may cost, in products with all rows
+_POSITIONS = 4096  # rows that are rounded
+_DRAWN = 2**33  # most multiplications of drawn noise with all rows
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """The records of all tables of an encoding, and of its taps."""
+    """Yield the records of all tables of an encoding and of its taps."""
     for slot in PLACES:
         if slot in subject.filled():
             yield from _of_windows(subject, slot)
@@ -102,7 +102,7 @@ def _of_rounding(subject: Subject, slot: str) -> Iterator[Record]:
 
 
 def _many(subject: Subject, slot: str) -> Array:
-    """As many rows as a look at rounding needs; of what depends on the length those of the longest one looked at."""
+    """Return up to 4,096 rows to be rounded; if rows depend on the length, the rows of the longest length."""
     tested = [slots[slot] for column in subject.columns if (slots := subject.slots(column)) and slot in slots]
     longest, trained = tested[-1], subject.trained(slot)
     shared = min(len(longest), len(trained))

@@ -1,4 +1,4 @@
-"""What the numbers of a page are called, and what each of them decides."""
+"""The quantities of a page: what each is called, and what it decides."""
 
 from fastpe.theory.pages.record import Quantity
 
@@ -112,15 +112,15 @@ QUANTITIES = {
     ("key_bias", "norm"): Quantity("Q6", "key_bias.norm", "vector that meets every key, norm",
                                    "how far keys are preferred whatever is asked"),
 }  # fmt: skip
-"""By slot, "" where that does not matter, and key there."""
+"""By (slot, key); the slot is "" for quantities that do not belong to one."""
 
 
 IN_WINDOWS = frozenset(each.key for (slot, _), each in QUANTITIES.items() if slot in PLACES)
-"""The keys of what is said of tables: at a length that of the positions which it adds."""
+"""The keys of the quantities of tables. At a length they hold for the window of positions that ends there."""
 
 
 def quantity(key: str, slot: str = "") -> Quantity:
-    """The quantity of this key; of a slot's own that of the slot.
+    """Return the quantity with this key. Quantities of a slot need the slot as well.
 
     >>> quantity("turned").id, quantity("nearest", "qk_table").key, quantity("nearest", "table").key
     ('Q12', 'qk_table.nearest', 'nearest')

@@ -1,4 +1,4 @@
-"""One number of a page: what it is, how it is known, and what it decides."""
+"""A record: one number of a page, how it is known, and what it decides."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from fastpe.theory.value import Value
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a number of a page is.
+    """A quantity that pages have: its name and what it decides.
 
     Attributes
     ----------
@@ -21,9 +21,9 @@ class Quantity:
     key : str
         Its name on a page, without the length.
     label : str
-        In a few words of the field.
+        What the quantity is called in tables.
     decides : str
-        What somebody who knows it decides by it.
+        What the quantity decides for a user.
     """
 
     id: str
@@ -32,7 +32,7 @@ class Quantity:
     decides: str
 
     def of(self, value: Value, column: int | None = None) -> "Record":
-        """The number itself; `column` is the length that it belongs to, None where it is one for all lengths."""
+        """Return the record of a value at the length `column`, or for all lengths if `column` is None."""
         return Record(
             value.value, value.kind, value.low, value.high, self.decides, value.inputs, self.id, self.key, self.label,
             column, value.why,
@@ -41,15 +41,16 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Record(Value):
-    """A number of a page: a `Value` of which `why` says what it decides, and `how` how it comes about.
+    """A number of a page: a `Value` whose `why` says what the number decides.
 
     Attributes
     ----------
     id, key, label : str
-        As of `Quantity`.
+        As in `Quantity`.
     column : int or None
-        The length that it belongs to; of a table the window that ends there.
+        The length that the number belongs to. For a table, the window of positions that ends there.
     how : str
+        How the number is computed.
     """
 
     id: str = ""
@@ -60,7 +61,7 @@ class Record(Value):
 
     @property
     def name(self) -> str:
-        """The name on the page: the key, and where there is a length "@" and that.
+        """The name on the page: the key, followed by "@" and the length if the number belongs to one.
 
         >>> Quantity("Q2", "nearest", "nearest two positions", "").of(Value(1.0, "exact", 1.0, 1.0, ""), 50).name
         'nearest@50'
@@ -68,13 +69,13 @@ class Record(Value):
         return self.key if self.column is None else f"{self.key}@{self.column}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, in full precision; what JSON lacks, infinities and NaN, as text."""
+        """Return JSON values in full precision. JSON has no infinities and NaN, so these are text."""
         about = {"id": self.id, "key": self.key, "label": self.label, "column": self.column}
         return {**about, **super().to_dict(), "how": self.how, "inputs": plain(self.inputs)}
 
 
 def plain(value: Any) -> Any:
-    """Anything that a page is made of, as JSON has it.
+    """Convert a value of a page to JSON values.
 
     >>> plain({"window": (0, np.int64(50)), "sigma": float("inf"), "row": np.zeros(2)})
     {'window': [0, 50], 'sigma': 'inf', 'row': [0.0, 0.0]}

@@ -1,4 +1,4 @@
-"""What a page is of: an encoding at its sizes, or that of a trained model, and its slots at each length."""
+"""The subject of a page: an encoding with its sizes, or the encoding of a trained model, and its slots by length."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ _AS_THEY_BEGIN = "parameters of the encoding: initial values of seed 0"
 
 
 class Subject:
-    """An encoding, the lengths that its page looks at, and its slots there, in float64.
+    """An encoding, the lengths of its page, and its slots at these lengths in float64.
 
     Attributes
     ----------
@@ -33,10 +33,10 @@ class Subject:
     causal : bool
     parts : tuple of Part
     columns : tuple of int
-        The lengths, ascending, the training length among them.
+        The lengths in ascending order; the training length is one of them.
     model : Transformer or None
     remarks : list of str
-        What a reader should know; `slots` adds to it.
+        Sentences that are printed below the page. `slots` adds to them.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Subject:
         self.causal = truth("causal", causal)
         if not self.causal and self._needs_a_mask():
             self.causal = True
-            self.remarks.append(f"{name} is made for causal models alone: the page is that of one")
+            self.remarks.append(f"{name} is made for causal models only, so the page is that of a causal model")
         self.columns = self._columns(lengths)
         self._slots: dict[int, Slots | None] = {}
         if model is None and combined.parameter_shapes(self.parts, self.spec(self.train_length)):
@@ -92,7 +92,7 @@ class Subject:
             except BeyondTrainingLength:
                 pass  # it has no slots there, which is said where they are asked for
             except ValueError as error:
-                self.remarks.append(f"not looked at {length} positions: {error}")
+                self.remarks.append(f"length {length} is left out: {error}")
                 continue
             found.append(length)
         return tuple(found)
@@ -110,7 +110,7 @@ class Subject:
         room(f"the page of {self.name!r} at {length} positions", 24 * numbers)
 
     def slots(self, length: int) -> Slots | None:
-        """The slots at one length, None where the encoding is undefined there; of a model those of its first layer."""
+        """Return the slots at one length, of the first layer of a model; None if the encoding is undefined there."""
         if length not in self._slots:
             self._forget()
             try:
@@ -126,7 +126,7 @@ class Subject:
         return build.build(self.name, length, **self._sizes(), **self.options)
 
     def _forget(self) -> None:
-        """Let go of slots of other lengths than that of training, where they are large."""
+        """Free the slots of all lengths but the training length if they are large."""
         others = [each for each in self._slots if each != self.train_length]
         if sum(_numbers(self._slots[each]) for each in others) > _KEPT_NUMBERS:
             for each in others:
@@ -134,35 +134,35 @@ class Subject:
                     del self._slots[each]
 
     def trained(self, slot: str) -> Any:
-        """A slot at the training length, None where it is not filled."""
+        """Return a slot at the training length, or None if the encoding does not fill it."""
         return (self.slots(self.train_length) or {}).get(slot)
 
     def filled(self) -> set[str]:
-        """The slots at the training length."""
+        """Return the names of the slots that are filled at the training length."""
         return set(self.slots(self.train_length) or {})
 
     def gated(self) -> bool:
-        """Whether the content decides how far attention reaches: what layers make of their input, queries or keys."""
+        """Whether attention depends on gates or counts that layers compute from their input, queries or keys."""
         made = self.forgets() or self.turns() or self.reflects()
         return made or not {"counts", "mlp_in"}.isdisjoint(self.filled())
 
     def forgets(self) -> bool:
-        """Whether the content decides what fades with distance."""
+        """Whether a gate that depends on the content decides how fast scores fall with distance."""
         return self._has_gate("adds")
 
     def turns(self) -> bool:
-        """Whether the content decides how far queries and keys are rotated."""
+        """Whether a gate that depends on the content decides how far queries and keys are rotated."""
         return self._has_gate("turns")
 
     def reflects(self) -> bool:
-        """Whether the content decides how queries are reflected."""
+        """Whether a gate that depends on the content decides how queries are reflected."""
         return self._has_gate("reflects")
 
     def _has_gate(self, kind: str) -> bool:
         return any(part.encoding.gate is not None and part.encoding.gate.kind == kind for part in self.parts)
 
     def window(self, column: int) -> tuple[int, int]:
-        """The positions that are new at this length: from the length before it on."""
+        """Return (start, stop): the positions from the previous length up to this one."""
         before = [each for each in self.columns if each < column]
         return (before[-1] if before else 0, column)
 
@@ -170,13 +170,13 @@ class Subject:
 def of_encoding(
     name: str, lengths: Any, train_length: int, dim: int, heads: int, causal: bool, options: Mapping[str, Any]
 ) -> Subject:
-    """The subject that a name and sizes make."""
+    """Return the subject for an encoding with these sizes."""
     schemes = registry.split(registry.resolve(name))
     return Subject("+".join(schemes), _lengths(lengths), train_length, dim, heads, causal, options)
 
 
 def of_run(run: str | Path | Transformer, lengths: Any) -> Subject:
-    """The subject that a run folder, a file of a model, or a model is."""
+    """Return the subject for a run folder, a model file or a model."""
     model = opened(run)
     config = model.config
     found = Subject(
@@ -185,7 +185,7 @@ def of_run(run: str | Path | Transformer, lengths: Any) -> Subject:
     )  # fmt: skip
     layered = any(name.startswith("layers.0.encoding.") for name in model.parameters)
     if layered or len(registry.layers(config.encoding)) > 1:
-        found.remarks.append(f"slots of layer 0 of 0 .. {config.layers - 1}: every layer has its own")
+        found.remarks.append(f"the slots are those of layer 0; each of the layers 0 .. {config.layers - 1} has its own")
     return found
 
 

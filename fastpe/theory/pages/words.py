@@ -1,4 +1,4 @@
-"""What a page of the theory says in words: numbers with how they are known, and facts of one line each."""
+"""Pages of the theory as text: numbers with the way in which they are known, and facts in one line each."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _ROUNDING = 1e-12  # what is smaller, of numbers whose terms are about 1, is rou
 
 
 def number(value: float) -> str:
-    """A number in few characters.
+    """Format a number with six digits.
 
     >>> number(8318.0), number(0.0004163266), number(math.inf)
     ('8,318', '0.000416327', 'no end')
@@ -36,7 +36,7 @@ def number(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """A number in four digits.
+    """Format a number with four digits.
 
     >>> short(0.12345), short(12345.6), short(math.inf)
     ('0.1235', '12,346', 'endless')
@@ -45,7 +45,7 @@ def short(value: float) -> str:
 
 
 def cell(record: Record) -> str:
-    """A number, and how it is known."""
+    """Format the number of a record and how it is known: "<=" or ">=" for a bound, "+-" for an interval."""
     low, high = record.low, record.high
     if record.kind == "estimate":
         return f"{record.value:.5g} +- {max(record.value - (low or 0.0), (high or 0.0) - record.value):.2g}"
@@ -56,8 +56,17 @@ def cell(record: Record) -> str:
     return f">= {number(low)}" if high is None else f"{number(low)} to {number(high)}"
 
 
+def cell_or_range(page: Page, record: Record) -> str:
+    """Format a record like `cell`, as "least-most" if the page also has the least value of the quantity."""
+    stem, _, end = record.key.rpartition(".")
+    least = page.get(record.name.replace(record.key, f"{stem}.least", 1)) if end == "most" else None
+    if least is None or cell(least) == cell(record):
+        return cell(record)
+    return f"{cell(least)}-{cell(record)}"
+
+
 def heading(subject: Subject, page: Page) -> str:
-    """The name, what it does, and for which sizes."""
+    """Return the first line of a page: the name, where the encoding acts, and the sizes."""
     acts = dict.fromkeys(_ACTS[slot] for slot in _ACTS if slot in subject.filled())
     acts |= dict.fromkeys(["lets content decide what fades"] * subject.forgets())
     acts |= dict.fromkeys(["lets content rotate query and key"] * subject.turns())
@@ -69,7 +78,7 @@ def heading(subject: Subject, page: Page) -> str:
 
 
 def facts(subject: Subject, page: Page) -> Iterator[str]:
-    """One line each: what belongs to no single length."""
+    """Yield the lines on what does not belong to a single length."""
     for slot in PLACES:
         yield from _of_table(page, "" if slot == "table" else f"{slot}.", slot)
     yield from _of_bias(subject, page)
@@ -142,7 +151,7 @@ def _of_bias(subject: Subject, page: Page) -> Iterator[str]:
 
 
 def _keys(subject: Subject, record: Record) -> str:
-    """Keys up to the largest distance that is kept, on one side or both."""
+    """Format the number of keys up to the largest distance that is kept, on one side or on both."""
     return number(record.value + 1 if subject.causal else 2 * record.value + 1)
 
 
@@ -167,7 +176,7 @@ _KEPT = {
 
 
 def of_symmetry(page: Page) -> Iterator[str]:
-    """What models cannot tell apart, and what that leaves of tasks: none of the lines where it is not known."""
+    """Yield lines on what models cannot tell apart and the least errors that follow; none if that is not known."""
     if "symmetry.const" not in page:
         return
     held = [words for name, words in _KEPT.items() if page[f"symmetry.{name}"].value == 0.0]
@@ -183,7 +192,7 @@ def of_symmetry(page: Page) -> Iterator[str]:
 
 
 def _tasks(page: Page, ending: str) -> list[str]:
-    """Tasks of numbers that have an error left, and it at each length."""
+    """Return the tasks of numbers whose least error is above 0, with the error at each length."""
     errors: dict[str, list[Record]] = {}
     for record in page.values():
         parts = record.key.split(".")

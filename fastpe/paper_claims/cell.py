@@ -1,0 +1,90 @@
+"""The cells of the paper's tables: what is printed in a cell, and the claim that it makes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fastpe.paper_claims.record import Claim, Compute, nothing
+from fastpe.paper_claims.rules import Rule
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Attributes
+    ----------
+    table : int
+        1 to 4.
+    row, column, printed : str
+        As in the paper.
+    claim : Claim
+        The claim that the cell makes: one of C1 to C121, or a claim of this cell only, such as "T1.3.2" (table, row,
+        column).
+    parts : tuple of str
+        The sentences of the claim that the cell makes; empty for all of them.
+    shown : tuple of str
+        Names of the values that are shown in the cell; empty for the first values that decide.
+    """
+
+    table: int
+    row: str
+    column: str
+    printed: str
+    claim: Claim
+    parts: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Own:
+    """The judgement of a cell that makes a claim which is not among C1 to C121; fields as in `record.Claim`."""
+
+    rule: Rule
+    reason: str
+    compute: Compute = nothing
+    expected: Mapping[str, str] | None = None
+    beside: tuple[str, ...] = ()
+    reading: str = ""
+
+
+@dataclass(frozen=True)
+class On:
+    """A cell that makes one of the claims C1 to C121, or some of its sentences."""
+
+    claim: Claim
+    parts: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+
+
+def row(
+    table: int, number: int, name: str, columns: Sequence[str], entries: Iterable[tuple[str, Own | On]]
+) -> tuple[Cell, ...]:
+    """Return the cells of one row from left to right.
+
+    Parameters
+    ----------
+    table, number : int
+        Of the table, and of the row from 1.
+    name : str
+        The row's.
+    columns : sequence of str
+    entries : (printed, Own or On) for each column
+
+    Examples
+    --------
+    >>> from fastpe.paper_claims.rules import Needs
+    >>> cell, = row(3, 4, "ALiBi", ["range"], [("Good for N' <= c N", Own(Needs(("c",)), "c is never given"))])
+    >>> cell.claim.id, cell.claim.judge().verdict
+    ('T3.4.1', 'UNDEFINED')
+    """
+    cells = []
+    for place, (column, (printed, said)) in enumerate(zip(columns, entries, strict=True), start=1):
+        if isinstance(said, On):
+            cells.append(Cell(table, name, column, printed, said.claim, said.parts, said.shown))
+            continue
+        claim = Claim(
+            f"T{table}.{number}.{place}", f"Table {table}", f"{name}, {column}: {printed}.", said.rule, said.reason,
+            said.compute, said.expected or {}, said.beside, said.reading,
+        )  # fmt: skip
+        cells.append(Cell(table, name, column, printed, claim))
+    return tuple(cells)

@@ -1,0 +1,314 @@
+"""Claims of sections 5.1 to 5.3 of Li (2025), C60 to C76: longer texts with the encodings of others."""
+
+import math
+
+import numpy as np
+
+from fastpe.paper_claims.expressiveness import nearest_rows, period, spread
+from fastpe.paper_claims.locality import dominates_from, equation_9, normalised_difference, weight_ratio
+from fastpe.paper_claims.record import Claim
+from fastpe.paper_claims.rules import Holds, HoldsIf, Measured, Needs, Sentences, Values, high, low
+from fastpe.paper_claims.setting import SLOPE, TRAINED, falling, nearest_lag, slots, table
+from fastpe.theory import biases, lags, reach
+from fastpe.theory.softmax import softmax_bounds, weights
+from fastpe.theory.tables import separation
+from fastpe.theory.value import Value, exact
+
+_CLOSE = {2: 4272943, 4: 1146053, 6: 6413153, 8: 5730265, 16: 615746}  # lags of nearly equal rows, by width
+_ARGUMENTS = ("query-key product", "bias", "the other scores of the row")
+
+
+def _ratio() -> Values:
+    """Periods of the channels i and i + 8 of 64: 10000^(16/64) = 10000^(1/4)."""
+    return {"ratio": exact(10000.0 ** (16 / 64), "10^4 = 10000 exactly", channels=[0, 8])}
+
+
+def far_lags() -> Values:
+    """The nearest rows below position 10000, and up to a million; near ones of smaller widths (C63)."""
+    found = {"within": nearest_lag(9999), "beyond": nearest_lag()}
+    return found | {f"d_{dim}": lags.lag_distance(dim, lag) for dim, lag in _CLOSE.items()}
+
+
+def clipped() -> Values:
+    """How far apart rows of a learned table beyond its end are, clipped or interpolated to 100 (C64)."""
+    rows = table("learned", beyond="clip")
+    between = table("learned", 100, beyond="interp")
+    return {
+        "apart": _or_infinite(separation(rows, (TRAINED, 100))), "interpolated": _or_infinite(separation(between)),
+        "inside": _or_infinite(separation(rows, (0, TRAINED))),
+    }  # fmt: skip
+
+
+def _or_infinite(value: Value | None, instead: float = math.inf) -> Value:
+    return exact(instead, "none") if value is None else value
+
+
+def windows_add_up() -> Values:
+    """Shaw with clipped offsets: its vectors, and what two layers see all the same (C65)."""
+    vectors = slots("shaw", reach=5)["rel_key"].shape[-2]
+    return {
+        "vectors": exact(float(vectors), "vectors of offsets, K = 5, 50 positions"), "stack": spread("shaw"),
+        "causal": spread("shaw", True),
+    }  # fmt: skip
+
+
+def _dominated() -> Values:
+    why = "the distance from which a content of at most 1 in size cannot win"
+    found = {name: dominates_from(falling(n), 1.0) for name, n in (("tested", 200), ("long", 2048))}
+    return {name: exact(_or_infinite(value).value, why) for name, value in found.items()}
+
+
+def dilution() -> Values:
+    """How many keys unperturbed attention uses, by length (C67)."""
+    found = {f"at_{n}": reach.reaches(falling(n)[None])[0].perplexity for n in (50, 200, 100, 2048)}
+    endless = reach.limit("alibi", slope=SLOPE)
+    assert endless is not None
+    return found | {"endless": endless.perplexity, "steep": reach.reaches(falling(200, 0.5)[None])[0].perplexity}
+
+
+def _neighbours() -> Values:
+    i, j = TRAINED + 1, TRAINED + 2
+    return {
+        "distance": exact(float(abs(i - j)), "of i = 51, j = 52"),
+        "trained": exact(TRAINED - 1.0, "the largest distance in training"),
+    }
+
+
+def _softmax() -> Values:
+    """The steepest slope of one weight, and two keys that attain the bound of P6."""
+    logits = np.linspace(-8.0, 8.0, 4001)
+    share = 1.0 / (1.0 + np.exp(-logits))
+    pair = weights(np.array([[-0.5, 0.5], [0.5, -0.5]]))
+    return {
+        "slope": exact(float((share * (1.0 - share)).max()), "the largest A (1 - A), at A = 1/2"),
+        "attained": exact(float(np.abs(pair[0] - pair[1]).sum() / 2.0), "TV of softmax(-1/2, 1/2), softmax(1/2, -1/2)"),
+        "bound": softmax_bounds(np.array([1.0, -1.0]))["tv"],
+    }
+
+
+def equation() -> Values:
+    """Eq. (9) between two keys of one row: at the paper's slope, and where the nearer has over 1/4 (C71, C72)."""
+    found: dict[str, Value] = {}
+    rows = {
+        "short": (falling(3, 0.1), 1, 2), "100": (falling(100), 50, 99), "200": (falling(200), 50, 199),
+        "steep": (falling(200, 0.1), 50, 199),
+    }  # fmt: skip
+    for name, (row, trained, tested) in rows.items():
+        for what, value in equation_9(row, trained, tested).items():
+            found[f"{what}_{name}"] = value
+    return found
+
+
+def _of_equation(*names: str) -> Values:
+    found = equation()
+    return {name: found[name] for name in names}
+
+
+def saturation() -> Values:
+    """How much weight changes from distance 50 to 1050 and to 10050 of one long row (C73)."""
+    row = falling(10051)
+    found = {name: equation_9(row, TRAINED, TRAINED + far) for name, far in (("near", 1000), ("far", 10000))}
+    return {
+        "near": found["near"]["difference"], "far": found["far"]["difference"], "ceiling": found["far"]["near"],
+        "ceiling_200": equation()["near_200"],
+    }  # fmt: skip
+
+
+def moved() -> Values:
+    """The weight beyond the trained distances (C74)."""
+    return {
+        "own_100": biases.alibi_drift(SLOPE, TRAINED, 100), "own_200": biases.alibi_drift(SLOPE, TRAINED, 200),
+        "steep": biases.alibi_drift(0.5, TRAINED, 100), "released_100": biases.alibi_drift(2.0**-8, TRAINED, 100),
+        "released_200": biases.alibi_drift(2.0**-8, TRAINED, 200),
+    }  # fmt: skip
+
+
+def _logits() -> Values:
+    row = biases.last_row(slots("alibi", 201, alpha0=0.1), 201)[0]
+    apart = float(abs(row[TRAINED] - row[200]))
+    return {
+        "bound": normalised_difference(0.1, TRAINED, 200), "equal": exact(apart, "|b_50 - b_200|, alpha0 = 0.1"),
+        "loud": exact(apart + 1.0, "the same where the products of query and key differ by 1"),
+    }  # fmt: skip
+
+
+def _locality() -> Values:
+    weak, steep = (math.exp(-weight_ratio(falling(TRAINED, slope), 0, TRAINED - 1).value) for slope in (SLOPE, 0.5))
+    why = "the farthest weight over the nearest"
+    return {"weak": exact(weak, why), "steep": exact(steep, why)} | {
+        f"effect_{n}": biases.worst(biases.effects(slots("alibi", n), n, causal=True)) for n in (50, 200)
+    }
+
+
+def _holds_at_small_weights(difference_100: Value, bound_100: Value, difference_200: Value, bound_200: Value) -> bool:
+    return difference_100.value <= bound_100.value and difference_200.value <= bound_200.value
+
+
+REPEATS = Holds(lambda after, start: abs(after.value - start.value) < 1e-9)
+AMBIGUOUS = Holds(lambda beyond, within: high(beyond) < low(within))
+COLLAPSED = Holds(lambda apart: high(apart) == 0.0)
+EQUAL_BETWEEN = Holds(lambda interpolated: high(interpolated) == 0.0)
+ONE_LAYER = HoldsIf(
+    lambda stack: high(stack) == 0.0, lambda vectors: vectors.value == 11.0, "one layer's vectors alone are meant"
+)
+EQUATION_9 = HoldsIf(
+    lambda difference_short, bound_short: difference_short.value <= bound_short.value,
+    _holds_at_small_weights,
+    "one score moves and the rest of the row stays, or the nearer of two keys has at most 1/4 of the weight",
+)
+LINEAR_ERROR = Holds(lambda far, near: far.value >= 5.0 * near.value)
+
+CLAIMS = (
+    Claim(
+        "C60", "section 5.1", "PE(pos + k 10000^(2i/d)) = PE(pos) in dimension 2i.", REPEATS,
+        "i = 0, k = 1: sin(0) = {start:.0f}, sin(1) = {after:.15g}; the period is {period:.9f}, no integer",
+        period, {"start": "0 .. 0", "after": "0.841470984807897", "period": "6.283185307"}, ("period",),
+    ),
+    Claim(
+        "C61", "section 5.1", "Different dimensions have incommensurate periods.",
+        Holds(lambda ratio: 1e-9 < ratio.value % 1.0 < 1.0 - 1e-9),
+        "at d = 64 the periods of channels i + 8 and i have the ratio {ratio:.12g}, as 10^4 = 10000",
+        _ratio, {"ratio": "10"},
+    ),
+    Claim(
+        "C62", "section 5.1", "The vector is unique for pos in [0, 10000).",
+        Holds(lambda nearest: low(nearest) > 0.0),
+        "no two rows are nearer than {nearest:.16g}, at any lag to 1e6; on all integers none are equal (P1)",
+        nearest_rows, {"nearest": "1.471848048122478", "lag": "1", "squared": "2.166336676761948"}, ("lag", "squared"),
+    ),
+    Claim(
+        "C63", "section 5.1", "From position 10000 on there is partial ambiguity, and the risk grows with "
+        "pos.", AMBIGUOUS,
+        "lags below 10000 have no rows nearer than {within:.10g}, lags to 1e6 none than {beyond:.10g}; no integers "
+        "repeat in any channel, at any width (P1), though narrow rows come near: {d_2:.7g} at d = 2, {d_4:.7g} at 4, "
+        "{d_6:.10g} at 6, {d_8:.7g} at 8, {d_16:.9g} at 16",
+        far_lags,
+        {
+            "within": "1.471848048122478", "beyond": "1.471848048122478", "d_2": "5.495795e-7", "d_4": "2.955805e-5",
+            "d_6": "0.009521123175", "d_8": "1.485274e-4", "d_16": "0.881206604",
+        },
+        tuple(f"d_{dim}" for dim in _CLOSE),
+    ),
+    Claim(
+        "C64", "section 5.1", "Clipping and interpolation perform poorly, as they do not preserve distinctions.",
+        Sentences({
+            "clipping preserves no distinctions": COLLAPSED, "nor does interpolation": EQUAL_BETWEEN,
+            "they perform poorly": Measured(),
+        }),
+        "clipped rows beyond the end are {apart:.2g} apart, inside {inside:.6g}; of a table interpolated to 100 rows "
+        "the nearest are {interpolated:.6g} apart: closer, and none alike",
+        clipped, {"apart": "0 .. 0", "interpolated": "0.0475965", "inside": "0.159460"}, ("inside",),
+    ),
+    Claim(
+        "C65", "section 5.2", "Clipped relative encodings cannot distinguish distances beyond K.", ONE_LAYER,
+        "K = 5 leaves {vectors:.0f} vectors; but windows of layers add up, and vectors on values tell the ends: equal "
+        "tokens differ by {stack:.4g} of the largest output, causal {causal:.4g}; and R_K and R_-K stay different",
+        windows_add_up, {"vectors": "11", "stack": "0.1516231", "causal": "0.5227744"}, ("causal",),
+    ),
+    Claim(
+        "C66", "section 5.3", "The bias dominates when |i - j| is large.",
+        HoldsIf(lambda tested: tested.value < 200, lambda long: long.value < 2048, "|i - j| > 2 S / alpha"),
+        "content scores of size S = 1 can outweigh every distance up to {long:.0f}, exclusive, at the paper's slope: "
+        "all that a text of 200 has",
+        _dominated, {"tested": "inf", "long": "1001"},
+    ),
+    Claim(
+        "C67", "section 5.3", "Attention focuses on local context, which prevents its dilution.",
+        Holds(lambda at_200, at_50: at_200.value <= 1.1 * at_50.value),
+        "at the paper's slope unperturbed attention uses {at_50:.8g} keys of 50, {at_100:.8g} of 100, {at_200:.9g} of "
+        "200, {at_2048:.10g} of 2048, {endless:.10g} of an endless text; at slope 1/2 {steep:.7g}",
+        dilution,
+        {
+            "at_50": "49.979185", "at_200": "198.676410", "at_100": "99.833655", "at_2048": "1247.032774",
+            "endless": "1359.141141", "steep": "5.493135",
+        },
+        ("at_100", "at_2048", "endless", "steep"),
+        "the paper's slope 0.002 and its lengths",
+    ),
+    Claim(
+        "C68", "section 5.3", "For i, j > N the distance |i - j| extends beyond the training range.",
+        Holds(lambda distance, trained: distance.value > trained.value),
+        "i = 51 and j = 52 have the distance {distance:.0f}, and training has distances up to {trained:.0f}",
+        _neighbours, {"distance": "1", "trained": "49"},
+    ),
+    Claim(
+        "C69", "section 5.3", "An attention function A of three real numbers, used with two.",
+        Needs(_ARGUMENTS, _ARGUMENTS[:2]),
+        "a weight depends on all scores of its row", reading="one score moves and the others stay, so that A is "
+        "logistic; or the whole row of a text with equal content",
+    ),
+    Claim(
+        "C70", "sections 5.3, 8", "A is Lipschitz in its bias argument (which may fail for ReLU networks).",
+        Holds(lambda slope, attained, bound: slope.value <= 0.25 and attained.value <= high(bound)),
+        "always, whatever the network: A (1 - A) is {slope:.6g} at most, and a row moves by tanh(1/2) = "
+        "{attained:.11g} in total variation where its scores move by 1, attained by two keys (P6)",
+        _softmax, {"slope": "0.2500000", "attained": "0.46211715726", "bound": "0.46211715726"},
+    ),
+    Claim(
+        "C71", "section 5.3", "Weights beyond N stay close to the limit as |i - j| -> N.",
+        Holds(lambda difference_100, near_100: 0.0 <= difference_100.value <= near_100.value),
+        "for a trivial reason: A_50 = {near_100:.9g} and A_99 = {far_100:.9g} differ by no more than the former",
+        lambda: _of_equation("difference_100", "near_100", "far_100"),
+        {"difference_100": "9.31025588e-4", "near_100": "0.00997337606", "far_100": "0.00904235047"}, ("far_100",),
+    ),
+    Claim(
+        "C72", "equation (9)", "|A(-alpha d) - A(-alpha N)| <= L_A alpha (d - N), with L_A = 1/4.", EQUATION_9,
+        "slope 0.1 and three keys, N = 1, d = 2: {difference_short:.6g} > {bound_short:.6g}; at the paper's slope, d "
+        "= 99: {difference_100:.9g} <= {bound_100:.6g}, d = 199: {difference_200:.9g} <= {bound_200:.6g}; slope 0.1, "
+        "d = 199: {difference_steep:.9g} beside {bound_steep:.6g}, which says nothing",
+        lambda: _of_equation(
+            "difference_short", "bound_short", "difference_100", "bound_100", "difference_200", "bound_200",
+            "difference_steep", "bound_steep",
+        ),
+        {
+            "difference_short": "0.0316154", "bound_short": "0.02500000", "difference_100": "9.31025588e-4",
+            "bound_100": "0.02450000", "difference_200": "1.41314246e-3", "bound_200": "0.07450000",
+            "difference_steep": "6.41200218e-4", "bound_steep": "3.725000",
+        },
+        ("difference_steep", "bound_steep"),
+        "between two keys of one row of equal content",
+    ),
+    Claim(
+        "C73", "sections 5.3, 8", "The extrapolation error grows linearly with (d - N).", LINEAR_ERROR,
+        "only the bound does: from d = 1050 to 10050 the difference goes from {near:.6g} to {far:.6g}, and never "
+        "above A_N = {ceiling:.6g}; of a text of 200 {ceiling_200:.7g}",
+        saturation,
+        {"near": "1.5632e-3", "far": "1.80787e-3", "ceiling": "1.80787e-3", "ceiling_200": "5.483701e-3"},
+        ("ceiling", "ceiling_200"),
+    ),
+    Claim(
+        "C74", "section 5.3", "Attention on longer texts approximates the patterns that were learned.",
+        HoldsIf(
+            lambda own_200: high(own_200) < 0.05, lambda steep: high(steep) < 0.05,
+            "e^(-alpha N) is small: the weight that moves beyond the trained distances",
+        ),
+        "of an unperturbed row {own_100:.9g} lies beyond the trained distances at 100, {own_200:.9g} at 200; of slope "
+        "2^-8 {released_100:.9g}, {released_200:.9g}; of 1/2 {steep:.3g}",
+        moved,
+        {
+            "own_100": "0.475020813", "own_200": "0.711348595", "steep": "1.388794e-11", "released_100": "0.451326506",
+            "released_200": "0.672752941",
+        },
+        ("own_100", "released_100", "released_200"),
+        "up to 5 % in total variation, keys aligned by distance",
+    ),
+    Claim(
+        "C75", "section 5.3", "With alpha = alpha0 / N logits differ by at most alpha0 |(d - dmax) / N|.",
+        HoldsIf(
+            lambda loud, bound: loud.value <= bound.value + 1e-12,
+            lambda equal, bound: equal.value <= bound.value + 1e-12, "content scores are equal",
+        ),
+        "d = 200, N = 50, alpha0 = 0.1: {equal:.6g} beside {bound:.6g}; {loud:.6g} where products of query and key "
+        "differ by 1",
+        _logits, {"bound": "0.3000000", "equal": "0.3000000", "loud": "1.300000"}, (),
+        "dmax, which is not defined, is N",
+    ),
+    Claim(
+        "C76", "section 5.3", "A small alpha may weaken locality bias on shorter distances.",
+        Holds(lambda weak, steep: weak.value > steep.value),
+        "the farthest key in training has {weak:.6g} of the nearest's weight, at slope 1/2 {steep:.3g}; whatever the "
+        "content, the bias changes no row by more than {effect_50:.5g} (N = 50), {effect_200:.5g} (200) (P6)",
+        _locality, {"weak": "0.906649", "steep": "2.289735e-11", "effect_50": "0.024495", "effect_200": "0.099173"},
+        ("effect_50", "effect_200"),
+    ),
+)  # fmt: skip

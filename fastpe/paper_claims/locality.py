@@ -1,0 +1,149 @@
+"""Weights of near and far keys in one row of biases: eq. (9) of Li (2025), and when distance outweighs content.
+
+A row holds biases by distance, nearest key first, as `fastpe.theory.biases.last_row` has them.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.validation import at_least_zero, whole
+from fastpe.theory.softmax import one_row, upward, weights
+from fastpe.theory.value import Value, certified, exact
+
+Array = np.ndarray[Any, Any]
+
+
+def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
+    """Evaluate eq. (9) of Li (2025) on one row of P0: the weights at two distances, their difference, and its bounds.
+
+    The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. With L_A = 1/4 it is proved where one score moves and the
+    rest of the row stays, and between two keys of one row where the nearer has at most a quarter of the weight.
+
+    Parameters
+    ----------
+    row : (n,)
+        Biases by distance, falling.
+    trained, tested : int
+        The distances N <= D < n.
+
+    Returns
+    -------
+    dict
+        "near", "far": the weights A_N and A_D; "difference": A_N - A_D; "one score": what A_N loses if its own score
+        alone falls to b_D; "bound": the paper's |b_D - b_N| / 4; "sharper": the least proved bound of "difference".
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Source: C70 to C73, P6. A_N - A_D <= A_N; two weights of one row add up to at most 1, so their difference is at most
+    tanh(|b_D - b_N| / 2), and (1 - e^-x) / 4 <= tanh(x/4) where A_N <= 1/4.
+
+    Examples
+    --------
+    >>> found = equation_9(-0.002 * np.arange(100.0), 50, 99)
+    >>> {name: float(f"{value.value:.6g}") for name, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'near': 0.00997338, 'far': 0.00904235, 'difference': 0.000931026, 'one score': 0.000922599,
+     'bound': 0.0245, 'sharper': 0.00997338}
+    """
+    row = one_row("row", row)
+    trained, tested = whole("trained", trained), whole("tested", tested)
+    if not 0 <= trained <= tested < len(row):
+        raise ValueError(f"0 <= trained <= tested < {len(row)} must hold, not {trained} and {tested}")
+    if (fall := float(row[trained] - row[tested])) < 0.0:
+        raise ValueError(f"row must not rise from distance {trained} to {tested}, but it does by {-fall:g}")
+    shares = weights(row)
+    near, far = float(shares[trained]), float(shares[tested])
+    others = float(np.delete(shares, trained).sum())  # 1 - near, with all its digits
+    inputs = {"length": len(row), "trained": trained, "tested": tested}
+    lost = -math.expm1(-fall)
+    alone = near * lost * others / (others + near * math.exp(-fall)) if others else 0.0
+    slack = math.tanh(fall / (4.0 if near <= 0.25 else 2.0))
+    return {
+        "near": exact(near, "A_N", **inputs),
+        "far": exact(far, "A_D", **inputs),
+        "difference": exact(near * lost, "A_N - A_D = A_N (1 - e^(b_D - b_N))", **inputs),
+        "one score": exact(alone, "A_N less what it becomes", **inputs),
+        "bound": exact(fall / 4.0, "eq. (9) with L_A = 1/4; says nothing from 1 on", **inputs),
+        "sharper": certified("min(A_N, tanh(x/4)), tanh(x/2) where A_N > 1/4", high=upward(min(near, slack)), **inputs),
+    }
+
+
+def normalised_difference(alpha0: float, train_length: int, distance: int) -> Value:
+    """How far the logit at a distance lies below that at distance N, of the slope alpha0 / N (C75).
+
+    Examples
+    --------
+    >>> round(normalised_difference(0.1, 50, 200).value, 12)
+    0.3
+    """
+    at_least_zero("alpha0", alpha0)
+    distance, train_length = whole("distance", distance, 0), whole("train_length", train_length, 1)
+    apart = abs(distance - train_length) / train_length
+    return exact(
+        alpha0 * apart, "alpha0 |d - N| / N; with equal content only", alpha0=alpha0, train_length=train_length,
+        distance=distance,
+    )  # fmt: skip
+
+
+def weight_ratio(row: Array, near: int, far: int, content: float = 0.0) -> Value:
+    """How much more weight the key at the near distance gets than that at the far one, the natural logarithm: at least.
+
+    Parameters
+    ----------
+    row : (n,)
+        Biases by distance.
+    near, far : int
+        Distances.
+    content : float
+        What no product of query and key exceeds in size, S.
+
+    Source: ln(w_near / w_far) >= b_near - b_far - 2 S (C6, C76).
+
+    Examples
+    --------
+    >>> import math
+    >>> math.exp(-weight_ratio(-0.002 * np.arange(50.0), 0, 49).value).__round__(6)
+    0.906649
+    """
+    row = one_row("row", row)
+    near, far = whole("near", near), whole("far", far)
+    for name, distance in (("near", near), ("far", far)):
+        if not 0 <= distance < len(row):
+            raise ValueError(f"{name} must be a distance of 0 .. {len(row) - 1}, not {distance}")
+    apart = float(row[near] - row[far])
+    inputs = {"near": near, "far": far, "content": content}
+    if at_least_zero("content", content) == 0.0:
+        return exact(apart, "b_near - b_far", **inputs)
+    return certified("ln(w_near / w_far) >= b_near - b_far - 2 S", low=apart - 2.0 * content, **inputs)
+
+
+def dominates_from(row: Array, content: float) -> Value | None:
+    """The distance from which every key has less weight than the nearest one, whatever the content says.
+
+    Parameters
+    ----------
+    row : (n,)
+        Biases by distance.
+    content : float
+        What no product of query and key exceeds in size, S.
+
+    Returns
+    -------
+    Value or None
+        None where the farthest key of the row may still win.
+
+    Source: b_0 - b_D > 2 S (C66); for ALiBi the distances above 2 S / slope.
+
+    Examples
+    --------
+    >>> dominates_from(-0.5 * np.arange(50.0), 1.0).value, dominates_from(-0.002 * np.arange(200.0), 1.0)
+    (5.0, None)
+    """
+    row = one_row("row", row)
+    may_win = np.flatnonzero(row[0] - row <= 2.0 * at_least_zero("content", content))
+    if (first := int(may_win.max(initial=-1)) + 1) == len(row):
+        return None
+    return exact(float(first), "b_0 - b_D > 2 S from there on", content=content, length=len(row))
