@@ -164,7 +164,9 @@ def _led(name: str, column: Array, call: Call) -> Array:
     led = column if column.ndim == 3 else column[None]
     if led.ndim != 3 or led.shape[0] not in (1, b) or led.shape[1] not in (1, h) or led.shape[2] != n:
         sizes = f"B = {b}, H = {h}, N = {n}"
-        raise ValueError(f"{name} must have the shape (H or 1, N), or that after B, where {sizes}; not {column.shape}")
+        raise ValueError(
+            f"{name} must have the shape (H or 1, N), optionally after an axis B, with {sizes}, not {column.shape}"
+        )
     return led
 
 
