@@ -310,7 +310,7 @@ def test_inputs_of_any_kind():
         ({"lengths": ([1, 4], [1, 1])}, ValueError, r"lengths of queries must lie in \[0, 3\]"),
         ({"lengths": [1.0, 2.0]}, TypeError, "lengths of keys must hold integers"),
         ({"table": np.zeros((4, 20))}, TypeError, "table is added to the embeddings"),
-        ({"wrt": ("q", "bias")}, ValueError, "wrt names 'bias'; what is given and has a gradient: q, k, v"),
+        ({"wrt": ("q", "bias")}, ValueError, "wrt names 'bias', but the given arguments that .* are q, k, v"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused(change, error, match):
