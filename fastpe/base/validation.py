@@ -539,9 +539,9 @@ def _check_device(name: str, value: Any) -> None:
     try:
         kind, number = value.__dlpack_device__()
     except (ValueError, TypeError, RuntimeError, BufferError) as error:  # a device that DLPack does not know
-        raise TypeError(f"{name} must lie in the CPU's memory: {error}") from error
+        raise TypeError(f"{name} must be in CPU memory: {error}") from error
     if int(kind) not in _CPU_DEVICES:
-        raise TypeError(f"{name} must lie in the CPU's memory, not on device {number} of DLPack's type {int(kind)}")
+        raise TypeError(f"{name} must be in CPU memory, not on device {number} of DLPack's type {int(kind)}")
 
 
 def largest(value: np.ndarray) -> float:

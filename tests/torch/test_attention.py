@@ -237,8 +237,8 @@ class OnCuda(torch.Tensor):
     [
         (lambda x: x.half(), "must have the dtype of q, "),
         (lambda x: x.bfloat16(), "must have the dtype of q, "),
-        (lambda x: x.to("meta"), "must lie in the CPU's memory, not on the device meta"),
-        (lambda x: x.as_subclass(OnCuda), "must lie in the CPU's memory, not on the device cuda:0"),
+        (lambda x: x.to("meta"), "must be in CPU memory, not on the device meta"),
+        (lambda x: x.as_subclass(OnCuda), "must be in CPU memory, not on the device cuda:0"),
         (lambda x: x.to_sparse(), "must be a dense tensor, not one of torch.sparse_coo"),
         (lambda x: x.float(), "must have the dtype of q, "),
     ],
