@@ -195,7 +195,7 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
             "'alibi@a,alibi@b' has 'alibi@a' and 'alibi@b'",
         ),
         ({"encoding": "alibi+fox", "positions": "segments:3"}, "'alibi+fox' has 'alibi' and a gate"),
-        ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which does not begin anew"),
+        ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which does not restart"),
         ({"encoding": "rope_2d", "positions": "documents:3"}, "several coordinates"),
     ],
 )
