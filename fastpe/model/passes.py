@@ -153,7 +153,7 @@ class Passes:
         return np.unique(np.searchsorted(before, rows * shares // most))
 
     def _writer(self, length: int, rows: int) -> "Writer":
-        """Memory for one sequence of this length, of which at most `rows` positions pass through the model at a time."""
+        """Memory for one sequence of this length, of which at most `rows` pass through the model at a time."""
         slots = self._encoding.slots(length, self._layout.views)
         work = Scratch.make(
             self.config, self._layout, length, 1, 0, slots, self._encoding.layered, self._encoding.learned, rows
