@@ -42,7 +42,8 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
     Notes
     -----
     The algorithm goes from near to far keys and keeps one row x for each query: x begins as q_i, gives
-    S_ij = s x . k_j, and becomes H_j x. It is defined beyond the training length; a product of reflections does not decay.
+    S_ij = s x . k_j, and becomes H_j x. It is defined beyond the training length; a product of
+    reflections does not decay.
 
     ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` computes the same in tiles, in O(N) memory.
     It keeps that row for each query across the tiles of keys. As H_j cannot be inverted at beta = 1, the backward pass
