@@ -181,7 +181,7 @@ def test_out_must_be_a_dict():
 def test_out_whose_elements_share_memory_is_refused(strides):
     memory = np.zeros(40, np.float32)[20:]
     out = np.lib.stride_tricks.as_strided(memory, (3, 4), strides)
-    with pytest.raises(ValueError, match=r"^out\['table'\] must have no two elements in the same memory, but its"):
+    with pytest.raises(ValueError, match=r"^out\['table'\] must not have two elements in the same memory, but its"):
         fastpe.build("sinusoidal", 3, dim=4, out={"table": out})
     assert not memory.any()
 
