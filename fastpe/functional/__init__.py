@@ -1,5 +1,5 @@
 """Attention calls: check the arguments, convert slots to the arrays that kernels take, run the passes. Also rotation.
 
-Used from outside: `arguments`, `attention`, `bands`, `by_name`, `decode`, `rotation`, `slot_arrays`, `slots`,
+From outside: `arguments`, `attention`, `bands`, `by_name`, `decode`, `rotation`, `slot_arrays`, `slots`,
 `two_sided`, `visibility`.
 """

@@ -1,6 +1,6 @@
 """Compiled code, forward and backward. It handles slots and sizes, and knows no encoding.
 
-Used from outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.dape.calls`, `attention.dape.maps`,
+From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.dape.calls`, `attention.dape.maps`,
 `attention.dape.network`, `attention.decode`, `attention.expand_relative_bias`, `attention.inputs`,
 `attention.path.backward`, `attention.path.calls`, `attention.score`, `attention.sinks`, `attention.slots`,
 `attention.split_softmax`, `attention.terms.contextual_positions`, `attention.terms.key_query_offsets`,
