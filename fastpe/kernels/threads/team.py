@@ -108,8 +108,8 @@ _ALONE = Team(0, 1, 1)
 
 
 def run_exclusively(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of an entry ``function(team, counters, *arguments)``, run with `threads.team` workers, one such call at
-    a time.
+    """The result of an entry ``function(team, counters, *arguments)``, run with `threads.team` workers, one such call
+    at a time.
 
     Numba's default threading layers abort the process if two threads enter them at once, and kill a child that was
     forked after their first use.
