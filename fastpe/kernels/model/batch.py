@@ -87,8 +87,8 @@ def _group_gradients(
 
 @inner
 def _packs_of_a_group(lanes, starts, lengths, sizes):
-    """Number of packs of a group that are processed in parallel: 1 if a worker takes a whole group, all of them if there
-    are more workers than groups. Results are equal, but workers that share gradients move them between caches."""
+    """Number of packs of a group to process in parallel: 1 if a worker takes a whole group, all of them if there are
+    more workers than groups. Results are equal, but workers that share gradients move them between caches."""
     most = np.int64(1)
     if lanes > starts.size - 1:
         for group in range(starts.size - 1):

@@ -3,8 +3,9 @@
     z = u W^T + b;   K_h,j = rate_h sum over t <= j of softplus(sign z_h,t);   S_h,ij += K_h,j
 
 u is the layer's input after its norm. In a causal model, K_i - K_j is what position j has lost at i; the part of query
-i is left out, as the softmax does not depend on it. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z) is
--log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j with s the row of the rotations that a rule gives to token j:
+i is left out, as the softmax does not depend on it. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z)
+is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j with s the row of the rotations that a rule gives to token
+j:
 in BiPE, the number of earlier segments. Sums are float64. Layers without a gate add 0. A model without any gate and
 without `model.gated_slopes` is not `gated`, and may have None as `gates` (see `model.memory.Position`).
 
