@@ -155,8 +155,8 @@ def map_row(x, maps, y, width, block, half, back, scratch):
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T for the rows from `first`, at which a vector begins, to `last` of all maps, which together have as
-    many rows as there are channels."""
+    """dmaps += dy x^T for the rows from `first`, at which a vector begins, to `last` of all maps, which together have
+    as many rows as there are channels."""
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)
