@@ -318,7 +318,7 @@ def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.fill
     # a masked array can only exist if numpy.ma is imported
     found = (getattr(sys.modules.get(module), kind, None) for module, kind in _MASKED)
     if type(value) not in _SINGLE and (kinds := tuple(filter(None, found))) and _holds(value, kinds):
-        raise TypeError(f"{name} must not be or contain a masked array: pass {instead}")
+        raise TypeError(f"{name} must not be a masked array, nor contain one: pass {instead}")
 
 
 def _holds(value: Any, kinds: tuple[type, ...]) -> bool:

@@ -110,7 +110,7 @@ def test_it_learns():
 
 
 MISTAKES = {
-    "'spe[+]dape' fills 'rel_gain' beside a network over scores, which cannot be: with a net": {"encoding": "spe+dape"},
+    "'spe[+]dape' fills 'rel_gain', which cannot be combined with a network over scores: the back": {"encoding": "spe+dape"},
     "'cope[+]dape' fills 'counts' beside a network": {"encoding": "cope+dape"},
     "'path[+]dape' fills 'mlp_bias' beside reflections": {"encoding": "path+dape"},
     "two encodings of 'dape@a[+]dape@b' both fill slot 'mlp_in'": {"encoding": "dape@a+dape@b"},

@@ -259,7 +259,7 @@ def test_masked_tensors_and_arrays_are_refused_by_name():
     hidden = {name: torch.masked.masked_tensor(x, torch.zeros_like(x, dtype=torch.bool)) for name, x in given.items()}
     wrong = [*hidden.items(), ("bias", np.ma.array(given["bias"].numpy())), ("lengths", np.ma.array([5, 4]))]
     for name, x in [*wrong, ("lengths", (None, hidden["lengths"]))]:
-        with pytest.raises(TypeError, match=rf"^{name}.* must not be or contain a masked array: pass its values"):
+        with pytest.raises(TypeError, match=rf"^{name}.* must not be a masked array, nor contain one: pass its values"):
             attention(**{**given, name: x})
     with pytest.raises(TypeError, match=r"^out\['table'\] must not be a masked array"):
         fastpe.build("sinusoidal", 5, dim=4, out={"table": hidden["q"][0]})
