@@ -1,22 +1,22 @@
 """Fast, exact position encodings for transformers on a CPU.
 
-Encodings: what fills the *slots*, small arrays that each act at one known place of a transformer
-    list_encodings, page        their keys; the page of one: formula, source, options
-    build                       the slots of one, or of a sum such as "wavelet+alibi"
-    init, pull, resize          what it learns: initial values, gradients, another length or grid
-    show                        a figure of one, or of what a model has learned
-    register                    one of your own, from a file
+Encodings fill *slots*: small arrays, each used at one fixed point of a transformer
+    list_encodings, page        the keys of all encodings; the page of one: formula, source, options
+    build                       the slots of an encoding, or of a sum such as "wavelet+alibi"
+    init, pull, resize          parameters: initial values, gradients, another length or grid
+    show                        a figure of an encoding, or of what a model has learned
+    register                    add an encoding from a file of yours
     Encoding, Option, Spec, Reported, Needs, BeyondTrainingLength
-                                what such a file is made of
+                                what such a file uses
 
-Attention, with any slots
+Attention with any slots
     attention, attention_vjp    on NumPy arrays, with gradients, in O(N) memory
-    attention_scores            its scores or weights, dense, to be looked at
-    rotate, rotate_vjp          pairs of channels turned by angles (RoPE), for a cache of keys or any rows
+    attention_scores            its scores or weights as a dense array, for inspection
+    rotate, rotate_vjp          rotation of pairs of channels (RoPE), for a key/value cache or any rows
     spans                       which keys queries see: documents, prefixes, padding, windows
-    bands                       rotations by how far keys lie back: Self-Extend, ReRoPE, DCA, StreamingLLM
-    columns                     what the content adds to scores: forget gates, decays, gated slopes
-    angles                      rotations by what the content says: Selective RoPE
+    bands                       rotations by distance of the key: Self-Extend, ReRoPE, DCA, StreamingLLM
+    columns                     terms of scores that depend on content: forget gates, decays, gated slopes
+    angles                      rotations that depend on content: Selective RoPE
     temperatures                factors of queries by position
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
@@ -24,18 +24,18 @@ The small transformer
     ModelConfig, Transformer    settings and model: outputs, loss, gradients, save
     schedule                    the layers of a released model: encodings, windows, chunks
     Adam                        its optimiser
-    Banded                      a trained model that reads longer inputs by bands
-    TrainConfig, train          settings and run of a whole training
-    evaluate, load              testing at other lengths; a trained or saved model
+    Banded                      a trained model that reads longer inputs, with bands
+    TrainConfig, train          settings and run of a training
+    evaluate, load              test a model at other lengths; load a trained or saved model
     length_curve, receptive_field
                                 on a text: the loss by length; how far back a model looks
-    compare                     encodings on tasks, over seeds: which is better, how far, how surely
-    fastpe.tasks                what it is trained on
+    compare                     compare encodings on tasks, over seeds, with statistics
+    fastpe.tasks                the tasks
 
-What can be known without training
-    fastpe.theory.page          of an encoding: distances, reach, what it makes impossible, with how it is known
+Results without training
+    fastpe.theory.page          of an encoding: distances, reach, what it cannot express, and how this is known
 
-    reference                   all of it in plain NumPy, float64, to be read
+    reference                   all of the above in plain NumPy, float64, as a specification
 
 Importing fastpe imports neither NumPy nor Numba: every name is loaded when it is first used.
 
@@ -46,7 +46,7 @@ True
 
 from typing import TYPE_CHECKING, Any
 
-from fastpe.base import forks as _forks  # noqa: F401 - it sees forks from now on
+from fastpe.base import forks as _forks  # noqa: F401 - tracks forks from now on
 from fastpe.base.shielded import load as _load
 
 __version__ = "0.1.0"

@@ -1,9 +1,9 @@
-"""Angles that a layer makes of its input, for the slot `angles` of `fastpe.attention`, with their gradients.
+"""Angles that a layer computes from its input, for the slot `angles` of `fastpe.attention`, with their gradients.
 
-    selective       running sums of what the content says: Selective RoPE
+    selective       running sums of a function of the content: Selective RoPE
 
-A function whose name ends in `_vjp` gives the same, and a pullback from its gradient to a dict of those of the
-arguments.
+A function whose name ends in `_vjp` returns the same array, and a pullback from its gradient to a dict of the gradients
+of the arguments.
 
 >>> x, frequencies = np.ones((3, 4)), 500000.0 ** (-np.arange(0, 4, 2) / 4)
 >>> maps = {"down": np.eye(4)[:, :1], "up": np.ones((1, 2)), "taps": np.eye(4)[3:].T * [1.0, 1.0]}
@@ -30,37 +30,37 @@ _TURN = 2 * np.pi
 
 
 def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None) -> Array:
-    """Angles of Selective RoPE: frequencies times running sums of what a small network says of each token.
+    """Angles of Selective RoPE: frequencies times running sums of a small network's output for each token.
 
     With x^ the channels of every head divided by sqrt(their squares' sum + 1e-6), p = x^ down up, and
-    f_t = taps_0 p_{t-3} + ... + taps_3 p_t, the angles are frequencies (f_0 + ... + f_t), less whole turns.
+    f_t = taps_0 p_{t-3} + ... + taps_3 p_t, the angles are frequencies (f_0 + ... + f_t), modulo 2 pi.
 
     Parameters
     ----------
     x : (B, N, C) or (N, C) floats
-        A layer's input, after its norm.
+        The input of a layer, after normalisation.
     down : (C, rank) floats
-        Learned, as what follows.
+        Learned, like `up` and `taps`.
     up : (rank, C/2) floats
-        To a number for each pair of channels, those of the first head first.
+        Map to a number for each pair of channels; pairs of the first head come first.
     taps : (4, C/2) floats
-        Of a causal depthwise convolution, the tap of the oldest first.
+        Taps of a causal depthwise convolution, oldest first.
     frequencies : (D/2,) floats
-        What a sum of 1 turns each pair of channels by; the authors' are ``500000 ** (-np.arange(0, D, 2) / D)``. By
-        their number there are C / D heads.
+        Radians by which a sum of 1 rotates each pair of channels. The authors use
+        ``500000 ** (-np.arange(0, D, 2) / D)``. Their number determines the number of heads, C / D.
     before : pair of arrays, optional
-        Where tokens stand before these: the last inputs, (B, n, C), three or all of them, and the last angles,
+        State of the tokens before these: the last inputs, (B, n, C), with n = 3 or all of them, and the last angles,
         (B, H, 1, D/2). They have no gradient.
 
     Returns
     -------
     (B, H, N, D/2) or (H, N, D/2) float64
-        In [-pi, pi]; the authors' pairs are ``"half"``.
+        In [-pi, pi]; the authors use pairs of channels as with ``"half"``.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument holds no finite real numbers, or has another shape.
+        If an argument does not hold finite real numbers, or has the wrong shape.
 
     References
     ----------
@@ -120,7 +120,7 @@ def selective_vjp(
 
 
 def _heads(x: Array, down: Array, up: Array, taps: Array, tau: Array) -> int:
-    """How many heads there are, all shapes being right."""
+    """The number of heads, after checking all shapes."""
     if tau.ndim != 1 or not tau.size:
         raise ValueError(f"frequencies must have the shape (D/2,), not {tau.shape}")
     if x.ndim not in (2, 3) or not x.shape[-1] or x.shape[-1] % (2 * len(tau)):
@@ -137,7 +137,7 @@ def _heads(x: Array, down: Array, up: Array, taps: Array, tau: Array) -> int:
 
 
 def _before(before: Any, x: Array, heads: int, tau: Array) -> tuple[Array, Any]:
-    """The inputs before x that the convolution reads, and the angles that sums start from."""
+    """The inputs before x that the convolution reads, and the angles that the sums start from."""
     if before is None:
         return x[..., :0, :], 0.0
     if not isinstance(before, tuple | list) or len(before) != 2:
@@ -145,14 +145,16 @@ def _before(before: Any, x: Array, heads: int, tau: Array) -> tuple[Array, Any]:
     last, angles = (given(f"before[{place}]", each) for place, each in enumerate(before))
     front = x.shape[:-2]
     if last.ndim != x.ndim or (*last.shape[:-2], last.shape[-1]) != (*front, x.shape[-1]):
-        raise ValueError(f"before[0] must have the shape of x {x.shape} but for the number of tokens, not {last.shape}")
+        raise ValueError(
+            f"before[0] must have the shape of x {x.shape}, except for the number of tokens, not {last.shape}"
+        )
     if angles.shape != (shape := (*front, heads, 1, len(tau))):
         raise ValueError(f"before[1] must have the shape {shape}, not {angles.shape}")
     return last[..., max(0, last.shape[-2] - (_TAPS - 1)) :, :], angles
 
 
 def _convolved(x: Array, taps: Array) -> Array:
-    """Row t is the sum of taps_k x_{t-3+k}, rows before the first being zeros."""
+    """Row t is the sum of taps_k x_{t-3+k}; rows before the first are zeros."""
     n, found = x.shape[-2], np.zeros(x.shape)
     for k, tap in enumerate(taps):
         ago = min(_TAPS - 1 - k, n)

@@ -1,21 +1,21 @@
-"""Bands: attention whose rotations are chosen by how far a key lies back, for the arguments `bands` and `theta` of
-`fastpe.attention`. Trained weights stay as they are, and read texts longer than those they were trained on.
+"""Bands: attention whose rotary angles depend on how far a key lies back, for the arguments `bands` and `theta` of
+`fastpe.attention`. With them, trained models read texts longer than those they were trained on; weights are unchanged.
 
-    self_extend         beyond a window, groups of neighbours share one place
-    rerope              beyond a window, all keys are as far as its edge
-    leaky_rerope        beyond a window, places are closer together
-    dual_chunk          places start anew in every chunk
+    self_extend         beyond a window, groups of adjacent positions share one rotary position
+    rerope              beyond a window, all keys have the offset of its edge
+    leaky_rerope        beyond a window, rotary positions are closer together
+    dual_chunk          rotary positions restart in every chunk
     lm_infinite         a window, and the first keys at its edge
-    streaming           a window, and the first keys right behind it
+    streaming           a window, and the first keys directly behind it
     frequencies         theta of a rotary encoding
-    look_back           a picture of it all: how far every key seems to lie behind every query
+    look_back           the rotary offset of every query and key, as an array for inspection
 
-A band is a place for every query and for every key, and the keys of each query that are its own; they meet at the
-look-back queries[i] - keys[j]. Attention costs as many tiles as without bands, and O(N) memory; keys of no band are not
-seen, and cost nothing. Positions are true ones: keys are handed over unturned, from a cache as well. Places are
-multiplied by theta in float64, which at place p leaves an error of about 1e-16 p theta radians.
+A band has a rotary position for every query and every key, and the range of keys of each query that it applies to. The
+rotary offset of query i and key j is queries[i] - keys[j]. Attention with bands computes about as many tiles as without
+and uses O(N) memory; keys of no band are hidden and cost nothing. Pass keys unrotated, also from a key/value cache.
+Rotary positions are multiplied by theta in float64, so at position p the angles are off by about 1e-16 p theta radians.
 
-A model of `fastpe` that was trained with rope reads longer inputs so as `fastpe.Banded`, and on the command line by
+A `fastpe` model trained with rope reads longer inputs with bands as `fastpe.Banded`, and on the command line with
 ``fastpe evaluate RUN --bands self_extend:group=4,window=32``.
 
 >>> import fastpe
@@ -45,27 +45,27 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Schemes; m = i - j, the look-back from position i to position j
+# Schemes; m = i - j is the offset from query position i back to key position j
 
 
 def self_extend(
     queries: int, keys: int | None = None, *, group: int = 8, window: int = 1024, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Self-Extend: m itself within a window; beyond, floor(i / G) - floor(j / G) + w - floor(w / G). Causal.
+    """Self-Extend: offset m within a window; beyond it, floor(i / G) - floor(j / G) + w - floor(w / G). Causal.
 
-    A model trained on L0 positions sees (L0 - w) G + w of them without meeting a look-back that it was not trained on.
-    Past the window look-backs depend on i modulo G too, and at its edge one may come twice.
+    A model trained on L0 positions can read (L0 - w) G + w positions without any offset that it was not trained on.
+    Beyond the window, offsets also depend on i modulo G, and at its edge one offset may occur twice.
 
     Parameters
     ----------
     queries, keys : int
-        How many there are; by default as many keys as queries.
+        Number of queries and of keys; by default as many keys as queries.
     group : int
-        G, how many neighbours share a place. With 1 it is rotary attention as ever.
+        G, the number of adjacent positions that share one rotary position. 1 gives ordinary rotary attention.
     window : int
-        w: look-backs below it stay.
+        w: offsets below it are unchanged.
     offset : int or (B,) int, optional
-        The position of the first query; by default keys - queries, so that the last query stands at the last key.
+        The position of the first query. By default keys - queries, so that the last query is at the last key.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def self_extend(
     Raises
     ------
     TypeError, ValueError
-        If a size or an offset is no integer, or too small.
+        If a size or an offset is not an integer, or is too small.
 
     References
     ----------
@@ -95,16 +95,16 @@ def self_extend(
 def rerope(
     queries: int, keys: int | None = None, *, window: int = 512, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """ReRoPE: min(m, w). The authors sharpen rows as well, by `fastpe.temperatures.log_n`.
+    """ReRoPE: offset min(m, w). The authors also sharpen rows, with `fastpe.temperatures.log_n`.
 
     Parameters
     ----------
     queries, keys, offset
         As for `self_extend`.
     window : int
-        w: look-backs below it stay, and all others are w.
+        w: offsets below it are unchanged, and all others become w.
     causal : bool
-        Whether queries see keys up to their own position; if not, keys ahead of them mirror those behind:
+        Whether queries see only keys up to their position. If not, offsets of later keys mirror those of earlier ones:
         sign(m) min(abs(m), w).
 
     Returns
@@ -134,14 +134,14 @@ def rerope(
 def leaky_rerope(
     queries: int, keys: int | None = None, *, window: int = 512, step: int = 16, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Leaky ReRoPE: m within a window; beyond, w + (m - w) / s. The authors sharpen rows as well, as for `rerope`.
+    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. The authors also sharpen rows, see `rerope`.
 
     Parameters
     ----------
     queries, keys, window, causal, offset
         As for `rerope`.
     step : int
-        s: how many positions beyond the window make one. With 1 it is rotary attention as ever.
+        s: positions beyond the window are divided by it. 1 gives ordinary rotary attention.
 
     Returns
     -------
@@ -171,30 +171,31 @@ def leaky_rerope(
 def dual_chunk(
     queries: int, keys: int | None = None, *, chunk: int = 3072, local: int = 512, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Dual chunk attention (DCA): with c = chunk - local, chunks of c keys stand at 0 .. c - 1 each. Causal.
+    """Dual chunk attention (DCA): with c = chunk - local, keys of a chunk of c have positions 0 .. c - 1. Causal.
 
-    A query meets its own chunk at m, the one before at min(i mod c + c, chunk) - j mod c, and earlier ones at
-    min(2 c - 1, chunk) - j mod c: those are no farther than the one before. The authors take chunk = 3/4 L0 and local =
-    L0 / 8, L0 being the training length (here 4096); past it they sharpen rows by `fastpe.temperatures.dual_chunk`.
+    The offset is m in the query's chunk, min(i mod c + c, chunk) - j mod c in the chunk before, and
+    min(2 c - 1, chunk) - j mod c in earlier chunks, which are no farther than the chunk before. The authors use
+    chunk = 3/4 L0 and local = L0 / 8, with L0 the training length (here 4096). Beyond L0 they sharpen rows, with
+    `fastpe.temperatures.dual_chunk`.
 
     Parameters
     ----------
     queries, keys, offset
         As for `self_extend`.
     chunk : int
-        The largest look-back but for those of the chunk itself.
+        The largest offset, except within a chunk.
     local : int
-        By how much a chunk is shorter, so that look-backs just before its start go on from those within.
+        By how much chunks are shorter than `chunk`, so that offsets continue across the start of a chunk.
 
     Returns
     -------
     tuple of Band
-        The own chunk's, the one before's and that of all earlier ones.
+        The bands of the query's chunk, of the chunk before, and of all earlier chunks.
 
     Raises
     ------
     TypeError, ValueError
-        As `self_extend` does; also if `chunk` is not above `local`.
+        As `self_extend` does; also if `chunk` is not greater than `local`.
 
     References
     ----------
@@ -225,7 +226,7 @@ def dual_chunk(
 def lm_infinite(
     queries: int, keys: int | None = None, *, window: int = 4096, start: int = 10, offset: Any = None
 ) -> tuple[Band, ...]:
-    """LM-Infinite: keys with m < w, and the first ones at look-back w; no others are seen. Causal, O(N (w + start)).
+    """LM-Infinite: keys with m < w, and the first keys at offset w; all others are hidden. Causal, O(N (w + start)).
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ def lm_infinite(
     window : int
         w, the authors' training length.
     start : int
-        How many of the first keys stay in sight; 10 to 100.
+        Number of first keys that stay visible; 10 to 100.
 
     Returns
     -------
@@ -263,19 +264,20 @@ def lm_infinite(
 def streaming(
     queries: int, keys: int | None = None, *, start: int = 4, recent: int = 2000, offset: Any = None
 ) -> tuple[Band, ...]:
-    """StreamingLLM: the latest keys, and the first ones as if they stood right before these; no others. Causal.
+    """StreamingLLM: the latest keys, and the first keys as if they were directly before these; others hidden. Causal.
 
-    It is what its cache gives, which drops the keys between and counts places in what is left, in one pass over a whole
-    text. With that cache itself, of start + recent keys handed over unturned, plain rotary attention is the same.
+    The result is that of StreamingLLM's cache, which drops the keys in between and counts positions among the remaining
+    ones, but in one pass over a whole text. With that cache itself (start + recent unrotated keys), ordinary rotary
+    attention gives the same.
 
     Parameters
     ----------
     queries, keys, offset
         As for `self_extend`.
     start : int
-        How many of the first keys stay in sight ("attention sinks"; the argument `sinks` is another thing).
+        Number of first keys that stay visible ("attention sinks", unrelated to the argument `sinks`).
     recent : int
-        How many of the latest do.
+        Number of latest keys that stay visible.
 
     Returns
     -------
@@ -315,8 +317,7 @@ def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, Array]:
 def _near(
     queries: int, keys: int | None, window: int, offset: Any, *, causal: bool = True, name: str = "window"
 ) -> tuple[Array, Array, Band, int]:
-    """The positions of queries and keys, the band of look-backs below the window, at which they keep their positions,
-    and the window."""
+    """The positions of queries and keys; the band of offsets below the window, with unchanged positions; the window."""
     window = whole(name, window, 1, FARTHEST)
     back = window - 1
     ahead = 0 if truth("causal", causal) else back
@@ -326,7 +327,7 @@ def _near(
 
 
 def _before(near: Band, most: int | None = None) -> Array:
-    """The spans of all keys before a band's own, or of the first `most` of them."""
+    """The spans of all keys before those of a band, or of the first `most` of them."""
     last = near.spans[..., 0]
     if most is not None:
         last = np.minimum(last, most)

@@ -1,13 +1,13 @@
-"""Columns of the score that a layer makes of its input, for the slots `key_offset`, `key_slope` and `query_slope` of
+"""Terms of the score that a layer computes from its input, for the slots `key_offset`, `key_slope` and `query_slope` of
 `fastpe.attention`, with their gradients.
 
-    forget_gate, cable, decay   key_offset: gates and decays, summed up over what comes before
+    forget_gate, cable, decay   key_offset: running sums of gates or decays over the preceding tokens
     gated_slopes                key_slope of keys, query_slope of queries
-    with_sinks                  what a sink leaves of the output where offsets of keys stand for sums of gates
-    two_sided                   attention with offsets of their own for keys before a query and after it
+    with_sinks                  sinks for attention whose key offsets are sums of gates
+    two_sided                   attention with separate offsets for keys before a query and after it
 
-A function whose name ends in `_vjp` gives the same, and a pullback from its gradient to a dict of those of the
-arguments. Causal attention is assumed, but by `two_sided`: a gate says nothing of keys that are yet to come.
+A function whose name ends in `_vjp` returns the same array, and a pullback from its gradient to a dict of the gradients
+of the arguments. All functions but `two_sided` assume causal attention.
 
 >>> offset = forget_gate([[0.0, 1.0, 2.0]])
 >>> q = np.ones((1, 3, 4))
@@ -39,27 +39,28 @@ _LEAST_NORM = 1e-6
 
 
 def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
-    """Offsets of keys of the forgetting transformer: -C_j, C_j the sum of log sigmoid(logit_t) for t up to j.
+    """Key offsets of the forgetting transformer: -C_j, with C_j the sum of log sigmoid(logit_t) for t up to j.
 
-    Between query and key stands C_i - C_j, the logarithm of the product of all gates after the key; C_i is the same for
-    all keys of a query and drops out, but for a sink (see `with_sinks`) and in `lse`, which is C_i less than with it.
+    The score of query and key changes by C_i - C_j, the logarithm of the product of all gates after the key. C_i is the
+    same for all keys of a query, so it is left out: it changes neither weights nor outputs, except with sinks (see
+    `with_sinks`), and `lse` is smaller by C_i.
 
     Parameters
     ----------
     logits : (..., N) floats
-        Of the gates, one for each token and query head; (B, H, N) or (H, N) for attention.
+        Logits of the gates, one for each token and query head; (B, H, N) or (H, N) for attention.
     before : floats that broadcast to (..., 1)
-        The offset of the last key before these, as of a cache that grows.
+        The offset of the last key before these, for a growing key/value cache.
 
     Returns
     -------
     (..., N) float64
-        Computed in float64: in float32 a sum over 65,536 tokens is off by a tenth.
+        Computed in float64: in float32 the sum over 65,536 tokens is off by 0.1.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument holds no finite real numbers.
+        If an argument does not hold finite real numbers.
 
     References
     ----------
@@ -90,9 +91,9 @@ def forget_gate_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]
 
 
 def cable(logits: Any, *, before: Any = 0.0) -> Array:
-    """Offsets of keys of CABLE: the sum of softplus(logit_t) for t up to j, `forget_gate` of -logits.
+    """Key offsets of CABLE: the sum of softplus(logit_t) for t up to j, equal to `forget_gate` of -logits.
 
-    Its code divides no score by sqrt(D): it is for ``scale=1``.
+    The published code does not divide scores by sqrt(D): pass ``scale=1`` to attention.
 
     Parameters
     ----------
@@ -136,18 +137,19 @@ def cable_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]:
 
 
 def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = False) -> Array:
-    """Offsets of keys that decay as the states of Mamba-2: the sum of Delta_t exp(log_rate) for t up to j.
+    """Key offsets that decay like the states of Mamba-2: the sum of Delta_t exp(log_rate) for t up to j.
 
     Parameters
     ----------
     steps : (..., H, N) floats
-        Before their softplus: Delta_t = softplus(steps_t).
+        Step sizes before softplus: Delta_t = softplus(steps_t).
     log_rate : (H,) floats
         The logarithm of -A.
     before
         As for `forget_gate`.
     weighs_keys : bool
-        Whether Delta_j multiplies the key's weight too, as in Mamba-2: + log Delta_j. Then `before` is the last sum.
+        Whether Delta_j also multiplies the key's weight, as in Mamba-2: log Delta_j is added. `before` is then the last
+        sum, without that term.
 
     Returns
     -------
@@ -156,7 +158,7 @@ def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = F
     Raises
     ------
     TypeError, ValueError
-        If an argument holds no finite real numbers, or log_rate has not the shape (H,).
+        If an argument does not hold finite real numbers, or log_rate does not have the shape (H,).
 
     References
     ----------
@@ -195,7 +197,7 @@ def decay_vjp(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool
 
 
 def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
-    """Running sums of the last axis, from `before` on; the pullback to steps and to `before`."""
+    """Running sums along the last axis, starting from `before`; the pullback to steps and to `before`."""
     start = given("before", before)
     found = np.cumsum(steps, axis=-1) + start
 
@@ -209,30 +211,30 @@ def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Arr
 
 
 def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
-    """What sinks leave of attention's output where offsets of keys stand for differences, as those of `forget_gate`.
+    """The output of attention with sinks, if key offsets stand for differences, as those of `forget_gate`.
 
-    A sink is compared with whole scores, in which the offset of the query's own position, -C_i, is taken away again.
+    A sink competes with complete scores, from which the offset of the query's own position, -C_i, is subtracted again.
 
     Parameters
     ----------
     out : (B, H, N, Dv) floats
-        Of attention without sinks; B may be missing here and below.
+        Output of attention without sinks. The axis B may be missing here and below.
     lse : (B, H, N) floats
-        Of the same call, with ``return_lse=True``.
+        Of the same call, from ``return_lse=True``.
     sinks : (H,) floats
-        The score of one more key of each head, which has no value.
+        Score of one extra key per head; this key has no value.
     own_offset : (B or 1, H or 1, N) floats
-        `key_offset` at the queries' own positions.
+        `key_offset` at the positions of the queries.
 
     Returns
     -------
     (B, H, N, Dv)
-        out sigmoid(lse - own_offset - sink), of out's dtype.
+        out sigmoid(lse - own_offset - sink), in out's dtype.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument holds no real numbers, or has another shape.
+        If an argument does not hold real numbers, or has the wrong shape.
 
     Examples
     --------
@@ -243,7 +245,7 @@ def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
 
 
 def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Array, Pullback]:
-    """`with_sinks`, and its pullback to all four; that to `lse` goes into the pullback of attention as its dlse.
+    """`with_sinks`, and its pullback to all arguments. Pass the gradient of `lse` to attention's pullback as dlse.
 
     >>> with_sinks_vjp(np.ones((1, 1, 1)), [[0.0]], [0.0], [[0.0]])[1](np.ones((1, 1, 1)))["sinks"].tolist()
     [-0.25]
@@ -279,20 +281,20 @@ def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Arr
 
 
 def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
-    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), u the direction, of norm 1.
+    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), with u the direction, normalised to 1.
 
-    Of keys it is a `key_slope`, of queries a `query_slope`; with both, distances count by the sum of the two.
+    Computed from keys it is a `key_slope`, from queries a `query_slope`. With both, the slopes are summed.
 
     Parameters
     ----------
     x : (B, Hk, N, D) or (Hk, N, D) floats
-        Keys or queries, as attention has them (after their norm, before rotation); Hk divides H.
+        Keys or queries as attention receives them (after normalisation, before rotation); Hk divides H.
     direction : (H, D) floats
-        Learned; divided by its norm.
+        Learned; normalised before use.
     slopes : (H,) floats
-        ALiBi's, which stay as they are.
+        ALiBi's slopes, which are not learned.
     weight : (H,) floats
-        Learned; 0.541324855 is a factor of 1.
+        Learned; 0.541324855 gives a factor of 1.
 
     Returns
     -------
@@ -302,7 +304,7 @@ def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
     Raises
     ------
     TypeError, ValueError
-        If an argument holds no finite real numbers, or has another shape.
+        If an argument does not hold finite real numbers, or has the wrong shape.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Attention and `fastpe.build` for JAX: custom derivatives over callbacks to the host. Needs the extra `jax`.
+"""Attention and `fastpe.build` for JAX: custom derivatives over host callbacks. Needs the extra `jax`.
 
 >>> import jax
 >>> import jax.numpy as jnp
@@ -26,9 +26,9 @@ try:
 except ImportError as error:
     raise ImportError("fastpe.jax needs JAX: pip install -e '.[jax]' from a clone of fastpe") from error
 
-Array = Any  # what JAX computes with: its arrays, NumPy's, and the tracers that stand for them
+Array = Any  # arrays of JAX or NumPy, or JAX tracers
 _OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify", "softcap", "dropout")
-# NumPy's arrays stay in their own dtype
+# NumPy arrays keep their dtype
 _CONSTANT = (
     "angles", "growth", "key_offset", "before", "after", "theta", "scale", "index", "lengths", "spans", "query_start",
     "dropout_seed",
@@ -42,9 +42,10 @@ def attention(
     dropout: float = 0.0, dropout_seed: Any = None, bands: Any = None, tolerance: float | None = None,
     return_lse: bool = False, **slots: Any,
 ) -> Any:  # fmt: skip
-    """`fastpe.attention` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap` (one sample after the other).
+    """`fastpe.attention` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap` (which computes samples one by one).
 
-    NaN and infinity reach the queries that see their key, and no others, as with `fastpe.attention`.
+    As in `fastpe.attention`, NaN and infinity affect only the queries that see their key. See `fastpe.attention` for
+    the table of slots.
 
     Parameters
     ----------
@@ -55,12 +56,12 @@ def attention(
     v : (B, Hk, M, Dv), of q's dtype
         Values.
     lengths, mask, spans, query_start, sinks, dropout_seed
-        As for `fastpe.attention`; they may be traced. A mask of floats and `sinks` have gradients.
+        As for `fastpe.attention`; they may be traced. `sinks` and a mask of floats have gradients.
     causal, window, softcap, dropout, bands, tolerance, return_lse
-        As for `fastpe.attention`; never traced.
+        As for `fastpe.attention`; they must not be traced.
     **slots
-        As for `fastpe.attention`. NumPy arrays of ``angles``, ``growth``, ``theta`` and ``key_offset`` stay as they
-        are, in float64 for instance; ``pairs`` and ``rectify`` are never traced.
+        As for `fastpe.attention`. NumPy arrays of ``angles``, ``growth``, ``theta`` and ``key_offset`` keep their
+        dtype, such as float64; ``pairs`` and ``rectify`` must not be traced.
 
     Returns
     -------
@@ -72,8 +73,8 @@ def attention(
     Raises
     ------
     TypeError, ValueError
-        As for `fastpe.attention`. Values that are traced are checked when the compiled function runs: JAX then raises
-        an error of its own with that text.
+        As for `fastpe.attention`. Traced values are checked when the compiled function runs: JAX then raises its own
+        error with that text.
 
     References
     ----------
@@ -99,17 +100,17 @@ def two_sided(
     q: Array, k: Array, v: Array, before: Array, after: Array, *, window: int | None = None, lengths: Any = None,
     tolerance: float | None = None, return_lse: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """`fastpe.columns.two_sided` under JAX's transformations, as `attention`.
+    """`fastpe.columns.two_sided` under JAX's transformations, like `attention`.
 
     Parameters
     ----------
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
         As for `attention`, with as many queries as keys.
-    before, after : (H or 1, N) floats, or that after B
-        Running sums of what fades keys before the query, and keys after it, best in float64; NumPy arrays stay as they
-        are, in float64 for instance.
+    before, after : (H or 1, N) floats, optionally after an axis B
+        Running sums that reduce the weights of keys before the query and of keys after it, best in float64. NumPy
+        arrays keep their dtype, such as float64.
     window, lengths, tolerance, return_lse, **options
-        As for `fastpe.columns.two_sided`; what may be traced, and has gradients, does so as for `attention`.
+        As for `fastpe.columns.two_sided`. The same arguments as in `attention` may be traced and have gradients.
 
     Returns
     -------
@@ -121,7 +122,7 @@ def two_sided(
     Raises
     ------
     TypeError, ValueError
-        As `attention` does; also for what `fastpe.columns.two_sided` does not take.
+        As `attention` does; also for arguments that `fastpe.columns.two_sided` does not support.
 
     References
     ----------
@@ -142,7 +143,7 @@ def two_sided(
 
 
 def init(name: str, **request: Any) -> dict[str, Array]:
-    """What an encoding learns, as a tree of JAX's arrays: the initial values of `fastpe.init`.
+    """The initial values of an encoding's parameters (`fastpe.init`), as a dict of JAX arrays.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def init(name: str, **request: Any) -> dict[str, Array]:
     Returns
     -------
     dict
-        Parameter -> array.
+        Parameter name -> array.
 
     Raises
     ------
@@ -170,23 +171,23 @@ def init(name: str, **request: Any) -> dict[str, Array]:
 def build(name: str, length: int, *, params: Mapping[str, Array] | None = None, **request: Any) -> dict[str, Any]:
     """`fastpe.build` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap`: differentiable in `params`.
 
-    With `attention` it is the whole of using an encoding: ``attention(q, k, v, **build(name, n, params=params))``, but
-    for what acts elsewhere ("table", "qk_table", "taps"), which is to be taken out first.
+    The result is passed to `attention`: ``attention(q, k, v, **build(name, n, params=params))``. Slots that act
+    elsewhere ("table", "qk_table", "taps") must be removed first.
 
     Parameters
     ----------
     name, length
-        As for `fastpe.build`; never traced.
+        As for `fastpe.build`; they must not be traced.
     params : dict, optional
-        Parameter -> array, as `init` gives; they may be traced.
+        Parameter name -> array, as `init` returns them; they may be traced.
     **request
-        As for `fastpe.build`, but for `out` and `reference`; never traced. The dtype is that of `params`.
+        As for `fastpe.build`, except `out` and `reference`; they must not be traced. The dtype is that of `params`.
 
     Returns
     -------
     dict
-        Slot name -> array, or its plain value. "angles" and "growth" that nothing learns are NumPy arrays of float64,
-        which `attention` takes as they are, also where JAX has no float64.
+        Slot name -> array, or a plain value. "angles" and "growth" that have no parameters are NumPy arrays of float64,
+        which `attention` accepts even if JAX has no float64.
 
     Raises
     ------
@@ -225,7 +226,7 @@ def build(name: str, length: int, *, params: Mapping[str, Array] | None = None, 
 
 
 def _slots(name: str, length: int, request: Mapping[str, Any], outlines: Mapping[str, Any]) -> Any:
-    """Slots that are arrays as a function of the parameters, with its derivative."""
+    """The slots that are arrays, as a function of the parameters with a derivative."""
 
     def arrays(tree: Any) -> dict[str, Any]:
         return {key: np.asarray(value) for key, value in tree.items()}
@@ -251,7 +252,7 @@ def _slots(name: str, length: int, request: Mapping[str, Any], outlines: Mapping
 
 
 def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
-    """Output and lse of arguments by name."""
+    """Output and lse, from arguments by name."""
     of_bands = {} if given.get("bands") is None else flat(given["bands"])
     for name, value in of_bands.items():
         _check_no_key(name, value)
@@ -260,7 +261,7 @@ def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
             raise TypeError(f"{name} must be known when the function is traced, not {value}")
     given |= joined({name: np.asarray(x) if isinstance(x, jax.Array) else x for name, x in of_bands.items()})
     for name, value in given.items():
-        unmasked(name, value)  # which JAX would take for its values
+        unmasked(name, value)  # JAX would ignore the mask of a masked array
         _check_no_key(name, value)
         if isinstance(value, np.ndarray) and name not in (*_CONSTANT, *_OPTIONS):
             given[name] = jax.numpy.asarray(value)
@@ -275,7 +276,7 @@ def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def _check_no_key(name: str, value: Any) -> None:
-    """Refuse random keys of JAX, which no array of NumPy holds."""
+    """Raise TypeError for JAX random keys, which NumPy arrays cannot hold."""
     for each in value if isinstance(value, tuple) else (value,):
         if isinstance(each, jax.Array) and jax.dtypes.issubdtype(each.dtype, jax.dtypes.prng_key):
             raise TypeError(
@@ -284,12 +285,12 @@ def _check_no_key(name: str, value: Any) -> None:
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Raise the errors of the call now, those of values that are not yet known aside."""
+    """Raise the errors of the call now, except those that depend on values that are not known yet."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(seen(part) for part in value)
-        if isinstance(value, jax.core.Tracer):  # zeros that take no memory
+        if isinstance(value, jax.core.Tracer):  # zeros that need no memory
             return np.broadcast_to(np.zeros((), value.dtype), value.shape)
         return np.asarray(value) if isinstance(value, jax.Array) else value
 
@@ -297,7 +298,7 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _split(given: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """What JAX traces, and everything else. A pair of lengths becomes two entries."""
+    """The arguments that JAX traces, and the others. A pair of lengths becomes two entries."""
     flat = dict(given)
     if isinstance(flat["lengths"], tuple):
         flat |= {f"lengths {number}": value for number, value in enumerate(flat.pop("lengths"))}
@@ -306,17 +307,17 @@ def _split(given: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def _joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """What `_split` has split, as arguments of `fastpe.attention`, arrays of JAX as arrays of NumPy."""
+    """The arguments of `fastpe.attention` that `_split` has split, with JAX arrays converted to NumPy arrays."""
     flat = {name: np.asarray(x) if isinstance(x, jax.Array) else x for part in parts for name, x in part.items()}
     pair = [flat.pop(name) for name in ("lengths 0", "lengths 1") if name in flat]
     return flat | ({"lengths": tuple(pair)} if pair else {})
 
 
 def _differentiable(constants: Mapping[str, Any]) -> Any:
-    """Attention as a function of (floating arrays, arrays of integers), both by name, with its derivative."""
+    """Attention as a function of (floating arrays, integer arrays), both by name, with its derivative."""
 
     def on_host(function: Any, like: Any, *operands: Any) -> Any:
-        """What the function gives, of the shapes and dtypes of `like`."""
+        """Call the function on the host; its results have the shapes and dtypes of `like`."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
         return jax.pure_callback(function, shapes, *operands, vmap_method="sequential")
 
@@ -332,7 +333,7 @@ def _differentiable(constants: Mapping[str, Any]) -> Any:
         return found
 
     def forward(real: Any, whole: Any) -> tuple[Any, Any]:
-        wanted = {name: () for name, x in real.items() if x.perturbed}  # a tree without leaves: known when traced
+        wanted = {name: () for name, x in real.items() if x.perturbed}  # no leaves, so known when traced
         values, numbers = ({name: x.value for name, x in part.items()} for part in (real, whole))
         done = call(values, numbers)
         return done, (done, values, numbers, wanted)

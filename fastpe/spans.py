@@ -1,7 +1,7 @@
-"""Which keys queries see, as one interval for each: arrays for the argument `spans` of `fastpe.attention`.
+"""The interval of keys that each query sees: arrays for the argument `spans` of `fastpe.attention`.
 
-Every function gives (B or 1, N, 2) integers, the first key that a query sees and the first that it no longer sees.
-`intersect` joins several: a window within documents, left padding under a causal mask.
+Every function returns (B or 1, N, 2) integers, the first key that a query sees and the one after the last. `intersect`
+combines several, such as a window within documents, or left padding with causal attention.
 
 >>> both = intersect(causal(4), padding(4, left=[1]))
 >>> both.tolist()
@@ -21,12 +21,12 @@ __all__ = ["causal", "documents", "intersect", "padding", "positions", "prefix",
 
 
 def causal(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
-    """Keys up to the query's own position.
+    """Keys up to the query's position.
 
     Parameters
     ----------
     queries, keys : int
-        How many there are; by default as many keys as queries.
+        Number of queries and of keys; by default as many keys as queries.
     offset : int or (B,) int, optional
         The position of the first query; by default keys - queries, so that the last query sees all keys.
 
@@ -37,7 +37,7 @@ def causal(queries: int, keys: int | None = None, *, offset: Any = None) -> Arra
     Raises
     ------
     TypeError, ValueError
-        If a size or an offset is no integer of at least 0.
+        If a size or an offset is not an integer of at least 0.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, 
     queries, keys, offset
         As for `causal`.
     back, ahead : int
-        How far a query sees; 0 is its own position alone.
+        How far a query sees in each direction; with 0 and 0 it sees only its own position.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, 
 
 
 def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
-    """Where queries stand, as the functions above have it.
+    """The positions of queries, as the other functions of this module define them.
 
     Parameters
     ----------
@@ -107,15 +107,15 @@ def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> A
 
 
 def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
-    """Documents side by side in one row: a query sees the keys of its own.
+    """Packed documents in one row: a query sees the keys of its document.
 
     Parameters
     ----------
     ids : (N,) or (B, N) int
-        The document of every token. Tokens of one document stand side by side: where an id comes again, another
-        document begins.
+        The document of every token. Tokens of a document must be adjacent: an id that occurs again later starts another
+        document.
     cu_seqlens : (documents + 1,) int
-        In place of `ids`, where documents begin, from 0 on, and where the last one ends.
+        Used in place of `ids`: the start of each document, beginning with 0, and the end of the last one.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
     Raises
     ------
     TypeError, ValueError
-        If neither or both are given, they are no integers, or `cu_seqlens` does not rise from 0.
+        If neither or both are given, if they are not integers, or if `cu_seqlens` does not rise from 0.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
     ([[[0, 2], [0, 2], [2, 3]]], [[[0, 2], [0, 2], [2, 3]]])
     """
     if (ids is None) == (cu_seqlens is None):
-        raise ValueError("documents needs either ids or cu_seqlens")
+        raise ValueError("documents needs exactly one of ids and cu_seqlens")
     if ids is None:
         edges = validation.integers("cu_seqlens", cu_seqlens, 0, FARTHEST)
         if edges.ndim != 1 or edges.size < 2 or edges[0] != 0 or (np.diff(edges) < 0).any():
@@ -147,12 +147,12 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
 
 
 def prefix(lengths: Any, queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
-    """A prefix that everyone sees, and causal after it (prefix LM).
+    """A prefix that all queries see, with causal attention after it (prefix LM).
 
     Parameters
     ----------
     lengths : int or (B,) int
-        Of the prefix of each sample.
+        The length of the prefix, for all samples or for each.
     queries, keys, offset
         As for `causal`.
 
@@ -178,16 +178,16 @@ def prefix(lengths: Any, queries: int, keys: int | None = None, *, offset: Any =
 
 
 def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = None) -> Array:
-    """Keys that are no padding; queries that stand at padding see none, where there are as many as keys.
+    """Keys that are not padding. With as many queries as keys, queries at padding positions see no key.
 
     Parameters
     ----------
     keys : int
-        With padding.
+        Number of keys, with padding.
     left, right : int or (B,) int
-        How many keys are padding at either end.
+        Number of padding keys at the left and right end.
     queries : int, optional
-        How many there are; by default as many as keys.
+        Number of queries; by default as many as keys.
 
     Returns
     -------
@@ -196,7 +196,7 @@ def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = N
     Raises
     ------
     TypeError, ValueError
-        As for `causal`; also if more is padding than there is.
+        As for `causal`; also if there is more padding than keys.
 
     Examples
     --------
@@ -218,12 +218,12 @@ def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = N
 
 
 def intersect(*spans: Any) -> Array:
-    """The keys that all of several spans leave.
+    """The keys that are visible in all of several spans.
 
     Parameters
     ----------
     *spans : (B or 1, N, 2) int
-        One at least.
+        At least one.
 
     Returns
     -------
@@ -232,7 +232,7 @@ def intersect(*spans: Any) -> Array:
     Raises
     ------
     TypeError, ValueError
-        If one has another shape, or none is given.
+        If one has a different shape, or none is given.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def intersect(*spans: Any) -> Array:
     if not arrays or any(each.ndim != 3 or each.shape[-1] != 2 for each in arrays):
         raise ValueError(f"spans must have the shape (B or 1, N, 2), not {[each.shape for each in arrays]}")
     if len({each.shape[1] for each in arrays}) > 1:
-        raise ValueError(f"spans must be of as many queries, not of {[each.shape[1] for each in arrays]}")
+        raise ValueError(f"spans must have the same number of queries, not {[each.shape[1] for each in arrays]}")
     _same_samples(**{f"spans[{number}]": each for number, each in enumerate(arrays)})
     first = np.maximum.reduce(np.broadcast_arrays(*(each[..., 0] for each in arrays)))
     last = np.minimum.reduce(np.broadcast_arrays(*(each[..., 1] for each in arrays)))
@@ -259,12 +259,12 @@ def _samples(name: str, value: Any, most: int = validation.LARGEST) -> Array:
 
 
 def _check_room(samples: int, queries: int) -> None:
-    """Refuse spans that need more memory than this machine has."""
+    """Raise an error for spans that need more memory than this machine has."""
     validation.room(f"spans of queries={queries}", 16 * samples * queries, "need")
 
 
 def _same_samples(**arrays: Array) -> None:
-    """Refuse arrays of different numbers of samples, of which one serves all."""
+    """Raise ValueError for arrays with different numbers of samples, except 1, which applies to all samples."""
     if len({len(each) for each in arrays.values()} - {1}) > 1:
         sizes = ", ".join(f"{name} {len(each)}" for name, each in arrays.items())
         raise ValueError(f"{' and '.join(arrays)} must have the same number of samples, or one for all, not {sizes}")
@@ -282,7 +282,7 @@ def _joined(first: Array, last: Array, keys: int) -> Array:
 
 
 def _edges(row: Array) -> Array:
-    """Where the run of equal entries that each entry is in begins and ends."""
+    """The start and the end of the run of equal entries that contains each entry."""
     starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
     lengths = np.diff(np.append(starts, len(row)))
     return np.stack([np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)], axis=-1)

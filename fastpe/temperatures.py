@@ -1,8 +1,8 @@
-"""Temperatures: arrays for the slot `row_scale` of `fastpe.attention`, factors of queries by their position, and
-`dual_chunk`, one for its slot `scale`.
+"""Temperatures: factors of queries by position, for the slot `row_scale` of `fastpe.attention`, and `dual_chunk`, a
+factor for its slot `scale`.
 
-Attention over many keys is blunter than over few; a factor that grows with their number sharpens it again. It acts on
-the products of queries and keys, not on biases.
+Softmax over many keys is less sharp than over few; a factor that grows with their number compensates for that. It
+multiplies the products of queries and keys, not biases.
 
 >>> import fastpe
 >>> q = np.ones((2, 8, 4))
@@ -23,16 +23,16 @@ __all__ = ["dual_chunk", "llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"]
 
 
 def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array:
-    """Factors of rows max(ln(i + 1) / ln(train_length), 1): attention over more keys is as sharp as in training.
+    """Row factors max(ln(i + 1) / ln(train_length), 1): attention over more keys is as sharp as in training.
 
     Parameters
     ----------
     positions : int, or (N,) or (B, N) int
-        Those of the queries; an integer N stands for 0 .. N-1.
+        Positions of the queries; an integer N stands for 0 .. N-1.
     train_length : int
         At least 2.
     dtype : float32 or float64
-        That of the queries.
+        The dtype of the queries.
 
     Returns
     -------
@@ -41,11 +41,11 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
     Raises
     ------
     TypeError, ValueError
-        If positions are no integers of at least 0, or an argument lies outside its range.
+        If positions are not integers of at least 0, or an argument is out of range.
 
     References
     ----------
-    Su 2021, on the scale of attention's entropy; Qwen 1, where texts are longer than in training.
+    Su 2021, on the scale of attention's entropy; Qwen 1, for texts longer than in training.
 
     Examples
     --------
@@ -57,16 +57,16 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
 
 
 def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: Any = "float32") -> Array:
-    """Factors of rows 1 + strength ln(1 + floor((i + 1) / every)), of Llama 4's layers without positions.
+    """Row factors 1 + strength ln(1 + floor((i + 1) / every)), used in Llama 4's layers without positions.
 
     Parameters
     ----------
     positions, dtype
         As for `log_n`.
     strength : float
-        How fast it grows.
+        How fast the factor grows.
     every : int
-        How many positions a step lasts.
+        Number of positions with the same factor.
 
     Returns
     -------
@@ -90,14 +90,14 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
 
 
 def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
-    """Factors of rows 1 + strength ln(1 + floor(i / train_length)), of Ministral 3 and, with 8192, Mistral 4.
+    """Row factors 1 + strength ln(1 + floor(i / train_length)), of Ministral 3 and, with 8192, Mistral 4.
 
     Parameters
     ----------
     positions, strength, dtype
         As for `llama4`.
     train_length : int
-        How many positions a step lasts.
+        Number of positions with the same factor.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
 
 
 def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
-    """The slot ``scale`` of dual chunk attention: mscale^2 / sqrt(D), mscale = 0.05 ln(n / L0) + 1 past L0.
+    """Slot ``scale`` of dual chunk attention: mscale^2 / sqrt(D), with mscale = 0.05 ln(n / L0) + 1 beyond L0.
 
     Parameters
     ----------
@@ -137,12 +137,12 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
     Raises
     ------
     TypeError, ValueError
-        If one is no integer of at least 1.
+        If an argument is not an integer of at least 1.
 
     References
     ----------
     An et al. 2024 (arXiv:2402.17463), by HKUNLP/ChunkLlama, chunkllama_attn_replace.py, which multiplies
-    cosines and sines of queries and keys by mscale. The paper's results are without it.
+    cosines and sines of queries and keys by mscale. The results in the paper are without it.
 
     Examples
     --------
@@ -154,14 +154,14 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
 
 
 def ssmax(scale: Any, positions: Any) -> Array:
-    """Factors of rows scale_h ln(i + 1) of Scalable-Softmax: a peak stays one, however many keys there are.
+    """Row factors scale_h ln(i + 1) of Scalable-Softmax: a peak stays sharp for any number of keys.
 
     Parameters
     ----------
     scale : (H,) floats
         Learned.
     positions : int, or (N,) or (B, N) int
-        As for `log_n`; where a query sees other than i + 1 keys, their number less 1.
+        As for `log_n`. If a query does not see i + 1 keys, pass the number of keys minus 1.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def ssmax(scale: Any, positions: Any) -> Array:
     Raises
     ------
     TypeError, ValueError
-        As `log_n` does; also if scale has not the shape (H,).
+        As `log_n` does; also if scale does not have the shape (H,).
 
     References
     ----------

@@ -1,6 +1,6 @@
-"""What everything stands on: checks of what callers hand in, random numbers, one call at a time, files that are whole
-or not there, and what they hold; what is found by name, of fastpe or of a user's own file, and its options.
+"""Foundations: checks of arguments, random numbers, locks, atomic files and their formats, registries of encodings and
+tasks (fastpe's and user-defined ones), and their options.
 
-From outside: `draws`, `files`, `forks`, `guard`, `initial_values`, `option`, `own`, `own_files`, `patterns`, `pulled`,
-`random`, `registry`, `shielded`, `stored`, `tables`, `validation`.
+From outside: `draws`, `files`, `forks`, `guard`, `initial_values`, `option`, `own`, `own_files`, `patterns`,
+`pulled`, `random`, `registry`, `shielded`, `stored`, `tables`, `validation`.
 """

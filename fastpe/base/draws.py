@@ -1,4 +1,4 @@
-"""Arrays of random numbers for tasks: one after the other from a stream, each from a part of its own."""
+"""Arrays of random numbers for tasks, drawn one after the other from separate parts of a stream."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ _ROUNDS = 1000
 
 
 class Draws:
-    """What a task draws from: every call gives new numbers, and the same ones to whoever calls in the same order.
+    """The random numbers of a task: every call returns new numbers, which depend only on the order of calls.
 
-    Each call has a part of the stream to itself, so that what comes later does not depend on how many numbers came
-    before: where the first axis counts sequences, the first ten of twenty are those of a draw of ten.
-
+    Each call has a separate part of the stream, so later numbers do not depend on how many numbers earlier calls drew.
+    If the first axis counts sequences, the first ten of twenty equal those of a draw of ten.
     Parameters
     ----------
     stream : Stream
     dtype : float32 or float64
-        What normal numbers are rounded to, so that what is computed of them is what a model can compute that reads them
-        in this type. They are float64 all the same.
+        Dtype that normal numbers are rounded to, so that targets computed from them can be computed by a model that
+        reads them in this dtype. The arrays are float64 nevertheless.
 
     Examples
     --------
@@ -40,7 +39,7 @@ class Draws:
         self._calls = 0
 
     def _next(self) -> Stream:
-        """The stream of the next call: the first has the stream itself."""
+        """The stream of the next call; the first call uses the stream itself."""
         number, self._calls = self._calls, self._calls + 1
         if not number:
             return self._stream
@@ -55,7 +54,7 @@ class Draws:
         return self._next().uniform(shape)
 
     def integers(self, n: int | Array, shape: Shape) -> Array:
-        """Numbers of 0 .. n - 1, int64; n may be an array that broadcasts against the shape."""
+        """Integers of 0 .. n - 1, int64; n may be an array that broadcasts against the shape."""
         return (self.uniform(shape) * n).astype(np.int64)
 
     def orders(self, count: int, n: int) -> Array:
@@ -63,10 +62,10 @@ class Draws:
         return np.argsort(self.uniform((count, n)), axis=1, kind="stable")
 
     def subsets(self, n: int, k: int, count: int, weights: Array | None = None) -> Array:
-        """k different numbers of 0 .. n - 1, k <= n, in random order, (count, k).
+        """k different integers of 0 .. n - 1, k <= n, in random order, (count, k).
 
-        With `weights` (n,) one is drawn after the other, in proportion to the weights of those that are left: in the
-        order in which n clocks ring, each after an exponential time of its own rate.
+        With `weights` (n,) they are drawn one after the other, in proportion to the weights of the remaining ones:
+        the order in which n clocks ring, each after an exponential time with its own rate.
 
         >>> Draws(Stream(0, "test")).subsets(100, 3, count=2).tolist()
         [[32, 89, 11], [76, 98, 56]]
@@ -81,7 +80,7 @@ class Draws:
         return drawn[first & (np.cumsum(first, axis=1) <= k)].reshape(count, k)
 
     def until(self, make: Callable[[Draws], Array], accepted: Callable[[Array], Array]) -> Array:
-        """Rows that are accepted: those that are not are drawn anew, by themselves.
+        """Rows that are accepted. Rows that are not are drawn again, without the others.
 
         Parameters
         ----------
@@ -111,11 +110,11 @@ class Draws:
                 missing &= ~good
             if not missing.any():
                 return rows
-        raise ValueError(f"{_ROUNDS} draws gave no sequence that is accepted")
+        raise ValueError(f"{_ROUNDS} draws gave no accepted sequence")
 
 
 def _first(rows: Array) -> Array:
-    """Whether an entry is the first of its value in its row."""
+    """Whether an entry is the first with its value in its row."""
     order = np.argsort(rows, axis=1, kind="stable")
     ordered = np.take_along_axis(rows, order, axis=1)
     new = np.ones(rows.shape, bool)

@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all, which no link leads astray; tensors that prove they are those once written.
+"""Atomic writes that do not follow links, and tensor files with checksums.
 
-The tensors are in the safetensors format. Its metadata map has no fixed order, so everything of ours is one key that
-holds a JSON text; with it the same tensors and the same facts always give the same bytes.
+Tensors are stored in the safetensors format. Its metadata map has no fixed order, so fastpe uses one key, which holds a
+JSON text: equal tensors and facts then always give equal bytes.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ except ImportError:  # not on Windows
 _KEY = "fastpe"
 _UNSET = "0" * 64
 _LENGTH_BYTES = 8
-_MAX_HEADER, _OF_ENTRY = stored.MOST_BYTES, 120  # bytes that a tensor takes there, its name aside
+_MAX_HEADER, _OF_ENTRY = stored.MOST_BYTES, 120  # bytes of a tensor's header entry without its name
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 _LARGEST, _PIECE = 2**62, 2**20
 _OF_TENSOR = stored.record(
@@ -43,49 +43,51 @@ _OF_TENSOR = stored.record(
     }
 )
 _OF_METADATA = stored.record({_KEY: stored.text})
-_BESIDE = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")  # what is being written, or was when a process was killed
+_BESIDE = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")  # names of files that are being written, also by killed processes
 _NAMES_TRIED = 100
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Put `content` at `path` so that a crash at any moment leaves the old file or the new one, never a part.
+    """Write `content` to `path` atomically: a crash at any moment leaves the old file or the new one, never a part.
 
-    Content that comes in pieces need not fit into memory.
+    Content in several pieces need not fit into memory.
 
-    Nothing is ever written through a link: one at `path` is replaced by the file, and what it leads to stays as it is.
+    Links are not followed: a link at `path` is replaced by the file, and the link's target is unchanged.
 
     Raises
     ------
     OSError
-        Naming `path`, if it cannot be written, or is a folder, a pipe or a device; then nothing has changed.
+        If the file cannot be written, or `path` is a folder, a pipe or a device; nothing has changed then.
     """
     check_place(path)
     beside = _free_name(path)
     try:
-        # made, or an error: a link, or whatever else has come to be there, is neither followed nor touched
+        # creates a new file or fails: links and other existing files are neither followed nor modified
         with open(beside, "xb") as file:
             _set_mode(path, file)
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-        with contextlib.suppress(PermissionError):  # who may write into a folder may not be allowed to read it
+        with contextlib.suppress(
+            PermissionError
+        ):  # a user may have the right to write into a folder, but not to read it
             sync_folder(path.parent)
     except BaseException as error:
-        if not isinstance(error, FileExistsError):  # else it is another's
+        if not isinstance(error, FileExistsError):  # else the file belongs to another process
             with contextlib.suppress(OSError):
                 beside.unlink()
-        # a full disk is told of a write, which knows no name; what a signal's handler raises has no number
+        # the error of a full disk has no file name; an exception from a signal handler has no error number
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
 
 def check_place(path: Path) -> None:
-    """Raise OSError if there is something at `path`, or where a link there leads, that is no regular file."""
+    """Raise OSError if `path`, or the target of a link at `path`, exists and is not a regular file."""
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):  # nothing, or a link that leads nowhere; writing finds whatever else it is
+    except (OSError, ValueError):  # it does not exist, or is a dangling link; other errors occur when writing
         return
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
@@ -94,16 +96,16 @@ def check_place(path: Path) -> None:
 
 
 def _free_name(path: Path) -> Path:
-    """A name in the same folder that nobody can foresee."""
+    """An unpredictable name in the same folder."""
     for _ in range(_NAMES_TRIED):
         beside = path.with_name(f".fastpe-{secrets.token_hex(8)}.tmp")
         if not os.path.lexists(beside):
             return beside
-    raise FileExistsError(errno.EEXIST, "no name is free beside it", str(path))
+    raise FileExistsError(errno.EEXIST, "there is no free name in its folder", str(path))
 
 
 def _set_mode(path: Path, file: BinaryIO) -> None:
-    """Give a new file the permissions of the file that it replaces; its owner can read it whatever the umask is."""
+    """Give a new file the permissions of the file that it replaces; its owner can read it whatever the umask."""
     if not hasattr(os, "fchmod"):
         return
     mode = os.fstat(file.fileno()).st_mode | 0o600
@@ -115,10 +117,10 @@ def _set_mode(path: Path, file: BinaryIO) -> None:
 
 
 def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> None:
-    """Make a folder, and the missing ones above it, that their owner can use whatever the umask is.
+    """Make a folder, and missing parents, such that their owner can use them whatever the umask.
 
-    `mode` applies to all of them, as far as the umask permits. Raises OSError if the folder cannot be made, or exists
-    and `exist_ok` is false.
+    `mode` applies to all of them, as far as the umask permits. Raises OSError if the folder cannot be made, or if it
+    exists and `exist_ok` is false.
     """
     try:
         path.mkdir(mode)
@@ -135,12 +137,12 @@ def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> Non
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file of this name was being written, by this version or one before, when its process was killed."""
+    """Whether a name is that of a partial file of a killed process, from this version of fastpe or an earlier one."""
     return name.startswith(".") and name.endswith(".tmp")
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what killed processes were writing in a folder, which the caller must hold: regular files alone."""
+    """Delete partial files of killed processes in a folder that the caller has locked; only regular files."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if _BESIDE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
@@ -154,7 +156,7 @@ def open_file(path: Path) -> BinaryIO:
     Raises
     ------
     DamagedFileError
-        If it is a folder, a device, or a pipe, which would have its reader wait.
+        If it is a folder, a device or a pipe, which could block the reader.
     OSError
         If it cannot be opened.
     """
@@ -166,10 +168,10 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
-    """The bytes of a file. Raises DamagedFileError if there are more than `most`; else as `open_file` does."""
+    """The bytes of a file. Raises DamagedFileError if there are more than `most`; otherwise as `open_file` does."""
     with open_file(path) as file:
         content = bytearray()
-        while piece := file.read(_PIECE):  # no memory is taken for all that there may be
+        while piece := file.read(_PIECE):  # memory is not allocated for the whole size at once
             content += piece
             if len(content) > most:
                 raise damaged(path, f"it is larger than {most} bytes")
@@ -177,7 +179,7 @@ def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, piece by piece, up to the size that it has when it is opened: some files never end.
+    """The bytes of a file in pieces, up to its size when it is opened, as some files never end.
 
     Raises as `open_file` does.
     """
@@ -189,7 +191,7 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system can open folders."""
+    """Make a rename in `folder` survive a power failure, if the system can open folders."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -200,25 +202,25 @@ def sync_folder(folder: Path) -> None:
 
 
 class Lock:
-    """A folder held by this process until `close`, or until nobody has this object any more."""
+    """A lock on a folder by this process, until `close` or until the object is deleted."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
     def close(self) -> None:
-        """Let others have the folder."""
+        """Release the folder."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
-    def __del__(self) -> None:  # an interrupt may come before anybody could close it
+    def __del__(self) -> None:  # an interrupt may occur before the caller can close it
         self.close()
 
 
 def lock_folder(folder: Path) -> Lock | None:
-    """Hold `folder` (which is its own lock: no file is made), or None if another process holds it.
+    """Lock `folder` itself (no lock file is made); None if another process holds it.
 
-    Where the system or the file system has no locks, nothing is held and nobody is kept out.
+    If the system or the file system has no locks, nothing is locked, and other processes are not excluded.
     """
     if fcntl is None:
         return Lock(None)
@@ -239,12 +241,12 @@ def dump_json(value: Any) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file, of any form: whoever uses it checks that (`stored.checked`).
+    """The value in a JSON file, of any form; callers check it with `stored.checked`.
 
     Raises
     ------
     DamagedFileError
-        If it is no JSON as `stored.parse` takes it, or no file.
+        If it is not a file, or not JSON that `stored.parse` accepts.
     OSError
         If it cannot be read.
     """
@@ -252,7 +254,7 @@ def read_json(path: Path) -> Any:
 
 
 def parsed(path: Path, content: bytes) -> Any:
-    """The value of a JSON text out of a file, which an error names."""
+    """The value of a JSON text from a file; errors name the file."""
     try:
         return stored.parse(content)
     except ValueError as error:
@@ -260,27 +262,31 @@ def parsed(path: Path, content: bytes) -> Any:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
-    """Write float32 or float64 arrays, and `facts` (JSON values), as a safetensors file with its own digests.
+    """Write float32 or float64 arrays, and `facts` (JSON values), as a safetensors file with digests.
 
-    `facts` gains ``"sha256"``, of the tensor bytes, and ``"header_sha256"``, of the header while that digest is still
-    64 zeros. Raises ValueError, before a file is touched, where these are more tensors than can be read again.
+    `facts` gains ``"sha256"``, of the tensor bytes, and ``"header_sha256"``, of the header with 64 zeros in place of
+    that digest. Raises ValueError, before a file is written, if the header would be too long to be read again.
     """
     arrays = {name: np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")) for name, tensor in tensors.items()}
-    # the library chooses the order of the tensors: a first pass tells their bytes, a second one states the digest
+    # the library chooses the order of the tensors: a first pass finds their bytes, a second one writes the digest
     _, data = _split(save(arrays, {_KEY: ""}))
     stated = {**facts, "sha256": hashlib.sha256(data).hexdigest(), "header_sha256": _UNSET}
     header, data = _split(save(arrays, {_KEY: json.dumps(stated, sort_keys=True)}))
     if len(header) > _MAX_HEADER:
-        raise ValueError(f"{len(arrays)} tensors have a header of {len(header)} bytes: at most {_MAX_HEADER} are read")
+        raise ValueError(
+            f"{len(arrays)} tensors have a header of {len(header)} bytes; at most {_MAX_HEADER} can be read"
+        )
     sealed = header.replace(_UNSET.encode(), hashlib.sha256(header).hexdigest().encode(), 1)
     write_file(path, len(header).to_bytes(_LENGTH_BYTES, "little") + sealed + data)
 
 
 def check_header(names: Collection[str], each: int) -> None:
-    """Raise ValueError where tensors of these names, each so often, have a header longer than any that is read."""
+    """Raise ValueError if tensors of these names, `each` times, would have a header that is too long to be read."""
     size = each * sum(len(name) + _OF_ENTRY for name in names)
     if size > _MAX_HEADER:
-        raise ValueError(f"{each * len(names)} tensors cannot be stored: a header of {size} bytes is none that is read")
+        raise ValueError(
+            f"{each * len(names)} tensors cannot be stored: a header of {size} bytes is too long to be read"
+        )
 
 
 def _split(content: bytes) -> tuple[bytes, bytes]:
@@ -289,7 +295,7 @@ def _split(content: bytes) -> tuple[bytes, bytes]:
 
 
 class TensorFile:
-    """A file of `write_tensors`, opened: its header is verified, its tensors not yet read.
+    """An open file of `write_tensors`: its header is verified, its tensors are not read yet.
 
     Parameters
     ----------
@@ -298,28 +304,28 @@ class TensorFile:
     Attributes
     ----------
     facts : dict
-        What was stored beside the tensors.
+        The facts stored with the tensors.
     shapes : dict of str to tuple of int
-        Shape of every tensor by name.
+        Shape of every tensor, by name.
     dtypes : dict of str to numpy.dtype
 
     Raises
     ------
     DamagedFileError
-        If the header is not the one that was written, or the file's size is not the one it states.
+        If the header differs from the one that was written, or the file's size from the one in the header.
     OSError
         If the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # open as long as this object lives: what replaces the file meanwhile is another one
+        # kept open while this object lives: a file that replaces it meanwhile is a different one
         self._file = open_file(path)
         weakref.finalize(self, self._file.close)
         try:
             self._open()
         except BaseException:
-            self._file.close()  # the error may be kept for long, and this object with it
+            self._file.close()  # the error may live long, and keep this object alive
             raise
 
     def _open(self) -> None:
@@ -334,7 +340,7 @@ class TensorFile:
             raise damaged(path, f"it has {size} bytes where its header states {self._start + self._bytes}")
 
     def read(self) -> dict[str, np.ndarray]:
-        """The tensors by name, verified against the digest in the header.
+        """The tensors by name, verified with the digest in the header.
 
         Raises
         ------
@@ -363,7 +369,7 @@ class TensorFile:
         return header
 
     def _take(self, entries: Any) -> None:
-        """What the header states, once it is found to have the form that `write_tensors` gives it."""
+        """Store the contents of the header, after checking that it has the form that `write_tensors` gives it."""
         stored.checked(self.path, entries, stored.by_key(stored.anything), "its header")
         metadata = stored.checked(self.path, entries.pop("__metadata__", None), _OF_METADATA, "__metadata__")
         self.facts: dict[str, Any] = parsed(self.path, metadata[_KEY].encode(errors="surrogatepass"))
@@ -384,5 +390,5 @@ class TensorFile:
         self._bytes = end
 
     def check_facts(self, form: stored.Form) -> None:
-        """Raise DamagedFileError unless the facts, the digests among them, have this form."""
+        """Raise DamagedFileError unless the facts, including the digests, have this form."""
         stored.checked(self.path, self.facts, form, "")

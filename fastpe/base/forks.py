@@ -1,10 +1,10 @@
-"""Whether this process is a forked child that has lost its parent's threads: asked as long as fastpe is imported."""
+"""Whether this process is a forked child without its parent's threads, tracked from the import of fastpe on."""
 
 import os
 import sys
 from pathlib import Path
 
-threads_lost = False  # those of Numba or GNU OpenMP: a child that starts them again is killed, or waits for ever
+threads_lost = False  # threads of Numba or GNU OpenMP: a child that starts them again is killed, or waits forever
 
 
 def _after_fork_in_child() -> None:
@@ -14,7 +14,7 @@ def _after_fork_in_child() -> None:
 
 
 def _has_gnu_openmp() -> bool:
-    """Whether GNU OpenMP is loaded, as PyTorch does: nobody can ask it whether it was used. Others start anew."""
+    """Whether GNU OpenMP is loaded, as by PyTorch. It cannot tell whether it was used. Other runtimes start again."""
     try:
         return b"libgomp" in Path("/proc/self/maps").read_bytes()
     except OSError:

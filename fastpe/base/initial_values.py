@@ -1,4 +1,4 @@
-"""Initial values of a model's weights, by the rules that a paper which says only "randomly initialised" may mean."""
+"""Initial values of a model's weights, by the rules that papers may mean by "randomly initialised"."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 
 def initial_values(rule: str, stream: Stream, kind: str, shape: tuple[int, ...], fans: tuple[int, int]) -> Array:
-    """Draw a weight or a bias, float64.
+    """Draw initial values of a weight or a bias, float64.
 
     ================  =================================================  =========
     rule              weights                                            biases
@@ -26,14 +26,14 @@ def initial_values(rule: str, stream: Stream, kind: str, shape: tuple[int, ...],
     Parameters
     ----------
     rule : str
-        A row of the table above (the two named after Xavier: Glorot and Bengio 2010, eqs. 12 and 16).
+        A row of the table above (Xavier initialisation: Glorot and Bengio 2010, eqs. 12 and 16).
     stream : Stream
-        Where the numbers come from.
+        Source of the random numbers.
     kind : {"weight", "bias"}
     shape : tuple of int
-        Of the array.
+        Shape of the array.
     fans : (int, int)
-        Rows and columns of the matrix that the array is, or that it is the bias of: fan in, fan out.
+        Rows and columns of the matrix that the array is, or is the bias of: fan in, fan out.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def initial_values(rule: str, stream: Stream, kind: str, shape: tuple[int, ...],
     """
     fan_in, fan_out = fans
     if rule == "uniform":
-        # the order of these operations is part of the promise that a seed gives the same bits
+        # the order of these operations is fixed, so that a seed always gives the same bits
         return (2.0 * stream.uniform(shape) - 1.0) / math.sqrt(fan_in)
     if kind == "bias":
         return np.zeros(shape)

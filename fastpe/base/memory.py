@@ -1,4 +1,4 @@
-"""Which arrays lie in the same memory: exactly, where NumPy's own quick look at their ends would refuse too much."""
+"""Exact tests of whether arrays share memory; NumPy's fast test of their bounds alone is too strict."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-_MOST_WORK = 100_000  # of NumPy's search, some milliseconds; arrays made by slicing need a few steps
+_MOST_WORK = 100_000  # limit for NumPy's search, some milliseconds; arrays made by slicing need few steps
 
 
 def shared(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays have a byte in common; True as well where nobody can tell in a moment.
+    """Whether two arrays have a byte in common; also True if that cannot be decided quickly.
 
-    Views of one array that interleave have none, which their ends do not show:
+    Interleaved views of one array have none, which their bounds do not show:
 
     >>> import numpy as np
     >>> whole = np.zeros((3, 4))
@@ -26,15 +26,15 @@ def shared(one: np.ndarray, other: np.ndarray) -> bool:
 
     try:
         return bool(np.shares_memory(one, other, max_work=_MOST_WORK))  # type: ignore[arg-type] # NumPy takes any number of steps
-    except np.exceptions.TooHardError:  # strides that no slicing makes
+    except np.exceptions.TooHardError:  # strides that slicing cannot produce
         return True
 
 
 def overlaps_itself(array: np.ndarray) -> bool:
     """Whether two elements of an array share memory.
 
-    Elements apart by some steps along an axis have addresses apart by so many strides, wherever they lie. So an array
-    overlaps itself where along some axis the first entry overlaps the others.
+    The addresses of two elements differ by a combination of strides that does not depend on where they are. So an array
+    overlaps itself if along some axis the first entry overlaps the others.
     """
     if _nested(array):
         return False
@@ -43,7 +43,7 @@ def overlaps_itself(array: np.ndarray) -> bool:
 
 
 def _nested(array: np.ndarray) -> bool:
-    """Whether every step is longer than all that the shorter steps reach over, which settles it without a search."""
+    """Whether each stride is larger than the extent of all smaller strides, which decides without a search."""
     reach = array.itemsize
     for stride, count in sorted((abs(stride), count) for stride, count in zip(array.strides, array.shape, strict=True)):
         if count > 1 and stride < reach:
@@ -53,8 +53,8 @@ def _nested(array: np.ndarray) -> bool:
 
 
 def keep_apart(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError where an output shares memory with another one, or with an input; both by their names."""
+    """Raise ValueError if an output shares memory with another output or with an input. Both are given by name."""
     pairs = [*combinations(outputs.items(), 2), *product(outputs.items(), inputs.items())]
     for (name, array), (other, theirs) in pairs:
         if shared(array, theirs):
-            raise ValueError(f"{name} must lie in memory of its own, but shares some with {other}")
+            raise ValueError(f"{name} must not share memory with {other}")

@@ -1,4 +1,4 @@
-"""Typed options of encodings: validated from Python, parsed from a command line."""
+"""Typed options of encodings: validated in Python, parsed from a command line."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any
 
 from fastpe.base.validation import count, is_time, named_arguments, shown, unmasked, whole
 
-_MOST = 2**27  # for integers that have no limit of their own: as many as a sequence may have positions
+_MOST = 2**27  # limit for integers without an explicit one: the largest number of positions of a sequence
 
 
 @named_arguments
 @dataclass(frozen=True)
 class Option:
-    """A typed option of an encoding: its default, what it means, and which values it may take.
+    """A typed option of an encoding: its default, its meaning, and its allowed values.
 
     Parameters
     ----------
     default : object
-        The value where none is given; the authors' own.
+        The default value; the authors' value.
     doc : str
-        What it means, for lists.
+        The meaning of the option, shown in lists.
     kind : type
-        bool, int, float, str or tuple: several numbers, each of the kind `item`.
+        bool, int, float, str or tuple (several numbers, each of the type `item`).
     choices : tuple of str
-        The words that it may be, where it is one.
+        The allowed words of an option of type str.
     minimum, above, maximum : float
-        Limits of numbers: at least, more than, at most. Integers without a maximum are at most 2^27.
+        Limits of numbers: at least, more than, at most. Integers without a maximum are limited to 2^27.
     optional : bool
-        Whether it may be None.
+        Whether None is allowed.
     item : type
-        Of the numbers of a tuple: int or float.
+        Type of the numbers of a tuple: int or float.
     samples : tuple
-        Values that tests try, for a kind of which not every value will do.
+        Values that tests try, if not every value of the type is valid.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Option:
     maximum: float = math.inf
 
     def expected(self) -> str:
-        """What the option may be, in words."""
+        """The allowed values, in words."""
         if self.choices:
             text = "one of " + ", ".join(map(repr, self.choices))
         else:
@@ -71,7 +71,7 @@ class Option:
         return text + (" or none" if self.optional else "")
 
     def validate(self, key: str, value: Any) -> Any:
-        """The value as the option's own type, or a ValueError or TypeError that names it."""
+        """The value, converted to the option's type. Raises ValueError or TypeError that names the option."""
         if value is None and self.optional:
             return None
         unmasked(f"option {key!r}", value)
@@ -79,7 +79,7 @@ class Option:
             typed: Any = _several(value, self.item) if self.kind is tuple else _CONVERT[self.kind](value)
         except TypeError:
             raise TypeError(f"option {key!r} must be {self.expected()}, not {shown(value)}") from None
-        except (ValueError, OverflowError):  # an int that int64 does not hold, or that is too large for a float
+        except (ValueError, OverflowError):  # an int beyond int64, or too large for a float
             kind = self.item if self.kind is tuple else self.kind
             limit = ", at most 2**27" if kind is int and self.maximum == math.inf else ""
             raise ValueError(f"option {key!r} must be {self.expected()}{limit}, not {shown(value)}") from None
@@ -94,7 +94,7 @@ class Option:
         return self.minimum <= number <= self.maximum and self.above < number < math.inf
 
     def parse(self, key: str, text: str) -> Any:
-        """The value that a command line's text stands for."""
+        """The value of a text from a command line."""
         text = text.strip()
         if self.optional and text.lower() in ("none", "null"):
             return None
@@ -107,7 +107,7 @@ class Option:
 
 
 def _short(limit: float) -> str:
-    """A limit as its author would write it.
+    """A limit in a readable form.
 
     >>> _short(2**20), _short(0.5), _short(10**5)
     ('2**20', '0.5', '100000')

@@ -1,6 +1,6 @@
-"""Files of one's own: a file or a module becomes an encoding or a task, or one clear error says where it does not.
+"""User-defined encodings and tasks: loads a file or a module, with clear errors about what is wrong in it.
 
-A file is run only because the user named it, see `Registry.resolve`. Names that were read from any file are keys.
+A file runs only if the user named it, see `Registry.resolve`. Names that were read from files must be keys.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Kind(Generic[Record]):
-    """What files of one's own define: encodings, or tasks.
+    """The two kinds of user-defined files: encodings and tasks.
 
     Parameters
     ----------
     word : str
-        "encoding" or "task", in messages.
+        "encoding" or "task", used in messages.
     attribute : str
-        The name under which a file defines its record.
+        The name to which a file assigns its record.
     record : str
-        The record's class, as a user writes it.
+        The class of the record, as users write it.
     completed : callable
-        (module, path) -> the record with the module's functions, checked; it raises ValueError that names the file.
+        (module, path) -> the record, completed by the module's functions and checked. Raises ValueError that names the
+        file.
     how : str
-        How a user names such a file, in messages: "by --task on the command line or ...".
+        How a user names such a file, used in messages: "by --task on the command line or ...".
     """
 
     word: str
@@ -59,10 +60,10 @@ class Kind(Generic[Record]):
 
 
 class Source(NamedTuple):
-    """A file or a module that a user named `name`, before anything of it is run.
+    """A file or a module that a user named, before it runs.
 
-    `way` is what another process registers it by: the path of the file, or the name of the module. `package` is that of
-    the module.
+    `way` is how another process registers it: the path of the file, or the name of the module. `package` is that of the
+    module.
     """
 
     name: str
@@ -74,13 +75,13 @@ class Source(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """Digest of the file."""
+        """SHA-256 of the file."""
         return hashlib.sha256(self.content).hexdigest()
 
 
 @dataclass(frozen=True)
 class Own(Generic[Record]):
-    """What is not fastpe's: its file, that file's SHA-256, its page, how others register it, and its record."""
+    """A user-defined encoding or task: its file, the file's SHA-256, its page, its `Source.way`, and its record."""
 
     file: Path
     sha256: str
@@ -90,18 +91,18 @@ class Own(Generic[Record]):
 
 
 def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
-    """The source that a user names by a module or the path of a file; `key` is another one than its own name.
+    """The source that a user names by a module or the path of a file. key: replaces the key that its name gives.
 
     Raises
     ------
     ValueError, TypeError
-        If it is no module and no file that ends in .py, cannot be read, or has a name that is no key.
+        If it is not a module or a file that ends in .py, cannot be read, or has a name that is not a valid key.
     """
     if isinstance(value, ModuleType):
         file = getattr(value, "__file__", None)
         if not file or not file.endswith(".py"):
             raise ValueError(f"module {value.__name__!r} has no source file, whose digest a run would know it by")
-        if not hasattr(value, kind.attribute):  # before its file is run once more
+        if not hasattr(value, kind.attribute):  # checked before the file is run again
             wanted = f"{kind.attribute}, a {kind.record}"
             raise ValueError(f"module {value.__name__!r} must define {wanted}: there is none")
         key = _key_of(kind, key or value.__name__.rpartition(".")[2], value.__name__)
@@ -114,7 +115,7 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
         raise ValueError("module_or_path must be a module or the path of a file that ends in .py, not ''")
     try:
         path = checked_path("module_or_path", value).expanduser().absolute()
-    except RuntimeError as error:  # of a user who has none
+    except RuntimeError as error:  # "~" of a user without a home folder
         raise ValueError(f"{value} cannot be read: {error}") from error
     if path.suffix != ".py":
         raise ValueError(f"{value}: the file of {kind.one} must end in .py")
@@ -122,7 +123,7 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
 
 
 def digest_of(way: str) -> str:
-    """SHA-256 of the file that a `Source.way` leads to. Of a module the packages above it are run, but not the module.
+    """SHA-256 of the file of a `Source.way`. For a module, the packages that contain it are imported, but not itself.
 
     Raises ValueError if it cannot be read.
     """
@@ -135,23 +136,23 @@ def digest_of(way: str) -> str:
 
 
 def load(kind: Kind[Record], found: Source) -> Own[Record]:
-    """What a source defines: its bytes are run, under a name of fastpe's own.
+    """Run a source under a private module name, and return what it defines.
 
-    Those of a module too: its file may have changed since it was imported, and what runs is what the digest is of.
+    A module's file is run again: it may have changed since it was imported, and the digest must be that of what runs.
 
     Raises
     ------
     ValueError
-        Naming the file, and the line where there is one.
+        If it cannot be run or is invalid; the message names the file, and the line if known.
     """
     name = f"fastpe_own_{kind.word}_{found.key}"
-    if found.package:  # where its relative imports start from
+    if found.package:  # relative imports start from it
         name = f"{found.package}.{name}"
     spec = util.spec_from_loader(name, _Loader(found), origin=str(found.file))
     assert spec is not None
     spec.has_location = True
     module = util.module_from_spec(spec)
-    sys.modules[name] = module  # as an import does: dataclasses look their module up
+    sys.modules[name] = module  # as an import does; dataclasses look up their module
     try:
         _run(module, found.file)
         record = kind.completed(module, found.file)
@@ -162,7 +163,7 @@ def load(kind: Kind[Record], found: Source) -> Own[Record]:
 
 
 def declared(kind: Kind[Any], module: ModuleType, path: Path, of: type) -> Any:
-    """The record that a module defines, not yet completed. Raises ValueError where there is none, or another thing."""
+    """The record that a module defines, not yet completed. Raises ValueError if it is missing or of another class."""
     own = vars(module).get(kind.attribute)
     if not isinstance(own, of):
         found = "there is none" if own is None else f"not {type(own).__name__}"
@@ -171,7 +172,7 @@ def declared(kind: Kind[Any], module: ModuleType, path: Path, of: type) -> Any:
 
 
 def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) -> Any:
-    """A module's record, completed by the functions that the module defines; what the record itself gives stays."""
+    """A module's record, completed by functions that the module defines; fields that the record sets are kept."""
     record = getattr(module, attribute)
     unsaid = {each.name for each in fields(record) if getattr(record, each.name) is each.default}
     found: dict[str, Any] = {name: vars(module).get(name) for name in functions if name in unsaid}
@@ -182,24 +183,24 @@ def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) ->
 def told(
     function: Callable[..., Any], path: Path, passed_on: type[BaseException] = KeyboardInterrupt
 ) -> Callable[..., Any]:
-    """The function, whose errors say where in the file they came up, but for one kind that is passed on."""
+    """The function, with errors that name the line of the file; one kind of error is passed on unchanged."""
 
-    @wraps(function)  # its signature is looked at
+    @wraps(function)  # its signature is inspected
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
         except (MemoryError, KeyboardInterrupt, passed_on):
             raise
-        except BaseException as error:  # SystemExit too: a file of one's own ends no program
+        except BaseException as error:  # SystemExit too: a user-defined file must not end the program
             line = line_in(error, path)
-            where = path.name if line is None else f"{path.name}, line {line}"  # None: its signature is another one
+            where = path.name if line is None else f"{path.name}, line {line}"  # None: the call itself failed
             raise ValueError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     return call
 
 
 def defines(path: Path, attribute: str) -> bool:
-    """Whether a file of Python gives this name a value at its top; nothing is run. False where it cannot be read."""
+    """Whether a Python file assigns this name at its top level, without running it. False if it cannot be read."""
     try:
         statements = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
@@ -210,22 +211,22 @@ def defines(path: Path, attribute: str) -> bool:
 
 
 def line_in(error: BaseException, path: Path) -> int | None:
-    """The line of a file at which an error came up, or at which the file called what raised it."""
+    """The line of a file at which an error was raised, or at which the file called what raised it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return lines[-1] if lines else None
 
 
 def _run(module: ModuleType, path: Path) -> None:
-    """Run the file of a module; what it prints is no result of a command."""
+    """Run the file of a module; what it prints goes to stderr, as it is not a result of a command."""
     assert module.__spec__ is not None
     assert module.__spec__.loader is not None
     printed_to = sys.stdout
     try:
-        sys.stdout = sys.stderr  # by hand: an interrupt within contextlib's redirect_stdout would leave it so
+        sys.stdout = sys.stderr  # not redirect_stdout: an interrupt within it would leave stdout redirected
         module.__spec__.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit too: a file of one's own ends no program
+    except BaseException as error:  # SystemExit too: a user-defined file must not end the program
         raise ValueError(_why(error, path)) from error
     finally:
         sys.stdout = printed_to
@@ -242,7 +243,7 @@ def _key_of(kind: Kind[Any], stem: str, name: str) -> str:
 
 def _read(path: Path, name: str) -> bytes:
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for a writer
+        if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe would wait for a writer
             raise ValueError(f"{name} is no regular file")
         return path.read_bytes()
     except OSError as error:
@@ -250,13 +251,13 @@ def _read(path: Path, name: str) -> bytes:
 
 
 class _Loader(SourceLoader):
-    """Runs the very bytes whose digest was taken, and leaves no compiled file beside them."""
+    """Runs the bytes whose digest was taken, and writes no compiled file."""
 
     def __init__(self, found: Source) -> None:
         self._found = found
 
     def get_filename(self, fullname: str) -> str:
-        """Where the source lies."""
+        """The path of the source."""
         return str(self._found.file)
 
     def get_data(self, path: Any) -> bytes:
@@ -265,10 +266,10 @@ class _Loader(SourceLoader):
 
 
 def _why(error: BaseException, path: Path) -> str:
-    """The file, the line and the words of what went wrong when it was run."""
+    """The file, the line and the message of an error raised while it was run."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
-        return f"{path.name}, line {error.lineno}: this is no Python: {error.msg}"
+        return f"{path.name}, line {error.lineno}: this is not Python: {error.msg}"
     line = line_in(error, path)
-    if line is None:  # it was not run: bytes that are no text, or a NUL
-        return f"{path.name}: this is no Python: {error}"
+    if line is None:  # it did not run: the bytes are not text, or contain NUL
+        return f"{path.name}: this is not Python: {error}"
     return f"{path.name}, line {line}: {type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
-"""Which of a user's own files a stored model came from: stated beside it, compared when it is read.
+"""The user-defined files that a stored model needs: recorded with it, and compared when it is read.
 
-A stored file gives such a file's key, name and SHA-256, but never causes it to be run: the user has to name it again.
+A stored file records the key, name and SHA-256 of such a file, but never causes it to run: the user names it again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +14,11 @@ from fastpe.base.stored import cut
 Stated = Mapping[str, Mapping[str, str]]
 
 FORM = stored.by_key(stored.record({"file": stored.text, "sha256": stored.sha256}))
-"""Of what `Registry.own_files` gives, in a stored file: key -> name and SHA-256."""
+"""The value of `Registry.own_files` in a stored file: key -> name and SHA-256."""
 
 
 def check_registered(path: Path, stated: Stated, registry: Registry[Any]) -> None:
-    """Raise ValueError if a file states an encoding or a task of one's own that is not registered here."""
+    """Raise ValueError if a file refers to a user-defined encoding or task that is not registered here."""
     for key in stated:
         if key not in registry.names():
             raise ValueError(
@@ -28,7 +28,7 @@ def check_registered(path: Path, stated: Stated, registry: Registry[Any]) -> Non
 
 
 def check_same(path: Path, stated: Stated, registry: Registry[Any], keys: Iterable[str]) -> None:
-    """Refuse what is stored with a file of one's own that is another by now. Raises ValueError that names both."""
+    """Raise ValueError if a user-defined file has changed since something was stored with it; it names both."""
     now = registry.own_files(keys)
     for key in sorted(stated.keys() | now):
         before, after = (found.get(key, {}).get("sha256", "none") for found in (stated, now))

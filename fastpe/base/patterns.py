@@ -1,4 +1,4 @@
-"""Patterns over layers: what each has, separated by commas, with a number of layers behind a '*'."""
+"""Patterns over layers: names separated by commas, each with an optional number of layers after a '*'."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,17 +6,17 @@ from typing import Any
 
 from fastpe.base.validation import shown
 
-MOST_LAYERS = 10_000  # of a pattern
-MOST_CHARACTERS = 10_000  # of a name: each of its terms is looked up and built, and a file may hold millions
+MOST_LAYERS = 10_000  # in a pattern
+MOST_CHARACTERS = 10_000  # in a name: each of its terms is looked up and built, and a file may hold millions
 
 
 def expanded(name: str, value: Any) -> tuple[str, ...]:
-    """The items of a pattern, from the first layer on; name: of what is given, for messages.
+    """The items of a pattern, one per layer, from the first layer on. name: of the argument, for messages.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no string, an item is empty, or a number of layers is none.
+        If the value is not a string, an item is empty, or a number of layers is invalid.
 
     Examples
     --------
@@ -30,10 +30,10 @@ def expanded(name: str, value: Any) -> tuple[str, ...]:
     for item in value.split(","):
         own, times, count = item.strip().partition("*")
         if not own.strip():
-            raise ValueError(f"{name} {value!r} must have a name before and behind every comma")
-        # the digits are limited, because leading zeros are allowed and a file may hold thousands of them
+            raise ValueError(f"{name} {value!r} must have a name before and after every comma")
+        # the number of digits is limited, as leading zeros are allowed and a file may hold thousands of them
         if times and not (count.isascii() and count.isdigit() and len(count) < 12 and 0 < int(count) <= MOST_LAYERS):
-            raise ValueError(f"{name} {value!r} must have a number of layers from 1 to {MOST_LAYERS} behind each '*'")
+            raise ValueError(f"{name} {value!r} must have a number of layers from 1 to {MOST_LAYERS} after each '*'")
         layers = int(count or 1)
         if len(found) + layers > MOST_LAYERS:
             raise ValueError(f"{name} {value!r} must have at most {MOST_LAYERS} layers")
@@ -50,7 +50,7 @@ def check_length(name: str, value: str) -> None:
 
 
 def shortest(items: Sequence[str]) -> str:
-    """The shortest pattern of these items; of one that all layers have, itself.
+    """The shortest pattern for these items; the item itself if all are equal.
 
     >>> shortest(["rope", "rope", "nope"]), shortest(["rope", "rope"])
     ('rope*2,nope', 'rope')

@@ -1,10 +1,10 @@
 """Random numbers as pure functions of (seed, stream, step): the same bits on every machine, with every NumPy.
 
-Nothing here has a state. The words come from Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as
+This module has no state. The words come from Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as
 1, 2, 3"), a fixed algorithm: word ``4 b + w`` is word ``w`` of the block whose counter is ``(b + 1, step, 0, 0)`` under
-the key ``(seed, hash of the stream's name)``; a hash is the first 8 bytes of SHA-256, little-endian. The way from words
-to numbers uses only operations that IEEE 754 rounds correctly (+ - * / and the square root) or that are exact, never a
-library's logarithm, so no upgrade moves a bit.
+the key ``(seed, hash of the stream's name)``; a hash is the first 8 bytes of SHA-256, little-endian. Words are
+converted to numbers only by operations that IEEE 754 rounds correctly (+ - * / and the square root) or that are exact,
+never by a library's logarithm, so that no upgrade changes a bit.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ Shape = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Stream:
-    """A named sequence of random numbers; asking twice gives the same numbers.
+    """A named sequence of random numbers; equal requests give equal numbers.
 
     A shorter request is always a prefix of a longer one (in C order).
 
@@ -30,9 +30,9 @@ class Stream:
     seed : int
         0 <= seed < 2**64.
     stream : str
-        What the numbers are for, such as ``"init"``, ``"train"``, ``"order"``, ``"test"``.
+        Purpose of the numbers, such as ``"init"``, ``"train"``, ``"order"``, ``"test"``.
     step : int or str
-        Which part of the stream: an epoch, a length, or the name of a parameter. An integer obeys 0 <= step < 2**64.
+        Part of the stream: an epoch, a length, or the name of a parameter. An integer must be in 0 <= step < 2**64.
 
     Raises
     ------
@@ -68,7 +68,7 @@ class Stream:
         return words
 
     def key(self) -> NDArray[np.uint64]:
-        """Return the two words that Philox makes all others of: the seed, and one for the name, (2,) uint64."""
+        """Return the two key words of Philox: the seed, and the hash of the name, (2,) uint64."""
         return np.array([self.seed, _hash(self.stream)], dtype=np.uint64)
 
     def uniform(self, shape: Shape) -> NDArray[np.float64]:
@@ -82,9 +82,9 @@ class Stream:
         return normal_quantile(self.uniform(shape))
 
     def choice(self, n: int, k: int) -> NDArray[np.intp]:
-        """Return k different numbers of 0 .. n - 1, k <= n, ascending; every such set is equally likely.
+        """Return k different integers of 0 .. n - 1, k <= n, ascending; all such sets are equally likely.
 
-        They are the first k different ones among the whole parts of n times `uniform`.
+        They are the first k different values of the integer part of n times `uniform`.
 
         >>> Stream(0, "positions").choice(100, 5).tolist()
         [23, 32, 49, 52, 66]
@@ -105,8 +105,8 @@ class Stream:
 def normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the inverse of the standard normal distribution function, relative error about 1e-15.
 
-    Wichura 1988, "Algorithm AS 241: the percentage points of the normal distribution", routine PPND16, with a logarithm
-    of its own.
+    Wichura 1988, "Algorithm AS 241: the percentage points of the normal distribution", routine PPND16, with this
+    module's logarithm.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
     Raises
     ------
     ValueError
-        If a probability is outside (0, 1) or not a number.
+        If a probability is outside (0, 1) or NaN.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     p = np.asarray(p, dtype=np.float64)
     if not np.all((p > 0) & (p < 1)):
-        raise ValueError("p must lie strictly between 0 and 1 everywhere")
+        raise ValueError("p must be strictly between 0 and 1 everywhere")
     flat = p.ravel()
     centred = flat - 0.5
     square = centred * centred
@@ -150,7 +150,7 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     low = mantissa < math.sqrt(0.5)
     mantissa = np.where(low, 2.0 * mantissa, mantissa)
     ratio = (mantissa - 1.0) / (mantissa + 1.0)
-    # |ratio| < 0.1716: the first term left out is below 2e-18
+    # |ratio| < 0.1716: the first omitted term is below 2e-18
     series = _polynomial(_ARTANH, ratio * ratio)
     return (exponent - low) * _LN2 + 2.0 * ratio * series
 
@@ -161,7 +161,7 @@ def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: NDArray
 
 
 def _polynomial(coefficients: tuple[float, ...], x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Evaluate by Horner's rule; every product and sum is rounded by itself (NumPy never fuses two calls)."""
+    """Evaluate by Horner's rule. Every product and sum is rounded separately (NumPy never fuses two calls)."""
     total = np.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total *= x
@@ -179,7 +179,7 @@ def _hash(name: str) -> int:
 
 _LN2 = 0.6931471805599453
 _ARTANH = tuple(1.0 / (2 * k + 1) for k in range(11))
-# Wichura 1988: (numerator, denominator), lowest power first; the tails meet where sqrt(-ln p) = 5
+# Wichura 1988: (numerator, denominator), lowest power first; the tails begin where sqrt(-ln p) = 5
 _CENTRE = (
     (
         3.3871328727963666080e0,

@@ -1,6 +1,6 @@
-"""What is found by name: what comes with fastpe, what installed packages offer, and files of one's own.
+"""Registries of encodings and tasks: those of fastpe, of installed packages, and user-defined files.
 
-Importing this module imports neither NumPy nor Numba, so that a command line can list names in no time.
+Importing this module imports neither NumPy nor Numba, so that a command line lists names quickly.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import FrameType
 
-_lock = guard.OneAtATime(nested=True)  # held while a file runs: it may register others
+_lock = guard.OneAtATime(nested=True)  # held while a file runs, as the file may register others
 
 
 @cache
 def _module_of(path: Path) -> str:
-    """The module of a file of fastpe: asked for at every call, where a path takes as long as a small fill."""
+    """The module name of a file of fastpe; cached, as paths are slow and it is needed at every call."""
     return ".".join(("fastpe", *path.relative_to(Path(__file__).parent.parent).with_suffix("").parts))
 
 
 def is_path(name: str) -> bool:
-    """Whether a name can only be a path: keys contain neither dots nor slashes."""
+    """Whether a name can only be a path: keys contain no dots and no slashes."""
     return "." in name or "/" in name
 
 
 class Registry(Generic[Record]):
-    """All encodings, or all tasks, by their keys.
+    """All encodings, or all tasks, by key.
 
     Parameters
     ----------
     kind : Kind
-        What a file defines.
+        What kind of records files define.
     package, folders : str, tuple of str
-        A package of fastpe and those folders of it in which one file is one record; "" is the package's own folder.
+        A package of fastpe and those of its folders in which each file defines a record; "" is the package's folder.
     beside : tuple of str
-        Files there that are none.
+        Files in these folders that define no record.
     of_module : callable
-        A module's record, with the module's functions.
+        Returns the record of a module, completed by the module's functions.
     """
 
     def __init__(
         self, kind: Kind[Record], package: str, folders: tuple[str, ...], beside: tuple[str, ...],
         of_module: Callable[[ModuleType], Record],
     ) -> None:  # fmt: skip
-        self.kind, self.group = kind, package  # packages offer theirs under the name of fastpe's own package
+        self.kind, self.group = kind, package  # other packages use the name of fastpe's package as their group
         self._package, self._folders, self._beside, self._of_module = package, folders, beside, of_module
         self._registered: dict[str, Own[Record]] = {}
-        self._loading: dict[str, FrameType] = {}  # by key, the call that loads it
+        self._loading: dict[str, FrameType] = {}  # by key, the call that is loading it
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """Key -> the file that defines it, of what comes with fastpe."""
+        """Key -> the file that defines it, for the records of fastpe."""
         home = Path(__file__).parent.parent.joinpath(*self._package.split(".")[1:])
         files = [path for folder in self._folders for path in (home / folder).glob("*.py")]
         kept = [path for path in files if path.stem not in ("__init__", *self._beside)]
@@ -71,17 +71,17 @@ class Registry(Generic[Record]):
 
     @cached_property
     def _offered(self) -> dict[str, EntryPoint]:
-        """Key -> what installed packages offer; nothing is imported."""
-        from importlib.metadata import entry_points  # takes longer to import than all of this
+        """Key -> entry point of an installed package; nothing is imported."""
+        from importlib.metadata import entry_points  # its import takes longer than all of this module
 
         return {each.name: each for each in entry_points(group=self.group) if each.name not in self.files}
 
     def names(self) -> tuple[str, ...]:
-        """All keys, sorted: fastpe's, those of installed packages, and those registered."""
+        """All keys, sorted: those of fastpe, of installed packages, and registered ones."""
         return tuple(sorted({*self.files, *self._offered, *self._registered}))
 
     def register(self, module_or_path: Any) -> str:
-        """Make a file of one's own known, as if it came with fastpe; returns its key."""
+        """Register a user-defined file like a record of fastpe; returns its key."""
         if isinstance(module_or_path, str) and module_or_path in self.names():
             raise ValueError(
                 f"{self.kind.word} {module_or_path!r} {self._whose(module_or_path)}: register takes a module, or the "
@@ -97,7 +97,7 @@ class Registry(Generic[Record]):
             if known.sha256 != found.sha256:
                 raise ValueError(
                     f"{found.name}: {self.kind.word} {found.key!r} was registered from {known.file} before, with "
-                    "another content: a key keeps its meaning as long as a process lives"
+                    "different content: a key cannot change its meaning within a process"
                 )
             return found.key
         if found.key in self.names():
@@ -113,7 +113,7 @@ class Registry(Generic[Record]):
         return "comes with fastpe" if key in self.files else "is offered by an installed package"
 
     def _once(self, key: str, name: str, load: Callable[[], Own[Record]]) -> Own[Record]:
-        """What `load` returns; its own file cannot use what it defines yet."""
+        """The result of `load`. Raises an error if the file uses, while it loads, what it defines."""
         if key in self._loading and guard.runs(get_ident(), self._loading[key]):
             raise ValueError(f"{name}: {self.kind.word} {key!r} registers or uses itself while its file is loaded")
         try:
@@ -123,7 +123,7 @@ class Registry(Generic[Record]):
             self._loading.pop(key, None)
 
     def own(self, key: str) -> Own[Record] | None:
-        """What did not come with fastpe, loaded; None of what did."""
+        """The record with its file, loaded; None for a record of fastpe."""
         if key in self.files:
             return None
         if key not in self._registered:
@@ -142,15 +142,15 @@ class Registry(Generic[Record]):
             )
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whatever another package does when it is imported
+        except BaseException as error:  # another package may raise anything when it is imported
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"{self.kind.word} {key!r} of {package} ({offer.value}) cannot be used: {why}") from error
 
     def resolve(self, name: str) -> str:
-        """Return the key for a name that the user gave, and register the file if the name is the path of one.
+        """Return the key for a name that the user gave. If the name is the path of a file, register the file.
 
-        Only for arguments of Python calls and of the command line. Never call it with a name that was read from a file:
-        those go to `known`, which accepts keys only, so that no file can make fastpe run another one.
+        Use this only for arguments of Python calls and of the command line. Names that were read from a file must go to
+        `known`, which accepts only keys, so that no file can make fastpe run another file.
 
         Raises ValueError if the name is a path that does not end in .py, or as `register` does.
         """
@@ -161,9 +161,9 @@ class Registry(Generic[Record]):
         return self.register(name)
 
     def known(self, name: str) -> str:
-        """Return the name if it is a key. Nothing is registered and no file is run.
+        """Return the name if it is a key. Nothing is registered, and no file runs.
 
-        Raises ValueError if it is not; the message has the nearest keys.
+        Raises ValueError if it is not a key; the message has the nearest keys.
         """
         if not isinstance(name, str):
             raise TypeError(f"{self.kind.word} must be a name, not {shown(name)}")
@@ -177,7 +177,7 @@ class Registry(Generic[Record]):
         return nearest(name, self.names(), f"'fastpe {self.kind.word}s' lists them")
 
     def file_of(self, name: str) -> Path:
-        """The file that defines it. Raises as `known` does."""
+        """The file that defines the record. Raises as `known` does."""
         found = self.own(key := self.known(name))
         return self.files[key] if found is None else found.file
 
@@ -189,14 +189,14 @@ class Registry(Generic[Record]):
         return self._of_module(shielded.load(_module_of(self.files[key])))
 
     def page(self, name: str) -> str:
-        """The docstring of the file; of what comes with fastpe, nothing is imported. Raises as `known` does."""
+        """The docstring of the file; files of fastpe are not imported for it. Raises as `known` does."""
         found = self.own(key := self.known(name))
         return (
             found.page if found is not None else ast.get_docstring(ast.parse(self.files[key].read_text("utf-8"))) or ""
         )
 
     def load_all(self) -> tuple[dict[str, Record], dict[str, str]]:
-        """Every record by its key, and of those that installed packages offer but cannot be loaded, why."""
+        """Every record by key; and, for entry points of packages that cannot be loaded, the reason."""
         found, broken = {}, {}
         for key in self.names():
             try:
@@ -206,20 +206,20 @@ class Registry(Generic[Record]):
         return found, broken
 
     def own_files(self, keys: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Of those that did not come with fastpe: key -> name and SHA-256 of the file."""
+        """For user-defined records among the keys: key -> name and SHA-256 of the file."""
         loaded = {key: self.own(key) for key in keys}
         return {key: {"file": found.file.name, "sha256": found.sha256} for key, found in loaded.items() if found}
 
     def ways(self) -> dict[str, dict[str, str]]:
-        """What `register_ways` takes in another process: key -> how it is registered there, and its digest."""
+        """The argument for `register_ways` in another process: key -> how it is registered there, and its digest."""
         return {key: {"way": found.way, "sha256": found.sha256} for key, found in self._registered.items()}
 
     def register_ways(self, found: Mapping[str, Mapping[str, str]]) -> None:
-        """Register what another process of the same user has; raises ValueError where a file has changed meanwhile."""
+        """Register what another process of the same user has; raises ValueError if a file has changed meanwhile."""
         for key, each in found.items():
             way, changed = each["way"], f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered"
             if key not in self._offered and key not in self._registered:
-                if own.digest_of(way) != each["sha256"]:  # before anything of it is run
+                if own.digest_of(way) != each["sha256"]:  # before any of it runs
                     raise ValueError(changed)
                 self.register(way if way.endswith(".py") else import_module(way))
             known = self.own(key)

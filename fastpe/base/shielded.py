@@ -1,4 +1,4 @@
-"""Calls that no signal's handler interrupts: what they leave half changed would stay so."""
+"""Calls that signal handlers cannot interrupt, as they would otherwise leave data half changed."""
 
 import _thread
 import sys
@@ -11,9 +11,9 @@ from typing import Any, cast
 
 
 def load(module: str) -> ModuleType:
-    """A module, imported where no interrupt leaves it, or what it imports, half made.
+    """Import a module such that interrupts cannot leave it, or its imports, half initialised.
 
-    Where this thread may be importing another module, which a second thread would wait for, it is imported here.
+    If this thread may be importing another module, which a second thread would wait for, the module is imported here.
     """
     if module in sys.modules:
         return import_module(module)
@@ -25,19 +25,19 @@ def _is_importing() -> bool:
 
 
 def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: False) -> Callable[..., Any]:
-    """The function, run in a thread of its own where the main thread calls it.
+    """The function, run in a separate thread if the main thread calls it.
 
-    Python runs handlers in the main thread alone. What one raises, Ctrl-C for instance, ends the wait for the call, and
-    the call goes on to its end; a process that ends meanwhile waits for it. Where no thread can be started, there being
-    too many, or the process about to end, it is run where it is.
+    Python runs signal handlers only in the main thread. An exception from one, such as Ctrl-C, ends the wait for the
+    call, and the call completes; a process that exits meanwhile waits for it. If no thread can be started (there are
+    too many, or the process is about to exit), the function runs in the calling thread.
 
     Parameters
     ----------
     function : callable
-        Its errors are raised where it was called.
+        The function. Its errors are raised in the caller.
     inside : callable
-        Whether the call comes from within another one, and holds what another thread would wait for: then it is run
-        where it is.
+        Whether the call is nested in another one and holds what another thread would wait for; the function then runs
+        in the calling thread.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: 
         refused = list[bool]()
         ended.acquire()
         try:
-            # by a thread that nothing interrupts either: what starts one in Python does not survive an exception
+            # also in a thread, as starting a thread in Python does not survive an exception
             _thread.start_new_thread(start, ())
         except RuntimeError:
             return function(*arguments, **named)

@@ -1,11 +1,9 @@
-"""What files hold, checked before it is used: parsers of JSON and TOML, with limits, and *forms* that say what belongs
-where.
+"""Contents of files, checked before use: parsers of JSON and TOML with limits, and *forms* that describe values.
 
-A form is a function of a key and its value that raises `Unfit` where the value is not what belongs there; `whole`,
-`number`, `text` and the others make forms, `record` and `by_key` put them together. Forms of files stand beside those
-who write them: of run folders in `fastpe.training.forms`, of a model's file in `fastpe.model.model_file`, of the header
-that both have in `fastpe.base.files`. Whoever reads a file goes through `checked`, whose error names the file, the key,
-the value and what was expected.
+A form is a function of a key and its value that raises `Unfit` if the value is invalid. `whole`, `number`, `text` and
+others make forms; `record` and `by_key` combine them. The forms of a file are defined next to its writer: for run
+folders in `fastpe.training.forms`, for model files in `fastpe.model.model_file`, for the header of both in
+`fastpe.base.files`. All readers use `checked`, whose error names the file, the key, the value and what was expected.
 """
 
 import json
@@ -19,16 +17,16 @@ from pathlib import Path
 from typing import Any, Self
 
 MOST_BYTES = 2**22
-"""Of a JSON file, or a header."""
+"""Largest size of a JSON file, or of a header."""
 
 _MOST_DEPTH, _LONGEST_REASON = 32, 400
-_MOST_DIGITS = 40  # of a number; Python takes quadratic time for them
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control characters and what else is no character of a line, of Unicode
+_MOST_DIGITS = 40  # of a number; Python takes quadratic time to parse them
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories of control characters and line breaks
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may hold some
+_BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may contain brackets
 
-_MOST_PARTS = 8  # of a dotted key of TOML; a study has at most four
-_TOML_STRINGS = re.compile(  # and comments; what is not closed goes to the end
+_MOST_PARTS = 8  # of a dotted TOML key; a study has at most four
+_TOML_STRINGS = re.compile(  # and comments; an unclosed string extends to the end
     r"\"{3}(?:[^\\]|\\.)*?(?:\"{3}|\Z)|'{3}.*?(?:'{3}|\Z)|\"(?>[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|#[^\n]*+", re.DOTALL
 )
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}")
@@ -40,22 +38,22 @@ Form = Callable[[str, Any], None]
 
 
 class DamagedFileError(ValueError):
-    """A file is truncated, was changed after it was written, or is not what its name says."""
+    """A file is truncated, was changed after it was written, or does not contain what its name says."""
 
 
 class Unfit(ValueError):
-    """A value is not what belongs at its key."""
+    """A value that is invalid at its key."""
 
     @classmethod
     def of(cls, key: str, value: Any, expected: str) -> Self:
-        """Of a value that should have been another."""
+        """The error for a value where another one was expected."""
         return cls(f"{key or 'it'} is {_short.repr(value)}, where {expected} was expected")
 
 
 def damaged(path: Path, reason: object) -> DamagedFileError:
     r"""The error that names a file and says what is wrong with it.
 
-    What stands in the file may stand in the reason: it is cut, and what would steer a terminal is spelled out.
+    The reason may quote the file: it is shortened, and control characters are escaped.
 
     >>> str(damaged(Path("x"), "no \x1b[2J"))
     'x is damaged: no \\x1b[2J'
@@ -65,7 +63,7 @@ def damaged(path: Path, reason: object) -> DamagedFileError:
 
 
 def printable(said: str) -> str:
-    r"""The text with what would steer a terminal spelled out, and in one line: what may be stored, and shown.
+    r"""The text in one line, with control characters escaped: safe to store and to show.
 
     >>> printable("no \x1b[2J\nat all")
     'no \\x1b[2J at all'
@@ -80,7 +78,7 @@ def _spelled(c: str) -> str:
 
 
 def cut(said: str, most: int = 500) -> str:
-    """What is said of a file, which may hold names of any length, not longer than a reader can bear.
+    """A message about a file, shortened, as files may hold names of any length.
 
     >>> cut("no such name: aaaaaaaa", 16)
     'no such name: aa ...'
@@ -89,7 +87,7 @@ def cut(said: str, most: int = 500) -> str:
 
 
 def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
-    """The value, which must have this form, or DamagedFileError names the file."""
+    """The value, if it has this form; otherwise DamagedFileError names the file."""
     try:
         form(key, value)
     except Unfit as error:
@@ -102,12 +100,12 @@ def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
 
 
 def parse(content: bytes) -> Any:
-    """The value of a JSON text of bounded size and depth, whose numbers are finite and short, and keys unique.
+    """The value of a JSON text of limited size and depth, with short finite numbers and unique keys.
 
     Raises
     ------
     ValueError
-        Saying what is wrong.
+        The message says what is wrong.
 
     Examples
     --------
@@ -116,7 +114,7 @@ def parse(content: bytes) -> Any:
     >>> parse(b'{"loss": NaN}')
     Traceback (most recent call last):
         ...
-    ValueError: it holds NaN, which is no number of JSON
+    ValueError: it holds NaN, which is not a JSON number
     """
     if len(content) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES} bytes")
@@ -128,39 +126,39 @@ def parse(content: bytes) -> Any:
     for found in _BRACKETS.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
         if depth > _MOST_DEPTH:
-            raise ValueError(f"it is not JSON of ours: it is nested more than {_MOST_DEPTH} deep")
+            raise ValueError(f"it is nested more than {_MOST_DEPTH} levels deep")
     hooks: dict[str, Any] = {"parse_int": _integer, "parse_float": _float, "parse_constant": _constant}
     try:
         value = json.loads(text, object_pairs_hook=_unique, **hooks)
-        if _ESCAPED_HALF.search(text):  # of a pair, perhaps; alone it can be read, and never written again
+        if _ESCAPED_HALF.search(text):  # possibly of a pair; alone it could be read but never written again
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} in line {error.lineno}") from None
     except UnicodeEncodeError:
-        raise ValueError("it holds half of a surrogate pair, which is no character") from None
+        raise ValueError("it holds half of a surrogate pair, which is not a character") from None
     return value
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text of bounded depth.
+    """The tables of a TOML text of limited depth.
 
-    Raises ValueError that says what is wrong.
+    Raises ValueError, which says what is wrong.
 
     >>> parse_toml("seeds = 3")
     {'seeds': 3}
     >>> parse_toml(".".join("a" * 1000) + " = 1")
     Traceback (most recent call last):
         ...
-    ValueError: it is not TOML of ours: a key has more than 8 parts
+    ValueError: a key has more than 8 parts
     """
     bare = _TOML_STRINGS.sub(lambda found: "" if found[0].startswith("#") else "x", text)
     if _LONG_KEY.search(bare):  # tomllib takes quadratic time for it
-        raise ValueError(f"it is not TOML of ours: a key has more than {_MOST_PARTS} parts")
+        raise ValueError(f"a key has more than {_MOST_PARTS} parts")
     depth = 0
     for found in re.finditer(r"[][{}]", bare):
         depth += 1 if found[0] in "[{" else -1
         if depth > _MOST_DEPTH:
-            raise ValueError(f"it is not TOML of ours: it is nested more than {_MOST_DEPTH} deep")
+            raise ValueError(f"it is nested more than {_MOST_DEPTH} levels deep")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -175,12 +173,12 @@ def _integer(text: str) -> int:
 
 def _float(text: str) -> float:
     if len(text) > _MOST_DIGITS or not math.isfinite(value := float(text)):
-        raise ValueError(f"it holds a number that is no float64: {_short.repr(text)}")
+        raise ValueError(f"it holds a number beyond float64: {_short.repr(text)}")
     return value
 
 
 def _constant(text: str) -> float:
-    raise ValueError(f"it holds {text}, which is no number of JSON")
+    raise ValueError(f"it holds {text}, which is not a JSON number")
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -195,11 +193,11 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def anything(key: str, value: Any) -> None:
-    """A value that somebody else checks."""
+    """A value that is checked elsewhere."""
 
 
 def exactly(expected: Any) -> Form:
-    """This value; True is not 1."""
+    """Exactly this value; True is not 1."""
 
     def form(key: str, value: Any) -> None:
         if type(value) is not type(expected) or value != expected:
@@ -209,7 +207,7 @@ def exactly(expected: Any) -> Form:
 
 
 def whole(least: int, most: int) -> Form:
-    """A whole number in a range."""
+    """An integer in a range."""
 
     def form(key: str, value: Any) -> None:
         if type(value) is not int or not least <= value <= most:
@@ -219,7 +217,7 @@ def whole(least: int, most: int) -> Form:
 
 
 def number(least: float = -math.inf) -> Form:
-    """A finite number, not below a least one."""
+    """A finite number, optionally with a minimum."""
 
     def form(key: str, value: Any) -> None:
         finite = type(value) in (int, float) and math.isfinite(value)
@@ -242,7 +240,7 @@ def truth(key: str, value: Any) -> None:
 
 
 def one_of(*words: str) -> Form:
-    """One of a few words."""
+    """One of several words."""
 
     def form(key: str, value: Any) -> None:
         if type(value) is not str or value not in words:
@@ -252,7 +250,7 @@ def one_of(*words: str) -> Form:
 
 
 def sha256(key: str, value: Any) -> None:
-    """A digest, in hexadecimal."""
+    """A SHA-256 digest in hexadecimal."""
     if type(value) is not str or not re.fullmatch("[0-9a-f]{64}", value):
         raise Unfit.of(key, value, "a SHA-256 of 64 hexadecimal digits")
 
@@ -268,7 +266,7 @@ def maybe(form: Form) -> Form:
 
 
 def each(form: Form, least: int = 0, most: int = 2**16) -> Form:
-    """A list of so many values of one form."""
+    """A list of values of one form, with limits of its length."""
 
     def form_of_all(key: str, value: Any) -> None:
         if type(value) is not list or not least <= len(value) <= most:
@@ -280,7 +278,7 @@ def each(form: Form, least: int = 0, most: int = 2**16) -> Form:
 
 
 def by_key(form: Form) -> Form:
-    """An object whose values are of one form, by keys of any name."""
+    """An object with any keys, whose values have one form."""
 
     def form_of_all(key: str, value: Any) -> None:
         if type(value) is not dict:
@@ -292,7 +290,7 @@ def by_key(form: Form) -> Form:
 
 
 def record(forms: Mapping[str, Form], optional: Mapping[str, Form] | None = None) -> Form:
-    """An object with these keys, perhaps those that are optional, and no others."""
+    """An object with exactly these keys, and possibly the optional ones."""
     known = {**forms, **(optional or {})}
 
     def form(key: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tables as CSV and as Markdown, whose cells may hold names and messages that come from files."""
+"""Tables as CSV and as Markdown; cells may hold names and messages from files."""
 
 import csv
 import io
@@ -8,14 +8,14 @@ from typing import Any
 
 from fastpe.base.stored import printable
 
-_FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001 - spreadsheets take the wide forms for the same signs
-_MARKUP = re.compile(r"\\|<(?=[A-Za-z/!?])|(?<=\])\(")  # escapes, begins an HTML tag, or the target of a link
+_FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001 - spreadsheets accept full-width forms of these signs
+_MARKUP = re.compile(r"\\|<(?=[A-Za-z/!?])|(?<=\])\(")  # an escape, the start of an HTML tag, or of a link target
 
 
 def csv_text(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
-    r"""A table as CSV. A text that a spreadsheet would take for a formula gets a leading apostrophe.
+    r"""A table as CSV. A text that a spreadsheet would treat as a formula gets a leading apostrophe.
 
-    Numbers are written in full precision, and None as nothing. Control characters are spelled out.
+    Numbers are written in full precision, and None as an empty cell. Control characters are escaped.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def _csv_cell(value: Any) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int | None = None) -> str:
-    r"""A table as Markdown. Nothing in a cell can end the cell or its row, begin a tag of HTML, or make a link.
+    r"""A table as Markdown. The text of a cell cannot end the cell or its row, begin an HTML tag, or make a link.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: in
         The names of the columns.
     rows : iterable of sequences of str
     right : int, optional
-        The first of the columns that are aligned at the right. By default there are none.
+        The first right-aligned column. By default there is none.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: in
 
 
 def markdown_text(text: str) -> str:
-    r"""One line of Markdown in which no name makes a tag of HTML or a link.
+    r"""One line of Markdown in which the text cannot begin an HTML tag or make a link.
 
     >>> print(markdown_text(r"<script> [x](y) \<b>"))
     \<script> [x]\(y) \\\<b>

@@ -1,4 +1,4 @@
-"""What callers hand in, checked: numbers, names and arrays. Every error names the argument and what was expected.
+"""Checks of arguments: numbers, names and arrays. Every error names the argument and what was expected.
 
 Importing this module imports neither NumPy nor Numba.
 """
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
-_MOST_NAMED = 12  # names that an error lists
+_MOST_NAMED = 12  # largest number of names that an error lists
 _FLAT = (
     str,
     bytes,
     bytearray,
     memoryview,
     array_module.array,
-)  # sequences read at once, that hold no arrays
-_MOST_ELEMENTS = 2**27  # of other sequences, which NumPy reads one by one: as many as there are positions
+)  # sequences that are read at once and hold no arrays
+_MOST_ELEMENTS = 2**27  # limit for other sequences, which NumPy reads one by one: the largest number of positions
 _FLOATS = {"float32", "f4", "f", "single", "float64", "f8", "d", "double", "float"}
-_ANY = "biufcmMOSUV"  # kinds of NumPy's dtypes
+_ANY = "biufcmMOSUV"  # kinds of NumPy dtypes
 _SINGLE = {int, float, bool, str, type(None)}
 _MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
-_CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
+_CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and host memory that CUDA or ROCm pins or manages
 
 
 LARGEST = 2**63 - 1
 """The largest integer that int64 holds, and the default limit of every integer argument."""
 FARTHEST = 2**40
-"""The largest position of a query in attention: no sum of a few such numbers overflows int64."""
+"""The largest position of a query in attention; sums of a few such numbers do not overflow int64."""
 
 
 def whole(name: str, value: Any, minimum: int | None = None, maximum: int = LARGEST) -> int:
     """Return an integer argument as a Python int.
 
-    Every public function checks its integers here, or arrays of them with `integers`, before it casts or computes.
+    Every public function checks its integers here, or arrays of them with `integers`, before it uses them.
 
     Parameters
     ----------
     name : str
-        The name of the argument, for errors.
+        The name of the argument, used in errors.
     value : object
         A Python int, a NumPy integer, an array or tensor without axes that holds an integer, or anything with
         ``__index__``. Booleans are not integers, and neither are floats such as 2.0.
@@ -99,7 +99,7 @@ def _index(name: str, value: Any) -> int:
     try:
         if getattr(value, "ndim", 0) != 0:
             raise TypeError
-        if hasattr(value, "item"):  # PyTorch's own `__index__` accepts booleans, and fails above int64
+        if hasattr(value, "item"):  # PyTorch's `__index__` accepts booleans, and fails above int64
             found = value.item()
         if isinstance(found, bool) or is_time(value):
             raise TypeError
@@ -109,7 +109,7 @@ def _index(name: str, value: Any) -> int:
 
 
 def is_time(value: Any) -> bool:
-    """Whether it is a date or a duration of NumPy, which has durations among its integers.
+    """Whether it is a NumPy date or duration; NumPy counts durations among its integers.
 
     >>> import numpy as np
     >>> is_time(np.timedelta64(3, "ns")), is_time(3)
@@ -119,7 +119,7 @@ def is_time(value: Any) -> bool:
 
 
 def _limit(number: int) -> str:
-    """A limit as a reader knows it.
+    """A limit in a readable form.
 
     >>> _limit(100), _limit(2**40), _limit(2**63 - 1), _limit(-(2**63))
     ('100', '2**40', '2**63 - 1', '-2**63')
@@ -134,7 +134,7 @@ def _limit(number: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for an error message: one line, however large it is.
+    """A value for an error message: one line, however large the value is.
 
     >>> shown(2**20), shown(10**5000), len(shown("x" * 1000)) < 200
     ('1048576', 'an integer of 16610 bits', True)
@@ -143,13 +143,13 @@ def shown(value: Any) -> str:
         return f"an integer of {value.bit_length()} bits"
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a repr can be anybody's code, and Python itself refuses to print huge integers
+    except Exception:  # a repr can run any code, and Python itself refuses to print huge integers
         text = f"an object of type {type(value).__name__}"
     return text if len(text) <= 160 else f"{text[:150]}..."
 
 
 def truth(name: str, value: Any) -> bool:
-    """The value, which must be True or False, Python's or NumPy's, or an array or tensor of one without axes.
+    """Check that the value is True or False, of Python or NumPy, or an array or tensor of one without axes.
 
     >>> truth("causal", True)
     True
@@ -168,7 +168,7 @@ def _is_boolean(value: Any) -> bool:
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """The value, one of a few words.
+    """Check that the value is one of a few words.
 
     >>> choice("norm", "none", ("none", "layernorm"))
     'none'
@@ -179,7 +179,7 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def real(name: str, value: Any) -> float:
-    """The value, a finite real number, as a float.
+    """Check that the value is a finite real number, and return it as a float.
 
     >>> real("start", 4)
     4.0
@@ -196,7 +196,7 @@ def real(name: str, value: Any) -> float:
 
 
 def positive(name: str, value: Any, dtype: Any = "float64") -> float:
-    """The value, a finite number above 0, in a dtype too, as a float."""
+    """Check that the value is a finite number above 0, also when rounded to the dtype, and return it as a float."""
     number = real(name, value)
     if number <= 0 or (str(dtype) == "float32" and number <= 2.0**-150):
         raise ValueError(f"{name} must be above 0{'' if number <= 0 else ' in float32'}, not {number}")
@@ -204,21 +204,21 @@ def positive(name: str, value: Any, dtype: Any = "float64") -> float:
 
 
 def at_least_zero(name: str, value: Any, below: float = math.inf) -> float:
-    """The value, a finite number of at least 0, and below a limit, as a float."""
+    """Check that the value is a finite number of at least 0 and below a limit, and return it as a float."""
     if not 0 <= (number := real(name, value)) < below:
         limit = f"lie in [0, {below:g})" if below < math.inf else "be at least 0"
         raise ValueError(f"{name} must {limit}, not {number}")
-    return abs(number)  # -0.0 is stored otherwise than 0.0
+    return abs(number)  # -0.0 is stored differently from 0.0
 
 
 def room(what: str, size: int, verb: str = "needs") -> None:
-    """Raise if `size` bytes for `what` are more than this machine has, before anybody asks the system for them."""
+    """Raise ValueError if `size` bytes for `what` are more than this machine has, before they are allocated."""
     if size > (memory := _memory()):
         raise ValueError(f"{what} {verb} {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
 
 
 def _memory() -> int:
-    """Bytes of memory of this machine, or all that can be addressed where the system does not tell."""
+    """Bytes of memory of this machine, or of the address space if the system does not tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -228,8 +228,8 @@ def _memory() -> int:
 def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
     """A clause for an error message that offers the names closest to `name`.
 
-    If none is close, it names all of them, or where there are more than 12, what lists them: `listed`. Names in `also`
-    are offered too, but not listed.
+    If none is close, it lists all names, or, if there are more than 12, says where they are listed: `listed`. Names in
+    `also` are offered too, but not listed.
 
     >>> nearest("wavlet", ["alibi", "wavelet"]), nearest("x", ["alibi", "wavelet"])
     ("did you mean 'wavelet'?", 'known: alibi, wavelet')
@@ -247,9 +247,9 @@ def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[st
 
 
 def named_arguments(target: Target) -> Target:
-    """A function or a class whose TypeError for an unknown keyword argument offers the nearest name.
+    """Make a function or a class offer the nearest name in its TypeError for an unknown keyword argument.
 
-    The signature stays the same. From Python 3.13 on, Python itself does so for functions that are written in Python.
+    The signature stays the same. From Python 3.13 on, Python does so itself for functions written in Python.
 
     >>> @named_arguments
     ... def trained(*, epochs=1): ...
@@ -279,27 +279,27 @@ def _named_arguments(call: Any, name: str) -> Any:
 
 
 def path(name: str, value: Any) -> Path:
-    """The path of a file or folder."""
+    """Check that the value is a path, and return it."""
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise TypeError(f"{name} must be a path, as a str or pathlib.Path, not {shown(value)}")
     return Path(value)
 
 
 def instance(name: str, value: Any, kind: type, example: str) -> None:
-    """Raise unless the value is of this class; `example` shows how one is made."""
+    """Raise TypeError unless the value is of this class; `example` shows how to make one."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, as in {example}, not {shown(value)}")
 
 
 def floating(dtype: Any) -> np.dtype:
-    """The dtype, which must be float32 or float64 in the machine's byte order."""
+    """Check that the dtype is float32 or float64 in native byte order, and return it."""
     import numpy as np
 
     try:
-        # NumPy takes None for float64, and warns of some names of types that are refused here anyway
+        # NumPy treats None as float64, and warns about some names of dtypes that are errors here anyway
         unknown = dtype is None or (isinstance(dtype, str) and dtype.lstrip("<>=|") not in _FLOATS)
         given = None if unknown else np.dtype(dtype)
-    except (TypeError, ValueError):  # of an integer that Python does not print
+    except (TypeError, ValueError):  # e.g. for an integer that Python does not print
         given = None
     if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise TypeError(f"dtype must be float32 or float64, not {shown(dtype)}")
@@ -311,28 +311,28 @@ def floating(dtype: Any) -> np.dtype:
 
 
 def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.filled gives them") -> None:
-    """Raise TypeError for a masked array, or a list that holds one: NumPy reads what the mask hides, in silence.
+    """Raise TypeError for a masked array, or a list that holds one: NumPy silently reads the masked values.
 
     >>> unmasked("x", [1.0, 2.0])
     """
-    # nobody has one who has not imported it
+    # a masked array can only exist if numpy.ma is imported
     found = (getattr(sys.modules.get(module), kind, None) for module, kind in _MASKED)
     if type(value) not in _SINGLE and (kinds := tuple(filter(None, found))) and _holds(value, kinds):
-        raise TypeError(f"{name} must not be a masked array, nor hold one: hand in {instead}")
+        raise TypeError(f"{name} must not be a masked array, nor contain one: pass {instead}")
 
 
 def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether a value is of these classes, or an element of it, at any depth of nested sequences."""
+    """Whether a value, or an element of it at any depth of nested sequences, is of these classes."""
     return isinstance(value, kinds) or any(issubclass(kind, kinds) for _, own in _nested(value) for kind in own)
 
 
 def _nested(value: Any) -> Iterator[tuple[Sequence[Any], set[type]]]:
-    """A sequence and all those in it, at any depth, each with the types of its elements: none of those of `_FLAT`."""
+    """A sequence and all sequences in it, at any depth, each with the types of its elements except those in `_FLAT`."""
     left, seen = [value], dict[int, Any]()
     while left:
         each = left.pop()
         if isinstance(each, Sequence) and not isinstance(each, _FLAT) and id(each) not in seen:
-            seen[id(each)] = each  # a list may hold itself; what is kept here lends its number to nobody else
+            seen[id(each)] = each  # a list may contain itself; keeping the object keeps its id unique
             kinds = set() if isinstance(each, range) or count(each) > _MOST_ELEMENTS else set(map(type, each))
             yield each, kinds
             if within := tuple(kind for kind in kinds if issubclass(kind, Sequence)):
@@ -340,7 +340,7 @@ def _nested(value: Any) -> Iterator[tuple[Sequence[Any], set[type]]]:
 
 
 def count(value: Any) -> int:
-    """How many elements a collection has, 0 where it does not say: without looking at any of them.
+    """The number of elements of a collection, without reading them; 0 if it does not know.
 
     >>> count(range(10**12)), count(iter("abc")), count(range(10**30)) == sys.maxsize
     (1000000000000, 0, True)
@@ -354,32 +354,32 @@ def count(value: Any) -> int:
 
 
 def _check_counts(name: str, value: Any) -> None:
-    """Refuse ranges, and sequences like them, that NumPy would walk through for hours."""
+    """Raise ValueError for ranges and similar sequences that NumPy would read for hours."""
     for each, _ in _nested(value):
         if count(each) > _MOST_ELEMENTS:
             raise ValueError(f"{name} must have at most {_limit(_MOST_ELEMENTS)} elements, not {count(each)}")
 
 
 def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf") -> np.ndarray:
-    """Real numbers as a plain array, which shares its memory with `value` where that is possible.
+    """Real numbers as a plain array, which shares memory with `value` if possible.
 
-    It is always an object of its own: neither methods of a subclass nor a shape that somebody sets anew reach it.
+    The result is always a new array object, not affected by methods of a subclass or by a later change of shape.
 
     Parameters
     ----------
     name : str
-        The argument's, for errors.
+        The name of the argument, used in errors.
     value : object
         Anything with ``__array__``, the buffer protocol or ``__dlpack__`` on the CPU, or nested sequences of numbers.
     holds : str
-        What is expected of its elements, for errors.
+        What its elements should be, used in errors.
     kinds : str
-        The kinds of NumPy's dtypes that will do.
+        The allowed kinds of NumPy dtypes.
 
     Raises
     ------
     TypeError
-        If it is no such thing, is masked, lies on another device, or does not hold real numbers.
+        If it is none of these, is masked, is on another device, or does not hold real numbers.
 
     Examples
     --------
@@ -400,7 +400,7 @@ def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf"
             found = np.from_dlpack(value) if only_dlpack else np.asanyarray(value)
         except (TypeError, ValueError, RuntimeError, BufferError) as error:
             raise TypeError(f"{name} must be an array or a sequence of {holds}: {error}") from error
-        unmasked(name, found)  # what `__array__` gave
+        unmasked(name, found)  # the result of `__array__`
     plain = np.ndarray.view(found, np.ndarray)
     if plain.dtype.kind not in kinds:
         raise TypeError(f"{name} must hold {holds}, not {plain.dtype}")
@@ -416,14 +416,14 @@ def integers(
     Parameters
     ----------
     name : str
-        The name of the argument, for errors.
+        The name of the argument, used in errors.
     value : object
         What `array` accepts, with elements of an integer dtype; also sequences of Python ints of any size. Booleans
-        and floats are refused, also among integers in a list.
+        and floats are errors, also among integers in a list.
     minimum, maximum : int
         As for `whole`.
     clipped : bool
-        Whether values out of range become the nearest limit, where an error is raised otherwise.
+        Whether values out of range are replaced by the nearest limit instead of raising an error.
     dtype : dtype
         Of the new array: int64, or int32 with limits that fit.
     holds : str
@@ -434,7 +434,7 @@ def integers(
     TypeError
         If the value does not hold integers.
     ValueError
-        If one of them is out of range; the message gives the first one, and its index.
+        If a value is out of range; the message gives the first such value and its index.
 
     Examples
     --------
@@ -450,7 +450,7 @@ def integers(
         raise TypeError(f"{name} must hold {holds}, not bool")
     if found.dtype.kind not in "iu":
         found = _python_ints(name, value, found, low, maximum, clipped=clipped, holds=holds)
-    # the array is copied before it is checked: nobody else can change it any longer
+    # the array is copied before it is checked, so that no one can change it afterwards
     own = found.astype(dtype) if np.can_cast(found.dtype, dtype) else found.copy()
     if clipped:
         wide, limits = np.iinfo(own.dtype), np.iinfo(dtype)
@@ -462,7 +462,7 @@ def integers(
 
 
 def integer_array(name: str, value: Any, holds: str = "integers") -> np.ndarray:
-    """As `array`, with elements of an integer dtype: no copy where they have one. Sequences are read by `integers`.
+    """As `array`, for elements of an integer dtype, without a copy if possible. Sequences are read by `integers`.
 
     >>> integer_array("ids", [7, 7, 3]).tolist()
     [7, 7, 3]
@@ -478,7 +478,7 @@ def integer_array(name: str, value: Any, holds: str = "integers") -> np.ndarray:
 
 
 def _holds_booleans(value: Sequence[Any]) -> bool:
-    """Whether booleans are in nested sequences, also as arrays: NumPy makes integers of them beside integers."""
+    """Whether nested sequences contain booleans, also as arrays: NumPy would convert them to integers."""
     import numpy as np
 
     for each, kinds in _nested(value):
@@ -502,7 +502,7 @@ def _out_of_range(name: str, number: int, low: int, high: int, place: str) -> Va
 
 
 def _place(shape: tuple[int, ...], index: int) -> str:
-    """Where the element with this index in C order is, for an error message."""
+    """The index of an element, given in C order, as text for an error message."""
     places: list[int] = []
     for size in reversed(shape):
         index, place = divmod(index, size)
@@ -513,12 +513,12 @@ def _place(shape: tuple[int, ...], index: int) -> str:
 def _python_ints(
     name: str, value: Any, found: np.ndarray, low: int, high: int, *, clipped: bool, holds: str
 ) -> np.ndarray:
-    """An int64 array of Python ints: what NumPy makes of a list whose integers no dtype of its own holds."""
+    """An int64 array of Python ints, from what NumPy makes of a list whose integers fit no integer dtype."""
     import numpy as np
 
     if found.dtype.kind not in "Of" or (found.dtype.kind != "O" and not isinstance(value, Sequence)):
         raise TypeError(f"{name} must hold {holds}, not {found.dtype}")
-    given = found if found.dtype.kind == "O" else np.array(value, object)  # [2**63, -1] becomes float64
+    given = found if found.dtype.kind == "O" else np.array(value, object)  # NumPy converts [2**63, -1] to float64
     numbers = given.reshape(-1).tolist()
     for index, number in enumerate(numbers):
         try:
@@ -538,22 +538,22 @@ def _check_device(name: str, value: Any) -> None:
         return
     try:
         kind, number = value.__dlpack_device__()
-    except (ValueError, TypeError, RuntimeError, BufferError) as error:  # a device that DLPack does not know
-        raise TypeError(f"{name} must lie in the CPU's memory: {error}") from error
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:  # a device that DLPack does not support
+        raise TypeError(f"{name} must be in CPU memory: {error}") from error
     if int(kind) not in _CPU_DEVICES:
-        raise TypeError(f"{name} must lie in the CPU's memory, not on device {number} of DLPack's type {int(kind)}")
+        raise TypeError(f"{name} must be in CPU memory, not on device {number} of DLPack's type {int(kind)}")
 
 
 def largest(value: np.ndarray) -> float:
     """The largest absolute value of an array; NaN or infinity if one is not finite.
 
-    No array of booleans or absolute values is made: a training step allocates nothing.
+    No temporary arrays are made, so that a training step allocates nothing.
     """
     return max(float(value.max(initial=0.0)), -float(value.min(initial=0.0)))
 
 
 def finite(name: str, value: np.ndarray, dtype: Any) -> np.ndarray:
-    """`value`, C-contiguous in `dtype`, where all of it is finite."""
+    """`value`, C-contiguous in `dtype`, after checking that all of it is finite."""
     return _measured(name, value, dtype, largest)[0]
 
 
@@ -580,10 +580,10 @@ def arrays(
     measure: Callable[[np.ndarray], float] = largest,
     sizes: dict[str, float] | None = None,
 ) -> dict[str, np.ndarray]:
-    """`given` as finite C-contiguous arrays of these names and shapes; `some` allows names to be absent.
+    """`given` as finite C-contiguous arrays with these names and shapes. some: whether names may be missing.
 
-    `sizes` is filled with the largest absolute value of each as `measure` finds it, so that nobody need look at large
-    arrays again.
+    `sizes` is filled with the largest absolute value of each array, as found by `measure`, so that large arrays need
+    not be read again.
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
@@ -604,10 +604,9 @@ def arrays(
 
 
 def outputs(out: Any, fresh: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Writeable arrays that share the memory of those in `out`, which must be like `fresh`.
+    """Writeable arrays that share the memory of those in `out`, which must match `fresh`.
 
-    None may share memory with another one, or with one of the arrays in `inputs`, which are there by the names that
-    errors give them.
+    None may share memory with another output, or with an array in `inputs`, which are given by their names in errors.
     """
     expected = f"out must be a dict with the keys {sorted(fresh)}"
     if not isinstance(out, dict):
@@ -625,7 +624,7 @@ def outputs(out: Any, fresh: Mapping[str, np.ndarray], inputs: Mapping[str, Any]
             raise ValueError(f"{name} must be writeable")
         if memory.overlaps_itself(view):
             raise ValueError(
-                f"{name} must have no two elements in the same memory, but its shape is {view.shape} and its strides "
+                f"{name} must not have two elements in the same memory, but its shape is {view.shape} and its strides "
                 f"are {view.strides} bytes"
             )
         views[slot] = view
@@ -637,7 +636,7 @@ def outputs(out: Any, fresh: Mapping[str, np.ndarray], inputs: Mapping[str, Any]
 
 
 def _shared(name: str, value: Any) -> np.ndarray | None:
-    """The memory of an object as a plain array; what ``__array__`` returns may be a copy, so it is not taken."""
+    """The memory of an object as a plain array. The result of ``__array__`` may be a copy, so it is not used."""
     import numpy as np
 
     unmasked(name, value)

@@ -1,4 +1,4 @@
-"""The arguments of attention, checked before any work; what the compiled kernels and the reference both start from."""
+"""Checks of the arguments of attention; both the compiled kernels and the reference start from the result."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,20 +53,21 @@ _SYNONYMS = {
     "need_weights": "fastpe.attention_scores", "return_attn_probs": "fastpe.attention_scores",
     "return_softmax_lse": "'return_lse'", "wrt": "fastpe.attention_vjp",
 }  # fmt: skip
-"""What arguments of attention are called in PyTorch, JAX, FlashAttention and Transformers."""
+"""The names of arguments of attention in PyTorch, JAX, FlashAttention and Transformers, with fastpe's names."""
 
 _HALVES = ("float16", "bfloat16")  # computed in float32
-_WIDEST = 2 * validation.FARTHEST  # wider windows hide nothing, and kernels add them to positions in int64
+_WIDEST = 2 * validation.FARTHEST  # wider windows hide nothing, and kernels add the window to positions in int64
 
 
 class Call(NamedTuple):
-    """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
+    """Checked arguments: the arrays that were passed, with a leading axis B or 1 where they had none.
 
-    What kernels index with, `index`, lengths, spans and starts, is a copy that `validation.integers` has checked; all
-    else may lie in the caller's memory.
-    Half precision has become float32, but for q, k and v where `check` was told so (see `widened`); `dtype` is that of
-    the output. `lead`: how many axes q has before N.
-    `shapes`: those of the arguments whose gradients are wanted, as they were given; `dtypes`: those of the gradients.
+    The integers that kernels index with (`index`, lengths, spans and starts) are copies, checked by
+    `validation.integers`; all other arrays may be the caller's memory. Half precision is converted to float32, except
+    q, k and v if `check` was told to keep them (see `widened`).
+
+    dtype: of the output. lead: the number of axes that q has before N. shapes: of the arguments to compute gradients
+    for, as they were passed. dtypes: of these gradients.
     """
 
     q: Array  # (B, H, N, D)
@@ -79,7 +80,7 @@ class Call(NamedTuple):
     scale: Array  # () or (H,), float64
     pairs: str
     rectify: bool
-    softcap: float  # 0: none
+    softcap: float  # 0: no soft cap
     dropout: float
     dropout_seed: int
     causal: bool
@@ -100,22 +101,22 @@ class Call(NamedTuple):
 
     @property
     def computed(self) -> np.dtype[Any]:
-        """The dtype of what is computed: float32 of half precision."""
+        """The dtype of the computation: float32 for half precision."""
         return np.dtype(np.float32) if self.q.dtype.itemsize == 2 else self.q.dtype
 
     def visibility(self) -> Visibility:
-        """What queries see, but for the mask."""
+        """The arrays that say which keys each query sees, except the mask."""
         lengths = np.stack([self.query_lengths, self.key_lengths], axis=1).astype(np.int64)
         spans = NO_SPANS if self.spans is None else contiguous(self.spans, np.int64)
         return Visibility(lengths, contiguous(self.positions.first, np.int64), spans)
 
     def widened(self, names: str = "qkv") -> "Call":
-        """With these of q, k and v in float32 where they are of half precision."""
+        """The call with these of q, k and v converted to float32 if they are of half precision."""
         wide: dict[str, Any] = {name: in_float32(getattr(self, name)) for name in names}
         return self._replace(**wide)
 
     def without_axes(self, x: Array) -> Array:
-        """x (B, H, ...) without the axes that q did not have."""
+        """x (B, H, ...) without the axes that q does not have."""
         return x.reshape(x.shape[2 - self.lead :])
 
 
@@ -123,8 +124,8 @@ def check(
     q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any], reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """Check everything, or raise an error that names the argument. reads_halves: whether q, k and v of half precision
-    stay so, which some forward kernels read."""
+    """Check all arguments, or raise an error that names the argument. reads_halves: whether to keep q, k and v in half
+    precision, which some forward kernels read."""
     check_names(wrt)
     own_arrays = {name: any_real(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
     arrays = {
@@ -198,13 +199,13 @@ def _unknown(name: str) -> str:
 
 
 def dropout_key(seed: int) -> tuple[int, int]:
-    """The two words that the numbers of dropped weights come from."""
+    """The two 32-bit key words of the random numbers of dropout."""
     key = int(Stream(seed, "attention dropout").words(1)[0])
     return key % 2**32, key // 2**32
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
-    """Whether gradients may have this dtype."""
+    """Whether it is a dtype that gradients may have."""
     return dtype in (np.float32, np.float64) or is_half(dtype)
 
 
@@ -214,12 +215,12 @@ def is_half(dtype: np.dtype[Any]) -> bool:
 
 
 def in_float32(x: Array) -> Array:
-    """x, of half precision in float32."""
+    """x, converted to float32 if it is of half precision."""
     return x.astype(np.float32) if is_half(x.dtype) else x
 
 
 def any_real(name: str, value: Any) -> Array:
-    """The value as an array of floats that attention takes."""
+    """The value as an array of a floating dtype that attention supports."""
     array = validation.array(name, value, kinds="iufV")
     if not is_real(array.dtype):
         raise TypeError(f"{name} must be an array of float32 or float64, or of half precision, not of {array.dtype}")
@@ -227,7 +228,7 @@ def any_real(name: str, value: Any) -> Array:
 
 
 def check_pairs(pairs: Any) -> str:
-    """How channels are paired."""
+    """Check which channels form a pair."""
     if not isinstance(pairs, str) or pairs not in ("interleaved", "half"):
         raise ValueError(f"pairs must be 'interleaved' or 'half', not {shown(pairs)}")
     return str(pairs)
@@ -236,7 +237,7 @@ def check_pairs(pairs: Any) -> str:
 def visibility(
     given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
 ) -> tuple[Mask | None, Array | None, Array | None]:
-    """The mask, unless spans say the same; the spans of both; the mask as it was given."""
+    """The mask (None if spans can replace it), the spans (combined with such a mask), and the mask as it was passed."""
     spans = None if given.get("spans") is None else check_spans(given["spans"], sizes, batched)
     if given.get("mask") is None:
         return None, spans, None
@@ -244,7 +245,7 @@ def visibility(
     if 0 in mask.shape:
         return None, spans, as_given
     if not (wrt is None or "mask" in wrt) and mask.dtype != bool and np.all((mask == 0) | (mask == -np.inf)):
-        mask = mask == 0  # it only hides, and nobody asks for its gradient
+        mask = mask == 0  # it only hides keys, and its gradient is not wanted
     own = as_spans(mask, sizes["M"])
     if own is None:
         return added_mask(mask, sizes["M"], dtype), spans, as_given
@@ -291,7 +292,7 @@ def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
 
 
 def check_names(wrt: Any) -> None:
-    """Refuse what is no collection of names."""
+    """Raise TypeError for anything but a collection of names."""
     if wrt is None or (isinstance(wrt, tuple) and not wrt):
         return
     if isinstance(wrt, str) or not isinstance(wrt, Collection) or not all(isinstance(name, str) for name in wrt):
@@ -299,25 +300,27 @@ def check_names(wrt: Any) -> None:
 
 
 def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arguments that `wrt` names, all where it is None."""
+    """The shapes of the arguments that `wrt` names, or all shapes if it is None."""
     if wrt is None:
         return shapes
     check_names(wrt)
     for name in wrt:
         if name not in shapes:
-            raise ValueError(f"wrt names {name!r}; what is given and has a gradient: {', '.join(shapes)}")
+            raise ValueError(
+                f"wrt names {name!r}, but the given arguments that have a gradient are {', '.join(shapes)}"
+            )
     return {name: shapes[name] for name in wrt}
 
 
 def _lengths(lengths: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """Numbers of queries and of keys that are no padding, (B,) each."""
+    """Numbers of queries and of keys that are not padding, (B,) each."""
     queries, keys = lengths if is_pair(lengths, batched) else (None, lengths)
     b = sizes["B"]
     return _length("queries", queries, b, sizes["N"], batched), _length("keys", keys, b, sizes["M"], batched)
 
 
 def is_pair(lengths: Any, batched: bool) -> bool:
-    """Whether a tuple of two is one of queries and keys: in a batch two integers are the samples' numbers of keys."""
+    """Whether `lengths` is a pair (queries, keys): in a batch, two integers are the key lengths of two samples."""
     if not isinstance(lengths, tuple) or len(lengths) != 2:
         return False
     plain = (np.asarray(each) if isinstance(each, np.ndarray) else each for each in lengths)

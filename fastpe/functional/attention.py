@@ -1,6 +1,6 @@
-"""Attention with every slot of the score, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
+"""Attention with every slot, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-Arguments are checked here; `passes` does the work with the kernels of `kernels.attention`.
+This module checks arguments; `passes` runs the kernels of `kernels.attention`.
 """
 
 import textwrap
@@ -43,65 +43,62 @@ def attention(
     return_lse: bool = False,
     **slots: Any,
 ) -> Any:
-    """Softmax attention with any combination of slots, in tiles: no array of N x N entries is made.
+    """Softmax attention with any combination of slots, computed in tiles: memory is O(N), not O(N^2).
 
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16
-        Queries. Query i sits at position i + M - N. Half precision (bfloat16 as `ml_dtypes` has it) is computed in
-        float32; but of bfloat16, from 64 queries and keys on, products have operands rounded to it where the CPU has
-        instructions for that, and float32 sums.
+        Queries. Query i is at position i + M - N. Half precision (bfloat16 from `ml_dtypes`) is computed in float32.
+        Exception: with at least 64 queries and keys, products of bfloat16 inputs use bfloat16 operands and float32 sums
+        if the CPU has instructions for them.
     k : (B, Hk, M, D), or with as few axes as q, of q's dtype
-        Keys; Hk divides H, and query head h reads their head h // (H / Hk).
+        Keys. Hk divides H; query head h uses key head h // (H / Hk).
     v : (B, Hk, M, Dv), of q's dtype
         Values.
     causal : bool
         Whether keys after the query's position are hidden.
     window : int, optional
         Keys are visible only where |query position - key position| < window.
-    lengths : (B,) int, or a tuple of two such, (queries, keys), optional
-        Keys and queries from there on are padding: nothing is computed for them, and such queries give zeros. Without B
-        a length is one integer; of a pair, None stands for no padding.
+    lengths : (B,) int, or a tuple (queries, keys) of two such arrays, optional
+        Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and padding queries give
+        zeros; nothing is computed for either. Without an axis B each length is one integer. In a tuple, None means no
+        padding.
     mask : bool or floats that broadcast to (B, H, N, M), optional
-        Of bool, whether a key is seen; of floats, what is added to the scores at last, minus infinity where a key is
-        hidden. Tiles that it hides wholly cost nothing; where every query sees one interval of keys, nor does the mask.
+        Bool: True where a key is visible. Floats: added to the scores last; minus infinity hides a key. Tiles that are
+        hidden completely are skipped. If every query sees one interval of keys, the mask costs nothing.
     spans : (B or 1, N, 2) int, optional
-        The first key that each query sees, and the first that it no longer sees, of any integer type; a number above M
-        stands for M, and one below 0 for 0. See `fastpe.spans`.
+        The first visible key of each query, and the one after the last, of any integer dtype. Values are clipped to 0
+        and M. See `fastpe.spans`.
     query_start : int or (B,) int, optional
-        The position of the first query, from 0 to 2**40, key j being at position j; by default M - N. Arrays over
-        positions then have a row for each position from 0 on, max(M, N + query_start) at least.
+        The position of the first query, from 0 to 2**40; key j is at position j. By default M - N. If it is given,
+        arrays over positions have one row per position from 0 on, at least max(M, N + query_start) rows.
     softcap : float, optional
-        A score S becomes softcap tanh(S / softcap), before the mask.
+        Each score S is replaced by softcap tanh(S / softcap), before the mask.
     sinks : (H,) floats, optional
-        The score of one more key of each head, which has no value (gpt-oss).
+        Score of one extra key per head; this key has no value (gpt-oss).
     dropout : float
-        The probability with which a weight is dropped; the others are divided by 1 - dropout.
+        Probability that a weight is dropped; the other weights are divided by 1 - dropout.
     dropout_seed : int, optional
-        Which weights are dropped, from 0 to 2**64 - 1: a function of this seed, the sample, the head, the query and the
-        key alone.
+        Selects the weights that are dropped, from 0 to 2**64 - 1. The selection depends only on this seed, the sample,
+        the head, the query and the key.
     bands : tuple of fastpe.bands.Band, optional
-        Sets of places at which queries and keys are turned, each with the keys that are its own; keys of none are
-        hidden. With it goes the slot ``theta``, and neither ``rotors``, ``polar``, ``angles``, ``growth`` nor
-        ``counts``. See `fastpe.bands`.
+        Sets of rotary positions of queries and keys. Each band has the keys that it applies to; keys of no band are
+        hidden. Needs the slot ``theta``; cannot be combined with ``rotors``, ``polar``, ``angles``, ``growth``,
+        ``counts`` and ``rel_gain``. See `fastpe.bands`.
     tolerance : float, optional
-        Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
-        weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.attention`.
+        Tiles of keys are skipped if the skipped softmax weights of a row provably sum to at most this value. By default
+        a quarter of the dtype's precision; 0 skips nothing. See `kernels.attention`.
     return_lse : bool
-        Whether to return the logarithm of the softmax's denominator as well.
+        Whether to also return the logarithm of the softmax denominator.
     **slots
-        Arrays of the score; None is the same as not given. Each may have an axis B or 1 in front. K is any number;
-        offsets beyond it read the first or last row. They have q's dtype, unless the list says otherwise: what is read
-        in float64 may have any dtype of floats, and loses nothing by its size. Numbers: ``scale``, a float or (H,),
-        1/sqrt(D) by default; ``rectify``, a bool: negative products become 0; ``pairs``, "interleaved" or "half", which
-        channels make a pair.
-
-        {slots}
+        Arrays of the score, by name: see the table below. None is the same as not given. Three options are passed the
+        same way: ``scale``, a float or (H,), 1/sqrt(D) by default, which has a gradient; ``rectify``, a bool: whether
+        negative products become 0; ``pairs``, "interleaved" or "half": which channels form a pair.
 
     Returns
     -------
     out : (B, H, N, Dv)
-        In q's dtype; without the axes that q has not. Rows that see no key are zero.
+        In q's dtype; without the axes that q does not have. Rows that see no key are zero.
     lse : (B, H, N)
         Only if `return_lse`; -inf for rows that see no key and have no sink.
 
@@ -112,25 +109,39 @@ def attention(
 
     Notes
     -----
-    Calls with at most 4 queries, as when text is generated, take a shorter path if q, k and v have the axes
-    (B, H, N, D) and of the other arguments only causal, window, return_lse, bias, key_offset, lengths, mask,
-    query_start, scale, sinks, softcap and spans are given. Its results differ from those of the general path by
-    rounding. With rotary encodings, keep a cache of rotated keys: rotate each new key once, and each query when it
-    comes, with `fastpe.rotate`, and leave `angles` out.
+    **Slots.** Every array may have a leading axis B or 1, unless the table says "no axis B". Arrays have q's dtype,
+    except those read in float64, which may have any float dtype. An array with 2K+1 rows is indexed by the offset (key
+    position - query position), from -K to K for any K; larger offsets use the first or last row. R (even) is the number
+    of rotated channels, at most D; b divides D; V, P and W are any sizes. "Gradient" says whether `attention_vjp` can
+    differentiate with respect to the slot. "Reference only" marks combinations that have no kernel: use
+    `fastpe.reference.attention` for them. All other combinations are supported.
 
-    With ``mlp_in`` (DAPE, `fastpe.reference.dape`) or ``reflectors`` (PaTH, `fastpe.reference.path`) operands of half
-    precision are not rounded before the output. ``mlp_in`` has at most 63 taps. Queries and keys are mapped, rotated
-    and scaled before they are reflected; keys that are hidden reflect all the same, padding does not. Combinations that
-    the list above excludes for want of a kernel are in `fastpe.reference.attention`. Offsets of keys may be sums over a
-    long sequence (`fastpe.columns`); they lose digits only if a mask hides keys that have far larger ones.
+    {slots}
 
-    NaN and infinity in q, k and v raise no error. They reach the outputs of the queries that see their key, and no
-    others, however keys are hidden: by `causal`, `window`, `lengths`, `mask` or `spans`. Gradients likewise: those of
-    a query that sees no such key stay right, and so do those of a key that no affected query sees; but those of slots
-    that turn or scale single rows (``angles``, ``growth``, ``rotors``) hold NaN for the row itself. A key may also fail
-    to reach a query that sees it, where its weight underflows to 0 or its tile is left out: `tolerance` = 0 can give
-    NaN where the default does not. With ``reflectors`` or ``mlp_in``, which compute several queries together, NaN may
-    reach queries that do not see its key.
+    **Decoding.** Calls with at most 4 queries, as in text generation, take a faster path if q, k and v have the axes
+    (B, H, N, D) and no arguments are given but causal, window, return_lse, bias, key_offset, lengths, mask,
+    query_start, scale, sinks, softcap and spans. Its results differ from those of the general path by rounding. With
+    rotary encodings, cache rotated keys: rotate each new key once, and each query when it is used, with
+    `fastpe.rotate`, and do not pass `angles`.
+
+    **DAPE and PaTH.** With ``mlp_in`` (DAPE, `fastpe.reference.dape`) or ``reflectors`` (PaTH, `fastpe.reference.path`)
+    operands of half precision are not rounded before the output. ``mlp_in`` has at most 63 taps. Queries and keys are
+    mapped, rotated and scaled before they are reflected. Hidden keys still reflect; padding does not.
+
+    **Precision.** ``key_offset`` may hold sums over a long sequence (`fastpe.columns`). Digits are lost only if a mask
+    hides keys whose offsets are far larger than those of visible keys.
+
+    **NaN and infinity** in q, k and v raise no error. They affect only the outputs of queries that see the affected
+    key, whether keys are hidden by `causal`, `window`, `lengths`, `mask` or `spans`. The same holds for gradients: the
+    gradient of a query that sees no affected key is correct, and so is that of a key that no affected query sees. Three
+    exceptions:
+
+    - Gradients of slots that rotate or scale single rows (``angles``, ``growth``, ``rotors``) hold NaN for the affected
+      row itself.
+    - An affected key may not reach a query that sees it, if its weight underflows to 0 or its tile is skipped:
+      `tolerance` = 0 can give NaN where the default does not.
+    - With ``reflectors`` or ``mlp_in``, which compute several queries together, NaN may reach queries that do not see
+      the affected key.
 
     References
     ----------
@@ -155,11 +166,11 @@ def attention(
     return dispatch(call, checked_tolerance(tolerance, call.computed)).outputs()
 
 
-def _with_list_of_slots(doc: str | None) -> str | None:
-    return doc and doc.replace("        {slots}", textwrap.indent(documented(), " " * 8))
+def _with_table_of_slots(doc: str | None) -> str | None:
+    return doc and doc.replace("    {slots}", textwrap.indent(documented(), " " * 4))
 
 
-attention.__doc__ = _with_list_of_slots(attention.__doc__)
+attention.__doc__ = _with_table_of_slots(attention.__doc__)
 
 
 def attention_vjp(
@@ -183,36 +194,36 @@ def attention_vjp(
     wrt: tuple[str, ...] | None = None,
     **slots: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
-    """`attention`, and the function that carries its gradient back.
+    """The output of `attention`, and a function that computes its gradients.
 
     Parameters
     ----------
     q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands, \
     tolerance, return_lse, **slots
-        As for `attention`. Arrays are read where they lie, again by `pullback`: if they change in between, its
-        gradients are those of no function, but for ``index``, `lengths`, `spans`, `query_start` and `bands`, of
-        which it has copies.
+        As for `attention`. `pullback` reads the arrays again, without a copy: do not change them before you call it.
+        Exceptions are ``index``, `lengths`, `spans`, `query_start` and `bands`, which are copied.
     wrt : tuple of str, optional
-        The arguments whose gradients are wanted; by default q, k, v, `sinks`, a `mask` of floats, and every slot given
-        that is an array of real numbers (so neither ``index`` nor ``rectify`` nor ``pairs``).
+        The arguments to compute gradients for. By default q, k, v, `sinks`, a `mask` of floats, and every given slot
+        of real numbers, which excludes ``index``, ``rectify`` and ``pairs``.
 
     Returns
     -------
     out : array, or (array, array)
         What `attention` returns.
     pullback : callable
-        ``pullback(dout)`` gives a dict of arrays, each of the shape and dtype of the argument it is named after; with
-        `return_lse` also ``pullback((dout, dlse))``.
+        ``pullback(dout)`` returns a dict from argument name to gradient, which has the shape and dtype of the argument.
+        With `return_lse` it also accepts ``pullback((dout, dlse))``.
 
     Raises
     ------
     TypeError, ValueError
-        As for `attention`; also if `wrt` is no tuple of names, or names what is not given or has no gradient.
+        As for `attention`; also if `wrt` is not a tuple of names, or names an argument that is not given or has no
+        gradient.
 
     Notes
     -----
-    NaN and infinity in q, k, v and `dout` affect the queries and keys that see each other, and no others: see the notes
-    of `attention`.
+    NaN and infinity in q, k, v and `dout` affect only queries and keys that see each other: see the notes of
+    `attention`.
 
     References
     ----------
@@ -230,7 +241,7 @@ def attention_vjp(
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     call = checked(q, k, v, causal, window, lengths, return_lse, wrt, slots)
     done = dispatch(call, checked_tolerance(tolerance, call.computed))
-    outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
+    outputs = done.outputs()  # the pullback keeps the originals: callers may modify the returned outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
 
@@ -239,11 +250,11 @@ def gradients(
     out: Array, lse: Array, dout: Any, q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any,
     tolerance: float | None, wrt: tuple[str, ...], rounds: bool = False, **slots: Any,
 ) -> dict[str, Array]:  # fmt: skip
-    """What the pullback of `attention_vjp` gives for `dout`, or (dout, dlse), after a forward pass that gave `out` and
-    `lse`; rounds: as for `rounded`."""
+    """What the pullback of `attention_vjp` returns for `dout` or (dout, dlse), given the `out` and `lse` of an earlier
+    forward pass. rounds: as for `Pass`."""
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
-    # an lse that is as large as offsets may be, and rounded, is too coarse to recompute weights from;
-    # and running counts come from a forward pass
+    # with key_offset, lse may be large and its rounding too coarse to recompute weights from;
+    # running counts need a forward pass
     known = None if {"key_offset", "counts"} & call.slots.keys() else (out, lse)
     return dispatch(call, checked_tolerance(tolerance, call.computed), known, rounds=rounds).pullback(dout)
 
@@ -251,7 +262,7 @@ def gradients(
 def rounded(
     q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, tolerance: float | None, **slots: Any
 ) -> tuple[Array, Array]:
-    """Output and lse of `attention`, of float32 arrays that hold bfloat16 numbers: where NumPy has no such type."""
+    """Output and lse of `attention` for float32 arrays that hold bfloat16 values, for NumPy without that dtype."""
     call = checked(q, k, v, causal, window, lengths, True, (), slots)
     out, lse = dispatch(call, checked_tolerance(tolerance, call.computed), rounds=True).outputs()
     return out, lse
@@ -260,7 +271,7 @@ def rounded(
 def dispatch(
     call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
 ) -> Result | SplitSoftmax:
-    """The call's passes, the forward one done; the arguments are those of `Pass`."""
+    """Run the forward pass, or passes, of a call. Arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
     if "reflectors" in call.slots:  # nothing is rounded
@@ -269,13 +280,13 @@ def dispatch(
         return Pass(call, tolerance, known, rounds=rounds)
     calls = [_of_band(call, band) for band in call.bands]
     met = [each for each in calls if np.any(each.bands[0].spans[..., 0] < each.bands[0].spans[..., 1])]
-    # each may leave out its share of a row's weight
+    # the tolerance is divided equally among the bands
     passes = [Pass(each, tolerance / len(calls), known, rounds=rounds) for each in met or calls[:1]]
     return SplitSoftmax(call, passes, known)
 
 
 def _of_band(call: Call, band: Band) -> Call:
-    """The call with one band's keys alone."""
+    """The call restricted to the keys of one band."""
     own, spans = part(call, band.spans)
     return own._replace(bands=(band._replace(spans=spans),))
 
@@ -284,7 +295,7 @@ def checked(
     q: Any, k: Any, v: Any, causal: bool, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any], *, reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """Checked arguments of one dtype, finite slots; reads_halves: as for `arguments.check`."""
+    """The call with checked arguments: one dtype, finite slots. reads_halves: as for `arguments.check`."""
     call = arguments.check(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
         reads_halves=reads_halves,
@@ -305,7 +316,7 @@ def checked(
 
 
 def checked_tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
-    """The tolerance as a number; by default a quarter of the precision."""
+    """The tolerance as a number; by default a quarter of the dtype's precision."""
     if tolerance is None:
         return float(np.finfo(dtype).eps) / 4
     return at_least_zero("tolerance", tolerance, below=1.0)

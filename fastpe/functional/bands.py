@@ -1,4 +1,4 @@
-"""Sets of angles by offset: what `bands` of a call of attention are, checked, and the angles that they stand for."""
+"""The argument `bands` of attention, sets of rotary positions by offset: its checks, and the angles it stands for."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -12,19 +12,19 @@ Array = np.ndarray[Any, Any]
 
 
 class Band(NamedTuple):
-    """One set of angles: where queries and keys stand in it, and which keys of every query are its own.
+    """A set of rotary positions of queries and keys, and the keys of each query that it applies to.
 
-    Query i is turned by queries[i] theta and key j by keys[j] theta, so that they meet as rotary attention has them at
-    the look-back queries[i] - keys[j], whatever that of their positions is.
+    Query i is rotated by queries[i] theta and key j by keys[j] theta, so the rotary offset between them is
+    queries[i] - keys[j], independent of their positions in the sequence.
 
     Attributes
     ----------
     queries : (N,) or (B or 1, N) floats
-        The places of queries; they need be no integers.
+        Rotary positions of the queries; they need not be integers.
     keys : (M,) or (B or 1, M) floats
-        The places of keys.
+        Rotary positions of the keys.
     spans : (N, 2) or (B or 1, N, 2) int
-        The first key of each query that is the band's own, and the first that no longer is.
+        The first key of each query that belongs to the band, and the one after the last.
 
     Examples
     --------
@@ -39,17 +39,17 @@ class Band(NamedTuple):
 
 
 def look_back(bands: Sequence[Band]) -> Array:
-    """How far every key lies behind every query as rotations have it, a dense array to be looked at.
+    """The rotary offset queries[i] - keys[j] of every query and key, as a dense array for inspection.
 
     Parameters
     ----------
     bands : tuple of Band
-        With an axis B or 1 of spans, as the functions of `fastpe.bands` give them.
+        With a leading axis B or 1 of spans, as the functions of `fastpe.bands` return them.
 
     Returns
     -------
     (B or 1, N, M) float64
-        NaN where no band has the cell.
+        NaN where no band covers the query and key.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def look_back(bands: Sequence[Band]) -> Array:
 
 
 def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Band, ...]:
-    """The bands of a call, their arrays with an axis B or 1 in front; none where none are given."""
+    """The checked bands of a call, with a leading axis B or 1 in their arrays; an empty tuple if none are given."""
     value = given.get("bands")
     if value is None:
         return ()
@@ -85,19 +85,19 @@ def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Ban
 
 
 def angles_of(band: Band, theta: Array, keys: slice) -> tuple[Array, Array | None]:
-    """Angles of queries and of some of the keys, (B or 1, 1, N, R) each; None for keys that stand at 0."""
+    """Angles of queries and of the given keys, (B or 1, 1, N, R) each; None for keys whose positions are all 0."""
     of_queries, of_keys = (places[:, None, :, None] * theta for places in (band.queries, band.keys[:, keys]))
     return of_queries, of_keys if band.keys.any() else None
 
 
 def keys_met(spans: Array) -> slice:
-    """The keys from the first to the last that any query sees."""
+    """The range of keys from the first to the last one that any query sees."""
     seen = spans[spans[..., 0] < spans[..., 1]]
     return slice(int(seen[:, 0].min()), int(seen[:, 1].max())) if len(seen) else slice(0, 0)
 
 
 def flat(value: Any) -> dict[str, Any]:
-    """The arrays of bands by name, for those who know arrays alone.
+    """The arrays of bands by name, for adapters that can pass arrays only.
 
     >>> list(flat([Band(1, 2, 3)]))
     ['bands[0].queries', 'bands[0].keys', 'bands[0].spans']
@@ -110,7 +110,7 @@ def flat(value: Any) -> dict[str, Any]:
 
 
 def joined(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of attention, what `flat` has flattened in one again.
+    """Arguments of attention, with arrays that `flat` has named put back into bands.
 
     >>> joined({"q": 0, "bands[0].queries": 1, "bands[0].keys": 2, "bands[0].spans": 3})
     {'q': 0, 'bands': (Band(queries=1, keys=2, spans=3),)}
@@ -150,11 +150,11 @@ def _places(name: str, value: Any, axis: str, sizes: Mapping[str, int]) -> Array
 
 
 def _led(name: str, array: Array, tail: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
-    """The array with an axis B or 1 in front."""
+    """The array with a leading axis B or 1."""
     own = tuple({**sizes, "2": 2}[axis] for axis in tail)
     led = array if array.ndim > len(own) else array[None]
     if led.shape[1:] != own or led.shape[0] not in (1, sizes["B"]):
         printed = ", ".join(tail)
-        known = f"({printed}) = {own}, or that after B = {sizes['B']} or 1"
+        known = f"({printed}) = {own}, optionally after an axis B = {sizes['B']} or 1"
         raise ValueError(f"{name} must have the shape {known}, not {array.shape}")
     return led

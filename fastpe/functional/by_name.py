@@ -1,5 +1,5 @@
-"""Attention of arguments by name, as adapters of frameworks hold them: `fastpe.attention`, or with `before` and `after`
-among them `fastpe.columns.two_sided`, which is never causal."""
+"""Attention on a dict of arguments, for framework adapters: `fastpe.attention`, or `fastpe.columns.two_sided` if
+`before` and `after` are among the arguments (that function is never causal)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from fastpe.functional.arguments import Array, Call
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raise the errors of the call; values that are not known yet may be zeros."""
+    """Raise the errors of the call. Arrays whose values are not known yet may be replaced by zeros."""
     if "before" in given:
         call, _ = _of_both_sides(given, None)
     else:
@@ -20,7 +20,7 @@ def check(given: Mapping[str, Any]) -> None:
 
 
 def outputs(given: Mapping[str, Any], *, rounds: bool = False) -> tuple[Array, Array]:
-    """Output and lse; rounds: whether q, k and v are float32 arrays that hold bfloat16 numbers."""
+    """Output and lse. rounds: whether q, k and v are float32 arrays that hold bfloat16 values."""
     if "before" in given:
         found = two_sided.split(*_of_both_sides(given, ()), given["tolerance"], rounds=rounds).outputs()
     else:
@@ -32,8 +32,8 @@ def outputs(given: Mapping[str, Any], *, rounds: bool = False) -> tuple[Array, A
 def gradients(
     out: Array, lse: Array, dout: Any, given: Mapping[str, Any], *, wrt: tuple[str, ...], rounds: bool = False
 ) -> dict[str, Array]:
-    """The gradients of arguments for `dout`, or (dout, dlse), after a forward pass that gave `out` and `lse`."""
-    if "before" in given:  # what each side has of the output is not known of both
+    """Gradients of the arguments for `dout` or (dout, dlse), given the `out` and `lse` of an earlier forward pass."""
+    if "before" in given:  # the share of each side in the output cannot be recovered from out and lse
         return two_sided.split(*_of_both_sides(given, wrt), given["tolerance"], rounds=rounds).pullback(dout)
     return attention.gradients(out, lse, dout, **given, wrt=wrt, rounds=rounds)
 

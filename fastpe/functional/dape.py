@@ -1,7 +1,7 @@
-"""Attention whose scores a small network corrects (DAPE): the slots `mlp_in`, `mlp_bias` and `mlp_out`.
+"""Attention with a small network that corrects the scores (DAPE): the slots `mlp_in`, `mlp_bias` and `mlp_out`.
 
-It reads what no other term does, the scores of every head at once. Its arrays are those of any call, and so is what
-becomes of its gradients; kernels and tasks are its own.
+The network reads the scores of all heads at once, so it has separate kernels and tasks. Its arguments and gradients
+are handled as in any other call.
 """
 
 from functools import lru_cache
@@ -23,21 +23,23 @@ from fastpe.kernels.attention.slots import BIAS, GIVEN, SIZES, WANTED
 from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients
 from fastpe.kernels.threads.team import run_team, workers_for
 
-_PARTS = 8  # that sums over queries are made in, at most: as many threads take part
+_PARTS = 8  # largest number of partial sums over queries, and so of threads in the backward pass
 
 
 class Networked(Pass):
-    """A call with a network over its scores, as `Pass` is one without."""
+    """A `Pass` with a network over the scores."""
 
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
-        """`known`: out and lse, where the forward pass was done before."""
+        """`known`: out and lse of an earlier forward pass, if there was one."""
         taps = call.slots["mlp_in"].shape[-1]
         if taps > MOST_TAPS:
-            raise ValueError(f"mlp_in must have at most {MOST_TAPS} taps but in fastpe.reference.attention, not {taps}")
+            raise ValueError(
+                f"mlp_in must have at most {MOST_TAPS} taps (fastpe.reference.attention takes more), not {taps}"
+            )
         super().__init__(_from_the_first_seen(call), 0.0, known)
 
     def case(self, *, gradients: bool) -> Case:
-        """`alone`, as a block of queries goes through all of its keys in one worker."""
+        """The case with `alone` set: one worker handles all keys of a block of queries."""
         return super().case(gradients=gradients)._replace(alone=1)
 
     def _network(self) -> Net:
@@ -46,7 +48,7 @@ class Networked(Pass):
         return Net(into, bias, out, units, taps, biased=int(self.table[BIAS, GIVEN]), follow=0)
 
     def _inputs_without_bias(self) -> Inputs:
-        """The inputs, in whose table no bias is given: the network reads it, and it is not added afterwards."""
+        """The inputs, with no bias in their table: the network reads the bias, and it is not added again later."""
         table = self.table.copy()
         table[BIAS, [GIVEN, WANTED]] = 0
         return self.inputs._replace(table=table)
@@ -60,14 +62,14 @@ class Networked(Pass):
 
     def _forward(self) -> None:
         case = self.case(gradients=False)
-        self.out.fill(0.0)  # of queries that are padding
+        self.out.fill(0.0)  # for padding queries
         self.lse.fill(-np.inf)
         self._run(self._network(), case, case.batch * -(-case.queries // int(ROWS)), forward, self.out, self.lse)
         self._drain()
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """Gradients of the arguments that are wanted."""
+        """Gradients of the arguments in `wrt`."""
         if self.call.empty:
             return super().gradients(dout, dlse)
         call, case, net = self.call, self.case(gradients=True), self._network()
@@ -88,7 +90,7 @@ class Networked(Pass):
         return self._as_given(found)
 
     def _gradient_arrays_of_parts(self, case: Case, dout: Array, dlse: Array, parts: int) -> Gradients:
-        """As `gradient_arrays`, all zero, with so many parts of each sum over queries."""
+        """As `gradient_arrays`, filled with zeros, with `parts` partial sums for each sum over queries."""
         g, zeros = self.gradient_arrays(case, dout, dlse, parts), np.zeros
         dk, dv = (zeros((case.batch * parts, *x.shape[1:]), self.dtype) for x in (g.dk, g.dv))
         dq, apart = zeros(g.dq.shape, self.dtype), g.dq_rest is not g.dq
@@ -100,14 +102,14 @@ class Networked(Pass):
 
 
 def _from_the_first_seen(call: Call) -> Call:
-    """The call with spans from the first key on that a mask shows to a query, of causal attention with a mask.
+    """The call with spans that begin at the first key that the mask shows, for causal attention with a mask.
 
-    Nothing else is hidden, but keys before that one are hidden from the network, too.
+    The spans hide nothing else from the scores; they hide the earlier keys from the network, too.
     """
     if call.mask is None or not call.causal or call.empty:
         return call
     seen, m = call.mask.seen.any(axis=1), call.k.shape[2]
-    # of every key the first one from it on that is seen, and one more
+    # for every key the first visible key at or after it, and one entry more
     nearest = np.where(seen, np.arange(m), m)
     nearest = np.minimum.accumulate(nearest[..., ::-1], axis=-1)[..., ::-1]
     nearest = np.concatenate([nearest, np.full((*nearest.shape[:2], 1), m)], axis=-1)

@@ -1,7 +1,7 @@
-"""The short path of `attention` for few queries over a cache of keys (`kernels.attention.decode`).
+"""The fast path of `attention` for few queries over a key/value cache (`kernels.attention.decode`).
 
-It remembers nothing between calls, and checks only what tells whether a call is one that the kernel takes. Everything
-else, wrong arguments included, goes through the general path, which has the error messages.
+It keeps no state between calls, and checks only whether the kernel supports the call. All other calls, including those
+with wrong arguments, go through the general path, which has the error messages.
 """
 
 import math
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 MOST_QUERIES = int(FEW)
 SLOTS = frozenset({"bias", "key_offset", "scale"})
-"""The slots that the kernel takes."""
+"""The slots that the kernel supports."""
 
 _COMPUTED = {np.dtype(name): np.dtype(name) for name in ("float32", "float64")} | {
     np.dtype("float16"): np.dtype("float32")
@@ -27,7 +27,7 @@ _COMPUTED = {np.dtype(name): np.dtype(name) for name in ("float32", "float64")} 
 _NOTHING = {
     dtype: (np.zeros((0, 1, 1), dtype), np.zeros((0, 1, 1, 1), dtype), np.zeros(0, dtype))
     for dtype in _COMPUTED.values()
-}  # of the dtype of scores: bias, mask, sinks
+}  # placeholders of bias, mask and sinks, by the dtype of scores
 _NO_OFFSETS, _NO_MASK = np.zeros((0, 1, 1)), np.zeros((0, 1, 1, 1), np.bool_)
 _NO_INTEGERS, _NO_SPANS = np.zeros(0, np.int64), np.zeros((0, 1, 2), np.int64)
 _LARGEST = {dtype: float(np.finfo(dtype).max) for dtype in _COMPUTED.values()}
@@ -38,9 +38,9 @@ def attend(
     spans: Any = None, query_start: Any = None, softcap: Any = None, sinks: Any = None, bias: Any = None,
     key_offset: Any = None, scale: Any = None,
 ) -> Any:  # fmt: skip
-    """What `attention` returns, or None for a call that is to go through the general path.
+    """The result of `attention`, or None if the call must take the general path.
 
-    q, k and v have the axes (B, H, N, D), N at most `MOST_QUERIES`.
+    The kernel needs q, k and v with the axes (B, H, N, D), and N of at most `MOST_QUERIES`.
     """
     if not (type(q) is type(k) is type(v) is np.ndarray and q.ndim == k.ndim == v.ndim == 4):
         return None
@@ -69,7 +69,7 @@ def attend(
 
 
 def _computed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """What the scores of such queries are computed in."""
+    """The dtype that scores are computed in."""
     return _COMPUTED.get(dtype) or (np.dtype(np.float32) if dtype.name == "bfloat16" else None)
 
 
@@ -80,7 +80,7 @@ def _is_window(window: Any) -> bool:
 def _visible(
     b: int, n: int, causal: bool, window: int | None, lengths: Any, starts: Any, spans: Any
 ) -> tuple[Any, ...] | None:  # fmt: skip
-    """`kernels.attention.decode.Visible`, as a plain tuple."""
+    """The arguments of `kernels.attention.decode.Visible`, as a plain tuple."""
     if lengths is None:
         lengths = _NO_INTEGERS
     elif _is_int64(lengths) and lengths.shape == (b,):
@@ -108,7 +108,7 @@ def _terms(
     sizes: tuple[int, ...], dtype: np.dtype[Any], scale: Any, bias: Any, offsets: Any, softcap: Any, mask: Any,
     sinks: Any,
 ) -> tuple[Any, ...] | None:  # fmt: skip
-    """`kernels.attention.decode.Terms`, as a plain tuple."""
+    """The arguments of `kernels.attention.decode.Terms`, as a plain tuple."""
     b, h, n, m, d = sizes
     no_bias, added, no_sinks = _NOTHING[dtype]
     if scale is None:
@@ -165,7 +165,7 @@ def _has_floats(x: Any) -> bool:
 
 
 def _fits(x: Any, shape: tuple[int | None, ...], b: int) -> bool:
-    """Whether it is an array of such a shape, or with B or 1 before it; None stands for any size but 0."""
+    """Whether x is an array of this shape, optionally after an axis B or 1. None stands for any size but 0."""
     if type(x) is not np.ndarray or not x.size or x.ndim not in (len(shape), len(shape) + 1):
         return False
     own = x.shape[-len(shape) :]
@@ -174,5 +174,5 @@ def _fits(x: Any, shape: tuple[int | None, ...], b: int) -> bool:
 
 
 def _led(x: Array, axes: int, dtype: Any) -> Array:
-    """The array, contiguous, with a leading axis if it has `axes` axes alone."""
+    """The array, contiguous, with a leading axis added if it has only `axes` axes."""
     return contiguous(x if x.ndim > axes else x[None], dtype)

@@ -1,4 +1,4 @@
-"""One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
+"""One call of attention: arguments to the arrays that kernels take, gradients of these arrays to those of arguments."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -47,19 +47,19 @@ from fastpe.kernels.rows.dropout import Dropout
 from fastpe.kernels.threads.team import run_team, workers_for
 
 _HALF = 2**32
-_LEAST_ROUNDED = 64  # queries and keys
+_LEAST_ROUNDED = 64  # smallest number of queries and keys whose products are rounded to bfloat16
 _ROWS_OF_GRADIENTS = ("out", "lse", "dout", "dlse", "deltas", "dq", "dq_rest", "dk", "dk_rest", "dv", "dscale")
 
 
 class Pass(Result):
-    """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
+    """One call: its arrays as kernels take them, the forward pass, and the backward pass."""
 
     @without_warnings
     def __init__(
         self, call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
     ) -> None:
-        """`known`: out and lse, where the forward pass was done before. rounds: whether q, k and v come of bfloat16
-        numbers; those of that type do."""
+        """Run the forward pass. known: out and lse of an earlier forward pass, used instead of running it. rounds:
+        whether q, k and v are float32 arrays that hold bfloat16 values (arrays of that dtype always round)."""
         self.call, self.tolerance = call, tolerance
         self.dtype = call.computed
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
@@ -107,7 +107,7 @@ class Pass(Result):
         dropout = dropout_of(call.dropout, call.dropout_seed)
         slots, columns, self.dropout = all_or_none(made.slots, self.columns, dropout, self.dtype)
         terms = made.bias, scale, slots, columns
-        self.made = made  # its arrays are read by their addresses
+        self.made = made  # keeps its arrays alive: kernels read them by address
         counts = running_counts(made, b * h * n, self.dtype)
         arrays = *starts, lengths, *visibility, *terms, *bounds, self.table, limits, counts
         self.inputs = Inputs._make((*arrays, path_of(call.slots, self.sizes[2], self.dtype)))
@@ -118,20 +118,20 @@ class Pass(Result):
                 whole[...] = part.reshape(whole.shape)
 
     def _is_plainest(self) -> bool:
-        """Whether kernels of many rounded rows read and write bfloat16 numbers where they lie."""
+        """Whether the call is simple enough for kernels to read and write bfloat16 arrays in place."""
         return self.angles is None and not (self.terms or self.call.dropout or "sinks" in self.call.slots)
 
     def _with_rows_as_read(self, call: Call) -> Call:
-        """With q, k and v as kernels read them, before they are turned."""
+        """The call with q, k and v in the dtype and layout that kernels read, before rotation."""
         if call.q.dtype.itemsize == 2 and not self.reads_halves:
             call = call.widened("q" if self.sizes[3] <= FEW else "qkv")
         if self.isa is None:
             return call
-        # products take a matrix whose rows lie in reverse order for a packed one
+        # products take a matrix with rows in reverse order for a packed one
         k, v = (x if x.strides[-2] >= 0 else np.ascontiguousarray(x) for x in (call.k, call.v))
         return call._replace(k=k, v=v)
 
-    # ----------------------------------------------------------------------------------------------- what kernels take
+    # ------------------------------------------------------------------------------------------------ kernel arguments
 
     def _first_positions(self) -> Array:
         found = np.empty(self.sizes[0], np.int64)
@@ -139,14 +139,14 @@ class Pass(Result):
         return found
 
     def _seen(self, mask: Array) -> tuple[Array, Array, Array]:
-        """Spans, the mask, and what it leaves of tiles."""
+        """Spans, the mask, and which tiles the mask leaves visible."""
         call = self.call
         spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
         occupied = np.zeros((1, 1, 1, 1), np.int64) if call.mask is None else call.mask.occupied(self.sizes[3])
         return spans, mask, occupied
 
     def _skips(self) -> bool:
-        """Whether tiles may be left out. To bound the scores of few queries costs as much as to make them."""
+        """Whether tiles may be skipped. For few queries, bounding the scores costs as much as computing them."""
         n, m = self.sizes[3:5]
         return self.tolerance > 0 and n > FEW and m > TILE_KEYS and score.bounded(self.terms)
 
@@ -162,13 +162,13 @@ class Pass(Result):
         return Case._make((*sizes, *flags, *self.strides, *last))
 
     def _apart(self) -> bool:
-        """Whether q and k have gradients that are not turned back with those of the content."""
+        """Whether q and k have gradients that are not rotated back together with those of the content."""
         slots = set(self.call.slots)
         content = slots & {"rotors", "angles", "theta", "row_scale"}
         return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias", "counts"})
 
     def layout(self, case: Case, *, gradients: bool) -> Layout:
-        """What a worker needs."""
+        """The layout of the workspace of one worker."""
         return _layout(case, self.table[:, :SIZES].tobytes(), gradients, self.inputs.path is not None)
 
     def _workspaces(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
@@ -178,7 +178,7 @@ class Pass(Result):
         if gradients and reflected:
             tasks = b * h
         workers = workers_for((1 + reflected) * b * h * n * m * (case.width + case.v_width), tasks)
-        if self.isa:  # packed panels end at whole steps, which products read to their ends
+        if self.isa:  # products read packed panels up to the end of the last step
             return simd.aligned_zeros((workers, layout.size + 80 + MEMORY), self.dtype), layout, workers
         return simd.aligned_empty((workers, layout.size + 80), self.dtype), layout, workers
 
@@ -198,14 +198,14 @@ class Pass(Result):
         self._drain()
 
     def _drain(self) -> None:
-        """What sinks take: all weights shrink alike, and lse is that of one more key."""
+        """Apply sinks: they scale down all weights of a row, and lse includes one extra key."""
         if "sinks" in self.call.slots:
             whole = raised(self.lse, self.columns)
             apply_sinks(self.out, whole, self.call.slots["sinks"])
             self.lse[...] = raised(whole, self.columns, -1.0)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """Gradients of the arguments that are wanted."""
+        """Gradients of the arguments in `wrt`."""
         call, (b, h, _, n, _, _) = self.call, self.sizes
         if call.empty:
             found = {name: np.zeros(shape, call.dtypes[name]) for name, shape in call.shapes.items()}
@@ -224,14 +224,14 @@ class Pass(Result):
         return self._as_given(self.named(g))
 
     def _as_given(self, found: dict[str, Array]) -> dict[str, Array]:
-        """Gradients with the shapes and dtypes of arguments."""
+        """Gradients in the shapes and dtypes of the arguments."""
         shapes, dtypes = self.call.shapes, self.call.dtypes
         return {name: x.reshape(shapes[name]).astype(dtypes[name], copy=False) for name, x in found.items()}
 
     def _path_gradients(
         self, g: Gradients, case: Case, workspaces: Array, layout: Any, workers: int
     ) -> dict[str, Array]:
-        """`gradients` through reflections: every head has gradients of its keys, and of its reflections, for itself."""
+        """`gradients` with reflections: every head has its own gradients of keys and reflections, which are summed."""
         b, h, hk, _, m, d = self.sizes
 
         def of_head(*shape: int) -> Array:
@@ -251,7 +251,7 @@ class Pass(Result):
         return self._as_given(self.named(g, more={"reflectors": own.dw, "reflect": own.dbeta}))
 
     def gradient_arrays(self, case: Case, dout: Array, dlse: Array, parts: int = 1) -> Gradients:
-        """parts: as for `gradient_places`."""
+        """Arrays for the gradients of one backward pass. parts: as for `gradient_places`."""
         (b, h, hk, n, m, d), dv = self.sizes, case.v_width
 
         def column(name: str) -> Array:
@@ -273,7 +273,7 @@ class Pass(Result):
         )  # fmt: skip
 
     def _slot_gradients(self, g: Gradients, parts: int) -> dict[str, Array]:
-        """Those in `g.slots` by name, (B, H, ...); of parts the sums."""
+        """The gradients in `g.slots` by name, (B, H, ...), summed over parts."""
         found, (b, h, _, n, m, _) = {}, self.sizes
         for number, (name, slot) in enumerate(ROWS.items()):
             start, _, _, size = g.places[number].tolist()
@@ -286,9 +286,9 @@ class Pass(Result):
         return found
 
     def named(self, g: Gradients, parts: int = 1, more: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat.
+        """The gradients by argument: rotated back, and summed over the axes along which arguments repeat.
 
-        parts: as for `gradient_arrays`; more: gradients that are not in g.
+        parts: as for `gradient_arrays`. more: gradients that are not in g.
         """
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
@@ -317,7 +317,7 @@ class Pass(Result):
         return {name: np.asarray(done[name]) for name in call.shapes}
 
     def _ungrouped(self, x: Array) -> Array:
-        """The sum over the heads that share a key head."""
+        """The sum over the query heads that share a key head."""
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
 
     def _sinks_gradient(self, deltas: Array) -> Array:
@@ -325,7 +325,7 @@ class Pass(Result):
 
 
 def _starts_of_rows(rows: Rows) -> list[Array]:
-    """Their first elements; one that stands twice is looked up once."""
+    """Pointers to the first elements of the rows; an array that occurs twice is looked up once."""
     q, qr, k, kr, v = rows
     own_q, own_k = simd.start_of(q), simd.start_of(k)
     turned_q, turned_k = own_q if qr is q else simd.start_of(qr), own_k if kr is k else simd.start_of(kr)
@@ -333,20 +333,20 @@ def _starts_of_rows(rows: Rows) -> list[Array]:
 
 
 def summed_parts(x: Array, parts: int) -> Array:
-    """The sums of x (B parts, ...) over parts."""
+    """The sums of x (B parts, ...) over the parts of each sample."""
     return np.asarray(x.reshape(-1, parts, *x.shape[1:]).sum(axis=1))
 
 
 def starts_of(g: Gradients) -> Gradients:
-    """Gradients as kernels take them."""
+    """The gradients with pointers in place of arrays, as kernels take them."""
     columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
     rows = {name: simd.start_of(getattr(g, name)) for name in _ROWS_OF_GRADIENTS}
     return g._replace(**rows, columns=columns)
 
 
 def _isa(call: Call, *, rounds: bool) -> Isa | None:
-    """How products of bfloat16 numbers are made; None where there are none, as with reflections, and where float32
-    costs no more: few queries or keys, older CPUs."""
+    """The instruction set for products of bfloat16 numbers; None if there are no such products (float32 inputs, or
+    reflections), or if float32 is as fast: few queries or keys, older CPUs."""
     halves = call.dtype.itemsize == 2 and call.dtype.name == "bfloat16"
     if "reflectors" in call.slots or not (rounds or halves):
         return None
@@ -361,5 +361,5 @@ def _layout(case: Case, table: bytes, gradients: bool, reflected: bool) -> Layou
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:
-    """What kernels need to drop weights."""
+    """The dropout parameters of the kernels; None without dropout."""
     return Dropout(*dropout_key(seed), 0, 0, round(rate * _HALF), 1.0 / (1.0 - rate), 0) if rate else None

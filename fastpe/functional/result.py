@@ -1,4 +1,4 @@
-"""What a call of attention gives once its forward pass is done, however it was done."""
+"""The result of a call of attention after its forward pass: outputs and pullback, common to all kinds of passes."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from fastpe.kernels.attention.terms.key_query_offsets import Columns
 
 
 class Result:
-    """A call, its outputs, and the way back."""
+    """A call, its outputs, and its pullback."""
 
     call: Call
     dtype: np.dtype[Any]
@@ -24,24 +24,24 @@ class Result:
 
     @without_warnings
     def outputs(self) -> Any:
-        """What `attention` returns."""
+        """The return value of `attention`."""
         lse = self.lse_with_base().astype(self.dtype, copy=False)
-        dtype, bits = self.call.dtype, self.out.dtype.itemsize == 2  # of half precision kernels write bits
+        dtype, bits = self.call.dtype, self.out.dtype.itemsize == 2  # kernels write half precision as integers
         out = self.out.view(dtype) if bits else self.out.astype(dtype, copy=False)
         out, lse = (self.call.without_axes(x) for x in (out, lse))
         return (out, lse) if self.call.return_lse else out
 
     def lse_with_base(self) -> Array:
-        """lse with the bases of blocks, which kernels leave it less of."""
+        """lse with the base offsets of blocks added, which kernels leave out."""
         return raised(self.lse, self.columns)
 
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
-        """Gradients of the arguments that are wanted."""
+        """Gradients of the arguments in `wrt`."""
         return self.gradients(*self.given(dout))
 
     def given(self, dout: Any) -> tuple[Array, Array]:
-        """The gradients of out and lse, (B, H, N, Dv) and (B, H, N), of what a pullback takes."""
+        """The argument of a pullback as gradients of out and lse, (B, H, N, Dv) and (B, H, N)."""
         dlse: Any = None
         if self.call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
             dout, dlse = dout
@@ -49,11 +49,11 @@ class Result:
         return dout, np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """As `pullback`, of both outputs."""
+        """As `pullback`, for the gradients of both outputs."""
         raise NotImplementedError
 
     def _given(self, name: str, value: Any, like: Array) -> Array:
-        """The gradient of an output."""
+        """The checked gradient of an output."""
         given = arguments.in_float32(arguments.any_real(name, value))
         shape = self.call.without_axes(like).shape
         if given.shape != shape:
@@ -62,11 +62,11 @@ class Result:
 
 
 def apply_sinks(out: Array, lse: Array, sinks: Array) -> None:
-    """What sinks take: all weights shrink alike, and lse is that of one more key."""
+    """Apply sinks in place: they scale down all weights of a row, and lse includes one extra key."""
     sinks_kernel.apply_sinks(out, lse, contiguous(sinks, sinks.dtype).reshape(-1))
 
 
 def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
-    """A sink has no value: its score's gradient is that of a key with dP = 0."""
+    """The gradient of sinks. A sink has no value, so its score has the gradient of a key with dP = 0."""
     weights = np.exp(sinks[..., None].astype(np.float64) - lse)
     return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])

@@ -1,6 +1,6 @@
 """Rotation of pairs of channels by angles, or by given cosines and sines, with gradients: `rotate` and `rotate_vjp`.
 
-Attention rotates its queries and keys here, too.
+Attention also uses this module to rotate queries and keys.
 """
 
 import math
@@ -18,36 +18,36 @@ from fastpe.kernels.threads.team import run_team, workers_for
 
 Array = np.ndarray[Any, Any]
 
-_OF_A_SINE = 16  # multiplications that one takes
+_OF_A_SINE = 16  # estimated cost of a sine, in multiplications
 
-# x may hold NaN and infinities, and what becomes of them stands in the results
+# x may hold NaN and infinity; they pass to the results without a warning
 without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None) -> Array:
-    """Turn pairs of channels: (a, b) becomes (a cos - b sin, a sin + b cos).
+    """Rotate pairs of channels: (a, b) becomes (a cos - b sin, a sin + b cos).
 
     Parameters
     ----------
     x : (..., N, D) float64, float32, float16 or bfloat16
-        Queries, keys, or any rows. Half precision (bfloat16 as `ml_dtypes` has it) is computed in float32.
+        Queries, keys, or any other rows. Half precision (bfloat16 from `ml_dtypes`) is computed in float32.
     angles : (N, R) or (..., N, R) floats, optional
-        In radians, R at most D / 2; axes before N are x's, counted from N, or 1. Sine and cosine are taken in float64.
-        The channels from 2 R on stay as they are.
+        In radians, R at most D / 2. Axes before N match those of x, counted from N, or are 1. Sine and cosine are
+        computed in float64. The channels from 2 R on are unchanged.
     pairs : "interleaved" or "half"
-        Whether pair c is channels 2 c and 2 c + 1 (Su et al.), or c and c + R (GPT-NeoX, Llama).
+        Whether pair c consists of channels 2 c and 2 c + 1 (Su et al.), or c and c + R (GPT-NeoX, Llama).
     cos_sin : tuple of two arrays of floats, each shaped as `angles`, optional
-        In place of angles: what pairs are multiplied by, which need be no cosines and sines (YaRN scales them).
+        Used in place of angles: the factors of each pair. They need not be cosines and sines (YaRN scales them).
 
     Returns
     -------
     (..., N, D)
-        Of x's dtype.
+        In x's dtype.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has the wrong type, shape or values, or not one of `angles` and `cos_sin` is given.
+        If an argument has the wrong type, shape or values, or if not exactly one of `angles` and `cos_sin` is given.
 
     References
     ----------
@@ -66,27 +66,27 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
 def rotate_vjp(
     x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None, wrt: tuple[str, ...] | None = None
 ) -> tuple[Array, Callable[[Any], dict[str, Any]]]:
-    """`rotate`, and the function that carries its gradient back.
+    """The output of `rotate`, and a function that computes its gradients.
 
     Parameters
     ----------
     x, angles, pairs, cos_sin
-        As for `rotate`. Arrays are read where they lie, again by `pullback`.
+        As for `rotate`. `pullback` reads the arrays again, without a copy.
     wrt : tuple of str, optional
-        The arguments whose gradients are wanted: by default x and `angles` or `cos_sin`.
+        The arguments to compute gradients for. By default x and `angles` or `cos_sin`.
 
     Returns
     -------
     y : (..., N, D)
-        What `rotate` returns.
+        The return value of `rotate`.
     pullback : callable
-        ``pullback(dy)`` gives a dict of arrays, each of the shape and dtype of the argument it is named after; of
-        `cos_sin` a tuple of two.
+        ``pullback(dy)`` returns a dict from argument name to gradient, which has the shape and dtype of the argument;
+        for `cos_sin` it is a tuple of two arrays.
 
     Raises
     ------
     TypeError, ValueError
-        As for `rotate`; also if `wrt` is no tuple of names, or names what is not given.
+        As for `rotate`; also if `wrt` is not a tuple of names, or names an argument that is not given.
 
     Examples
     --------
@@ -109,19 +109,19 @@ def rotate_vjp(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What attention shares
+# Used by attention, too
 
 
 @dataclass(frozen=True)
 class Rotations:
-    """Angles, or cosines and sines: (B or 1, H or 1, N, R) float64 in one piece."""
+    """Angles, or cosines and sines: (B or 1, H or 1, N, R), float64, contiguous."""
 
     angles: Array  # or cosines
     sines: Array | None = None
 
 
 def rotate_rows(x: Array, rotations: Rotations, sign: float, pairs: str, y: Array) -> Array:
-    """y, x (B, H, N, D) with its pairs rotated by angles times `sign`; y may be x where that is in one piece."""
+    """Write x (B, H, N, D), its pairs rotated by angles times `sign`, to y and return it; y may be a contiguous x."""
     led, per_head, n, count = rotations.angles.shape
     tasks = -(-math.prod(x.shape[:2]) // kernel.HEADS_OF_A_TASK) * -(-n // kernel.ROWS_OF_A_TASK)
     workers = workers_for(_OF_A_SINE * rotations.angles.size + x.size, tasks)
@@ -137,7 +137,7 @@ def rotate_rows(x: Array, rotations: Rotations, sign: float, pairs: str, y: Arra
 
 
 def rotated(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array:
-    """y, x with its pairs of channels turned by their angles; y may be x."""
+    """Write x, its pairs of channels rotated by the angles times `sign`, to y and return it; y may be x."""
     piece = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
     if x.size:
         rotate_rows(x, Rotations(contiguous(angles, np.float64)), sign, pairs, piece)
@@ -147,14 +147,14 @@ def rotated(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array
 
 
 def channels_of_pairs(count: int, pairs: str) -> tuple[slice, slice]:
-    """The first channels of `count` pairs, and the second ones."""
+    """The first channels of `count` pairs, and the second channels."""
     if pairs == "half":
         return slice(0, count), slice(count, 2 * count)
     return slice(0, 2 * count, 2), slice(1, 2 * count, 2)
 
 
 def angle_gradient(x: Array, dx: Array, count: int, pairs: str) -> Array:
-    """Of each pair x_1 dx_2 - x_2 dx_1, in float64: the gradient of the angle that made x, dx being that of x."""
+    """x_1 dx_2 - x_2 dx_1 for each pair, in float64: the gradient of the angle that produced x, dx being that of x."""
     (first, second), x = channels_of_pairs(count, pairs), x.astype(np.float64)
     return np.asarray(dx[..., second] * x[..., first] - dx[..., first] * x[..., second])
 
@@ -165,15 +165,16 @@ def angle_gradient(x: Array, dx: Array, count: int, pairs: str) -> Array:
 
 @dataclass(frozen=True)
 class _Call:
-    """Checked arguments; x (B, H, N, D), half precision in float32, and its own shape and dtype."""
+    """Checked arguments. x is (B, H, N, D), with half precision converted to float32; shape and dtype are the original
+    ones."""
 
     x: Array
     rotations: Rotations
     pairs: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    given: dict[str, Array]  # angles, or cosines and sines, by the names that errors give them
-    gradients: dict[str, tuple[int, ...]]  # the shapes of those that are wanted
+    given: dict[str, Array]  # angles, or cosines and sines, by their names in error messages
+    gradients: dict[str, tuple[int, ...]]  # names and shapes of the arguments to compute gradients for
 
 
 def _checked(x: Any, angles: Any, cos_sin: Any, pairs: Any, wrt: tuple[str, ...] | None) -> _Call:
@@ -181,7 +182,7 @@ def _checked(x: Any, angles: Any, cos_sin: Any, pairs: Any, wrt: tuple[str, ...]
     if own.ndim < 2 or own.shape[-1] < 2:
         raise ValueError(f"x must have the shape (..., N, D), D at least 2, not {own.shape}")
     if (angles is None) == (cos_sin is None):
-        raise ValueError("rotate needs either angles or cos_sin")
+        raise ValueError("rotate needs exactly one of angles and cos_sin")
     given = {"angles": any_real("angles", angles)} if cos_sin is None else _pair(cos_sin)
     for name, array in given.items():
         _check_shape(name, array, own.shape)
@@ -218,13 +219,13 @@ def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
     led = (1,) * (len(shape) - len(own)) + own[:-2]
     if not fits or any(size not in (1, most) for size, most in zip(led, lead, strict=True)):
         raise ValueError(
-            f"{name} must have the shape (N, R), or that after axes of x or 1, N = {n} and R from 1 to {d // 2}, "
-            f"of x {shape}; not {own}"
+            f"{name} must have the shape (N, R), optionally after axes of x or 1, with N = {n} and R from 1 to "
+            f"{d // 2} for x {shape}, not {own}"
         )
 
 
 def _four(array: Array, outer: tuple[int, ...]) -> Array:
-    """(B or 1, H or 1, N, R), float64: all axes before the heads are one."""
+    """(B or 1, H or 1, N, R) float64: all axes before the heads are merged into one."""
     whole = array.reshape((1,) * (len(outer) + 3 - array.ndim) + array.shape)
     if len(outer) > 1 and set(whole.shape[: len(outer)]) != {1}:
         whole = np.broadcast_to(whole, (*outer, *whole.shape[len(outer) :]))
@@ -256,7 +257,7 @@ def _gradients(call: _Call, dy: Array) -> dict[str, Any]:
 
 
 def _folded(call: _Call, name: str, whole: Array) -> Array:
-    """The gradient (B, H, N, R) as that of the argument, summed where the argument was repeated."""
+    """The gradient (B, H, N, R) in the shape of the argument, summed over the axes along which it was repeated."""
     own = call.given[name]
     padded = (1,) * (len(call.shape) - own.ndim) + own.shape
     return (

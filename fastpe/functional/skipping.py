@@ -1,4 +1,4 @@
-"""What bounds the scores of tiles that may be left out: see the head of `kernels.attention`."""
+"""Bounds on the scores of tiles, by which tiles are skipped: see the docstring of `kernels.attention`."""
 
 import math
 from typing import Any
@@ -13,21 +13,21 @@ from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 Array = np.ndarray[Any, Any]
 
-_UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
+_UNDERFLOW = 1e-30  # more than a squared norm may lose when squares underflow
 
 
 def limits_of(tolerance: float, causal: bool, m: int) -> tuple[float, float]:
-    """Logarithms of the weights that may be left out: of all beyond some tile, and of one of m keys of a tile."""
+    """Logarithms of the weights that may be skipped: of all keys beyond a tile, and of one of the m keys of a tile."""
     if not tolerance:
         return -math.inf, -math.inf
     return math.log(tolerance / 2 / (1 if causal else 2)), math.log(tolerance / 2 / m)
 
 
 def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> tuple[Array, Array, Array]:
-    """Norms of the queries, the largest of keys up to and from each tile on, and sums of biases likewise.
+    """Norms of the queries; running maxima of the norms of keys by tile, from both ends; sums of biases likewise.
 
-    q, k: as the content has them. met: heads, and offsets of the bias; None where no tile is left out, and nothing is
-    looked up.
+    q, k: content rows. met: number of heads, and of offsets of the bias; None if no tile is skipped, in which case the
+    results are placeholders.
     """
     dtype = made.bias.dtype
     if met is None:
@@ -43,7 +43,7 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
 
 
 def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: bool) -> Columns | None:
-    """The columns with room for bases, and with what bounds key offsets where tiles may be left out.
+    """The columns with memory for the base offsets of blocks, and with bounds of key offsets if tiles may be skipped.
 
     sizes: B, H, N and M.
     """
@@ -54,13 +54,13 @@ def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: boo
     if not (skips and made.table[KEY_OFFSET, GIVEN]):
         return columns
     blocks = _blocks(columns.key_offset.reshape(-1, m), int(TILE_KEYS), -np.inf)
-    if made.table[BIAS, GIVEN]:  # whose sums bound those of both, with the largest of these
+    if made.table[BIAS, GIVEN]:  # the sums of the bias and the largest key offsets together bound both
         return columns._replace(tails=_from_both_sides(np.maximum, blocks.max(axis=-1)).reshape(-1))
     return columns._replace(tails=_from_both_sides(np.logaddexp, _log_sums(blocks)).reshape(-1))
 
 
 def raised(lse: Array, columns: Columns | None, sign: float = 1.0) -> Array:
-    """lse (B, H, N) of kernels, which is less the bases of blocks, with these; float64 where there are any."""
+    """lse (B, H, N) with the base offsets of blocks added, which kernels leave out; float64 if there are any."""
     if columns is None:
         return lse
     bases = columns.bases.reshape(*lse.shape[:2], -1)
@@ -68,7 +68,7 @@ def raised(lse: Array, columns: Columns | None, sign: float = 1.0) -> Array:
 
 
 def _blocks(x: Array, size: int, fill: float) -> Array:
-    """The last axis in blocks of `size` entries, the last of them filled up."""
+    """The last axis in blocks of `size` entries; the last block is padded with `fill`."""
     padding = -x.shape[-1] % size
     padded = np.concatenate([x, np.full((*x.shape[:-1], padding), fill, x.dtype)], axis=-1)
     return padded.reshape(*x.shape[:-1], -1, size)
@@ -82,6 +82,6 @@ def _log_sums(x: Array) -> Array:
 
 
 def _from_both_sides(function: Any, x: Array) -> Array:
-    """What `function` accumulates along the last axis from its beginning, and from its end: (..., 2, size)."""
+    """`function` accumulated along the last axis from its beginning and from its end: (..., 2, size)."""
     ends = [function.accumulate(x, axis=-1), function.accumulate(x[..., ::-1], axis=-1)[..., ::-1]]
     return np.ascontiguousarray(np.stack(ends, axis=-2))

@@ -1,4 +1,4 @@
-"""The slots of a score as the kernels of attention take them, for a call of `fastpe.attention` and for the model."""
+"""The slots of a score as the kernels of attention take them, for calls of `fastpe.attention` and for the model."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -20,39 +20,39 @@ from fastpe.kernels.rows.dropout import NO_DROPOUT, Dropout
 
 Array = np.ndarray[Any, Any]
 
-_MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
-_APART = {"bias", "mask", *COLUMN_SLOTS}  # what is also compiled for calls with none of the other slots
+_MOST_GROWTH = 0.9  # largest change of growth within a block of queries, as a fraction of the dtype's largest exponent
+_APART = {"bias", "mask", *COLUMN_SLOTS}  # slots that have kernels compiled without all other slots
 _TABLE = len(ROWS), int(COLUMNS)
 
 
 class Arrays(NamedTuple):
     """All slots of a call."""
 
-    arrays: dict[str, Array]  # by name, flat, as kernels read them: they must outlive the table
-    shapes: dict[str, tuple[int, ...]]  # of what belongs to one head
+    arrays: dict[str, Array]  # by name, flattened, as kernels read them: they must stay alive as long as the table
+    shapes: dict[str, tuple[int, ...]]  # of the array of one head
     table: Array  # as `kernels.attention.slots` has it
     bias: Array
     mask: Array
     columns: Columns | None  # without bases and tails
-    slots: int | None  # 1, or None where there is nothing but a bias, a mask and columns
+    slots: int | None  # 1, or None if there are no slots but bias, mask and columns
 
 
 def slot_arrays(
     given: Mapping[str, Array], wanted: Collection[str], positions: Positions, dtype: Any, has_terms: bool
 ) -> Arrays:
-    """The slots as kernels take them, with the table that says which are given, whose gradients are wanted, and where
-    each array lies.
+    """The slots as kernels take them, with the table that holds, for each slot, whether it is given, whether its
+    gradient is wanted, and its address.
 
     Parameters
     ----------
     given : dict of str to array
-        Slots with a leading axis, of samples or of layers, that may be 1.
+        Slots with a leading axis of samples or of layers, which may have size 1.
     wanted : collection of str
-        The slots whose gradients are wanted.
+        The slots to compute gradients for.
     positions : Positions
-        Where queries and keys stand.
+        The positions of queries and keys.
     has_terms : bool
-        Whether passes over scores are made for something else than a slot.
+        Whether separate passes over the scores of a tile are needed for other reasons than a slot.
     """
     table, nothing = np.zeros(_TABLE, np.int64), np.zeros(1, dtype)
     arrays: dict[str, Array] = {}
@@ -80,7 +80,7 @@ def slot_arrays(
 
 
 def _as_read(given: Mapping[str, Array], positions: Positions, dtype: Any) -> dict[str, Array]:
-    """The arrays that tiles read: over offsets expanded, of cells those of queries and keys."""
+    """The arrays that tiles read: arrays over offsets expanded, arrays over positions cut to the queries and keys."""
     found = {}
     for name, array in given.items():
         layout = ROWS[name].layout if name in ROWS and array is not None else ""
@@ -98,8 +98,8 @@ def _as_read(given: Mapping[str, Array], positions: Positions, dtype: Any) -> di
 
 
 def _rows(name: str, shape: Sequence[int]) -> int:
-    """The rows of a head's array; entries, where it has one axis. Of growth its pairs; of a mask from row to row, 0
-    where all queries share one."""
+    """The number of rows of one head's array, or of entries if it has one axis. For growth, the number of pairs; for a
+    mask, the stride of rows, 0 if all queries share one row."""
     if name in ("growth", "growth_k"):
         return shape[-1]
     if name == "mask":
@@ -110,7 +110,7 @@ def _rows(name: str, shape: Sequence[int]) -> int:
 def all_or_none(
     slots: int | None, columns: Columns | None, dropout: Dropout | None, dtype: Any
 ) -> tuple[int | None, Columns | None, Dropout | None]:
-    """What kernels are given for these: where a call has any of them, for the others something that is not read.
+    """These three arguments of kernels, with placeholders for missing ones if at least one is present.
 
     Kernels are compiled for all of them, or for none (see `kernels.attention.inputs.terms_of`).
     """
@@ -126,17 +126,17 @@ def _no_columns(dtype: np.dtype[Any]) -> Columns:
 
 
 def running_counts(made: Arrays, queries: int, dtype: Any) -> Array:
-    """Memory for the running counts of so many queries, where keys are counted."""
+    """Memory for the running counts of `queries` queries; a placeholder without `counts`."""
     return np.zeros(queries * int(RUNNING_COUNT) if made.table[COUNTS, GIVEN] else 1, dtype)
 
 
 def for_gradients(inputs: Inputs) -> Inputs:
-    """The inputs of one backward pass, with a copy of the running counts, which it changes."""
+    """The inputs of one backward pass, with a copy of the running counts, which the pass overwrites."""
     return inputs._replace(running_counts=inputs.running_counts.copy())
 
 
 def check_growth(growth: Array, dtype: Any) -> None:
-    """Raise ValueError where factors would leave the dtype; a block of queries takes them from its first one on."""
+    """Raise ValueError if factors relative to the first query of a block could overflow or underflow the dtype."""
     span, most = min(int(TILE_QUERIES), growth.shape[1]), _MOST_GROWTH * float(np.log(np.finfo(dtype).max))
     if (growth.max(axis=1) - growth.min(axis=1)).max() <= most:
         return
@@ -149,14 +149,14 @@ def check_growth(growth: Array, dtype: Any) -> None:
 
 
 def cells_of(array: Array, positions: Positions) -> Array:
-    """Of an array (B or 1, ..., N, M), or over all positions twice, what cells of queries and keys read."""
+    """An array over positions (B or 1, ..., N, M) or (B or 1, ..., L, L), cut to the N queries and M keys."""
     if array.shape[-2:] == (positions.n, positions.m):
         return array
     return positions.of_keys(positions.of_queries(array, -2), -1)
 
 
 def cells_back(cells: Array, positions: Positions, sizes: tuple[int, ...]) -> Array:
-    """The adjoint of `cells_of`, but for samples that share an array."""
+    """The adjoint of `cells_of`, without the sum over samples that share an array."""
     if cells.shape[-2:] == sizes:
         return cells
     return positions.queries_back(positions.keys_back(cells, -1, sizes[1]), -2, sizes[0])
@@ -182,18 +182,18 @@ def _offset_rows(positions: Positions, count: int) -> Array:
 
 @lru_cache(maxsize=8)
 def _first_of_rows(n: int, m: int, count: int) -> tuple[Array, Array]:
-    """The rows that offsets read, of samples that all begin alike, and the first offset that reads each."""
+    """The rows that offsets read, for samples that all start at the same position, and the first offset of each row."""
     return _first_of_equals(_offset_rows(Positions(n, m), count)[0])
 
 
 def _first_of_equals(rows: Array) -> tuple[Array, Array]:
-    """Of rows of which equal ones stand side by side: each once, and where it first stands."""
+    """The distinct values of an array in which equal values are adjacent, and the index of the first of each."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
     return rows[edges], edges
 
 
 def sum_by_offset(unfolded: Array, positions: Positions, count: int) -> Array:
-    """The adjoint of `expand_relative_bias`, but for samples that share an array: (B, ..., 2K+1)."""
+    """The adjoint of `expand_relative_bias`, without the sum over samples that share an array: (B, ..., 2K+1)."""
     if positions.starts is None and positions.n == positions.m and count == 2 * positions.n - 1:
         return unfolded
     folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)

@@ -1,11 +1,12 @@
-"""What the slots of attention must look like, and what can be given together.
+"""Shapes of the slots of attention, and the combinations of arguments that are supported.
 
-`kernels.attention.slots` has the table of slots: axes, dtype, how kernels read each and where its gradient goes.
+`kernels.attention.slots` has the table of slots: axes, dtype, layout in kernels, and gradient.
 """
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,67 +21,72 @@ Array = np.ndarray[Any, Any]
 NETWORK, REFLECTIONS = ("mlp_in", "mlp_bias", "mlp_out"), ("reflectors", "reflect")
 TOGETHER = (
     (("index", "values"), ""), (REFLECTIONS, ""), (NETWORK, ""),
-    (("bands", "theta"), ": places of queries and keys, and what turns them"),
+    (("bands", "theta"), ": bands has the positions of queries and keys, theta the angles they are multiplied by"),
 )  # fmt: skip
 """Arguments that must be given together, and what is added to the error."""
 
 CAUSAL = {
-    "growth": "it grows without bound for keys after the query", "counts": "nobody counts keys after the query",
-    "reflectors": "nothing is reflected between a query and keys after it",
-}  # fmt: skip
+    "growth": "its factors grow without bound for keys after the query",
+    "counts": "keys after the query are not counted",
+    "reflectors": "there are no reflections between a query and keys after it",
+}
 """Arguments that need causal=True, and why."""
 
-_TWO_CHANNELS = "it makes two channels of each"
-_TURNS = "they turn queries and keys by theta"
+_TWO_CHANNELS = "polar turns each channel into two"
+_TURNS = "with bands, queries and keys are rotated by theta alone"
 REFUSED: Mapping[str, Mapping[str, str]] = {
     "polar": dict.fromkeys(
         ("rotors", "growth", "rel_gain", "rel_key", "rel_query", "key_bias", "counts"), _TWO_CHANNELS
     ),
     "bands": {
         **dict.fromkeys(("rotors", "polar", "angles", "growth", "rel_gain"), _TURNS),
-        "counts": "a query counts the keys of all of them",
+        "counts": "a query counts the keys of all bands together",
     },
     "reflectors": {
-        "rel_gain": "a reflected query has no product by channels with a key",
-        "growth": "reflections mix the channels that grow",
-        "polar": "reflectors have half as many channels as its rows",
-        "bands": "a query has one path to a key, whatever its place is",
-        "theta": "bands, which it is for, cannot either",
+        "rel_gain": "a reflected query has no product with a key channel by channel",
+        "growth": "reflections mix the channels that growth scales",
+        "polar": "reflectors have D channels, and rows in polar form 2 D",
+        "bands": "reflections depend on the tokens between query and key, not on positions in a band",
+        "theta": "theta needs bands, which cannot be given with reflectors",
     },
 }  # fmt: skip
-"""What cannot be given with an argument, and why."""
+"""Arguments that cannot be given together because no formula is defined, and why."""
 
 REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
     "reflectors": {
-        "counts": "its backward pass counts keys by blocks of keys, and reflections go back by blocks of queries",
-        **dict.fromkeys(NETWORK, "a network reads the scores of all heads at once, and reflections make those of one"),
+        "counts": "the backward pass of counts goes by blocks of keys, that of reflections by blocks of queries",
+        **dict.fromkeys(
+            NETWORK, "a network reads the scores of all heads at once, and reflections are computed head by head"
+        ),
     },
     "mlp_in": {
-        "rel_gain": "with a network the backward pass has one product for a query and a key, not one for each channel",
-        "growth": "with a network the backward pass takes queries and keys without the factors of growth",
-        "counts": "it counts from near to far, and what a network reads is made from far to near",
-        "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
-        "theta": "bands, which it is for, cannot either",
+        "rel_gain": "the backward pass of a network has one product per query and key, not one per channel",
+        "growth": "the backward pass of a network uses queries and keys without the factors of growth",
+        "counts": "keys are counted from near to far, and a network is computed from far to near",
+        "bands": "a network reads the scores of adjacent keys, and each band is a separate pass",
+        "theta": "theta needs bands, which cannot be given with mlp_in",
     },
 }  # fmt: skip
-"""Arguments that have a formula together, but no kernel: only `fastpe.reference.attention` takes both."""
+"""Arguments that have a formula together but no kernel, and why: only `fastpe.reference.attention` takes both."""
 
 WITH_NETWORK = frozenset(
     ("rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", *COLUMN_SLOTS)
 )
-"""The terms of a score that the kernels of a network know (`kernels.attention.dape`)."""
+"""The slots that the kernels of a network support (`kernels.attention.dape`)."""
 
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)", "L1": "max(N, M) or 1"}
-_MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
+_MOST_VALUES = 2**31 - 1  # the largest number of values that an int32 index can select from
+_WIDTHS = {"Slot": 11, "Shape": 22, "Gradient": 8, "Meaning": 38, "Combinations": 25}
+"""Columns of the table of slots, and their widths."""
 
 
 def names_of(dtype: str) -> tuple[str, ...]:
-    """The slots with this dtype in the table."""
+    """The names of the slots with this dtype in the table."""
     return tuple(name for name, slot in SLOTS.items() if slot.dtype == dtype)
 
 
 def check_combination(given: Collection[str], causal: bool) -> None:
-    """Refuse arguments that cannot be given together; given: the names of all that are not None.
+    """Raise ValueError for arguments that cannot be given together. given: the names of all that are not None.
 
     >>> check_combination({"index"}, False)
     Traceback (most recent call last):
@@ -104,39 +110,41 @@ def check_combination(given: Collection[str], causal: bool) -> None:
 
 
 def check_kernels(given: AbstractSet[str]) -> None:
-    """Refuse arguments that have a formula together, but no kernel.
+    """Raise ValueError for arguments that have a formula together but no kernel.
 
     >>> check_kernels({"reflectors", "counts"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: counts cannot be given with reflectors but to fastpe.reference.attention: its backward pass counts ...
+    ValueError: counts cannot be given with reflectors, except to fastpe.reference.attention: the backward pass of ...
     """
     if "mlp_in" in given:
         for name in given:
             if name in SLOTS and SLOTS[name].layout and name not in WITH_NETWORK | REFERENCE_ONLY["mlp_in"].keys():
-                raise ValueError(
-                    f"{name} cannot be given with mlp_in but to fastpe.reference.attention: it has no kernel"
-                )
+                raise ValueError(_without_kernel(name, "mlp_in", "there is no kernel"))
     for main, others in REFERENCE_ONLY.items():
         for name, why in others.items() if main in given else ():
             if name in given:
-                raise ValueError(f"{name} cannot be given with {main} but to fastpe.reference.attention: {why}")
+                raise ValueError(_without_kernel(name, main, why))
+
+
+def _without_kernel(name: str, main: str, why: str) -> str:
+    return f"{name} cannot be given with {main}, except to fastpe.reference.attention: {why}"
 
 
 def check_polar(name: str, layers: Sequence[Collection[str]]) -> None:
-    """Refuse `polar` in some layers alone, or together with slots that read the channels as they were.
+    """Raise ValueError for `polar` in some layers only, or together with slots that read the original channels.
 
     Parameters
     ----------
     name : str
-        Of the encoding.
+        Name of the encoding.
     layers : sequence of collections of str
-        The slots of every layer, or of every kind of layer.
+        The names of the slots of each layer, or of each kind of layer.
 
     Raises
     ------
     ValueError
-        If there is such a layer.
+        If some layers have `polar` and others do not, or if a layer has `polar` and a slot that it excludes.
 
     Examples
     --------
@@ -144,31 +152,47 @@ def check_polar(name: str, layers: Sequence[Collection[str]]) -> None:
     """
     lifted = [own for own in layers if "polar" in own]
     if lifted and len(lifted) < len(layers):
-        raise ValueError(f"{name!r} fills 'polar' in some layers: it must be in all")
+        raise ValueError(f"{name!r} fills 'polar' in some layers only: all layers must have it, or none")
     for own in lifted:
         if apart := [slot for slot in REFUSED["polar"] if slot in own]:
-            raise ValueError(f"{name!r} fills {apart[0]!r}, which does not go with its 'polar'")
+            raise ValueError(f"{name!r} fills {apart[0]!r}, which cannot be combined with its 'polar'")
 
 
 def documented() -> str:
-    """The slots, an entry each, as the docstring of `fastpe.attention` lists them."""
-    lines = []
+    """The table of slots in the docstring of `fastpe.attention`, in reStructuredText."""
+    rule = "  ".join("=" * width for width in _WIDTHS.values())
+    lines = [rule, *_table_row(tuple(_WIDTHS)), rule]
     for name, slot in SLOTS.items():
-        apart = {other for table in (REFUSED, REFERENCE_ONLY) for other, others in table.items() if name in others}
-        apart |= {other for table in (REFUSED, REFERENCE_ONLY) for other in table.get(name, ())}
-        partners = [each for names, _ in TOGETHER if name in names for each in names if each != name]
-        notes = [slot.meaning[0].upper() + slot.meaning[1:]]
-        notes += ["no axis B"] * (not slot.batched) + ["read in float64"] * (slot.dtype == "float64")
-        notes += ["causal only"] * (name in CAUSAL) + [f"with {' and '.join(partners)}"] * bool(partners)
-        notes += [f"not with {', '.join(sorted(apart))}"] * bool(apart)
-        printed = ", ".join(_PRINTED.get(axis, axis) for axis in slot.axes) + "," * (len(slot.axes) == 1)
-        text = textwrap.fill(f"{'; '.join(notes)}.", 108, initial_indent="    ", subsequent_indent="    ")
-        lines += [f"{name} : ({printed}){' int' * (slot.dtype == 'int32')}", text]
-    return "\n".join(lines)
+        shape = ", ".join(_PRINTED.get(axis, axis) for axis in slot.axes) + "," * (len(slot.axes) == 1)
+        meaning = slot.meaning[0].upper() + slot.meaning[1:] + "; read in float64" * (slot.dtype == "float64")
+        gradient = "no" if slot.dtype == "int32" else "yes"
+        lines += _table_row((name, f"({shape})", gradient, meaning, "; ".join(_combinations(name))))
+    return "\n".join((*lines, rule))
+
+
+def _table_row(cells: Sequence[str]) -> list[str]:
+    """The lines of a row of the table of slots."""
+    widths = tuple(_WIDTHS.values())
+    wrapped = [textwrap.wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    return [
+        "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+        for parts in zip_longest(*wrapped, fillvalue="")
+    ]
+
+
+def _combinations(name: str) -> list[str]:
+    """Phrases for what must be given with a slot, what cannot, and what only `fastpe.reference.attention` takes."""
+    needed = ["causal=True"] * (name in CAUSAL)
+    needed += [each for names, _ in TOGETHER if name in names for each in names if each != name]
+    phrases = [f"needs {', '.join(needed)}"] * bool(needed) + ["no axis B"] * (not SLOTS[name].batched)
+    for table, words in ((REFUSED, "not with"), (REFERENCE_ONLY, "reference only with")):
+        apart = {main for main, others in table.items() if name in others} | set(table.get(name, ()))
+        phrases += [f"{words} {', '.join(sorted(apart))}"] * bool(apart)
+    return phrases
 
 
 def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of a slot's array without B; sizes: of the axes in the table, "H1" and "L1" as wanted, "b" of blocks.
+    """The shape of a slot's array without B. sizes: the size of each axis of the table, of "H1", "L1" and "b" too.
 
     >>> shape_of("rel_key", {"H1": 1, "T": 9, "D": 4})
     (1, 9, 4)
@@ -178,7 +202,7 @@ def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, samples: int | None = None) -> Array:
-    """A random array of a slot, about as large as those of trained models, for tests.
+    """A random array for a slot, of about the magnitude that trained models have, for tests.
 
     Parameters
     ----------
@@ -187,13 +211,14 @@ def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, sample
     sizes : dict
         As for `shape_of`.
     rng : numpy.random.Generator
-        What draws it.
+        The random generator.
     samples : int, optional
-        The axis B in front, if there is to be one.
+        Size of a leading axis B; by default there is none.
 
     Returns
     -------
-    array of float64, of `index` integers
+    array
+        Of float64; of integers for `index`.
     """
     shape = (*(() if samples is None else (samples,)), *shape_of(name, sizes))
     if name == "index":
@@ -204,10 +229,10 @@ def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, sample
     if name in ("gain", "rel_gain", "row_scale"):
         array = 1 + 0.3 * array
     if name in ("key_slope", "query_slope"):
-        array *= 2 / sizes["L"]  # times offsets: as large as other terms
-    if name == "rotors":  # as large as what they are multiplied by
+        array *= 2 / sizes["L"]  # multiplied by offsets, as large as other terms
+    if name == "rotors":  # keeps the magnitude of the rows they multiply
         array /= np.sqrt(shape[-1])
-    if name == "reflectors":  # along unit vectors nothing grows
+    if name == "reflectors":  # reflections along unit vectors keep norms bounded
         array /= np.linalg.norm(array, axis=-1, keepdims=True)
     if name == "reflect":
         array = 2 / (1 + np.exp(-array))
@@ -217,13 +242,14 @@ def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, sample
     return np.asarray(array)
 
 
-_SHRUNK = {"counts": 4, "mlp_in": 2, "mlp_bias": 2, "mlp_out": 2}  # what moves a score several times over
+_SHRUNK = {"counts": 4, "mlp_in": 2, "mlp_bias": 2, "mlp_out": 2}  # slots that affect a score several times
 
 
 def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collection[str], *, longer: bool) -> Array:
-    """The slot with a leading axis B or 1, its axes checked; those over positions may be longer than need be.
+    """The slot with a leading axis B or 1, after checking its shape.
 
-    given: the names of all slots, as `polar` turns D pairs.
+    given: the names of all slots (with `polar`, `angles` has D columns). longer: whether axes over positions may be
+    longer than max(N, M).
     """
     axes, batched = SLOTS[name].axes, SLOTS[name].batched
     if name == "angles" and "polar" in given:
@@ -240,8 +266,8 @@ def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collect
     if not fits:
         printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
         known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis not in ("L", "Dv") or axis in axes)
-        after = ", or that after B," if batched else ""
-        raise ValueError(f"{name} must have the shape ({printed}){after} where {known}; not {array.shape}")
+        after = ", optionally after an axis B," if batched else ""
+        raise ValueError(f"{name} must have the shape ({printed}){after} with {known}, not {array.shape}")
     return led
 
 
@@ -264,8 +290,8 @@ def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
 
 
 def check_index(index: Any, values: Array | None) -> Array:
-    """The entries of `values` that cells choose, as kernels take them."""
-    # without any values their shape is refused later on
+    """The checked `index`, as int32: which entry of `values` each query and key selects."""
+    # an empty `values` raises an error about its shape later
     count = _MOST_VALUES if values is None or 0 in (values.ndim, *values.shape[-1:]) else values.shape[-1]
     if count > _MOST_VALUES:
         raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
@@ -273,7 +299,7 @@ def check_index(index: Any, values: Array | None) -> Array:
 
 
 def check_shapes(slots: Mapping[str, Array]) -> None:
-    """Refuse slots whose shapes do not fit one another; they have a leading axis."""
+    """Raise ValueError for slots whose shapes do not match one another. slots: arrays with a leading axis."""
     counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
     if len(set(counts)) > 1:
         raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")

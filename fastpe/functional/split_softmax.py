@@ -1,12 +1,12 @@
-"""One call of attention done in several passes, each over keys of its own, merged by the logarithms of denominators.
+"""One call of attention done in several passes over disjoint sets of keys, merged by the logarithms of denominators.
 
-Every cell of query and key lies in at most one pass, so that all together make as many tiles as one would, and a few
-more along the seams. What a pass gives, out_p and lse_p, is the softmax over its own keys; with all of them
+Each pair of query and key belongs to at most one pass, so all passes together compute about as many tiles as a single
+pass. A pass returns out_p and lse_p of the softmax over its keys. The merged result is
 
     lse = log sum_p exp(lse_p),     out = sum_p exp(lse_p - lse) out_p
 
-exactly (a sink is one more term of lse). Backward, the weights of a cell are exp(S_ij - lse) whichever pass it lies in:
-each takes the merged out and lse in the place of its own, and gradients add up.
+exactly (a sink is one more term of lse). In the backward pass the weight of query i and key j is exp(S_ij - lse) in any
+pass. So each pass uses the merged out and lse in place of its own, and the gradients of all passes are summed.
 """
 
 from collections.abc import Sequence
@@ -25,17 +25,17 @@ _NO_SINKS = np.zeros(0)
 
 
 class SplitSoftmax:
-    """A call in several passes, as `Pass` is one in one."""
+    """A call in several passes; the counterpart of `Pass`."""
 
     @without_warnings
     def __init__(
         self, call: Call, passes: Sequence[Pass], known: tuple[Array, Array] | None = None, rows: Any = None
     ) -> None:
-        """`known`: as for `Pass`. rows: of each pass, what its scores have besides, the same for all keys of a query,
-        float64 that broadcasts to (B, H, N)."""
+        """`known`: as for `Pass`. rows: for each pass, a term to add to its scores that is the same for all keys of a
+        query, float64 that broadcasts to (B, H, N)."""
         self.call, self.passes, self.dtype = call, passes, passes[0].dtype
         self.rows = [0.0] * len(passes) if rows is None else rows
-        self.weights: list[Array] = []  # that the keys of each pass have together, (B, H, N) float64
+        self.weights: list[Array] = []  # total softmax weight of the keys of each pass, (B, H, N) float64
         if known is None:
             self._merge()
         else:
@@ -56,22 +56,22 @@ class SplitSoftmax:
             self.out += each.out
 
     def outputs(self) -> Any:
-        """What `attention` returns."""
+        """The return value of `attention`."""
         lse = self.lse.astype(self.dtype)
         out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), lse))
         return (out, lse) if self.call.return_lse else out
 
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
-        """Gradients of the arguments that are wanted."""
+        """Gradients of the arguments in `wrt`."""
         return self.gradients(*self.passes[0].given(dout))
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """As `pullback`, of both outputs."""
+        """As `pullback`, for the gradients of both outputs."""
         return self.summed(self.by_pass(dout, dlse), dout, dlse)
 
     def by_pass(self, dout: Array, dlse: Array) -> list[dict[str, Array]]:
-        """What each pass gives for its own keys."""
+        """The gradients of each pass, for its keys."""
         found = []
         for each, row in zip(self.passes, self.rows, strict=True):
             each.out, each.lse = self.out, raised(self.lse - row, each.columns, -1.0).astype(self.dtype)
@@ -79,7 +79,7 @@ class SplitSoftmax:
         return found
 
     def summed(self, parts: Sequence[dict[str, Array]], dout: Array, dlse: Array) -> dict[str, Array]:
-        """The sums of what passes give, and the sinks' gradient."""
+        """The gradients summed over the passes, and the gradient of sinks."""
         call, found = self.call, dict[str, Array]()
         for part in parts:
             for name, gradient in part.items():
@@ -92,13 +92,13 @@ class SplitSoftmax:
         }
 
     def deltas(self, dout: Array, dlse: Array) -> Array:
-        """By how much the gradient of a score is less than that of its weight, over its weight: (B, H, N)."""
+        """sum_d dout out - dlse, the term that is subtracted in the gradient of scores: (B, H, N)."""
         return np.asarray(np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse)
 
 
 def part(call: Call, spans: Array) -> tuple[Call, Array]:
-    """The call with some of every query's keys alone, and without sinks, whose gradients are those of float32 at least;
-    and the keys that are left."""
+    """The call restricted to some keys of every query, without sinks and with gradients of at least float32 precision;
+    and the spans of the remaining keys."""
     if call.spans is not None:
         first, last = (pick(spans[..., end], call.spans[..., end]) for pick, end in ((np.maximum, 0), (np.minimum, 1)))
         spans = np.stack([first, last], axis=-1)

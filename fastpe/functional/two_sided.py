@@ -1,9 +1,9 @@
-"""Attention of both directions with offsets of keys on either side of the query; public as `fastpe.columns.two_sided`,
-and by `by_name` for tensors of PyTorch and arrays of JAX.
+"""Bidirectional attention with offsets of keys before and after the query; public as `fastpe.columns.two_sided`, and
+through `by_name` for PyTorch tensors and JAX arrays.
 
-One pass over keys up to the query's own, another over those after it, each with a column of its own: see
-`split_softmax`. What a column leaves out, the offset of the query itself, is the same for all keys of its side, and
-comes in there."""
+One pass covers the keys up to the query's position, another the keys after it, each with its own column: see
+`split_softmax`. The offset at the query's own position is the same for all keys of a side; it is added when the passes
+are merged."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ from fastpe.functional.slots import NETWORK, REFLECTIONS
 from fastpe.functional.split_softmax import SplitSoftmax, part
 
 _REFUSED = {
-    "causal": "for one direction there is key_offset of attention", "key_offset": "before and after stand for it",
-    "query_start": "queries stand at the keys' own places", "bands": "keys are dealt out to two sides",
-    "growth": "it is for one direction", "counts": "they are for one direction",
-    "softcap": "no side knows whole scores",
-    **dict.fromkeys(NETWORK, "no side knows whole scores"),
-    **dict.fromkeys(REFLECTIONS, "they are for one direction"),
+    "causal": "use key_offset of attention for causal attention", "key_offset": "before and after replace it",
+    "query_start": "queries are at the positions of the keys", "bands": "it splits the keys into two sides instead",
+    "growth": "it needs causal attention", "counts": "they need causal attention",
+    "softcap": "the scores of a side are incomplete until both sides are merged",
+    **dict.fromkeys(NETWORK, "the scores of a side are incomplete until both sides are merged"),
+    **dict.fromkeys(REFLECTIONS, "they need causal attention"),
 }  # fmt: skip
 
 
@@ -31,33 +31,33 @@ def two_sided(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None = None, lengths: Any = None,
     tolerance: float | None = None, return_lse: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention of both directions with sums of gates towards the past and, of other gates, towards the future.
+    """Bidirectional attention with sums of gates towards the past and sums of other gates towards the future.
 
     For query i and key j, in addition to all other terms of a score::
 
         S_ij += before_j - before_i  where j <= i,      S_ij += after_i - after_j  where j > i
 
-    With `before` and `after` from `forget_gate` that is C_i - C_j and C'_j - C'_i, C and C' the running sums of the
-    logarithms of two gates: keys fade with every gate between, on either side.
+    With `before` and `after` from `forget_gate` the terms are C_i - C_j and C'_j - C'_i, where C and C' are the running
+    sums of the logarithms of two gates: every gate between a query and a key, on either side, reduces the key's weight.
 
     Parameters
     ----------
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
         As for `fastpe.attention`, with as many queries as keys.
-    before, after : (H or 1, N) floats, or that after B
-        Running sums over the sequence, as `forget_gate`, `cable` and `decay` give them: of what fades keys before the
-        query, and keys after it. They are read in float64.
+    before, after : (H or 1, N) floats, optionally after an axis B
+        Running sums over the sequence, as `forget_gate`, `cable` and `decay` return them, for the keys before the query
+        and for the keys after it. They are read in float64.
     window, lengths, tolerance, return_lse, **options
-        As for `fastpe.attention`: ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``, ``scale`` and slots of
-        the score, but neither ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts``,
-        ``softcap``, a network of scores nor reflections.
+        As for `fastpe.attention`: ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``, ``scale`` and slots.
+        Not supported: ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts``, ``softcap``, and
+        the slots of a network (``mlp_in``) and of reflections (``reflectors``).
 
     Returns
     -------
     out : (B, H, N, Dv)
-        In q's dtype; without the axes that q has not.
+        In q's dtype; without the axes that q does not have.
     lse : (B, H, N)
-        Only if `return_lse`; of whole scores, with which sinks are compared too.
+        Only if `return_lse`; of complete scores, the same that sinks are compared with.
 
     Raises
     ------
@@ -66,8 +66,8 @@ def two_sided(
 
     References
     ----------
-    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR), in both directions as
-    lucidrains/x-transformers has it, DataDependentAlibi.
+    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR); both directions as in
+    DataDependentAlibi of lucidrains/x-transformers.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def two_sided_vjp(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None = None, lengths: Any = None,
     tolerance: float | None = None, return_lse: bool = False, wrt: tuple[str, ...] | None = None, **options: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:  # fmt: skip
-    """`two_sided`, and the function that carries its gradient back; `wrt` as for `fastpe.attention_vjp`.
+    """The output of `two_sided`, and a function that computes its gradients; `wrt` as for `fastpe.attention_vjp`.
 
     >>> q, sums = np.ones((1, 2, 4)), np.zeros((1, 2))
     >>> out, pullback = two_sided_vjp(q, q, q, sums, sums)
@@ -97,13 +97,13 @@ def two_sided_vjp(
         q, k, v, before, after, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=options
     )
     done = split(call, led, tolerance)
-    outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
+    outputs = done.outputs()  # the pullback keeps the originals: callers may modify the returned outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
 
 
 def refuse(options: Mapping[str, Any]) -> None:
-    """Raise ValueError for what attention takes and `two_sided` does not."""
+    """Raise ValueError for arguments of attention that `two_sided` does not support."""
     for name, why in _REFUSED.items():
         if options.get(name) is not None:
             raise ValueError(f"{name} cannot be given to two_sided: {why}")
@@ -113,7 +113,7 @@ def checked(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
 ) -> tuple[Call, list[Array]]:  # fmt: skip
-    """The call, both columns among what has gradients; and the columns, an axis B or 1 in front."""
+    """The call, with both columns among the arguments that have gradients; and the columns, with an axis B or 1."""
     refuse(slots)
     own = () if isinstance(wrt, tuple) and not wrt else None
     call = attention.checked(q, k, v, False, window, lengths, return_lse, own, slots)
@@ -127,12 +127,12 @@ def checked(
 
 
 def split(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> SplitSoftmax:
-    """The call's passes, the forward ones done; rounds: as for `Pass`."""
+    """Run the forward passes of the call. rounds: as for `Pass`."""
     return _TwoSided(call, columns, attention.checked_tolerance(tolerance, call.computed), rounds)
 
 
 class _TwoSided(SplitSoftmax):
-    """The pass over keys up to the query's own, then the one over those after it."""
+    """The pass over keys up to the query's position, then the pass over the keys after it."""
 
     def __init__(self, call: Call, led: Sequence[Array], tolerance: float, rounds: bool) -> None:
         n = call.positions.n
@@ -143,7 +143,7 @@ class _TwoSided(SplitSoftmax):
         calls = [_with_offsets(part(call, spans)[0], own) for spans, own in zip(sides, columns, strict=True)]
         passes = [Pass(each, tolerance / 2, rounds=rounds) for each in calls]
         super().__init__(call, passes, rows=[-own for own in columns])
-        self.past = self.passes[0].out  # what keys up to the query's own give of the output
+        self.past = self.passes[0].out  # the share of the output from keys up to the query's position
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         parts, deltas = self.by_pass(dout, dlse), self.deltas(dout, dlse)
@@ -151,7 +151,7 @@ class _TwoSided(SplitSoftmax):
         for name, sign, own, share, weight in zip(
             ("before", "after"), (1, -1), parts, shares, self.weights, strict=True
         ):
-            # of this side's scores, summed over queries, less those summed over keys
+            # gradients of this side's scores, summed over queries, minus those summed over keys
             of_keys = own.pop("key_offset")
             of_queries = np.einsum("bhnd,bhnd->bhn", dout, share, dtype=np.float64) - weight * deltas
             own[name] = sign * (of_keys - summed_to(of_queries, of_keys.shape))
@@ -159,12 +159,14 @@ class _TwoSided(SplitSoftmax):
 
 
 def _led(name: str, column: Array, call: Call) -> Array:
-    """A column with an axis B or 1 in front."""
+    """A column with a leading axis B or 1."""
     b, h, n = call.q.shape[:3]
     led = column if column.ndim == 3 else column[None]
     if led.ndim != 3 or led.shape[0] not in (1, b) or led.shape[1] not in (1, h) or led.shape[2] != n:
         sizes = f"B = {b}, H = {h}, N = {n}"
-        raise ValueError(f"{name} must have the shape (H or 1, N), or that after B, where {sizes}; not {column.shape}")
+        raise ValueError(
+            f"{name} must have the shape (H or 1, N), optionally after an axis B, with {sizes}, not {column.shape}"
+        )
     return led
 
 

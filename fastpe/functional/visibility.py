@@ -1,6 +1,6 @@
-"""Where queries and keys stand, and which keys a query sees: `query_start`, `spans` and `mask`, checked.
+"""The positions of queries and keys, and which keys a query sees: checks of `query_start`, `spans` and `mask`.
 
-A mask that leaves every query one interval of keys, the same for all heads, becomes spans: nothing N x M is kept of it.
+A mask that shows every query one interval of keys, the same for all heads, becomes spans; no N x M array is kept.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Positions:
-    """Key j stands at position j; query i at `starts` + i, by default so that the last query stands at the last key.
+    """Key j is at position j, query i at position `starts` + i; by default the last query and the last key coincide.
 
-    Arrays over positions have a row for each from 0 on; by default they have max(N, M) rows, of which queries and keys
-    read the last ones.
+    Arrays over positions have a row for each position from 0 on. By default they have max(N, M) rows, of which queries
+    and keys read the last ones.
     """
 
     n: int
@@ -33,7 +33,7 @@ class Positions:
         return np.array([self.m - self.n]) if self.starts is None else self.starts
 
     def offsets(self) -> Array:
-        """Position of the key less that of the query, of every cell: (B or 1, N, M)."""
+        """Position of the key minus position of the query, for all pairs: (B or 1, N, M)."""
         queries = self.first[:, None] + np.arange(self.n)
         return np.arange(self.m) - queries[..., None]
 
@@ -42,7 +42,7 @@ class Positions:
         return np.arange(1 - self.n, self.m) - self.first[:, None]
 
     def of_queries(self, x: Array, axis: int) -> Array:
-        """What queries read along an axis of an array (B or 1, ...) over positions, counted from its end."""
+        """The entries for queries, along an axis of an array (B or 1, ...) over positions, counted from its end."""
         if self.starts is None:
             return _last(x, self.n, axis)
         found = np.empty_like(x, shape=(len(self.starts), *_last(x, self.n, axis).shape[1:]))
@@ -51,13 +51,13 @@ class Positions:
         return found
 
     def of_keys(self, x: Array, axis: int) -> Array:
-        """What keys read along an axis, counted from the array's end."""
+        """The entries for keys, along an axis counted from the array's end."""
         if self.starts is None:
             return _last(x, self.m, axis)
         return np.moveaxis(np.moveaxis(x, axis, 0)[: self.m], 0, axis)
 
     def queries_back(self, x: Array, axis: int, size: int) -> Array:
-        """The adjoint of `of_queries`, but for samples that share an array: `size` rows, 0 where no query reads."""
+        """The adjoint of `of_queries`, without the sum over samples that share an array: `size` rows, 0 if unread."""
         firsts = [size - self.n] * len(x) if self.starts is None else self.starts.tolist()
         return _all_placed(x, firsts, axis, size)
 
@@ -73,7 +73,7 @@ def _last(x: Array, count: int, axis: int) -> Array:
 
 
 def _all_placed(x: Array, firsts: list[int], axis: int, size: int) -> Array:
-    """The samples of x, each as the rows from its first on of an array of zeros; axis: counted from the end."""
+    """The samples of x as rows of an array of zeros, each from its first row on. axis: counted from the end."""
     shape = list(x.shape)
     shape[axis] = size
     whole = np.empty_like(x, shape=shape)
@@ -94,18 +94,18 @@ def _placed(x: Array, first: int, axis: int, size: int) -> Array:
 
 @dataclass(frozen=True)
 class Mask:
-    """What is added to scores after the soft cap, minus infinity where a key is hidden: (B or 1, H or 1, N or 1, M)."""
+    """Numbers added to scores after the soft cap, -inf where a key is hidden: (B or 1, H or 1, N or 1, M)."""
 
     added: Array
-    hides_only: bool  # whether all that it adds is 0 or minus infinity
+    hides_only: bool  # whether all added numbers are 0 or minus infinity
 
     @property
     def seen(self) -> Array:
-        """Where a key is not hidden."""
+        """Where a key is visible."""
         return np.asarray(self.added > -np.inf)
 
     def occupied(self, n: int) -> Array:
-        """Whether anything of a tile is seen: (B or 1, H or 1, blocks of queries, blocks of keys)."""
+        """Whether any key of a tile is visible: (B or 1, H or 1, blocks of queries, blocks of keys)."""
         seen, blocks = self.seen, range(0, n, int(TILE_QUERIES))
         key_blocks = np.logical_or.reduceat(seen, range(0, seen.shape[-1], int(TILE_KEYS)), axis=-1)
         if seen.shape[-2] == 1:
@@ -116,7 +116,7 @@ class Mask:
 
 
 def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """The mask as it was given, and with all axes: bool, or real numbers and minus infinity."""
+    """The mask as it was passed, and with all axes: bool, or floats below infinity."""
     given = validation.array("mask", value, "bool, or floats that are added to scores", "bfV")
     if given.dtype != bool and given.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"mask must hold bool, or floats that are added to scores, not {given.dtype}")
@@ -126,8 +126,8 @@ def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Arr
         axes = "(B, H, N, M)" if batched else "(H, N, M)"
         raise ValueError(f"mask must have a shape that broadcasts to {axes} = {whole}, not {given.shape}")
     array = given if given.dtype in (bool, np.float32, np.float64) else given.astype(np.float32)
-    if array.dtype != bool and array.size and not array.max() < np.inf:  # nor is it where one is no number
-        raise ValueError("mask must hold numbers below infinity")
+    if array.dtype != bool and array.size and not array.max() < np.inf:  # also true for NaN
+        raise ValueError("mask must hold finite numbers or minus infinity, not infinity or NaN")
     return given, array.reshape((1,) * (4 - len(padded)) + padded)
 
 
@@ -135,15 +135,15 @@ NO_SPANS = np.zeros((1, 1, 2), np.int64)
 
 
 class Visibility(NamedTuple):
-    """What queries see, as kernels take it, in one piece each."""
+    """The arrays that say which keys each query sees, as kernels take them: contiguous."""
 
     lengths: Array  # (B, 2): of queries and keys
     starts: Array  # (B,) or (1,): the positions of first queries
-    spans: Array  # (B or 1, N, 2); `NO_SPANS` where there are none
+    spans: Array  # (B or 1, N, 2); `NO_SPANS` if there are none
 
 
 def as_spans(mask: Array, m: int) -> Array | None:
-    """The one interval of keys that each query sees, (B or 1, N or 1, 2); None where a mask has holes, or heads differ.
+    """The interval of keys that each query sees, (B or 1, N or 1, 2); None if a row has gaps or heads differ.
 
     >>> as_spans(np.array([[[[True, True, False], [False, False, False]]]]), 3).tolist()
     [[[0, 2], [0, 0]]]
@@ -162,17 +162,17 @@ def as_spans(mask: Array, m: int) -> Array | None:
 
 
 def added_mask(mask: Array, m: int, dtype: Any) -> Mask:
-    """The mask as numbers that are added, with a column for each of m keys."""
+    """The mask as numbers to add, with a column for each of the m keys."""
     if mask.dtype == bool:
         return Mask(np.broadcast_to(np.where(mask, 0.0, -np.inf).astype(dtype), (*mask.shape[:-1], m)), True)
-    with np.errstate(over="ignore"):  # what is below all float32 is minus infinity there
+    with np.errstate(over="ignore"):  # values below the range of float32 become minus infinity
         added = mask.astype(dtype)
     hides_only = bool(np.all((added == 0.0) | (added == -np.inf)))
     return Mask(np.broadcast_to(added, (*mask.shape[:-1], m)), hides_only)
 
 
 def check_spans(value: Any, sizes: Mapping[str, int], batched: bool) -> Array:
-    """The first key that each query sees and the first that it no longer sees, (B or 1, N, 2)."""
+    """The first key that each query sees and the one after the last, (B or 1, N, 2)."""
     given = validation.integers("spans", value, 0, sizes["M"], clipped=True)
     array = given if given.ndim == 3 else given[None]
     fits = given.ndim in ((2, 3) if batched else (2,)) and array.shape[0] in (1, sizes["B"])

@@ -1,4 +1,4 @@
-"""Compiled code, forward and backward, which knows slots and sizes but no encoding.
+"""Compiled code, forward and backward. It handles slots and sizes, and knows no encoding.
 
 From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.dape.calls`, `attention.dape.maps`,
 `attention.dape.network`, `attention.decode`, `attention.expand_relative_bias`, `attention.inputs`,

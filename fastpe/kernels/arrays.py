@@ -1,7 +1,7 @@
-"""The kernels on NumPy arrays: what tests, benchmarks and `fastpe doctor` call.
+"""The kernels on NumPy arrays, for tests, benchmarks and `fastpe doctor`.
 
-Each function allocates its outputs, calls one kernel on one sequence, and returns what a NumPy writer would expect.
-Arrays are C-contiguous, float32 or float64, all of one dtype. The forking loops over a batch are in
+Each function allocates its outputs, calls one kernel on one sequence, and returns NumPy arrays. Arrays are
+C-contiguous, float32 or float64, all of one dtype. The loops over a batch, which run in threads, are in
 `model.transformer`."""
 
 import math
@@ -36,7 +36,7 @@ def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | N
     """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in
     `kernels.products.gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
-    turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a number: an array of another order is another type
+    turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a number: an array in another order is another type
     a, b, d, e = a.T if turned else a, np.ascontiguousarray(b), c if d is None else d, c if e is None else e
     _gemm(a, turned, b, c, np.int64(mode), d, e)
     return c
@@ -74,7 +74,7 @@ def _exp(x, y):
 
 
 def exp(x: Array) -> Array:
-    """exp(x) for x <= 0, flat."""
+    """exp(x) for x <= 0, of one axis."""
     y = np.full(x.shape, np.nan, x.dtype)
     _exp(x, y)
     return y
@@ -111,14 +111,14 @@ def layer_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tup
 
 
 def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-5) -> tuple[Array, Array]:
-    """Rows of x (m, n) over their root mean square, and (0, rstd) of each (m, 2)."""
+    """Rows of x (m, n) divided by their root mean square, and (0, rstd) of each (m, 2)."""
     y, stats = np.full(x.shape, np.nan, x.dtype), np.full((x.shape[0], 2), np.nan, x.dtype)
     _norm(x, weight, weight[:0], y, stats, eps, False, False)
     return y, stats
 
 
 def rms_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tuple[Array, Array]:
-    """Gradients of x, in the place of dy, and of weight."""
+    """Gradients of x, which overwrites dy, and of weight."""
     dx, dweight = dy.copy(), np.zeros_like(weight)
     _norm_backward(dx, x, weight, stats, dx, dweight, dweight[:0], False, False)
     return dx, dweight
@@ -169,12 +169,12 @@ def gelu_tanh_backward(x: Array, dy: Array) -> Array:
 
 
 def swiglu_forward(both: Array) -> Array:
-    """x y / (1 + exp(-x)) (m, n), of x and y side by side (m, 2 n)."""
+    """x y / (1 + exp(-x)) (m, n), for adjacent x and y (m, 2 n)."""
     return _activated(both, both.shape[1] // 2, activation.SWIGLU)[0]
 
 
 def swiglu_backward(both: Array, dy: Array) -> Array:
-    """The gradients of x and y side by side from that of `swiglu_forward`."""
+    """The adjacent gradients of x and y from that of `swiglu_forward`."""
     return _activated_backward(both, dy, activation.SWIGLU)
 
 
@@ -184,14 +184,14 @@ def _drop(x, dropped, place):
 
 
 def drop(x: Array, dropped: "dropout.Dropout", place: int) -> Array:
-    """x (m, n) after dropout at a place."""
+    """x (m, n) after dropout at one of the model's dropout positions."""
     y = x.copy()
     _drop(y, dropped, place)
     return y
 
 
 def _shares(weights: Array | None, targets: Array, dtype: Any) -> Array:
-    """What every target has of the mean."""
+    """The share of every target in the mean."""
     return np.full(1, 1 / targets.size, dtype) if weights is None else (weights / weights.sum()).astype(dtype)
 
 
@@ -202,7 +202,7 @@ def _squared_error(y, target, dy, shares):
 
 
 def mean_squared_error(y: Array, target: Array, weights: Array | None = None) -> tuple[float, Array]:
-    """Mean of (y - target)^2 over all elements, weighted where there are weights (n,), and its gradient by y."""
+    """Mean of (y - target)^2 over all elements, weighted if weights (n,) are given, and its gradient by y."""
     dy = np.full(y.shape, np.nan, y.dtype)
     return _squared_error(y, target, dy, _shares(weights, y, y.dtype)), dy
 
@@ -214,7 +214,7 @@ def _cross_entropy(logits, tokens, dlogits, shares):
 
 
 def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> tuple[float, Array]:
-    """Mean of -log softmax(logits)[token] over rows of logits (n, V), tokens, weights (n,); its gradient by logits."""
+    """Mean of -log softmax(logits)[token] over rows of logits (n, V), tokens, weights (n,); its gradient."""
     dlogits = np.full(logits.shape, np.nan, logits.dtype)
     shares = _shares(weights, tokens, logits.dtype)
     return _cross_entropy(logits, tokens.astype(logits.dtype), dlogits, shares), dlogits

@@ -1,4 +1,4 @@
-"""Adam and AdamW, whose kernels run in the same call as the step's gradients."""
+"""Adam and AdamW, with kernels that run in the same call as the gradients of a training step."""
 
 import math
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from fastpe.model.transformer import Transformer
 Array = np.ndarray[Any, Any]
 
 GROUPS = ("model", "adam.first", "adam.second")
-"""What the names of a training's arrays begin with: its parameters, and their two moments."""
+"""Prefixes of the names of a training's arrays: its parameters, and their two moments."""
 
-_MOST_STEPS = 2**53  # which float64 tells from the next
-_RANGE = 4096  # parameters at most that one task updates
+_MOST_STEPS = 2**53  # the largest range in which float64 represents every integer
+_RANGE = 4096  # largest number of parameters that one task updates
 
 
 def _share(name: str, value: Any, dtype: Any) -> float:
@@ -34,7 +34,7 @@ def _limit(name: str, value: Any, dtype: Any) -> float:
 
 
 class _Number:
-    """A number of an optimiser, checked whenever it is set."""
+    """A setting of an optimiser, checked whenever it is assigned."""
 
     def __init__(self, check: Callable[[str, Any, Any], float]) -> None:
         self._check = check
@@ -43,7 +43,7 @@ class _Number:
         self._name = name
 
     def __get__(self, optimiser: Any, owner: type | None = None) -> float:
-        if optimiser is None:  # of the class
+        if optimiser is None:  # read from the class
             raise AttributeError(self._name)
         number: float = optimiser.__dict__[self._name]
         return number
@@ -54,34 +54,34 @@ class _Number:
 
 @validation.named_arguments
 class Adam:
-    """Adam (Kingma and Ba 2015), bias-corrected, on all parameters of a model; with a decay of weights, AdamW.
+    """Adam (Kingma and Ba 2015), bias-corrected, on all parameters of a model; with weight decay, AdamW.
 
-    All of its numbers may be set between steps: a schedule sets `lr`.
+    All settings may be changed between steps; a learning-rate schedule sets `lr`.
 
     Parameters
     ----------
     model : Transformer
     lr, beta1, beta2, eps : float
-        Learning rate (above 0), decay rates of the two moments (in [0, 1)), and what keeps the quotient finite
+        Learning rate (above 0), decay rates of the two moments (in [0, 1)), and the constant in the denominator
         (above 0).
     weight_decay : float
-        Before its update a parameter of two axes or more (a matrix or a table, neither bias nor norm) is multiplied by
-        1 - lr weight_decay, apart from the gradients (Loshchilov and Hutter 2019, arXiv:1711.05101). At least 0.
+        Before its update, a parameter with at least two axes (a matrix or a table, not a bias or norm) is multiplied by
+        1 - lr weight_decay, independently of the gradients (Loshchilov and Hutter 2019, arXiv:1711.05101). At least 0.
     clip : float
-        Largest norm of all gradients together: where it is larger they are multiplied by clip / (norm + 1e-6) first
-        (Pascanu et al. 2013). Above 0; infinite by default, which does nothing.
+        Largest norm of all gradients together. If the norm is larger, gradients are first multiplied by
+        clip / (norm + 1e-6) (Pascanu et al. 2013). Above 0; infinite by default, which disables clipping.
 
     Attributes
     ----------
     steps : int
-        Updates made so far.
+        Number of updates so far.
     first, second : dict of str to array
-        The moments by parameter name; views, like the model's parameters, and assigned to as they are.
+        The moments by parameter name. They are views, and can be assigned to, like the model's parameters.
 
     Raises
     ------
     TypeError, ValueError
-        If `model` is no `Transformer`, or a number is none or out of range; the message names it.
+        If `model` is not a `Transformer`, or a number has the wrong type or is out of range; the message names it.
 
     Examples
     --------
@@ -120,17 +120,17 @@ class Adam:
 
     @property
     def first(self) -> dict[str, Array]:
-        """The first moments by parameter name."""
+        """The first moments, by parameter name."""
         return self._first
 
     @property
     def second(self) -> dict[str, Array]:
-        """The second moments by parameter name."""
+        """The second moments, by parameter name."""
         return self._second
 
     @property
     def steps(self) -> int:
-        """Updates made so far."""
+        """Number of updates so far."""
         return int(self._steps[0])
 
     @steps.setter
@@ -138,7 +138,7 @@ class Adam:
         self._steps[0] = validation.whole("steps", number, 0, _MOST_STEPS)
 
     def step(self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None) -> float:
-        """Update the model on one batch x, y, weights (B, N), lengths (B,), as `Transformer.loss_and_grads` takes them.
+        """Update the model on one batch. x, y, weights (B, N) and lengths (B,) are as for `Transformer.loss_and_grads`.
 
         Returns the loss before the update.
         """
@@ -146,7 +146,7 @@ class Adam:
             return self.model._gradients(x, y, weights, lengths, threads, self.steps, self._update(self.steps + 1))[0]
 
     def copies(self) -> tuple[int, dict[str, Array]]:
-        """The number of updates, and copies of the parameters and of both moments after just as many.
+        """The number of updates, and copies of the parameters and of both moments after that number of updates.
 
         Examples
         --------
@@ -164,7 +164,7 @@ class Adam:
 
     def __reduce__(self) -> tuple[Any, ...]:
         numbers = (self.lr, self.beta1, self.beta2, self.eps, self.weight_decay, self.clip)
-        with self._model._lock:  # the model is copied by itself, and perhaps of another step: its parameters go along
+        with self._model._lock:  # the model could be copied at a later step, so its parameters are copied here
             flat = self._model._layout.flat.copy()
             return _restored_adam, (self.model, numbers, self.steps, self._moments.copy(), flat)
 
@@ -172,7 +172,7 @@ class Adam:
         rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)
         keep = 1.0 - self.lr * self.weight_decay
         moments = (self.beta1, self.beta2, 1.0 - self.beta1, 1.0 - self.beta2, correction2, self.eps)
-        with np.errstate(over="ignore"):  # a rate past float32 diverges, which the loss will tell
+        with np.errstate(over="ignore"):  # a learning rate beyond float32 diverges, which the loss shows
             rounded = np.array((rate, *moments, keep, self.clip)).astype(self.model.dtype)
         ranges = self._ranges[self.weight_decay > 0]
         squares = np.zeros(len(ranges) if math.isfinite(self.clip) else 0)
@@ -180,17 +180,17 @@ class Adam:
 
 
 def _ranges(layout: Parameters) -> tuple[Array, Array]:
-    """What each task of an update takes, as the kernel has it: where nothing decays, and where matrices do."""
+    """Ranges of parameters that tasks of an update take, as kernels read them: without weight decay, and with it."""
     size = layout.flat.size
     decays = np.zeros(size, bool)
     for view in layout.views_of(decays).values():
         view[...] = view.ndim > 1
-    lines = np.repeat(decays.reshape(-1, ALIGN).any(axis=1), ALIGN)  # tensors begin on lines of their own
+    lines = np.repeat(decays.reshape(-1, ALIGN).any(axis=1), ALIGN)  # every tensor starts on a cache line
     return _cut(np.zeros(size, bool)), _cut(lines)
 
 
 def _cut(decays: Array) -> Array:
-    """Ranges of equal flags, none too long for one task."""
+    """Ranges of equal flags, each short enough for one task."""
     ends = [*(np.flatnonzero(np.diff(decays)) + 1).tolist(), decays.size]
     found, start = [], 0
     for end in ends:
@@ -201,7 +201,7 @@ def _cut(decays: Array) -> Array:
 
 
 def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array, flat: Array) -> Adam:
-    """A copy of an Adam: its moments are views again, and its model is of the same step."""
+    """A copy of an optimiser: its moments are views again, and its model is from the same step."""
     *own, weight_decay, clip = numbers
     adam = Adam(model, *own, weight_decay=weight_decay, clip=clip)
     adam._steps[0] = steps

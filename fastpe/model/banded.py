@@ -1,4 +1,4 @@
-"""Trained models whose rotations are chosen by how far keys lie back, to read longer inputs: see `fastpe.bands`."""
+"""Trained models with rotary angles that depend on how far keys lie back, for longer inputs: see `fastpe.bands`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -24,28 +24,28 @@ _SCHEMES: Mapping[str, Callable[..., tuple[bands.Band, ...]]] = {
     )
 }  # fmt: skip
 _ROTATED = "angles"
-_MOST = 2**24  # numbers of a layer's activations that are held at a time
+_MOST = 2**24  # largest number of activations of a layer that are held at a time
 
 
 class Banded(Transformer):
-    """A copy of a model, with bands in every layer that turns queries and keys by position. It only reads.
+    """A copy of a trained model that reads longer inputs, with bands in every layer that rotates queries and keys.
 
-    Its layers run one after the other, in NumPy but for attention, so that it is slower than the model itself where
-    inputs are short.
+    It cannot be trained, saved or used to generate text. Its layers run one after the other, in NumPy except for
+    attention, so for short inputs it is slower than the model itself.
 
     Parameters
     ----------
     model : Transformer
-        With rotary encodings whose angles are positions times frequencies, in some layers or all; beside them, whatever
-        `fastpe.attention` takes together with bands.
+        A model with rotary encodings whose angles are positions times frequencies, in some layers or all. Other
+        encodings must be ones that `fastpe.attention` accepts together with bands.
     scheme : str
-        Of `fastpe.bands`, with its options: ``"self_extend:group=4,window=32"``. Their defaults are for models of
-        thousands of positions: a window should lie below the training length.
+        A function of `fastpe.bands`, with its options: ``"self_extend:group=4,window=32"``. The defaults are for models
+        of thousands of positions: choose a window below the training length.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such scheme, or the model has nothing that bands could turn.
+        If there is no such scheme, or the model does not rotate queries and keys.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Banded(Transformer):
                 raise ValueError(f"bands need layers that turn by position alone, not {config.encoding!r}")
         self.parameters = model.parameters
         self.vocabulary = model.vocabulary
-        self(np.zeros((1, 2), int))  # whatever attention has against it is said now
+        self(np.zeros((1, 2), int))  # raises the errors of attention now
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, bands {self.bands}>"
@@ -84,7 +84,7 @@ class Banded(Transformer):
         return Banded, (make(*arguments), self.bands)
 
     def _slots_of_layers(self, length: int) -> list[dict[str, Any]]:
-        """What the attention of every layer takes; the first one's also has what acts at the input."""
+        """The arguments of attention of every layer; those of the first include the slots that act at the input."""
         config, filled = self.config, self._encoding.slots(length, self._layout.views)
         options = {} if config.causal else {"causal": False}
         made, layers = _SCHEMES[self._scheme[0]](length, **self._scheme[1], **options), list[dict[str, Any]]()
@@ -129,11 +129,13 @@ class Banded(Transformer):
         return y.reshape(batch, length * values)
 
     def save(self, path: Any) -> None:
-        """Refused: files hold models without bands."""
-        raise ValueError("a model with bands is not saved: save the model that it was made of")
+        """Raise ValueError: files hold models without bands."""
+        raise ValueError("a model with bands cannot be saved: save the model that it was made from")
 
     def _loss(self, *_: Any) -> Any:
-        raise ValueError("a model with bands reads, but neither learns nor writes: use the model that it was made of")
+        raise ValueError(
+            "a model with bands can neither be trained nor generate text: use the model that it was made from"
+        )
 
     def _gradients(self, *_: Any) -> Any:
         return self._loss()
@@ -143,7 +145,7 @@ class Banded(Transformer):
 
 
 def parsed(scheme: str) -> tuple[str, dict[str, int]]:
-    """The name of a scheme of `fastpe.bands`, and its options.
+    """The name and the options of a scheme of `fastpe.bands`.
 
     >>> parsed("self_extend:group=4,window=32")
     ('self_extend', {'group': 4, 'window': 32})
@@ -166,7 +168,7 @@ def parsed(scheme: str) -> tuple[str, dict[str, int]]:
         if key in options:
             raise ValueError(f"{key} of {name!r} is given twice")
         options[key] = int(value)
-    _SCHEMES[name](1, **options)  # a number that is too small
+    _SCHEMES[name](1, **options)  # raises an error if an option is too small
     return name, options
 
 
@@ -178,12 +180,12 @@ def _goes_both_ways(name: str) -> bool:
 
 
 def _turned(parts: tuple[Part, ...]) -> Part | None:
-    """The one of a layer's encodings that turns rows by position."""
+    """The encoding of a layer that rotates rows by position; a layer has at most one."""
     return next((part for part in parts if _ROTATED in part.encoding.slots), None)
 
 
 def _attend_to(lengths: Array) -> Callable[..., Any]:
-    """Attention as the model's layers call it, of sequences of these lengths."""
+    """Attention as the model's layers call it, for sequences of these lengths."""
 
     def attend(dtype: Any, q: Array, k: Array, v: Array, *, factors: None, **options: Any) -> tuple[Array, None]:
         rows = (np.ascontiguousarray(x, dtype) for x in (q, k, v))

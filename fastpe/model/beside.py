@@ -1,4 +1,4 @@
-"""What can be side by side in the layers of one model, as far as kernels say so and not the encodings themselves."""
+"""Combinations of encodings in one model that no kernel supports; encodings themselves check other combinations."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,21 +8,21 @@ from fastpe.model.config import ModelConfig
 
 
 def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
-    """Refuse what no kernel has.
+    """Raise ValueError for combinations that no kernel supports.
 
     Parameters
     ----------
     config : ModelConfig
-        Its settings.
+        Settings of the model.
     parts : sequence of Part
-        Its encodings.
+        Encodings of the model.
     layers : sequence of collections of str
-        The slots of every layer, or of every kind of layer.
+        The names of the slots of each layer, or of each kind of layer.
 
     Raises
     ------
     ValueError
-        Which names what cannot be beside what.
+        If two encodings cannot be combined; the message names both.
 
     Examples
     --------
@@ -36,4 +36,6 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
         (NETWORK[0] in filled, "a network over scores", REFERENCE_ONLY["mlp_in"]),
     ):
         for slot in sorted(filled & unheld.keys()) if there else ():
-            raise ValueError(f"{config.encoding!r} fills {slot!r} beside {what}, which cannot be: {unheld[slot]}")
+            raise ValueError(
+                f"{config.encoding!r} fills {slot!r}, which cannot be combined with {what}: {unheld[slot]}"
+            )

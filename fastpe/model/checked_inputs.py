@@ -1,4 +1,4 @@
-"""What a model is given, checked and as its kernels take it; the memory that this needs is kept from call to call."""
+"""Checks of a model's inputs, and their conversion to what kernels take; memory for it is reused from call to call."""
 
 import math
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Batch(NamedTuple):
-    """Inputs and targets (B, N); what the targets have of the loss, which is a mean: (B N,), or (1,) for all.
+    """Inputs and targets (B, N), and the weight of each target in the mean loss, (B N,), or (1,) for all.
 
-    lengths (B,), or (1,) for all: what lies past the end of a sequence is 0, and has no share.
+    lengths (B,), or (1,) for all: inputs and targets beyond the end of a sequence are 0 and have no weight.
     """
 
     x: Array
@@ -23,17 +23,16 @@ class Batch(NamedTuple):
 
 
 class CheckedInputs:
-    """Converts the arrays that one model is given; whoever uses it holds the model's lock while its arrays are in use.
+    """Converts the input arrays of one model. Callers hold the model's lock while they use the returned arrays.
 
-    Kernels index with tokens, and trust weights to say which of them are any: both are copied, then checked, so that
-    nobody else can change them. Numbers may stay where they lie.
-
+    Kernels index with tokens, and rely on weights to tell which targets are tokens. Both are copied and then checked,
+    so that no other thread can change them. Floating inputs are not copied if kernels can read them.
     Parameters
     ----------
     vocabulary : int or None
-        Number of tokens, where the model takes tokens.
+        Number of tokens if the model takes tokens.
     dtype : dtype
-        The model's.
+        The model's dtype.
     """
 
     def __init__(self, vocabulary: int | None, dtype: np.dtype[Any]) -> None:
@@ -41,12 +40,12 @@ class CheckedInputs:
         self._kept: dict[str, Array] = {}
 
     def inputs(self, x: Any, lengths: Any = None) -> tuple[Array, Array]:
-        """x (B, N) or (N,) in the model's dtype, 0 past the lengths, and these; valid until the next call.
+        """x (B, N) or (N,) in the model's dtype, 0 beyond the lengths, and the lengths; valid until the next call.
 
         Raises
         ------
         TypeError, ValueError
-            If x does not hold finite numbers, or tokens, or has another shape, or lengths are no lengths of its rows.
+            If x does not hold finite numbers, or tokens, or has a wrong shape, or if lengths are invalid.
         """
         array = self._array("x", x)
         if lengths is None:
@@ -56,12 +55,12 @@ class CheckedInputs:
         return self._proved("x", array, own), checked
 
     def batch(self, x: Any, y: Any, weights: Any = None, lengths: Any = None) -> Batch:
-        """Inputs, targets and their shares, valid until the next call; none is to be written to.
+        """Inputs, targets and weights, valid until the next call. They must not be modified.
 
         Raises
         ------
         TypeError, ValueError
-            As `inputs` does, or if shapes differ, or weights are no finite numbers of at least 0, or all are 0.
+            As `inputs` does; also if shapes differ, or if weights are not finite numbers of at least 0, or all 0.
         """
         x, checked = self.inputs(x, lengths)
         x = np.atleast_2d(x)
@@ -85,7 +84,7 @@ class CheckedInputs:
         return array
 
     def _within(self, lengths: Array, x: Array) -> Array:
-        """Which places belong to their sequences, (B, N) bool."""
+        """Which positions belong to their sequences, (B, N) bool."""
         shape = np.atleast_2d(x).shape
         return np.less(np.arange(shape[1]), lengths[:, None], out=self._room("within", shape, np.dtype(bool)))
 
@@ -93,24 +92,24 @@ class CheckedInputs:
         return "real numbers" if self._vocabulary is None else f"tokens, which are integers in [0, {self._vocabulary})"
 
     def _array(self, name: str, value: Any) -> Array:
-        """An array of a shape and a kind that will do."""
+        """An array of a supported shape and kind."""
         array = validation.array(name, value, self._holds()) if self._vocabulary is None else self._tokens(name, value)
         if array.ndim not in (1, 2) or 0 in array.shape:
             raise ValueError(
-                f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}"
+                f"{name} must have the shape (sequences, length) or (length,), neither of them 0, not {array.shape}"
             )
         return array
 
     def _tokens(self, name: str, value: Any) -> Array:
-        """Integers, of which some may be no tokens: those past the end of a sequence, or targets that do not count."""
+        """Integers that need not be tokens beyond the end of a sequence, and where targets do not count."""
         assert self._vocabulary is not None
         try:
             return validation.integer_array(name, value, self._holds())
-        except ValueError:  # one that int64 does not hold is none of these: the error gives the range of tokens
+        except ValueError:  # integers beyond int64 are not tokens: the error gives the range of tokens
             return validation.integers(name, value, 0, self._vocabulary - 1)
 
     def _proved(self, name: str, given: Array, own: Array) -> Array:
-        """`own`, what kernels get, if it holds nothing but finite numbers, or tokens."""
+        """`own`, the array that kernels get, after checking that it holds only finite numbers, or tokens."""
         if self._vocabulary is None:
             return validation.finite(name, own, self._dtype)
         if own.min() < 0 or own.max() >= self._vocabulary:
@@ -124,7 +123,7 @@ class CheckedInputs:
         return own
 
     def _shares(self, weights: Any, y: Array, within: Array | None) -> Array:
-        """Each weight over the sum of all: what its target has of the mean, in y's shape; past the ends none."""
+        """Each weight divided by the sum of all weights, in y's shape; 0 beyond the ends of sequences."""
         holds = "finite numbers of at least 0, or booleans"
         given = within if weights is None else weights
         array = validation.array("weights", given, holds, kinds="biuf")
@@ -145,18 +144,18 @@ class CheckedInputs:
         return np.divide(array.reshape(y.shape), total, out=shares, dtype=np.float64, casting="unsafe")
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """The memory kept for that name."""
+        """The memory that is reused under this name."""
         kept = self._kept.get(name)
         if kept is None or kept.shape != shape:
             kept = self._kept[name] = np.empty(shape, dtype)
         return kept
 
     def _converted(self, name: str, array: Array, copied: bool = False) -> Array:
-        """The array itself where kernels can take it and it need be no copy, else its elements in memory of our own."""
-        # carray: contiguous, aligned and writeable; anything else is another type, compiled anew
+        """The array itself if kernels can read it and no copy is requested, else its elements in reused memory."""
+        # carray: contiguous, aligned and writeable; kernels would be compiled again for any other array type
         if not copied and array.dtype == self._dtype and array.flags.carray:
             return array
         kept = self._room(name, array.shape, self._dtype)
-        with np.errstate(over="ignore"):  # infinities are found by who looks for them
+        with np.errstate(over="ignore"):  # infinities are checked by the caller
             np.copyto(kept, array, casting="unsafe")
         return kept

@@ -1,7 +1,7 @@
-"""The settings of a model: a frozen dataclass, checked when it is made.
+"""The settings of a model: a frozen dataclass, checked on construction.
 
-Importing this module imports neither NumPy nor Numba, so the command line can check and explain settings at once. Only
-settings with options of an encoding load that encoding, to check them.
+Importing this module imports neither NumPy nor Numba, so the command line can check and explain settings quickly. Only
+options of an encoding need that encoding to be imported.
 """
 
 from collections.abc import Mapping
@@ -24,20 +24,20 @@ PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
-"""Metadata of a setting that is stored only where it is not None: files from before it existed stay as they are."""
-MOST_LAYERS = 10_000  # every one has parameters with names of their own
-MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
+"""Metadata of a setting that is stored only if it is not None, so that files from before it existed are unchanged."""
+MOST_LAYERS = 10_000  # every layer has separately named parameters
+MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64, which represent all integers up to here
 
 
 class Options(dict[str, Any]):
-    """Options of an encoding that nobody changes any more: models, runs and files are told from each other by them.
+    """Immutable options of an encoding: models, runs and files are identified by them.
 
     >>> Options(slope=0.5)["slope"]
     0.5
     """
 
     def _refuse(self, *_: Any, **named: Any) -> NoReturn:
-        raise TypeError("options of a configuration stay as they are: make another with dataclasses.replace")
+        raise TypeError("options of a configuration cannot be changed: make another with dataclasses.replace")
 
     __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse
 
@@ -54,85 +54,86 @@ class ModelConfig:
     ----------
     encoding : str
         Key of a position encoding, a sum of keys such as ``"wavelet+alibi"``, or a pattern over layers such as
-        ``"rope*3,nope"``: rope in the first three, none in the fourth, and so again. Encodings of a pattern act in
-        attention; those that act at the input must be in all layers. One that is there with several sets of options, or
-        parameters, has a label behind each: ``"rope@near*5,rope@far"``.
+        ``"rope*3,nope"``, which is repeated: rope in three layers, none in the fourth. Encodings in a pattern act in
+        attention; those that act at the input must be in all layers. An encoding that occurs with several sets of
+        options or parameters gets a label each: ``"rope@near*5,rope@far"``.
     options : dict
-        The encoding's options by name; in a sum or pattern, by ``"encoding.option"``, as ``"rope@far.base"``.
+        The encoding's options by name; in a sum or pattern by ``"encoding.option"``, such as ``"rope@far.base"``.
     width, heads, layers, hidden : int
-        Model width C, attention heads H (a divisor of C), layers (at most 10,000), and width inside the feed-forward
-        map.
+        Model width C, number of attention heads H (a divisor of C), number of layers (at most 10,000), and hidden width
+        of the feed-forward map.
     causal : bool
-        Whether a position may attend only to itself and to earlier ones.
+        Whether a position attends only to itself and to earlier positions.
     sight : str
-        What each layer's queries see: ``"all"``; ``"window:W"``, the keys at a distance below W; ``"chunks:C"``, those
-        of the query's own chunk of C positions; of a causal model only those up to the query's own. Or a pattern over
+        Which keys the queries of each layer see: ``"all"``; ``"window:W"``, keys at a distance below W; ``"chunks:C"``,
+        keys in the query's chunk of C positions. In causal models always only keys up to the query. Or a pattern over
         layers such as ``"window:512*5,all"``, see `fastpe.model.sight`.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu"}
-        Activation inside the feed-forward map. `gelu` is the exact form, `gelu_tanh` GPT-2's approximation of it. Of
-        `swiglu` (Shazeer 2020, arXiv:2002.05202) the hidden row is ``silu(z gate) * (z in)``, with a third matrix.
+        Activation of the feed-forward map. `gelu` is the exact form, `gelu_tanh` GPT-2's approximation. With `swiglu`
+        (Shazeer 2020, arXiv:2002.05202) the hidden row is ``silu(z gate) * (z in)``, with a third matrix.
     norm : {"none", "layernorm", "rmsnorm"}
-        Normalisation before attention and feed-forward (Zhang and Sennrich 2019, arXiv:1910.07467, for the last). The
+        Normalisation before attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467). The
         constant under the root is 1e-5.
     final_norm : bool
-        Whether there is another one before the head.
+        Whether there is another normalisation before the head.
     bias : bool
-        Whether maps and layer norms have biases.
+        Whether linear maps and layer norms have biases.
     tied : bool
-        Whether the head is the transposed table of tokens, and nothing else; of a model with a vocabulary alone.
+        Whether the head is the transposed token embedding; needs a vocabulary.
     dropout : float
         Probability, in [0, 1), with which `Adam.step` and `Transformer.loss_and_grads` drop an element of the input
-        with its table, of what attention and feed-forward add to the stream, and of attention's weights. Which ones
-        follows from the seed and the step.
+        (with its table), of the outputs of attention and feed-forward, and of attention weights. The dropped elements
+        depend on the seed and the step.
     residual : bool
         Whether attention and feed-forward are added to their input.
     vocabulary : int or None
-        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and gives V logits. None: it takes and
-        gives numbers.
+        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and returns V logits. None: it takes and
+        returns real numbers.
     train_length : int
-        Length in positions that the encoding is made for.
+        Length in positions that the encoding is built for.
     dtype : {"float32", "float64"}
-        Type of parameters, activations and gradients.
+        Dtype of parameters, activations and gradients.
     precision : {"float32", "bfloat16"}
         ``"bfloat16"``: the operands of all matrix products, forward and backward, are rounded to bfloat16 (to nearest,
-        ties to even), but for those of attention through reflections or a network over scores. Sums, the stream of
-        activations, norms, softmax, losses, gradients of parameters, Adam's moments and the parameters themselves stay
-        float32, so dtype must be. ``"float32"``: nothing is rounded further.
+        ties to even), except in attention with reflections or with a network over scores. Sums, the residual stream,
+        norms, softmax, losses, gradients of parameters, Adam's moments and the parameters stay float32, so dtype must
+        be float32. ``"float32"``: no further rounding.
     seed : int
         Seed of all random streams, in [0, 2**64).
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
-        Rule of the initial weights, see `fastpe.base.initial_values`.
+        Distribution of the initial weights, see `fastpe.base.initial_values`.
     init_by_depth : bool
-        Whether those of the maps whose outputs are added to the stream are then divided by sqrt(2 layers), as in GPT-2.
+        Whether initial weights of the maps that write to the residual stream are divided by sqrt(2 layers), as GPT-2's.
     table_scale : {"defined", "rms", "unit"}
-        Size of a table: as its encoding defines it, or times the constant that makes the root mean square of its rows'
-        norms over the training positions sqrt(width / 2), that of the sinusoidal table, or 1.
+        Scale of a table. ``"defined"``: as its encoding defines it. ``"rms"`` and ``"unit"``: multiplied by a constant
+        such that the root mean square of the norms of its rows over the training positions is sqrt(width / 2), as for
+        the sinusoidal table, or 1.
     start : float
-        Position of a sequence's first element, of which the encoding is made.
+        Position of the first element of a sequence, for which the encoding is built.
     positions : str
         ``"usual"``: 0, 1, 2, ... Or ``"random:L"``, randomised positions (Ruoss et al. 2023, arXiv:2305.16843): N
-        different ones of 0 .. L - 1, ascending, which all sequences of a call share. Training step t draws its own from
-        the stream ``positions`` of the seed, as a call that only tests does (`Transformer`); the encoding is made for L
-        positions in place of `train_length`. Or ``"offset:L"``: a table of L rows; in a training step every sequence of
-        n elements has n consecutive ones, from a row on that is drawn from 0 .. L - n (stream ``offsets``), in a test
-        the first n. For encodings that fill no other slot than ``table``. L is at least `train_length`.
+        different ones of 0 .. L - 1, ascending, shared by all sequences of a call. Training step t draws them from the
+        stream ``positions`` of the seed, as does a call in testing (`Transformer`); the encoding is built for L
+        positions in place of `train_length`. Or ``"offset:L"``, for encodings that fill only ``table``: a table of L
+        rows. In a training step every sequence of n elements has n consecutive rows, the first one drawn from
+        0 .. L - n (stream ``offsets``); in testing it has the first n. L is at least `train_length`.
         ``"float:L"``: as ``random:L``, but N real numbers of [0, L - 1). ``"pose:L"`` (PoSE, Zhu et al. 2023,
-        arXiv:2309.10400): in training with one gap, up to L - 1, which all sequences of a step share.
+        arXiv:2309.10400): in training with one gap, up to L - 1, shared by all sequences of a step.
 
-        Or a rule, by which positions follow from tokens. It chooses rows of ``table``; other slots have the usual
-        positions, so that ``"abacus+rope"`` has both. ``"digits:K"`` (Abacus): the place within a number, and 0 for
-        all other tokens; a training step adds one number of 0 .. K. ``"coupled:L"`` (position coupling): a digit's
-        significance, from a start on that every training sequence draws anew, up to L. Both are for numbers that begin
-        with their least significant digit, unless a task says otherwise, and name the tokens that are digits, as
-        ``"digits:20:0-9"``; a task or text completes ``"digits:20"``. ``"documents:SEP"``: positions begin anew behind
-        a separator, in table and rotations, and attention stays within a document; SEP are tokens, as ``10`` or
-        ``3,5-7``; ``"documents:SEP:first"``: it begins a document. ``"segments:SEP"`` (BiPE): the place within the
-        segment for the table, the number of segments before for rotations and, in a causal model, ALiBi. See
-        `fastpe.model.positions`.
+        Or a rule by which positions follow from tokens. It chooses rows of ``table``; other slots have the usual
+        positions, so that ``"abacus+rope"`` has both. ``"digits:K"`` (Abacus): the position within a number, and 0 for
+        all other tokens; a training step adds one number of 0 .. K. ``"coupled:L"`` (position coupling): the
+        significance of a digit, from a start that is drawn for every training sequence, up to L. Both are for numbers
+        that begin with their least significant digit, unless a task says otherwise, and need the tokens that are
+        digits, as in ``"digits:20:0-9"``; a task or text completes ``"digits:20"``. ``"documents:SEP"``: positions
+        restart after a separator, in table and rotations, and attention stays within a document; SEP are tokens, such
+        as ``10`` or ``3,5-7``; with ``"documents:SEP:first"`` the separator begins a document. ``"segments:SEP"``
+        (BiPE): the position within the segment for the table, and the number of earlier segments for rotations and, in
+        a causal model, ALiBi. See `fastpe.model.positions`.
     encoding_length : int, optional
-        Length in positions that the encoding is made for, if it is not `train_length`: its constants and the rows of
-        its tables follow from it. A model that is trained further at another length keeps its encoding this way (see
-        `TrainConfig.starting_from`).
+        Length in positions that the encoding is built for, if it is not `train_length`; it determines the constants of
+        the encoding and the number of rows of its tables. A model that is trained further at another length keeps its
+        encoding this way (see `TrainConfig.starting_from`).
 
     Raises
     ------
@@ -196,7 +197,7 @@ class ModelConfig:
         self._set("dropout", at_least_zero("dropout", self.dropout, 1.0))
         if self.vocabulary is not None:
             self._set("vocabulary", whole("vocabulary", self.vocabulary, 2, MOST_TOKENS))
-        # np.float32 has a __name__, np.dtype("float32") prints as its name
+        # np.float32 has a __name__, while np.dtype("float32") prints as its name
         dtype = str(self.dtype) if hasattr(self.dtype, "newbyteorder") else self.dtype
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", dtype), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
@@ -233,23 +234,23 @@ class ModelConfig:
 
     @property
     def position_range(self) -> int | None:
-        """L where positions are drawn from 0 .. L - 1, or begin anywhere there, else None."""
+        """L if positions are drawn from 0 .. L - 1, or begin at any of them, else None."""
         drawn = self.positions != "usual" and self.rule is None
         return int(self.positions.partition(":")[2]) if drawn else None
 
     @property
     def shifted(self) -> bool:
-        """Whether sequences begin anywhere in a table."""
+        """Whether sequences begin at any row of a table."""
         return self.positions.startswith("offset:")
 
     @property
     def rule(self) -> Rule | None:
-        """By which positions follow from tokens; None where they do not."""
+        """The rule by which positions follow from tokens, or None."""
         return rule_of(self.positions)
 
     @property
     def made_for(self) -> int:
-        """Length in positions that the encoding is made for.
+        """Length in positions that the encoding is built for.
 
         >>> ModelConfig("rope", train_length=200, encoding_length=50).made_for
         50
@@ -257,7 +258,7 @@ class ModelConfig:
         return self.position_range or self.encoding_length or self.train_length
 
     def spec(self, length: int, positions: Any = None) -> Spec:
-        """What the encoding is built for at `length` positions; where they are drawn, they are to be given."""
+        """The sizes that the encoding is built with at `length` positions. Drawn positions must be passed."""
         return make_spec(
             length,
             dim=self.width,
@@ -270,7 +271,7 @@ class ModelConfig:
         )
 
     def spec_of(self, part: Part, length: int) -> Spec:
-        """What one term of the encoding is built for: of a table all rows from which a rule chooses."""
+        """The sizes that one term of the encoding is built with; for a rule, its table has all rows."""
         rows = self.rule.rows if self.rule is not None and "table" in part.encoding.slots else 0
         if not rows:
             return self.spec(length)
@@ -283,9 +284,9 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Build from what `to_dict` returned: no setting may be missing or unknown.
+        """Build from the return value of `to_dict`: no setting may be missing or unknown.
 
-        Settings may come from a stranger's file: names must be keys, and a path is refused.
+        Settings may come from an untrusted file: encodings must be keys, and paths raise an error.
 
         Raises
         ------
@@ -313,12 +314,12 @@ class ModelConfig:
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
-        """The names among stored settings, once they are found to consist of keys: making a config resolves paths."""
+        """The names in stored settings, checked to be keys, because constructing a config resolves paths."""
         return {"encoding": registry.canonical(settings["encoding"])}
 
 
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:
-    """The options that are given, each in its own type."""
+    """The given options, converted to their types."""
     if not isinstance(options, Mapping):
         raise TypeError(f"options must be a mapping of names to values, not {shown(options)}")
     if not options:

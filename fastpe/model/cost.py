@@ -1,7 +1,7 @@
-"""What a training step costs: the useful FLOPs of its matrix products, forward and backward.
+"""The cost of a training step: useful FLOPs of its matrix products, forward and backward.
 
-They are those of the model as it is defined, map by map, whatever is computed: of a model whose ends are composed
-(`kernels.model.fused_embedding_and_head`) a step does fewer, as it does of a causal one.
+They are counted for the model as it is defined, map by map. A step computes fewer for a model whose first or last maps
+are fused (`kernels.model.fused_embedding_and_head`), and for a causal model.
 """
 
 from fastpe.model import sight
@@ -15,9 +15,9 @@ def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int
     ----------
     config : ModelConfig
     batch : int
-        Sequences of `train_length`.
+        Number of sequences of `train_length`.
     unmasked : bool
-        Count only the scores that are not masked: of a causal model that sees all, N (N + 1) / 2 of N².
+        Count only scores that are not masked: in a causal model without windows, N (N + 1) / 2 of N².
 
     Examples
     --------
@@ -28,7 +28,7 @@ def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int
 
 
 def sequence_flop(config: ModelConfig, n: int, targets: int | None = None, *, unmasked: bool = False) -> int:
-    """Useful FLOPs of one sequence of n positions in a step; of tokens, `targets` count, or all.
+    """Useful FLOPs of one sequence of n positions in a step. targets: number of tokens that count, by default all.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def sequence_flop(config: ModelConfig, n: int, targets: int | None = None, *, un
     pairs = sum(sight.visible_pairs(one, n, causal=config.causal) for one in seen) or config.layers * n * n
     maps = 3 if config.activation == "swiglu" else 2
     layers = 2 * n * config.layers * (4 * c * c + maps * c * f) + 4 * pairs * c
-    if not config.vocabulary:  # the embedding of a number has no gradient by its input
+    if not config.vocabulary:  # the embedding of a number has no gradient with respect to its input
         return 3 * layers + 4 * n * c + 6 * n * c
     rows = n if targets is None else targets
-    return 3 * layers + 6 * rows * c * config.vocabulary  # the embedding of a token is no product
+    return 3 * layers + 6 * rows * c * config.vocabulary  # the embedding of a token is not a product

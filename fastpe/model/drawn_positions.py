@@ -1,4 +1,4 @@
-"""Positions that a call draws, which all its sequences share: those of "random:L", "float:L" and "pose:L"."""
+"""Randomly drawn positions that all sequences of a call share: "random:L", "float:L" and "pose:L"."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn(way: str, most: int, length: int, stream: Stream, *, training: bool) -> Array:
-    """`length` positions, ascending, of 0 .. most - 1.
+    """`length` positions of 0 .. most - 1, ascending.
 
     Parameters
     ----------
     way : {"random", "float", "pose"}
-        As `fastpe.model.positions` has them.
+        As in `fastpe.model.positions`.
     stream : Stream
-        Of this call alone.
+        The random stream of this call.
     training : bool
         Whether it is a training step.
     """
@@ -34,7 +34,7 @@ def drawn(way: str, most: int, length: int, stream: Stream, *, training: bool) -
 
 
 def with_gap(length: int, first: int, gap: int) -> Array:
-    """0 .. first - 1, and behind a gap the rest.
+    """0 .. first - 1, and the remaining positions after a gap.
 
     >>> with_gap(8, 4, 1).tolist()
     [0, 1, 2, 3, 5, 6, 7, 8]

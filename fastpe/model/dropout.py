@@ -1,4 +1,4 @@
-"""What of a model is dropped out in a training step: the kernels' numbers, and the same as arrays."""
+"""Dropout in a training step: the parameters that kernels take, and the same dropout as arrays of factors."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _HALF = 2**32
 
 
 def of_step(config: ModelConfig, step: int) -> Dropout | None:
-    """What the kernels need in this step, from 0; None where nothing is dropped out."""
+    """The parameters of dropout for kernels in this step, counted from 0; None without dropout."""
     if not config.dropout:
         return None
     step = validation.seed("draw", step)
@@ -27,7 +27,7 @@ def of_step(config: ModelConfig, step: int) -> Dropout | None:
 
 
 def factors(config: ModelConfig, batch: int, length: int, step: int) -> dict[str, Array]:
-    """The same for `reference.model_loss_and_grads`: see `Transformer.dropout_factors`."""
+    """The factors of dropout for `reference.model_loss_and_grads`: see `Transformer.dropout_factors`."""
     given = of_step(config, step)
     size = batch * length * (config.width * (1 + 2 * config.layers) + config.layers * config.heads * length)
     validation.room(f"factors of batch={batch}, length={length}", size * 8, "need")

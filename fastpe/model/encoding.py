@@ -1,6 +1,6 @@
 """The position encoding of one model: its slots at any length, and the gradients of its parameters.
 
-This is where a model and an encoding meet. The model sees arrays by slot; the encoding sees its own parameters.
+This module connects models and encodings. The model sees arrays by slot; the encoding sees its parameters.
 """
 
 import math
@@ -27,36 +27,36 @@ from fastpe.model.token_positions import Placed
 
 Array = np.ndarray[Any, Any]
 
-_KEPT_LENGTHS = 8  # a user who tries many lengths should not fill the memory
-_DRAWS = 4  # of signs: one could leave next to nothing by chance
+_KEPT_LENGTHS = 8  # limits the memory for slots if a user tries many lengths
+_DRAWS = 4  # of random signs: with a single one, errors could cancel by chance
 
 
 class ModelEncoding:
-    """The encoding that a `ModelConfig` names, made for its sizes.
+    """The encoding that a `ModelConfig` names, built for its sizes.
 
     Attributes
     ----------
     initial : dict of str to array
-        Initial values of the encoding's parameters by name in the model: ``encoding.{scheme}.{parameter}``, or
-        ``layers.{l}.encoding.{scheme}.{parameter}`` where every layer has its own.
+        Initial values of the encoding's parameters, by name in the model: ``encoding.{scheme}.{parameter}``, or
+        ``layers.{l}.encoding.{scheme}.{parameter}`` if every layer has separate parameters.
     layered : frozenset of str
-        The slots of which every layer has its own, along their first axis.
+        The slots that differ between layers, which are the first axis.
     learned : frozenset of str
         The slots that depend on parameters.
     gates : tuple of gates.LayerGate or None
-        Of every layer.
+        The gates of each layer.
     table_factor : float
-        What the table that the encoding defines is multiplied by, see `ModelConfig.table_scale`.
+        Factor applied to the table that the encoding defines, see `ModelConfig.table_scale`.
 
     Raises
     ------
     ValueError
-        If the encoding cannot have these sizes.
+        If the encoding does not support these sizes.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         if config.rule is not None:
-            raise ValueError(f"positions={config.positions!r} follow from tokens: there are no slots without these")
+            raise ValueError(f"positions={config.positions!r} follow from tokens: there are no slots without tokens")
         self.config = config
         self._parts = registry.parse_all(config.encoding, config.options)
         pattern = registry.parse_layers(config.encoding, config.options)
@@ -75,7 +75,7 @@ class ModelEncoding:
             fills = f"{config.encoding!r} fills {min(others)!r}, not a table alone"
             raise ValueError(f"positions cannot be {config.positions!r}: {fills}")
         for own in self._different():
-            combined.outlines(own, spec)  # refuses what no memory holds
+            combined.outlines(own, spec)  # raises an error if the slots do not fit into memory
         combined.check_gradients(self._parts, spec)
         filled = {part.scheme: set(combined.shapes_of(part, spec)) for part in self._parts}
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
@@ -87,13 +87,13 @@ class ModelEncoding:
             self.layered = frozenset().union(*filled.values()) & LAYERED
         self.learned = frozenset().union(*(filled[scheme] for scheme in learns if learns[scheme]))
         if unfit := self.layered - LAYERED:
-            raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
+            raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, but it acts only once")
         self.initial = self._initial_values()
         self.gates = gates.of_layers(self._of_layers, config, self._own_layers, self._name, shapes)
         self.table_factor = self._find_table_factor()
 
     def _check_pattern(self, spec: Spec, filled: Mapping[str, set[str]]) -> None:
-        """Raise ValueError where encodings cannot be in some layers only, or side by side in one model."""
+        """Raise ValueError if encodings cannot be in some layers only, or cannot be combined in one model."""
         name = self.config.encoding
         for part in self._parts:
             once = {slot for slot in filled[part.scheme] if slot not in LAYERED}
@@ -113,7 +113,7 @@ class ModelEncoding:
                 raise ValueError(f"{key!r} must be the same in all layers of {name!r}")
 
     def _spec(self, length: int, draw: int | str | None = None) -> Spec:
-        """What the encoding is filled for; where positions are drawn, every draw has its own. None: the last draw's."""
+        """The sizes to build the encoding with. draw: selects random positions; None: those of the last draw."""
         most = self.config.position_range
         if most is not None and length > most:
             has = f"the {most} that positions={self.config.positions!r} has"
@@ -152,12 +152,12 @@ class ModelEncoding:
         return values
 
     def _name(self, scheme: str, parameter: str, layer: int | None = None) -> str:
-        """A parameter's name in the model."""
+        """The name of a parameter in the model."""
         name = f"encoding.{scheme}.{parameter}"
         return name if layer is None else f"layers.{layer}.{name}"
 
     def _own(self, arrays: Mapping[str, Array], layer: int) -> dict[str, Array]:
-        """The encoding's arrays by its own keys, as one layer has them, out of arrays by the model's names."""
+        """The arrays of the encoding in one layer, by the encoding's names, from arrays by the model's names."""
         return {key: arrays[name] for key, name in self._names[layer].items()}
 
     @cached_property
@@ -170,7 +170,7 @@ class ModelEncoding:
         ]  # fmt: skip
 
     def _find_table_factor(self) -> float:
-        """What the table is multiplied by: one constant, so that the encoding keeps its shape."""
+        """The factor of the table, one constant for all rows."""
         c, spec, parts = self.config, self._made_for, self._of_layers[0]
         wanted = {"defined": None, "rms": math.sqrt(c.width / 2), "unit": 1.0}[c.table_scale]
         if wanted is None or "table" not in combined.slot_shapes(parts, spec):
@@ -185,10 +185,10 @@ class ModelEncoding:
     def slots(
         self, length: int, parameters: Mapping[str, Array], draw: int = 0, *, training: bool = False
     ) -> dict[str, Any]:
-        """The filled slots at this length; the arrays are reused by the next call for it, which returns another dict
-        where it has filled them anew.
+        """The filled slots at this length. The arrays are reused by the next call with the same length, which returns a
+        different dict if it has filled them again.
 
-        Where positions are drawn, `draw` says which: the step of a training, or else the number of a test's call.
+        draw: selects random positions: the step of a training, or the number of a call in testing.
 
         Raises
         ------
@@ -197,18 +197,18 @@ class ModelEncoding:
         """
         draw = validation.seed("draw", draw)
         spec = self._spec(length, draw if training else f"test.{draw}")
-        length = spec.length  # of all rows, where sequences begin anywhere
+        length = spec.length  # all rows, if sequences begin at any row
         slots = self._arrays.get(length)
         if slots is not None and not self.initial and spec is self._filled[length]:
             return slots
         slots, first = (self._allocated(spec), True) if slots is None else (dict(slots), False)
-        # later fills are those of a training, which finds by itself that a parameter has diverged
+        # later fills belong to a training, which detects by itself that parameters have diverged
         self._fill(spec, parameters, slots, finite=first)
         self._arrays[length], self._filled[length] = slots, spec
         return slots
 
     def fill(self, length: int, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool = True) -> None:
-        """Fill slots, as from `slots`, anew; values that leave their dtype are an error if `finite`."""
+        """Fill slots that came from `slots` again. If `finite`, values beyond their dtype are an error."""
         self._fill(self._spec(length), parameters, slots, finite=finite)
 
     def _fill(self, spec: Spec, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool) -> None:
@@ -221,16 +221,16 @@ class ModelEncoding:
             slots["table"] *= self.table_factor
 
     def _different(self) -> Collection[tuple[Part, ...]]:
-        """What layers have, each sum once."""
+        """The different sets of encodings that layers have."""
         return {tuple(part.scheme for part in own): own for own in self._of_layers}.values()
 
     def _filled_by(self, parts: Sequence[Part], spec: Spec, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """The slots that some parts fill: of a pattern, those of one layer."""
+        """The slots that some encodings fill; in a pattern, the slots of one layer."""
         own = combined.slot_shapes(parts, spec) if self._patterned else arrays
         return [(slot, array) for slot, array in arrays.items() if slot in own]
 
     def _allocated(self, spec: Spec) -> dict[str, Any]:
-        """Arrays for all slots; those of layers that do not have one change nothing."""
+        """Arrays for all slots; entries of layers that do not have a slot are neutral."""
         filled = (combined.allocate(parts, spec) for parts in self._different())
         arrays: dict[str, Any] = {slot: array for own in filled for slot, array in own.items()}
         for slot in self.layered:
@@ -248,12 +248,12 @@ class ModelEncoding:
     def pull(
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
     ) -> None:
-        """Add the gradients of the encoding's parameters into `gradients`, given those of the slots last filled."""
+        """Add the gradients of the encoding's parameters to `gradients`, given those of the slots last filled."""
         if self.table_factor != 1.0:
             dslots = {**dslots, "table": dslots["table"] * np.asarray(self.table_factor, dslots["table"].dtype)}
         spec = self._spec(length)
         for layer, parts in enumerate(self._of_layers[: None if self.layered else 1]):
-            # a slot that all layers share is pulled once
+            # a slot that all layers share is processed once
             mine = {
                 slot: x[layer] if slot in self.layered else x if layer == 0 else np.zeros_like(x)
                 for slot, x in self._filled_by(parts, spec, dslots)
@@ -261,9 +261,9 @@ class ModelEncoding:
             combined.add_gradients(parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))
 
     def shifts(self, lengths: Array, batch: int, step: int) -> Array:
-        """The row of the table where each sequence of a training step begins, (B,), or (1,) where that is the first.
+        """The row of the table at which each sequence of a training step begins, (B,), or (1,) if it is the first row.
 
-        lengths: of the sequences, or one for all.
+        lengths: of each sequence, or one for all.
         """
         most = self.config.position_range
         if not self.config.shifted or most is None:
@@ -272,14 +272,14 @@ class ModelEncoding:
         return Draws(Stream(self.config.seed, "offsets", step)).integers(spare, (batch,))
 
     def placed(self, x: Array, lengths: Array, *, step: int | None = None, **_: Any) -> Placed:
-        """Where sequences (B, N) stand: in rows of the table one after the other; step: of a training."""
+        """The rows of the table for sequences (B, N), consecutive in each. step: number of a training step."""
         first = np.zeros(1, np.int64) if step is None else self.shifts(lengths, len(x), step)
         return Placed(first[None, :, None], None, None)
 
     # ------------------------------------------------------------------------------------------------------- reference
 
     def reference_slots(self, length: int, parameters: Mapping[str, Array]) -> list[dict[str, Any]]:
-        """The slots that every layer gets, by the formulas in NumPy, float64."""
+        """The slots of every layer, computed with the NumPy formulas in float64."""
         spec, layers = replace(self._spec(length), dtype=np.dtype(np.float64)), list[dict[str, Any]]()
         for layer, parts in enumerate(self._of_layers):
             if layer and not self.layered:
@@ -299,17 +299,18 @@ class ModelEncoding:
     def reference_loss_and_grads(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, factors: Any = None
     ) -> tuple[float, dict[str, Array]]:
-        """The model's loss and gradients, the encoding's own among them, by `fastpe.reference`.
+        """The model's loss and gradients, including those of the encoding, from `fastpe.reference`.
 
-        Only what turns gradients of slots into those of the encoding's parameters is compiled. `parameters` are
-        float64, and so is this encoding's model. factors: of dropout, `Transformer.dropout_factors`.
+        Only the functions that turn gradients of slots into gradients of the encoding's parameters are compiled.
+        `parameters` are float64, and so must the model of this encoding be. factors: dropout, as from
+        `Transformer.dropout_factors`.
         """
         length = x.shape[1]
         given = self.config, parameters, self.reference_slots(length, parameters), x, y, weights, factors
-        of_layers: Any  # one for every layer, as the slots are
+        of_layers: Any  # one for each layer, like the slots
         loss, gradients, of_layers = reference.model_loss_and_grads(*given)
         if self.initial:
-            # those of gates are there already
+            # gradients of gates are already included
             own = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}
             self.pull(length, parameters, self.joined(of_layers), own)
             gradients |= own
@@ -318,9 +319,9 @@ class ModelEncoding:
     def reference_gradient_sizes(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
     ) -> dict[str, Array]:
-        """Of every entry of these gradients the sum of the sizes of its terms, by which its error is measured.
+        """For each entry of the gradients, the sum of the absolute values of its terms, a scale for its error.
 
-        Those of the encoding's own parameters go through `pull` with random signs, as errors of its slots would.
+        Those of the encoding's parameters are computed by `pull` with random signs, like errors of its slots.
         """
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)
@@ -336,7 +337,7 @@ class ModelEncoding:
         return {name: np.abs(np.asarray(array)) for name, array in found.items()}
 
     def joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """The gradients of the slots that are learned, as `pull` takes them, from those that each layer has."""
+        """The gradients of the learned slots, as `pull` takes them, from those of each layer."""
         found = {}
         for slot in self.learned:
             each = [np.asarray(own[slot]) for own in of_layers if slot in own]

@@ -1,9 +1,9 @@
-"""The encoding of a model whose positions follow from tokens by a rule: its table apart from its other slots.
+"""The encoding of a model whose positions follow from tokens by a rule: its table, and its other slots.
 
-table     all rows that there may be; each token has the one that the rule gives it
-angles    as usual; where the rule says so, each token has the row that it gives
-column    of ALiBi among segments: a slope for each of them, in place of its bias
-others    as usual
+table     all possible rows; each token has the row that the rule selects
+angles    for usual positions; if the rule applies to rotations, each token has the row that the rule selects
+column    for ALiBi over segments: a slope for each segment, in place of the bias
+others    for usual positions
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from fastpe.model.token_positions import Placed
 
 Array = np.ndarray[Any, Any]
 
-# slots that know where a position is, or mix neighbours: they would lead out of a document
+# slots that depend on the position or mix neighbours: they would cross the borders of a document
 _PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale"})
 _OF_SEGMENTS = frozenset({"table", "polar", "angles", "growth", "pairs"})
 
 
 class EncodingByRule:
-    """What `ModelEncoding` is, for a model with a rule; slots and parameters have the same names.
+    """The counterpart of `ModelEncoding` for a model with a rule; slots and parameters have the same names.
 
     Raises
     ------
     ValueError
-        If the encoding has nothing that the rule chooses from, or something that the rule says nothing of.
+        If the encoding has nothing that the rule can select, or a slot that the rule does not support.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -71,9 +71,9 @@ class EncodingByRule:
             raise ValueError(f"{cannot}: those of {config.encoding!r} have several coordinates")
         for scheme, slots in filled.items():
             if "table" in slots and (others := slots - {"table"}):
-                raise ValueError(f"{cannot}: {scheme!r} fills {min(others)!r} beside its table")
+                raise ValueError(f"{cannot}: {scheme!r} fills {min(others)!r} in addition to its table")
         if isinstance(self._rule, Documents) and (unfit := all_slots & _PLACED):
-            raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, which does not begin anew")
+            raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, which does not restart")
         if isinstance(self._rule, Segments) and (unfit := all_slots - _OF_SEGMENTS):
             raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, not a table or rotations")
         chosen = {"table", "angles"} if self._rule.turns else {"table"}
@@ -81,19 +81,19 @@ class EncodingByRule:
             raise ValueError(f"{cannot}: they choose rows of a table, and {config.encoding!r} fills none")
 
     def _steps(self, parts: Sequence[Part], spec: Spec) -> dict[str, tuple[float, ...]]:
-        """Of terms that a causal model has as columns of numbers of segments, their slopes."""
+        """The slopes of terms that a causal model computes from numbers of segments."""
         if not (isinstance(self._rule, Segments) and self.config.causal):
             return {}
         found = {part.scheme: part.encoding.column(spec, **part.options) for part in parts}
         return {scheme: slopes for scheme, slopes in found.items() if slopes is not None}
 
     def _gates(self, steps: Mapping[str, tuple[float, ...]]) -> tuple[LayerGate | None, ...]:
-        """The layers' gates, and those columns in their place.
+        """The gates of the layers, including gates that stand for these slopes.
 
         Raises
         ------
         ValueError
-            If there are both, or two sets of slopes.
+            If a model has both, or two sets of slopes.
         """
         config = self.config
         if not steps:
@@ -115,7 +115,7 @@ class EncodingByRule:
     def slots(
         self, length: int, parameters: Mapping[str, Array], draw: int = 0, *, training: bool = False
     ) -> dict[str, Any]:
-        """As `ModelEncoding.slots`; `table` has all rows that tokens may have."""
+        """As `ModelEncoding.slots`; `table` has all rows that tokens may select."""
         rest = self._rest.slots(length, parameters)
         table = {} if self._table is None else self._table.slots(self._rows(length), parameters)
         if not (self._last[0] is table and self._last[1] is rest and table):
@@ -134,22 +134,22 @@ class EncodingByRule:
         self, x: Array, lengths: Array, *, step: int | None = None, state: Array | None = None, before: int = 0,
         length: int | None = None,
     ) -> Placed:  # fmt: skip
-        """Where tokens (B, N) stand.
+        """The rows of tokens (B, N).
 
         Parameters
         ----------
         lengths : (B or 1,) integers
         step : int, optional
-            That of a training, whose positions are random where the rule has such.
+            Number of a training step, whose positions are random for some rules.
         state : optional
-            Of the rule, after the tokens `before` these.
+            State of the rule after the `before` tokens that precede these.
         length : int, optional
-            Positions of the whole sequence; by default those of x.
+            Number of positions of the whole sequence; by default that of x.
 
         Raises
         ------
         ValueError
-            If a place lies beyond the table (`fastpe.BeyondTrainingLength`), or cannot be known yet.
+            If a token's row is beyond the table (`fastpe.BeyondTrainingLength`), or cannot be known yet.
         """
         tokens, length = x.astype(np.int64), x.shape[1] if length is None else length
         within = np.arange(x.shape[1]) < lengths[:, None]
@@ -175,7 +175,7 @@ class EncodingByRule:
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, factors: Any = None,
         step: int = 0,
     ) -> tuple[float, dict[str, Array]]:  # fmt: skip
-        """As `ModelEncoding.reference_loss_and_grads`, of a training step."""
+        """As `ModelEncoding.reference_loss_and_grads`, for a training step."""
         length = x.shape[1]
         rows, spans, _ = self.placed(x, np.full(1, length), step=step)
         layers = [dict(own) for own in self._rest.reference_slots(length, parameters)]
@@ -220,7 +220,7 @@ def encoding_of(config: ModelConfig) -> ModelEncoding | EncodingByRule:
 
 
 def _only(config: ModelConfig, kept: Collection[str], train_length: int, encoding_length: int | None) -> ModelConfig:
-    """These settings with some terms of the encoding alone, at usual positions."""
+    """The settings with only some terms of the encoding, at usual positions."""
     items = [
         "+".join(term for term in (each.strip() for each in item.split("+")) if term in kept) or "nope"
         for item in expanded("encoding", config.encoding)

@@ -1,4 +1,4 @@
-"""What a model's layers make of their input, by gates of offsets, slopes, angles or reflections: which encoding has
+"""What a model's layers compute from their input by gates (offsets, slopes, angles, reflections): which encoding has
 one, and where its parameters are."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,16 +14,16 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 class LayerGate(NamedTuple):
-    """The gates of one layer, and the model's names of their parameters by their roles; see `fastpe.encodings`' `Gate`.
+    """The gates of one layer, and the model's names of their parameters by role; see `Gate` of `fastpe.encodings`.
 
-    A layer may have one that adds to scores, and one of angles or of reflections.
+    A layer may have one gate that adds to scores, and one for angles or reflections.
     """
 
     sign: int  # or `kernels.model.gates.STEPS`
-    slopes: tuple[float, ...]  # of heads; () of a gate of offsets that the content makes
+    slopes: tuple[float, ...]  # by head; () for a gate of offsets that depend on the content
     names: Mapping[str, str]
-    frequencies: tuple[float, ...] = ()  # of pairs of channels; () where the layer makes no angles
-    reflected: Mapping[str, str] | None = None  # likewise, of reflections; None where the layer makes none
+    frequencies: tuple[float, ...] = ()  # by pair of channels; () if the layer computes no angles
+    reflected: Mapping[str, str] | None = None  # parameters by role for reflections; None without reflections
 
 
 def of_layers(
@@ -32,13 +32,13 @@ def of_layers(
 ) -> tuple[LayerGate | None, ...]:  # fmt: skip
     """The gates of each layer, given its parts.
 
-    learned: of each part the parameters that a layer has for itself. named: the model's name of one. shapes: of the
-    slots of every kind of layer.
+    learned: for each part, the parameters that differ between layers. named: returns the model's name of a parameter.
+    shapes: of the slots of each kind of layer.
 
     Raises
     ------
     ValueError
-        If two parts of a layer add to scores, or turn, by the content; or if slots do not go with angles of content.
+        If two parts of a layer add to scores, or rotate, by content; or if slots conflict with angles of content.
     """
     found = tuple(_gate(layer, own, config, learned, named) for layer, own in enumerate(parts))
     _check_angles(config.encoding, found, shapes)
@@ -74,7 +74,7 @@ def _gate(
 def _check_angles(
     name: str, gates: Sequence[LayerGate | None], shapes: Sequence[Mapping[str, tuple[int, ...]]]
 ) -> None:  # fmt: skip
-    """Channels cannot become radii, nor positions turn other pairs; all layers have the same frequencies."""
+    """Check that polar form and rotations by position do not conflict with the angles, and that layers agree."""
     made = {gate.frequencies for gate in gates if gate is not None and gate.frequencies}
     if not made:
         return
@@ -83,26 +83,28 @@ def _check_angles(
     (pairs,) = map(len, made)
     for own in shapes:
         if "polar" in own:
-            raise ValueError(f"{name!r} fills 'polar', which does not go with angles that layers make of their input")
+            raise ValueError(
+                f"{name!r} fills 'polar', which cannot be combined with angles that layers compute from their input"
+            )
         if own.get("angles", (pairs,))[-1] != pairs:
             raise ValueError(
-                f"{name!r} turns {own['angles'][-1]} pairs of channels by position: with angles that layers make of "
-                f"their input it must be all {pairs}"
+                f"{name!r} turns {own['angles'][-1]} pairs of channels by position: with angles that layers compute "
+                f"from their input it must be all {pairs}"
             )
 
 
 class Made(NamedTuple):
-    """What all layers make, as kernels take it."""
+    """The gates of all layers, as kernels take them."""
 
-    gates: Array | None  # (layers, 7), int64: where parameters are of what adds to scores, see `kernels.model.gates`
-    slopes: Array  # (H,), float64: what slopes are multiples of; of no meaning where no layer has any
-    selective: Array | None  # (layers, 4), int64: of what turns, see `kernels.model.selective_angles`
-    frequencies: Array  # (C/2,), float64: what a step turns each pair of channels by; likewise
+    gates: Array | None  # (layers, 7), int64: parameters of gates that add to scores, see `kernels.model.gates`
+    slopes: Array  # (H,), float64: fixed factors of the slopes; unused if no layer has any
+    selective: Array | None  # (layers, 4), int64: parameters of angles, see `kernels.model.selective_angles`
+    frequencies: Array  # (C/2,), float64: frequencies of the pairs of channels; unused if no layer has angles
     reflections: Array | None  # (layers, 6), int64: see `kernels.model.reflections`
 
 
 def made_by(gates: Sequence[LayerGate | None], places: Mapping[str, Place], heads: int) -> Made:
-    """The layers' gates for kernels, given start, shape and strides of every parameter."""
+    """The gates of the layers for kernels, given start, shape and strides of every parameter."""
     found = [gate for gate in gates if gate is not None]
     slopes = next((gate.slopes for gate in found if gate.slopes), (0.0,) * heads)
     frequencies = next((gate.frequencies for gate in found if gate.frequencies), ())

@@ -1,9 +1,8 @@
-"""Writing: token after token, each drawn from what the model expects after those before.
+"""Text generation: token after token, each drawn from the model's prediction.
 
-Keys and values of a sequence stay in memory, so that every token goes through the model once. That gives what a model
-gives that reads all of the sequence anew for every token, as long as what the encoding fills for a longer sequence
-begins with what it fills for a shorter one. Where it does not (positions that are scaled by the length, say), all is
-read anew.
+Keys and values of the sequence are cached, so that every token passes through the model once. The result equals that of
+reading the whole sequence again for each token if the encoding's slots for a longer sequence begin with those for a
+shorter one. Otherwise (for example, if positions are scaled by the length) the whole sequence is read again.
 """
 
 from __future__ import annotations
@@ -25,31 +24,31 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_ROWS = 4 * int(TILE_QUERIES)  # tokens of a prompt that go through the model at a time
+_ROWS = 4 * int(TILE_QUERIES)  # number of tokens of a prompt that pass through the model at a time
 _MOST = 2**27
 _ROUNDINGS = 4
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn from logits.
+    """How tokens are drawn from logits.
 
     Parameters
     ----------
     temperature : float
-        What the logits are divided by; 0: the likeliest token, always.
+        Divides the logits; 0: always the likeliest token.
     top_k : int, optional
-        How many of the likeliest tokens may be drawn.
+        Only this many of the likeliest tokens may be drawn.
     top_p : float, optional
-        In (0, 1]: only the likeliest tokens may be drawn, as few as have this probability together (Holtzman et al.
-        2020, arXiv:1904.09751); of those that top_k leaves.
+        In (0, 1]: only the likeliest tokens may be drawn, as few as together have this probability (Holtzman et al.
+        2020, arXiv:1904.09751); applied after top_k.
     seed : int
-        The token at a place follows from the seed, the place and the logits.
+        The token at a position depends on the seed, the position and the logits.
 
     Raises
     ------
     ValueError, TypeError
-        If one is out of range or of the wrong type.
+        If an argument is out of range or has the wrong type.
 
     Examples
     --------
@@ -76,11 +75,11 @@ class Sampling:
         object.__setattr__(self, "seed", validation.seed("seed", self.seed))
 
     def draw(self, logits: Array, place: int) -> int:
-        """The token at a place, of logits (V,)."""
+        """Draw the token at a position, from logits (V,)."""
         if self.temperature == 0.0:
             return int(np.argmax(logits))
         order = np.argsort(-logits, kind="stable")[: self.top_k]
-        with np.errstate(over="ignore"):  # next to no temperature: all but the likeliest have no chance
+        with np.errstate(over="ignore"):  # near temperature 0, all but the likeliest token have probability 0
             scaled = (logits[order].astype(np.float64) - float(logits[order[0]])) / self.temperature
         reached = np.cumsum(np.exp(scaled))
         if self.top_p is not None:
@@ -90,32 +89,32 @@ class Sampling:
 
 
 class Generation:
-    """A model that writes after a prompt: an iterator over the new tokens.
+    """A model that continues a prompt: an iterator over the new tokens.
 
     Parameters
     ----------
     model : Transformer
-        A causal one, of tokens.
+        A causal model with a vocabulary.
     prompt : (n,) integers
         At least one token.
     length : int
-        How many tokens are to be written.
+        Number of tokens to generate.
     sampling : Sampling
     cache : bool
-        Whether keys and values are kept where they can be.
+        Whether to cache keys and values if the encoding allows it.
     threads : int, optional
-        For what is read anew.
+        Number of threads, if the sequence is read again for each token.
 
     Attributes
     ----------
     cached : bool
-        Whether keys and values are kept.
+        Whether keys and values are cached.
 
     Raises
     ------
     ValueError, TypeError
-        If the model cannot write, the prompt is none of its tokens, or (`fastpe.BeyondTrainingLength`) its encoding is
-        undefined at this length.
+        If the model cannot generate, the prompt does not hold its tokens, or (`fastpe.BeyondTrainingLength`) its
+        encoding is undefined at this length.
     """
 
     def __init__(
@@ -124,17 +123,17 @@ class Generation:
     ) -> None:  # fmt: skip
         config = model.config
         if config.vocabulary is None:
-            raise ValueError("a model of numbers writes no tokens: model must have a vocabulary")
+            raise ValueError("model must have a vocabulary to generate text: this model returns numbers, not tokens")
         if not config.causal:
-            raise ValueError("model must be causal: what others give at a place depends on what follows")
-        threads_for(threads)  # refuses what is no number of them
+            raise ValueError("model must be causal: outputs of other models depend on later tokens")
+        threads_for(threads)  # checks the number of threads
         self.model, self.sampling, self._threads = model, sampling, threads
         self.prompt = _tokens(prompt, config.vocabulary)
         self._length = validation.whole("length", length, 1)
         total = len(self.prompt) + self._length
         if total > _MOST:
             raise ValueError(f"length must be at most 2**27 with the prompt, not {total}")
-        model.slots(total - 1)  # refuses a length at which the encoding is undefined
+        model.slots(total - 1)  # raises an error if the encoding is undefined at this length
         self.cached = validation.truth("cache", cache) and begins_alike(model, len(self.prompt), total - 1)
 
     def __iter__(self) -> Iterator[int]:
@@ -149,7 +148,7 @@ class Generation:
             yield token
 
     def _kept(self, text: list[int]) -> Iterator[Array]:
-        """The logits after a text that grows, with keys and values kept."""
+        """The logits after a growing text, with cached keys and values."""
         model, done, state = self.model, 0, None
         with model._lock:
             writer = model._writer(len(text) + self._length - 1, min(len(text), _ROWS))
@@ -172,19 +171,19 @@ class Generation:
 def _tokens(prompt: Any, vocabulary: int) -> Array:
     array = validation.integers("prompt", prompt, 0, vocabulary - 1)
     if array.ndim != 1 or not len(array):
-        raise ValueError(f"prompt must hold one token at least, in one row, not {array.shape}")
+        raise ValueError(f"prompt must hold at least one token, in one row, not {array.shape}")
     return array
 
 
 class Writing:
-    """What a `Transformer` writes with."""
+    """The part of `Transformer` that generates text."""
 
     _vocabulary: Vocabulary | None = None
     config: Any
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """What the tokens stand for, where a model was trained on a text; None where that is not known."""
+        """Maps tokens to text, for a model that was trained on text; None if unknown."""
         return self._vocabulary
 
     @vocabulary.setter
@@ -208,39 +207,39 @@ class Writing:
         threads: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Any:
-        """Write after a prompt, token after token.
+        """Continue a prompt, token after token.
 
         Parameters
         ----------
         prompt : str or array_like (n,) of int
-            At least one token. Text is for a model that was trained on one, which knows its `vocabulary`.
+            At least one token. Text needs a model that was trained on text, which has a `vocabulary`.
         length : int
-            How many tokens to write.
+            Number of tokens to generate.
         temperature : float
-            What logits are divided by before a token is drawn; 0: the likeliest one, always.
+            Divides the logits before a token is drawn; 0: always the likeliest token.
         top_k : int, optional
-            How many of the likeliest tokens may be drawn.
+            Only this many of the likeliest tokens may be drawn.
         top_p : float, optional
-            In (0, 1]: only the likeliest ones may, as few as have this probability together.
+            In (0, 1]: only the likeliest tokens may be drawn, as few as together have this probability.
         seed : int
-            Which text it is, of those that could be drawn.
+            Seed of the random numbers.
         cache : bool
-            Whether keys and values of earlier positions are kept, where the encoding allows it: what is written is the
-            same, at a fraction of the time.
+            Whether to cache keys and values of earlier positions if the encoding allows it. The text is the same, and
+            takes a fraction of the time.
         threads : int, optional
-            Threads at most, where all is read anew for every token; with a cache there is one.
+            Largest number of threads, if the sequence is read again for each token; with a cache one thread is used.
         progress : callable, optional
             Called with every token as it is drawn.
 
         Returns
         -------
         str or array (length,) of int64
-            What was written, without the prompt: text after a text.
+            The generated text without the prompt; text if the prompt is text.
 
         Raises
         ------
         TypeError, ValueError
-            If the model is none of tokens or not causal, an argument is out of range, or
+            If the model has no vocabulary or is not causal, an argument is out of range, or
             (`fastpe.text.vocabulary.UnknownSymbols`) the prompt has characters that the model does not know.
         fastpe.BeyondTrainingLength
             If the encoding is undefined at this length.
@@ -267,19 +266,19 @@ class Writing:
         return self._vocabulary.decode(written)
 
     def encoded(self, name: str, text: str) -> Array:
-        """The tokens of a text, which errors call `name`.
+        """The tokens of a text. name: used in errors.
 
         Raises
         ------
         ValueError
-            If the model was not trained on a text, there is no character, or (`UnknownSymbols`) one it does not know.
+            If the model was not trained on text, the text is empty, or (`UnknownSymbols`) has unknown characters.
         """
         if self._vocabulary is None:
-            raise ValueError(f"{name} must be tokens, not text: this model was not trained on one")
+            raise ValueError(f"{name} must be tokens, not text: this model was not trained on text")
         if not text:
             raise ValueError(f"{name} must not be empty")
         if any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"{name} must be text, and holds what is no UTF-8")
+            raise ValueError(f"{name} must be text that can be encoded as UTF-8")
         try:
             return self._vocabulary.encode(text)
         except UnknownSymbols as error:
@@ -287,14 +286,14 @@ class Writing:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether keys and values may be kept
+# Whether keys and values may be cached
 
 
 def begins_alike(model: Transformer, first: int, last: int) -> bool:
-    """Whether what an encoding fills for `last` positions begins with what it fills for fewer, from `first` on.
+    """Whether slots for `last` positions begin with those for fewer positions, from `first` on.
 
-    Looked at are the first ones, the last ones, those around the training length and those between: an encoding that
-    scales positions by the length does so everywhere, or from the training length on.
+    Compared are the first lengths, the last ones, those around the training length and some between. An encoding that
+    scales positions by the length does so at all lengths, or beyond the training length.
     """
     edges = {first, first + 1, first + 2, (first + last) // 2, last - 1}
     edges |= {made_for + i for made_for in (model.config.train_length, model.config.made_for) for i in (-1, 0, 1, 2)}
@@ -309,14 +308,14 @@ def _begins(shorter: Mapping[str, Any], longer: Mapping[str, Any], length: int) 
 
 
 def _alike(x: Any, y: Any) -> bool:
-    """Whether two arrays are the same; real numbers up to a few roundings: a fill may cut other runs of offsets."""
+    """Whether two arrays are equal; real numbers up to a few roundings, as fills may split runs of offsets."""
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
         return np.array_equal(x, y)
     return x.shape == y.shape and bool(np.abs(x - y).max() <= _ROUNDINGS * np.finfo(x.dtype).eps * np.abs(y).max())
 
 
 def _seen(slot: str, array: Any, length: int) -> Any:
-    """What the first `length` positions of a causal model read of a slot."""
+    """The entries of a slot that the first `length` positions of a causal model read."""
     if slot in ("table", "qk_table", "angles", "growth"):
         return array[..., :length, :]
     if slot == "row_scale":

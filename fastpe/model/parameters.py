@@ -1,4 +1,4 @@
-"""Where the parameters of a model lie: in one flat array, and their transposes in another."""
+"""The layout of a model's parameters: one flat array for all of them, and another for their transposes."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ from fastpe.model.gates import LayerGate, made_by
 
 Array = np.ndarray[Any, Any]
 
-ALIGN = 16  # elements: every tensor starts on a cache line, in float32 as in float64
-_PANEL_ROWS = 16  # rows of a matrix that one turn of the transposing loop takes
-_PROJECTED = ("query", "key", "value")  # side by side in one matrix, as are
+ALIGN = 16  # elements: every tensor starts on a cache line, in float32 and in float64
+_PANEL_ROWS = 16  # rows of a matrix that one iteration of the transposing loop takes
+_PROJECTED = ("query", "key", "value")  # columns of one matrix, and so are
 _WIDENED = ("in", "gate")  # the two maps of a gated activation, the gate first
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shape of every parameter of the model by name, without those of its encoding; a matrix is (in, out).
+    """Shape of every parameter of the model by name, without those of its encoding. A matrix is (in, out).
 
     Examples
     --------
@@ -69,18 +69,18 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 class Parameters:
     """All parameters of a model in one flat array.
 
-    The query, key and value maps of a layer are one matrix (C, 3 C), so that one product serves them; so are the two
-    maps of a gated activation.
+    The query, key and value maps of a layer are columns of one matrix (C, 3 C), so that one product computes all three;
+    the same holds for the two maps of a gated activation.
 
     Attributes
     ----------
     flat : array (P,)
     views : dict of str to array
-        Views into `flat` by the parameters' names; they stay in here, because kernels trust their shapes.
+        Views into `flat` by name of the parameter. They are private, because kernels rely on their shapes.
     offsets : kernels.model_memory.Offsets
-        Where the kernels find them.
+        Start offsets of the parameters, for kernels.
     made : gates.Made
-        What layers make of their input, as kernels take it.
+        The gates of the layers, for kernels.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Parameters:
         layer = self._take(
             {
                 "qkv_weight": 3 * c * c, "out_weight": c * c, "in_weight": c * wide, "ff_weight": f * c,
-                # vectors after matrices: only they are cleared before gradients are added to them
+                # vectors after matrices: only vectors are cleared before gradients are added to them
                 "qkv_bias": 3 * c * bias, "out_bias": c * bias, "in_bias": wide * bias, "ff_bias": c * bias,
                 "norm1_weight": norm, "norm1_bias": norm_bias, "norm2_weight": norm, "norm2_bias": norm_bias,
             },
@@ -176,7 +176,7 @@ class Parameters:
         return self.offsets.layers + int(layer) * self.offsets.layer_stride + start
 
     def views_of(self, flat: Array, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Views by name (all, or those named) into a flat array with this layout, such as gradients or moments."""
+        """Views by name (all, or those given) into a flat array of this layout, such as gradients or moments."""
         size, views = flat.itemsize, {}
         for name in self._places if names is None else names:
             start, shape, strides = self._places[name]
@@ -185,7 +185,7 @@ class Parameters:
 
 
 def initialise(config: ModelConfig, views: Mapping[str, Array], learned: Mapping[str, Array]) -> None:
-    """Fill a model's parameters with their initial values; `learned` are those of its encoding."""
+    """Fill a model's parameters with their initial values. learned: initial values of its encoding's parameters."""
     fans = {name.rpartition(".")[0]: view.shape for name, view in views.items() if view.ndim == 2}
     for name, view in views.items():
         owner, _, kind = name.rpartition(".")
@@ -203,14 +203,14 @@ def initialise(config: ModelConfig, views: Mapping[str, Array], learned: Mapping
 
 
 class Views(dict[str, Array]):
-    """Arrays by name, each a view of memory that somebody else owns: what is assigned is checked, and copied there.
+    """Arrays by name, each a view of memory with another owner. Assigned values are checked, and copied there.
 
     Parameters
     ----------
     what : str
-        What they are, for errors.
+        What the arrays are, for errors.
     views : dict of str to array
-        The owner's own views. Those in here are other objects: if their shape is set, the owner's stays.
+        The owner's views. The views in this dict are different objects: changing their shape does not affect the owner.
 
     Examples
     --------
@@ -227,7 +227,7 @@ class Views(dict[str, Array]):
         self._what, self._targets = what, dict(views)
 
     def update(self, *mapping: Any, **named: Any) -> None:
-        """Copy values into the arrays of these names, all of them or, where one is not right, none."""
+        """Copy values into the arrays with these names: all of them, or none if one is invalid."""
         given = dict(*mapping, **named)
         for name in given:
             if name not in self._targets:
@@ -235,17 +235,17 @@ class Views(dict[str, Array]):
         shapes = {name: target.shape for name, target in self._targets.items()}
         (dtype,) = {target.dtype for target in self._targets.values()}
         values = validation.arrays(self._what, given, shapes, dtype, some=True)
-        if len(values) > 1:  # one may be a view of what another goes to
+        if len(values) > 1:  # a value may be a view of another array that is assigned
             values = {name: value.copy() for name, value in values.items()}
         for name, value in values.items():
             self._targets[name][...] = value
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Copy values into all of the arrays."""
+        """Copy values into all arrays."""
         if not isinstance(values, Mapping):
             raise TypeError(f"{self._what} must be a dict of arrays, not {type(values).__name__}")
         if missing := self._targets.keys() - values.keys():
-            raise ValueError(f"{self._what} must be given all, or each by its name: {min(missing)!r} is missing")
+            raise ValueError(f"{self._what} must be assigned all at once, or each by name: {min(missing)!r} is missing")
         self.update(values)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -256,25 +256,25 @@ class Views(dict[str, Array]):
         return self
 
     def setdefault(self, name: str, default: Any = None) -> Array:
-        """The array of that name, which is there, or an error."""
+        """The array with that name, which always exists, or an error."""
         if name not in self:
             self.update({name: default})
         return self[name]
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError(f"{self._what} cannot lose an array: write into them, or assign others of their shapes")
+        raise TypeError(f"{self._what} cannot lose an array: write into it, or assign another of its shape")
 
     __delitem__ = pop = popitem = clear = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)  # a copy has nobody whose memory it views
+        return dict, (dict(self),)  # a copy has no owner whose memory it views
 
 
 class Transposes:
-    """Room for the transposed matrices of all layers and of the head (or, tied, of the table of tokens), and the panels
-    they are transposed in (see `kernels.model.batch`).
+    """Memory for the transposed matrices of all layers and of the head (or, if tied, of the token embedding), and the
+    panels in which they are transposed (see `kernels.model.batch`).
 
-    In bfloat16 the matrices of the layers are packed, as they are and transposed.
+    In bfloat16, the matrices of the layers are packed, both as they are and transposed.
     """
 
     def __init__(self, config: ModelConfig, offsets: model_memory.Offsets) -> None:
@@ -316,7 +316,7 @@ class Transposes:
 
 
 def inner_width(config: ModelConfig) -> int:
-    """Columns of the map into the feed-forward network: those of two maps, where one gates the other."""
+    """Columns of the first feed-forward map: those of two maps if one is a gate."""
     return config.hidden * (1 + (config.activation == "swiglu"))
 
 
@@ -331,7 +331,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def sum_in_order(groups: Array) -> Array:
-    """The rows' sum, added from the first to the last, as Adam's kernel adds them."""
+    """The sum of the rows, added from first to last, in the order of Adam's kernel."""
     summed: Array = groups[0].copy()
     for group in groups[1:]:
         summed += group

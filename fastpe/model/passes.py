@@ -1,4 +1,4 @@
-"""A model's memory, and its passes: calls of the kernels on checked inputs, one at a time."""
+"""A model's memory and passes: calls of the kernels on checked inputs, one at a time."""
 
 import math
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from fastpe.model.scratch import Scratch, Update
 
 Array = np.ndarray[Any, Any]
 
-_MANY_ROWS = 4096  # of a batch, for more than eight groups
-_GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
-_MOST_KEPT = 4  # a user who tries many lengths should not fill the memory
+_MANY_ROWS = 4096  # positions of a batch from which more than eight groups are made
+_GROUPS_BYTES = 2**24  # limit for the gradients of all groups, except with four groups or fewer
+_MOST_KEPT = 4  # limits the scratch memory if a user tries many lengths
 
 
 class Writer(NamedTuple):
-    """What a model that writes keeps of its sequence: keys and values in the scratch memory, and the last logits."""
+    """State of a sequence during generation: keys and values in the scratch memory, and the last logits."""
 
     scratch: Scratch
     position: Position
@@ -37,7 +37,7 @@ class Writer(NamedTuple):
 
 
 class Passes:
-    """What `Transformer` stands on. Its passes are called with the lock held."""
+    """Base class of `Transformer` with its passes, which are called with the lock held."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._config, self._dtype = config, np.dtype(config.dtype)
@@ -46,15 +46,15 @@ class Passes:
         self._transposes = Transposes(config, self._layout.offsets)
         self._kept: dict[tuple[int, int, bool], Scratch] = {}
         self._inputs = CheckedInputs(config.vocabulary, self.dtype)
-        self._lock = OneAtATime()  # inputs, slots, scratch memory and gradients: one call at a time
+        self._lock = OneAtATime()  # for inputs, slots, scratch memory and gradients
 
-    # memory is laid out by these: they stay
+    # memory is laid out by these, so they cannot be replaced
     config = property(lambda self: self._config)
     dtype = property(lambda self: self._dtype)
 
     @property
     def nbytes(self) -> int:
-        """Memory that it holds, in bytes: parameters, their transposes, and what its calls work in."""
+        """Size of the model in bytes: parameters, their transposes, and the memory that its calls use."""
         with self._lock:
             kept = (array for work in self._kept.values() for array in (work.workspaces, work.gradients))
             return sum(array.nbytes for array in (self._layout.flat, self._transposes.flat, *kept))
@@ -91,16 +91,16 @@ class Passes:
         )  # fmt: skip
 
     def _head(self) -> Array:
-        """The head's matrix, row by row."""
+        """The matrix of the head, flattened by rows."""
         views = self._layout.views
         return (views["embed.weight"].T if self.config.tied else views["head.weight"]).ravel()
 
     def _gradients(
         self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int, update: Update | None = None
     ) -> tuple[float, Array]:
-        """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call.
+        """Loss and the gradients of the groups (groups, stride), to be summed in order; valid until the next call.
 
-        Where an update is given, it has been applied with these gradients.
+        If an update is given, it has been applied with these gradients.
         """
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
@@ -128,7 +128,7 @@ class Passes:
             run(panels, starts, update or Update.none(self.dtype))
             return float(losses.sum()), gradients
         run(panels, starts, Update.none(self.dtype))
-        # the slots' gradients become the parameters', in the first group's row
+        # the slots' gradients are turned into those of parameters, in the first group's row
         target = self._layout.views_of(gradients[0], self._encoding.initial)
         self._encoding.pull(length, self._layout.views, work.slot_gradients(slots, groups), target)
         if update:
@@ -136,10 +136,10 @@ class Passes:
         return float(losses.sum()), gradients
 
     def _groups(self, batch: int, lengths: Array) -> Array:
-        """The first sequence of every group of a batch, and the batch: about as many positions in each.
+        """The first sequence of every group of a batch, and the batch size; groups have about as many positions each.
 
-        Shapes and lengths alone decide, or the bits would depend on the threads. More groups serve more threads, but
-        cost additions, and memory: that of common caches is not to be exceeded.
+        Groups depend only on shapes and lengths, so that results do not depend on the number of threads. More groups
+        allow more threads, but cost additions and memory, which should not exceed common cache sizes.
         """
         same = lengths.size == 1
         rows = int(lengths[0]) * batch if same else int(lengths.sum())
@@ -153,7 +153,7 @@ class Passes:
         return np.unique(np.searchsorted(before, rows * shares // most))
 
     def _writer(self, length: int, rows: int) -> "Writer":
-        """Memory for one sequence of so many positions, of which `rows` at most go through the model at a time."""
+        """Memory for one sequence of this length, of which at most `rows` pass through the model at a time."""
         slots = self._encoding.slots(length, self._layout.views)
         work = Scratch.make(
             self.config, self._layout, length, 1, 0, slots, self._encoding.layered, self._encoding.learned, rows
@@ -163,7 +163,7 @@ class Passes:
         return Writer(work, work.position(slots, spans), np.empty(self.config.vocabulary or 1, self.dtype))
 
     def _place(self, writer: "Writer", tokens: Array, before: int, state: Array | None) -> tuple[Array, Array | None]:
-        """Where tokens stand behind `before` others: rows (any, 1, n), and the state of a rule, given that before."""
+        """The rows of tokens after `before` others, (any, 1, n), and the new state of a rule. state: before them."""
         placed = self._encoding.placed(
             tokens[None], np.full(1, len(tokens)), state=state, before=before, length=writer.scratch.sizes.length
         )
@@ -172,7 +172,7 @@ class Passes:
         return np.broadcast_to(placed.rows, (len(placed.rows), 1, len(tokens))), placed.state
 
     def _extend(self, writer: "Writer", tokens: Array, rows: Array, before: int) -> Array:
-        """The logits after some tokens of a sequence, of which `before` others went through the model before."""
+        """The logits after some tokens of a sequence, of which `before` others already passed through the model."""
         self._forward(
             1, writer.scratch, writer.position, tokens.astype(self.dtype)[None], np.full(1, len(tokens)),
             np.array(rows, order="C"), Asked.logits(writer.logits[None], before),

@@ -1,21 +1,22 @@
-"""Which position a token has: what `ModelConfig.positions` may say, and what it means.
+"""Positions of tokens: the values of `ModelConfig.positions`, and what they mean.
 
     usual             0, 1, 2, ...
-    random:L          N different ones of 0 .. L - 1, ascending, anew in every step (Ruoss et al. 2023,
+    random:L          N different ones of 0 .. L - 1, ascending, drawn in every step (Ruoss et al. 2023,
                       arXiv:2305.16843)
-    float:L           N real numbers, uniform in [0, L - 1), ascending, likewise (Shimizu et al. 2026, arXiv:2602.14050)
+    float:L           N real numbers, uniform in [0, L - 1), ascending, drawn in every step (Shimizu et al. 2026,
+                      arXiv:2602.14050)
     pose:L            in training 0 .. r - 1, then r + u .. N - 1 + u (PoSE, Zhu et al. 2023, arXiv:2309.10400): r is
                       uniform in 1 .. floor((N + 1)/2), the gap u in 0 .. L - N, in every step; 0, 1, 2, ... in tests
-    offset:L          a table of L rows; sequences of a training step begin anywhere in it
+    offset:L          a table of L rows; sequences of a training step begin at any row
 
-or a rule, by which positions follow from tokens (`fastpe.model.token_positions`):
+or a rule by which positions follow from tokens (`fastpe.model.token_positions`):
 
-    digits:K          the place within a number (Abacus)
+    digits:K          the position within a number (Abacus)
     coupled:L         the significance of a digit (position coupling)
-    documents:SEP     the place within a document, out of which no attention leads
-    segments:SEP      the place within a segment, and the number of segments before (BiPE)
+    documents:SEP     the position within a document; attention stays within documents
+    segments:SEP      the position within a segment, and the number of earlier segments (BiPE)
 
-Importing this imports no NumPy.
+Importing this module does not import NumPy.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from fastpe.base.validation import shown
 from fastpe.encodings.slots import MAX_POSITION
 
 DIGIT_ROWS = 1024
-"""Rows of the table of Abacus, and of that of places within segments, as the authors have them."""
+"""Rows of Abacus's table, and of BiPE's table of positions within segments, as in the authors' code."""
 ORDERS = ("ordinary", "reversed", "answer_reversed")
-"""Which digits come first: the most significant, the least, or the least in answers alone."""
+"""The order of digits: most significant first, least significant first, or the latter in answers only."""
 FORMS = "'usual', 'random:L', 'float:L', 'pose:L', 'offset:L', 'digits:K', 'coupled:L', 'documents:SEP', 'segments:SEP'"
 _MOST_TOKEN = 2**24
 
@@ -40,11 +41,11 @@ _MOST_TOKEN = 2**24
 class Digits:
     """Abacus (McLeish et al. 2024, arXiv:2405.17399): 1, 2, ... along a run of digits, 0 for all other tokens.
 
-    In a training step one number of 0 .. most is added to the places of all digits.
+    In a training step one number of 0 .. most is added to the positions of all digits.
     """
 
     most: int
-    digits: tuple[int, ...] = ()  # () until a task or text says which tokens they are
+    digits: tuple[int, ...] = ()  # () until a task or text provides the tokens
 
     name = "digits"
     rows = DIGIT_ROWS
@@ -52,7 +53,7 @@ class Digits:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing that a task says."""
+        """Whether all that a task provides is known."""
         return bool(self.digits)
 
     def __str__(self) -> str:
@@ -61,12 +62,12 @@ class Digits:
 
 @dataclass(frozen=True)
 class Coupled:
-    """Position coupling (Cho et al. 2024, arXiv:2405.20671) for a + b = c: digits of one significance have one place.
+    """Position coupling (Cho et al. 2024, arXiv:2405.20671) for a + b = c: equally significant digits share a position.
 
-    The digit of weight 10^w has the place start + 1 + w in all three numbers, and what is no digit has `start`; but
-    `equals` has start + len(c) + 1 where c begins with its most significant digit, and c is then taken to be one digit
-    longer than the longer operand. start is 1, or in training uniform in what the last of the table's rows, `last`,
-    allows, for every sequence.
+    The digit of weight 10^w has the position start + 1 + w in all three numbers, and tokens that are not digits have
+    `start`. Exception: if c begins with its most significant digit, `equals` has start + len(c) + 1, and c is assumed
+    to be one digit longer than the longer operand. start is 1, or in training drawn uniformly for every sequence from
+    what the last row of the table, `last`, allows.
     """
 
     last: int
@@ -83,7 +84,7 @@ class Coupled:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing that a task says."""
+        """Whether all that a task provides is known."""
         return bool(self.order)
 
     def __str__(self) -> str:
@@ -94,7 +95,7 @@ class Coupled:
 
 @dataclass(frozen=True)
 class Documents:
-    """The place within a document, of table and rotations; what attends sees its own document alone.
+    """The position within a document, for table and rotations; attention stays within a document.
 
     A separator is the last token of its document, or, with `first`, the first.
     """
@@ -103,7 +104,7 @@ class Documents:
     first: bool = False
 
     name = "documents"
-    rows = 0  # as many as there are positions
+    rows = 0  # as many as positions
     complete = keeps_apart = turns = True
 
     def __str__(self) -> str:
@@ -112,8 +113,8 @@ class Documents:
 
 @dataclass(frozen=True)
 class Segments:
-    """BiPE (He et al. 2024, arXiv:2401.16421): of the table the place within the segment, at most DIGIT_ROWS - 1; of
-    rotations, and of ALiBi in a causal model, the number of segments before. A separator is the last token of its
+    """BiPE (He et al. 2024, arXiv:2401.16421): for the table, the position within the segment, at most DIGIT_ROWS - 1;
+    for rotations, and for ALiBi in a causal model, the number of earlier segments. A separator is the last token of its
     segment, or, with `first`, the first.
     """
 
@@ -133,7 +134,7 @@ Rule = Digits | Coupled | Documents | Segments
 
 
 def canonical(value: Any, train_length: int) -> str:
-    """The same setting, written in one way.
+    """The setting in its canonical spelling.
 
     >>> canonical("digits:020:0,1,2,3", 10), canonical("random:64", 50)
     ('digits:20:0-3', 'random:64')
@@ -154,7 +155,7 @@ def canonical(value: Any, train_length: int) -> str:
 
 @cache
 def rule_of(positions: str) -> Rule | None:
-    """The rule that a setting names, or None where positions do not follow from tokens.
+    """The rule in a setting, or None if positions do not follow from tokens.
 
     >>> rule_of("documents:10")
     Documents(separators=(10,), first=False)
@@ -163,7 +164,7 @@ def rule_of(positions: str) -> Rule | None:
 
 
 def check_tokens(rule: Rule, vocabulary: int | None, positions: str) -> None:
-    """Raise ValueError where a model has not the tokens that its rule speaks of, or nobody says which they are."""
+    """Raise ValueError if a model does not have the tokens of its rule, or if these are unknown."""
     if vocabulary is None:
         raise ValueError(f"positions={positions!r} follow from tokens: the model must have a vocabulary")
     if not rule.complete:
@@ -176,7 +177,7 @@ def check_tokens(rule: Rule, vocabulary: int | None, positions: str) -> None:
 
 
 def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1, order: str = "") -> str:
-    """A setting with the tokens of its rule: those that are given, or else a task's; what: whose they are.
+    """A setting with the tokens of its rule: those in the setting, or else those of a task. what: the task, for errors.
 
     >>> completed("digits:20", "a task", range(10)), completed("digits:20:3-5", "a task", range(10))
     ('digits:20:0-9', 'digits:20:3-5')
@@ -184,7 +185,7 @@ def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1
     Raises
     ------
     ValueError
-        If it has no digits, or does not say where they stand.
+        If the task has no digits, or does not say where numbers are.
     """
     rule = rule_of(positions)
     if rule is None or rule.complete or isinstance(rule, Documents | Segments):
@@ -194,13 +195,13 @@ def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1
     if isinstance(rule, Digits):
         return str(replace(rule, digits=known))
     if not order:
-        told = f"where the digits of numbers stand, which {what} does not say with these options"
+        told = f"where the digits of numbers are, which {what} does not say with these options"
         raise ValueError(f"positions={positions!r} need to know {told}")
     return str(replace(rule, digits=known, equals=equals, order=order))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Reading and writing
+# Parsing and printing
 
 
 def _rule(value: str) -> Rule:
@@ -243,7 +244,7 @@ def _number(text: str) -> int | None:
 
 
 def _tokens(text: str) -> tuple[int, ...] | None:
-    """The tokens of "3,5-7", ascending; None where it is no such list."""
+    """The tokens of "3,5-7", ascending; None if it is not such a list."""
     found: set[int] = set()
     for item in text.split(","):
         first, dash, last = item.partition("-")

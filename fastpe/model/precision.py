@@ -1,4 +1,4 @@
-"""How a model's products are made: in the type of its numbers, or of operands rounded to bfloat16."""
+"""How a model's matrix products are computed: in the dtype of the model, or with operands rounded to bfloat16."""
 
 from fastpe.kernels.products.bfloat16 import isa as isa
 from fastpe.kernels.products.bfloat16.isa import Isa
@@ -6,12 +6,12 @@ from fastpe.model.config import ModelConfig
 
 
 def isa_of(config: ModelConfig) -> Isa | None:
-    """How products of operands rounded to bfloat16 are made here; None where nothing is rounded."""
+    """The instruction set for products of operands rounded to bfloat16; None if nothing is rounded."""
     return isa.fastest() if config.precision == "bfloat16" else None
 
 
 def remarks(config: ModelConfig) -> tuple[str, ...]:
-    """What a user of this precision should know on this machine, once.
+    """Remarks for users of this precision on this machine.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Schedules: which encoding and which sight each layer of a released model has.
+"""Schedules: the encoding and the sight of each layer of released models.
 
-A schedule is what stands in `ModelConfig` as `encoding`, `options` and `sight`; windows and chunks are those of the
-released model, or another number of positions for a small one. The first layers are the near ones in all of them.
-What a schedule leaves out of its model stands in its summary.
+A schedule provides `encoding`, `options` and `sight` of `ModelConfig`. Windows and chunks are those of the released
+model, or another number of positions for a small model. In all schedules, the first layers are those with a window or
+chunk. The summary of a schedule says what of its model is left out.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ _CONFIGURATIONS = "huggingface/transformers 5.23.0, models/{}/configuration_{}.p
 
 @dataclass(frozen=True)
 class Schedule:
-    """A released model's layers.
+    """The layers of a released model.
 
     Attributes
     ----------
     summary : str
-        What they are, and what of the model's positions is not in these settings.
+        What the layers are, and what of the model's positions these settings do not include.
     source : str
-        Where they stand.
+        Where the settings come from.
     encoding : str
         Pattern of encodings over layers.
     sight : str
-        Pattern of what layers see, with ``{}`` for the number of positions; or ``"all"``.
+        Pattern of sights over layers, with ``{}`` for the number of positions; or ``"all"``.
     near : int or None
-        That number in the released model.
+        That number of positions in the released model.
     options : dict
         Options of the encodings.
     scaled : tuple of str
-        Those of them that are as many positions as `near`, and become another number with it.
+        Options that are numbers of positions like `near`, and are replaced together with it.
     """
 
     summary: str
@@ -100,18 +100,18 @@ SCHEDULES: Mapping[str, Schedule] = {
         _configured("smollm3"), "rope*3,nope", options={"rope.base": 2e6, "rope.pairs": "half"},
     ),
 }  # fmt: skip
-"""By the name of the model."""
+"""Schedules by name of the model."""
 
 
 def schedule(name: str, near: int | None = None) -> dict[str, Any]:
-    """The settings of a released model's layers.
+    """The settings of the layers of a released model.
 
     Parameters
     ----------
     name : str
         A key of `SCHEDULES`.
     near : int, optional
-        Positions of its window or chunk, and of a step of its temperature. By default those of the released model.
+        Positions of its windows or chunks, and of a step of its temperature. By default those of the released model.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     Raises
     ------
     ValueError, TypeError
-        If there is no such schedule, or `near` is given and none of its layers has a window.
+        If there is no such schedule, or if `near` is given and no layer has a window or chunk.
 
     Examples
     --------
@@ -130,14 +130,14 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     """
     found = SCHEDULES[choice("schedule", name, tuple(SCHEDULES))]
     if near is not None and found.near is None:
-        raise ValueError(f"near is of windows and chunks: all layers of schedule {name!r} see all, not {shown(near)}")
+        raise ValueError(f"near is for windows and chunks: all layers of schedule {name!r} see all, not {shown(near)}")
     size = found.near if near is None else whole("near", near, 1)
     options = {**found.options, **dict.fromkeys(found.scaled, size)}
     return {"encoding": found.encoding, "options": options, "sight": found.sight.format(size)}
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and the settings of a schedule that a command line names, as "gemma3" or "gemma3:64".
+    """The name and the settings of a schedule in a command line, such as "gemma3" or "gemma3:64".
 
     >>> parse("gemma2:8")[1]["sight"]
     'window:8,all'

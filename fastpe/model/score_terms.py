@@ -1,4 +1,4 @@
-"""What of a model's slots attention reads, and how it reads them."""
+"""The slots of a model that attention reads, and how it reads them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,29 +13,29 @@ from fastpe.kernels.attention.slots import SLOTS
 Array = np.ndarray[Any, Any]
 
 INPUTS = ("table", "qk_table", "taps")
-OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
+OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # act on queries and keys before attention
 READ_BY_TILES = tuple(name for name, slot in SLOTS.items() if slot.layout)
 LAYERED = frozenset(READ_BY_TILES) | {*OF_CONTENT, *NETWORK}
-"""Slots that act in every layer, and of which every layer may have its own."""
+"""Slots that act in every layer, and may differ between layers."""
 
 
 def with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
-    """The slots, those that act in every layer with an axis of layers in front."""
+    """The slots, with an axis of layers in front for those that act in every layer."""
     return {slot: x[None] if slot in LAYERED and slot not in layered else x for slot, x in slots.items()}
 
 
 def scored(slots: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays that attention takes, with a leading axis of layers."""
+    """The arrays that attention reads, with a leading axis of layers."""
     return {slot: slots[slot] for slot in READ_BY_TILES if slot in slots}
 
 
 def options_of(slots: Mapping[str, Any]) -> Options:
-    """The terms that are no arrays."""
+    """The terms that are not arrays."""
     return Options(rectify=int(slots.get("rectify", False)))
 
 
 def needs_raw(slots: Mapping[str, Any]) -> bool:
-    """Whether the way back needs products before terms."""
+    """Whether the backward pass needs the products before terms are applied."""
     return keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
 
 

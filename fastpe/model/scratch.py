@@ -1,4 +1,4 @@
-"""What a call of the model needs beside its parameters: scratch memory, and the slots as kernels take them."""
+"""Memory for a call of the model, in addition to its parameters: scratch memory, and the slots as kernels take them."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -39,21 +39,21 @@ from fastpe.model.score_terms import (
 
 Array = np.ndarray[Any, Any]
 
-_MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
+_MOST_COMPOSED = 2**18  # largest number of elements of a fused map: it should fit into a core's cache
 
-# those that kernels read as they are filled
+# slots that kernels read in place
 _IN_PLACE = frozenset({*READ_BY_TILES, *INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
-_ONCE = ("table", "taps")  # of the slots with gradients: those that no layer has but the input
+_ONCE = ("table", "taps")  # slots with gradients that act at the input, not in layers
 
 
 class Update(NamedTuple):
-    """What the kernel of a step needs to update the parameters, as `fastpe.model.adam` makes it."""
+    """What the kernel of a training step needs to update the parameters, built by `fastpe.model.adam`."""
 
     moments: Array
     numbers: Array
-    ranges: Array  # (R, 3): what each task updates
-    squares: Array  # (R,), or (0,) where gradients are not clipped
-    steps: Array  # (1,), counted up by the kernel: an interrupt cannot come between an update and its count
+    ranges: Array  # (R, 3): the range of parameters of each task
+    squares: Array  # (R,), or (0,) without gradient clipping
+    steps: Array  # (1,), incremented by the kernel, so that an interrupt cannot separate an update and its count
 
     @classmethod
     def none(cls, dtype: np.dtype[Any]) -> "Update":
@@ -64,9 +64,9 @@ class Update(NamedTuple):
 
 @dataclass(frozen=True)
 class Scratch:
-    """Made once per length, number of workers and direction.
+    """Scratch memory, allocated once per length, number of workers and direction.
 
-    The slots' gradients lie behind those of the parameters in every group's row of `gradients`.
+    The slots' gradients follow those of the parameters in every group's row of `gradients`.
     """
 
     sizes: model_memory.Sizes
@@ -85,31 +85,31 @@ class Scratch:
     layout: model_memory.Layout
     layered: frozenset[str]
     shapes: dict[str, tuple[int, ...]]  # of the slots' gradients, by slot
-    last: list[tuple[Mapping[str, Any], model_memory.Position]]  # the slots last taken, as kernels take them
-    arrays: list[Mapping[str, Array]]  # those that kernels read by their addresses
+    last: list[tuple[Mapping[str, Any], model_memory.Position]]  # the slots last used, and the same for kernels
+    arrays: list[Mapping[str, Array]]  # keeps alive the arrays that kernels read by address
 
     @classmethod
     def make(
         cls, config: ModelConfig, parameters: Parameters, length: int, workers: int, groups: int,
         slots: Mapping[str, Any], layered: frozenset[str], wanted: Collection[str], rows: int = 0,
     ) -> "Scratch":  # fmt: skip
-        """Memory for `workers` threads at this length; for a backward pass too where there are groups.
+        """Memory for `workers` threads at this length; if there are groups, for a backward pass too.
 
         Parameters
         ----------
         slots : dict
-            As `ModelEncoding.slots` has them.
+            As from `ModelEncoding.slots`.
         layered : frozenset of str
-            Those of which every layer has its own, along their first axis.
+            The slots that differ between layers, which are their first axis.
         wanted : collection of str
-            Slots whose gradients are wanted.
+            The slots to compute gradients for.
         rows : int
-            How many of a sequence go through the model at a time, the others staying; 0: all.
+            Number of positions that pass through the model at a time, with keys and values cached; 0: all.
 
         Raises
         ------
         ValueError
-            If this machine has less memory.
+            If this machine has too little memory.
         """
         backward = groups > 0
         wanted = [slot for slot in wanted if backward and isinstance(slots[slot], np.ndarray) and slot != "index"]
@@ -147,7 +147,7 @@ class Scratch:
         for end, size in zip(("projection", "readout"), model_memory.fused_sizes(sizes), strict=True):
             starting[end] = simd.region(stride, size)
             stride += rounded(size)
-        # workspaces a whole number of pages apart share cache sets; a few lines more spread them
+        # workspaces that are whole pages apart would share cache sets; a few extra cache lines spread them
         own = rounded(workspace.size) + 5 * ALIGN
         step = "training step" if backward else "call"
         which = f"a {step} with length={length}, heads={config.heads}, threads={workers}"
@@ -161,9 +161,9 @@ class Scratch:
         )  # fmt: skip
 
     def position(self, slots: Mapping[str, Any], spans: Array | None = None) -> model_memory.Position:
-        """The slots as kernels take them: an array that is not read stands for a slot that is not used.
+        """The slots as kernels take them. Unused slots are placeholder arrays that are not read.
 
-        spans (layers or 1, B, N, 2): of a call whose sequences have their own.
+        spans (layers or 1, B, N, 2): for a call whose sequences have different spans.
         """
         if not (self.last and (self.last[0][0] is slots or self._lie_where_they_did(slots))):
             self.last[:] = [(slots, self._position(slots))]
@@ -171,7 +171,7 @@ class Scratch:
         return position if spans is None else position._replace(spans=spans)
 
     def _lie_where_they_did(self, slots: Mapping[str, Any]) -> bool:
-        """Whether kernels read these slots in place, from the arrays of those last taken, which were filled anew."""
+        """Whether kernels can read these slots from the arrays of the last call, which were filled again in place."""
         before, n = self.last[0][0], self.sizes.length
         return all(
             x is before[slot] and (slot in _IN_PLACE or (slot in ("gain", "bias") and x.shape[-1] == 2 * n - 1))
@@ -194,8 +194,8 @@ class Scratch:
         if NETWORK[0] in slots:
             into, hidden, out = (slots[slot].ravel() for slot in NETWORK)
             net = Network(into, hidden, out, biased=int(given.table[BIAS, GIVEN]))
-        if any(x is not None for x in (others, *rare)):  # then kernels take them all
-            none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
+        if any(x is not None for x in (others, *rare)):  # kernels take all of them, or none
+            none = np.zeros((self.sizes.layers, 8), np.int64)  # at least as many columns as any of them
             unread = nothing, nothing, none, none
             rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))
             others = 1
@@ -207,13 +207,13 @@ class Scratch:
         )  # fmt: skip
 
     def _numbers_of(self, given: Arrays) -> Array:
-        """The table of slots, with the places of these arrays."""
+        """The table of slots with the addresses of these arrays."""
         numbers = self.numbers.copy()
         numbers[:, SIZES:] = given.table[:, SIZES:]
         return numbers
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
-        """The gradients of the slots that are wanted, the first `groups` groups summed in order."""
+        """The gradients of the wanted slots, summed in order over the first `groups` groups."""
         found, n, start = {}, self.sizes.length, self.offsets_of_slots
         for slot, shape in self.shapes.items():
             size = math.prod(shape)
@@ -229,18 +229,18 @@ class Scratch:
 
     @cached_property
     def offsets_of_slots(self) -> dict[str, int]:
-        """Where the gradient of each slot begins in a group's row."""
+        """Start of the gradient of each slot in a group's row."""
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(ROWS)}
         own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
         return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
 
 
 def _fill_in(numbers: Array, made: Made, sizes: model_memory.Sizes, *, backward: bool) -> None:
-    """What the table of slots says of columns that layers make, and of a bias that a network reads."""
+    """Set entries of the table of slots for columns that layers compute, and for a bias that a network reads."""
     if made.gates is not None:
         for slot, filled in gated_columns(made.gates).items():
             numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
-    if sizes.units:  # nobody adds it after the network
+    if sizes.units:  # the bias is not added again after the network
         numbers[BIAS, [GIVEN, WANTED]] = 0
 
 
@@ -285,16 +285,16 @@ def _sizes(
 def fused_ends(
     config: ModelConfig, length: int, slots: Collection[str], *, gated: bool = False
 ) -> dict[str, Any]:  # fmt: skip
-    """Which ends of the model are one map in a training step (`kernels.model.fused_embedding_and_head`).
+    """Which ends of the model are fused into one map in a training step (`kernels.model.fused_embedding_and_head`).
 
-    With residual connections, and products that round nothing (`precision`), of
+    With residual connections, and products without rounding (`precision`), these can be fused:
 
-    - the input, whose map has a row a token and a row a position, and as many in the gradients of every group: where
-      neither norm, dropout nor convolution (`taps`) comes after the embedding, queries and keys have no table of their
-      own (`qk_table`), no layer has a gate, all sequences have the table's rows from the first on, and the rows are
-      few: in all no more than `_MOST_COMPOSED` elements, and of tokens, whatever the batch is, not much more than of
+    - the input, whose map then has a row for each token and each position, also in the gradients of every group. This
+      requires that no norm, dropout or convolution (`taps`) follows the embedding, queries and keys have no separate
+      table (`qk_table`), no layer has a gate, and all sequences use the table from its first row on. It also requires
+      few rows: in all at most `_MOST_COMPOSED` elements, and, for any batch, not many more rows of tokens than of
       positions;
-    - the output of a model of numbers: where neither dropout nor a norm comes before the head.
+    - the output of a model of numbers, if neither dropout nor a norm precedes the head.
 
     Examples
     --------
@@ -315,14 +315,14 @@ def fused_ends(
 
 
 def _factors(angles: Array, half: int, dtype: Any) -> Array:
-    """What `kernels.rows.rotate` turns rows by, and turns them back."""
+    """The factors with which `kernels.rows.rotate` rotates rows, forward and back."""
     found = np.empty((3, angles.size * (1 if half else 2)), dtype)
     make_factors(np.ascontiguousarray(angles, np.float64).reshape(-1), half > 0, found)
     return found
 
 
 def _circles(phases: Array, dtype: Any) -> Array:
-    """Cosines and sines of phases, first those of queries: 1 and 0."""
+    """Cosines and sines of phases; first those of queries, which are 1 and 0."""
     own = np.stack([np.cos(phases.astype(np.float64)), np.sin(phases.astype(np.float64))], axis=-2)
     return np.concatenate([[1.0] * phases.shape[-1], [0.0] * phases.shape[-1], own.ravel()]).astype(dtype)
 
@@ -332,7 +332,7 @@ def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int
 
 
 def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
-    """Where arrays of these shapes start, each on a cache line, and where the last one ends."""
+    """Start of arrays of these shapes, each on a cache line, and the end of the last one."""
     starts, end = {}, 0
     for slot, shape in shapes.items():
         starts[slot] = end
@@ -341,7 +341,7 @@ def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[st
 
 
 def _places(starts: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Array:
-    """Of the gradients of attention's slots: start, strides of layers and of heads, and the size of one head's."""
+    """For the gradients of attention's slots: start, strides of layers and of heads, and the size for one head."""
     places = np.zeros((len(ROWS), 4), np.int64)
     for number, slot in enumerate(ROWS):
         if slot in starts:

@@ -1,11 +1,12 @@
-"""What each layer's queries see: everything, a window, or a chunk; a pattern over layers, as encodings have one.
+"""Which keys the queries of each layer see: all, a window, or a chunk; or a pattern over layers, as for encodings.
 
-    all         every key; of a causal model every one up to the query's own
-    window:W    the keys at positions j with |i - j| < W; of a causal model i - W < j <= i
-    chunks:C    the keys of the query's own chunk, floor(j / C) = floor(i / C)
+    all         every key; in a causal model every key up to the query
+    window:W    keys at positions j with |i - j| < W; in a causal model i - W < j <= i
+    chunks:C    keys in the query's chunk, floor(j / C) = floor(i / C)
 
-Models released since 2023 let most layers see a window (Gemma 2 and 3, Command A, OLMo 3, gpt-oss) or a chunk (Llama
-4) and every so many all: "window:512*5,all" is Gemma 3's pattern, whose first five layers of six see 512 keys.
+Several models released since 2023 have a window (Gemma 2 and 3, Command A, OLMo 3, gpt-oss) or chunks (Llama 4) in
+most layers, and see all keys in the others: "window:512*5,all" is Gemma 3's pattern, in which the first five layers of
+six see 512 keys.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ _MOST = 2**27  # positions
 
 
 def canonical(value: Any) -> str:
-    """The same pattern as short as can be.
+    """The pattern in its shortest spelling.
 
     >>> canonical("window:08, window:8,all")
     'window:8*2,all'
@@ -44,7 +45,7 @@ def _one(item: str, value: Any) -> str:
 
 
 def of_layers(pattern: str, layers: int) -> tuple[str, ...]:
-    """What each of so many layers sees: the pattern, begun again as often as it takes.
+    """What each of `layers` layers sees: the pattern, repeated as needed.
 
     >>> of_layers("window:8*2,all", 4)
     ('window:8', 'window:8', 'all', 'window:8')
@@ -54,7 +55,7 @@ def of_layers(pattern: str, layers: int) -> tuple[str, ...]:
 
 
 def bounds(one: str, i: Any, length: int, *, causal: bool) -> tuple[Any, Any]:
-    """The first key that query i sees, and the first that it no longer does; i: a number, or an array of them.
+    """The first key that query i sees, and the one after the last. i: a number, or an array of them.
 
     >>> bounds("chunks:4", 5, 20, causal=False), bounds("window:3", 5, 20, causal=True)
     ((4, 8), (3, 6))
@@ -77,7 +78,7 @@ def _within(place: Any, length: int) -> Any:
 
 
 def visible_pairs(one: str, length: int, *, causal: bool) -> int:
-    """How many pairs of a query and a key that it sees there are.
+    """The number of pairs of a query and a key that it sees.
 
     >>> visible_pairs("all", 4, causal=True), visible_pairs("window:2", 4, causal=False)
     (10, 10)
@@ -89,12 +90,12 @@ def visible_pairs(one: str, length: int, *, causal: bool) -> int:
 
 
 def spans(pattern: str, layers: int, length: int, *, causal: bool) -> Any:
-    """What each query of each layer sees, (layers, N, 2) int64; None where every layer sees all.
+    """What each query of each layer sees, (layers, N, 2) int64; None if every layer sees all.
 
     >>> spans("window:2,all", 2, 3, causal=True).tolist()
     [[[0, 1], [0, 2], [1, 3]], [[0, 1], [0, 2], [0, 3]]]
     """
-    import numpy as np  # the command line checks patterns without it
+    import numpy as np  # the command line checks patterns without NumPy
 
     if pattern == "all":
         return None

@@ -1,13 +1,13 @@
-"""Positions that follow from tokens: what each rule of `fastpe.model.positions` gives, as a fold over the tokens.
+"""Positions that follow from tokens: the rules of `fastpe.model.positions`, each a fold over the tokens.
 
-A rule keeps a few integers for every sequence, so that a model that writes goes on where its prompt ended. In Python's
-words, for one sequence:
+A rule keeps a few integers per sequence, so that generation continues where the prompt ended. In Python, for one
+sequence:
 
     digits       run = run + 1 if token in digits else 0;      place = run + k if run else 0
     documents    place = next;   next = 0 if token in separators else place + 1
 
-`fastpe.attention` and what else takes arrays needs none of this: a table is gathered by ``table[places]``, rotations
-by ``angles[:, places]``, and ``spans`` keep documents apart.
+`fastpe.attention` and other functions of arrays do not need this module: select rows of a table with
+``table[places]`` and rotations with ``angles[:, places]``, and separate documents with ``spans``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ Array = np.ndarray[Any, Any]
 
 
 class Placed(NamedTuple):
-    """Where the tokens of a call stand, as kernels take it.
+    """The positions of the tokens of a call, as kernels take them.
 
     Parameters
     ----------
     rows : (2, B, N) int64
-        Of the table and of the rotations; or (1, B or 1, 1): of the table the first row, which the others follow.
+        Row numbers of the table and of the rotations; or (1, B or 1, 1): the first row of the table, with consecutive
+        rows after it.
     spans : (layers or 1, B, N, 2) int64 or None
-        The keys that each query sees, where that depends on the sequence.
+        The keys that each query sees, if that depends on the sequence.
     state : array or None
-        A rule's, after the last token.
+        State of a rule after the last token.
     """
 
     rows: Array
@@ -43,7 +44,7 @@ class Placed(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Of each token (B, N) its row of the table, and of the rotations; and the rule's state after the last one."""
+    """The row of the table and of the rotations for each token (B, N), and the rule's state after the last one."""
 
     table: Array
     angles: Array
@@ -51,7 +52,7 @@ class Places(NamedTuple):
 
 
 def follow(rule: Rule, tokens: Array, state: Array | None = None) -> Places:
-    """The places of tokens (B, N), of which nothing is random yet; state: after those before them.
+    """The positions of tokens (B, N), before any randomness. state: after the preceding tokens.
 
     Examples
     --------
@@ -69,7 +70,7 @@ def follow(rule: Rule, tokens: Array, state: Array | None = None) -> Places:
 
 
 def _runs(inside: Array, before: Array | None) -> Array:
-    """How many of the tokens up to each one, itself included, are inside without a break (B, N)."""
+    """Length of the unbroken run of `inside` that ends at each token, (B, N)."""
     places = np.arange(inside.shape[1])
     first = np.zeros(len(inside), np.int64) if before is None else before
     outside = np.where(inside, -1 - first[:, None], places)
@@ -77,13 +78,13 @@ def _runs(inside: Array, before: Array | None) -> Array:
 
 
 def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Places:
-    """State: the next token's place, if it begins nothing, and the number of its segment."""
+    """State: the next token's position, if it begins nothing, and the number of its segment."""
     count, n = tokens.shape
     places, ends = np.arange(n), np.isin(tokens, rule.separators)
     known = np.zeros((count, 2), np.int64) if state is None else state
     if rule.first and state is None:
         known[:, 1] -= ends[:, 0]  # the first token begins the first segment, not the second
-    # the first token of what each one is in, or what is before the first token
+    # the first token of each token's document or segment, or what precedes the first token
     firsts = np.where(ends, places if rule.first else places + 1, -known[:, :1])
     begun = np.maximum.accumulate(np.concatenate([-known[:, :1], firsts], axis=1), axis=1)
     before = known[:, 1:] + np.concatenate([np.zeros((count, 1), np.int64), np.cumsum(ends, axis=1)], axis=1)
@@ -96,19 +97,19 @@ def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Pl
 
 
 def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
-    """State: the run of digits, the longest one, and how many tokens stand behind the first `equals`, or -1.
+    """State: the current run of digits, the longest one, and the number of tokens after the first `equals`, or -1.
 
     Raises
     ------
     ValueError
-        If a sequence goes on whose operands are not known to have ended: digits that come first would change places.
+        If a sequence continues whose operands may not have ended: positions of earlier digits would change.
     """
     known = np.tile(np.array([0, 0, -1]), (len(tokens), 1)) if state is None else state
     ordinary, places = rule.order != "reversed", np.arange(tokens.shape[1])
     if state is not None and ordinary and (known[:, 2] < 0).any():
         raise ValueError(
-            f"prompt must reach token {rule.equals}, behind which the answer stands: "
-            "places in numbers that begin with their most significant digit depend on where they end"
+            f"prompt must include token {rule.equals}, after which the answer follows: "
+            "positions in numbers that begin with their most significant digit depend on where the numbers end"
         )
     equal = tokens == rule.equals
     first = np.where(equal.any(axis=1), equal.argmax(axis=1), tokens.shape[1])
@@ -124,13 +125,13 @@ def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
 
 
 def begun(rule: Rule, places: Places) -> Array:
-    """Rows of table and rotations (2, B, N) as tests have them."""
+    """Rows of table and rotations (2, B, N) in testing."""
     table = places.table + 1 if isinstance(rule, Coupled) else places.table
     return np.stack([table, places.angles]).astype(np.int64)
 
 
 def drawn(rule: Rule, places: Places, within: Array, stream: Stream) -> Array:
-    """Rows of table and rotations (2, B, N) as a training step has them; within (B, N): which tokens there are."""
+    """Rows of table and rotations (2, B, N) in a training step. within (B, N): which tokens belong to sequences."""
     table, draws = places.table, Draws(stream)
     if isinstance(rule, Digits):
         table = np.where(table > 0, table + draws.integers(rule.most + 1, (1,))[0], 0)
@@ -141,37 +142,37 @@ def drawn(rule: Rule, places: Places, within: Array, stream: Stream) -> Array:
 
 
 def checked(rule: Rule, places: Array, within: Array, rows: int) -> Array:
-    """Rows (2, B, N) with 0 past the ends of sequences.
+    """Rows (2, B, N), with 0 beyond the ends of sequences.
 
     Raises
     ------
     fastpe.BeyondTrainingLength
-        If a place lies beyond the table.
+        If a row is beyond the end of the table.
     """
     places = np.ascontiguousarray(np.where(within, places, 0))
     if (wrong := np.argwhere(places[0] >= rows)).size:
         sequence, token = map(int, wrong[0])
         raise BeyondTrainingLength(
-            f"token {token} of sequence {sequence} has the place {places[0, sequence, token]} by "
+            f"token {token} of sequence {sequence} has the position {places[0, sequence, token]} by "
             f"positions={str(rule)!r}, and the table has {rows} rows"
         )
     return places
 
 
 def spans(places: Array, lengths: Array, length: int, sight: Array | None, *, causal: bool, before: int = 0) -> Array:
-    """What each query sees of its own document, (layers or 1, B, N, 2) int64.
+    """What each query sees within its document, (layers or 1, B, N, 2) int64.
 
     Parameters
     ----------
     places : (B, n) integers
-        Within documents, of the last tokens of sequences.
+        Positions within documents, of the last tokens of sequences.
     lengths : (B or 1,) integers
     length : int
-        Positions that there are, N.
+        Number of positions, N.
     sight : (layers, N, 2) integers or None
-        What every layer sees anyway.
+        What every layer sees without documents.
     before : int
-        Tokens before them.
+        Number of earlier tokens.
     """
     t = before + np.arange(places.shape[1])
     first = t - places

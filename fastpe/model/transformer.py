@@ -1,7 +1,7 @@
 """The small transformer: its parameters in one flat array, its forward pass, its loss and its gradients.
 
-A model knows the *slots* that encodings fill (`fastpe.encodings.slots`), never an encoding: some act at the
-input, the others in the attention of every layer.
+A model uses the *slots* that encodings fill (`fastpe.encodings.slots`), never an encoding directly. Some slots act at
+the input, the others in the attention of every layer.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ from fastpe.text.vocabulary import Vocabulary
 
 Array = np.ndarray[Any, Any]
 
-_LONGEST_TRIED = 2**16  # positions for which slots are filled as a model is made
+_LONGEST_TRIED = 2**16  # largest number of positions for which slots are filled when a model is built
 
 
 @validation.named_arguments
 class Transformer(Writing, Passes):
     """A small transformer (Li 2025, section 7.1) with any encoding.
 
-    It maps numbers to numbers, or, with a vocabulary of V tokens, tokens to V logits each; the loss is then the cross
-    entropy instead of the mean squared error.
+    It maps numbers to numbers or, with a vocabulary of V tokens, tokens to V logits each. The loss is the mean squared
+    error or, with a vocabulary, the cross entropy.
 
-    A layer: ``z = z + Attention(z)``, ``z = z + FeedForward(z)``, with layer norms before both where asked for; see
-    `ModelConfig` for the choices. Initial weights and biases are uniform in ±1/sqrt(fan in of the matrix) and depend on
-    the seed and on the parameter's name alone, so that models with different encodings start alike. The table of tokens
-    starts as N(0, 0.02^2).
+    A layer computes ``z = z + Attention(z)`` and then ``z = z + FeedForward(z)``, with norms before both if configured;
+    see `ModelConfig`. By default, initial weights and biases are uniform in ±1/sqrt(fan in of the matrix). They depend
+    only on the seed and the name of the parameter, so models with different encodings start with equal weights. The
+    token embedding starts as N(0, 0.02^2).
 
     Parameters
     ----------
@@ -44,16 +44,16 @@ class Transformer(Writing, Passes):
     config : ModelConfig
     dtype : dtype
     parameters : dict of str to array
-        Views into one flat array: writing into them changes the model, and so does assigning arrays of their shapes,
-        which are copied; any other name or shape is an error. Every matrix is (in, out), ``y = x @ weight + bias``; a
-        ``torch.nn.Linear`` keeps (out, in) and takes ``torch.from_numpy(weight.T)``.
+        Views into one flat array. Writing into them changes the model. Assigned arrays are copied; other names or
+        shapes raise an error. Every matrix is (in, out), ``y = x @ weight + bias``; a ``torch.nn.Linear`` stores
+        (out, in) and takes ``torch.from_numpy(weight.T)``.
 
     Raises
     ------
     TypeError
-        If `config` is no `ModelConfig`.
+        If `config` is not a `ModelConfig`.
     ValueError
-        If the encoding cannot have these sizes.
+        If the encoding does not support these sizes.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Transformer(Writing, Passes):
         super().__init__(config)
         self._parameters = Views("parameters", self._layout.views)
         initialise(config, self._layout.views, self._encoding.initial)
-        # whatever the encoding has against these sizes is said now; a file may state any length
+        # raises errors of the encoding about these sizes now; a file may contain any length
         self._encoding.slots(min(config.train_length, _LONGEST_TRIED), self._layout.views)
 
     parameters = property(lambda self: self._parameters, lambda self, values: self._assign(values))
@@ -82,9 +82,9 @@ class Transformer(Writing, Passes):
             self._parameters.assign(values)
 
     def slots(self, length: int) -> dict[str, Any]:
-        """What the encoding fills at this length, in positions, as copies.
+        """Copies of the slots that the encoding fills at this length, in positions.
 
-        Slots of which every layer has its own have an axis of layers in front.
+        Slots that differ between layers have an axis of layers in front.
         """
         with self._lock:
             found = self._encoding.slots(length, self._layout.views)
@@ -98,12 +98,12 @@ class Transformer(Writing, Passes):
         x : array_like (B, N) or (N,)
             Finite numbers; with a vocabulary of V tokens integers in [0, V).
         lengths : array_like (B,) of int, optional
-            Lengths of the sequences, at most N. Past the end of one nothing is read, and outputs are 0; the encoding is
-            that of N positions.
+            Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read, and their outputs
+            are 0. The encoding is that of N positions.
         threads : int, optional
-            Threads at most; all that Numba may use by default. The bits do not depend on it.
+            Largest number of threads, by default all that Numba may use. Results do not depend on it.
         draw : int
-            Where positions are random: which ones, of those that tests have.
+            Number of the draw of random positions in testing, if positions are random.
 
         Returns
         -------
@@ -112,7 +112,7 @@ class Transformer(Writing, Passes):
         Raises
         ------
         TypeError, ValueError
-            If x is no array of such numbers, or tokens, of such a shape.
+            If x is not an array of finite numbers, or of tokens, of such a shape.
         fastpe.BeyondTrainingLength
             If the encoding is undefined at this length.
         """
@@ -141,7 +141,7 @@ class Transformer(Writing, Passes):
             return _restored, (self.config, self._layout.flat.copy(), self._vocabulary)
 
     def copies(self) -> dict[str, Array]:
-        """Copies of all parameters as they are at one moment: another thread may be training the model.
+        """Copies of all parameters at one moment, even if another thread trains the model.
 
         Examples
         --------
@@ -153,20 +153,20 @@ class Transformer(Writing, Passes):
             return self._layout.views_of(self._layout.flat.copy())
 
     def dropout_factors(self, batch: int, length: int, draw: int = 0) -> dict[str, Array]:
-        """What `loss_and_grads` multiplies activations by: 0, or 1 / (1 - dropout).
+        """The factors by which dropout multiplies activations in `loss_and_grads`: 0, or 1 / (1 - dropout).
 
         Parameters
         ----------
         batch, length : int
-            Sequences B of N positions.
+            Batch of B sequences of N positions.
         draw : int
-            Which training step's, from 0.
+            Number of the training step, from 0.
 
         Returns
         -------
         dict of str to float64 array
-            ``embed`` (B, N, C); of every layer ``layers.{l}.attention`` and ``layers.{l}.feedforward`` (B, N, C), of
-            what is added to the stream, and ``layers.{l}.attention.weights`` (B, H, N, N).
+            ``embed`` (B, N, C); for every layer ``layers.{l}.attention`` and ``layers.{l}.feedforward`` (B, N, C), for
+            the outputs of the two, and ``layers.{l}.attention.weights`` (B, H, N, N).
 
         Examples
         --------
@@ -181,17 +181,17 @@ class Transformer(Writing, Passes):
         return dropout.factors(self.config, batch, length, draw)
 
     def save(self, path: Any) -> None:
-        """Write the parameters as a safetensors file, the configuration in its header; `fastpe.load` reads it.
+        """Write the parameters to a safetensors file with the configuration in its header; `fastpe.load` reads it.
 
         Parameters
         ----------
         path : str or pathlib.Path
-            The file; what was there, a symbolic link too, is replaced once the new one is whole.
+            The file. An existing file or symbolic link is replaced once the new file is complete.
 
         Raises
         ------
         OSError
-            If it cannot be written: what was there is as it was.
+            If the file cannot be written; an existing file is then unchanged.
 
         Examples
         --------
@@ -209,19 +209,19 @@ class Transformer(Writing, Passes):
     def loss(
         self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
     ) -> float:
-        """The loss over a batch, without gradients: that of `loss_and_grads` up to rounding. Nothing is dropped out.
+        """The loss over a batch, without gradients: equal to that of `loss_and_grads` up to rounding, without dropout.
 
         Parameters
         ----------
         x, y, weights, lengths, threads
             As for `loss_and_grads`.
         draw : int
-            Where positions are random: which ones, of those that tests have, as for a call of the model.
+            Number of the draw of random positions in testing, if positions are random, as for a call of the model.
 
         Returns
         -------
         float
-            That of `loss_and_grads`.
+            As from `loss_and_grads`.
 
         Examples
         --------
@@ -236,9 +236,9 @@ class Transformer(Writing, Passes):
     def loss_and_grads(
         self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
     ) -> tuple[float, dict[str, Array]]:
-        """Loss over a batch and its gradient by every parameter.
+        """Loss over a batch and its gradient with respect to every parameter.
 
-        The loss is the mean over all targets of the squared error, or, with a vocabulary, of the cross entropy in nats:
+        The loss is the mean over all targets of the squared error or, with a vocabulary, of the cross entropy in nats:
         minus the natural logarithm of the softmax of the logits at the target token. With weights it is the weighted
         mean, divided by the sum of the weights.
 
@@ -247,15 +247,15 @@ class Transformer(Writing, Passes):
         x, y : array_like (B, N) or (N,)
             Inputs and targets: finite numbers; with a vocabulary of V tokens integers in [0, V).
         weights : array_like of y's shape, optional
-            What every target counts: finite numbers of at least 0, not all 0, or booleans. Where one is 0 the target
-            does not count and may be anything, such as -100 or NaN; x must be as ever.
+            Weight of each target in the mean: finite numbers of at least 0, not all 0, or booleans. A target with
+            weight 0 may be anything, such as -100 or NaN; x must be valid everywhere.
         lengths : array_like (B,) of int, optional
-            Lengths of the sequences, at most N. What lies past the end of one is not read and costs nothing; the
-            encoding is that of N positions.
+            Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read and cost nothing.
+            The encoding is that of N positions.
         threads : int, optional
-            Threads at most. The bits do not depend on it.
+            Largest number of threads. Results do not depend on it.
         draw : int
-            Which training step's random positions, and which elements of `dropout_factors`, from 0.
+            Number of the training step, from 0; selects random positions and elements of `dropout_factors`.
 
         Returns
         -------
@@ -266,11 +266,11 @@ class Transformer(Writing, Passes):
         Raises
         ------
         TypeError, ValueError
-            If x, y or weights is no array of such numbers, or tokens, or their shapes differ.
+            If x, y or weights is not an array of such numbers, or tokens, or if their shapes differ.
 
         Examples
         --------
-        The loss of a model that knows nothing is log V; the next token is the target, so the first has no prediction:
+        A model that predicts uniformly has loss log V. The next token is the target, so the first has no prediction:
 
         >>> model = Transformer(ModelConfig("sinusoidal", width=16, causal=True, vocabulary=65, train_length=8))
         >>> model.parameters["head.weight"][...] = model.parameters["head.bias"][...] = 0

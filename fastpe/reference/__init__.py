@@ -1,21 +1,22 @@
-"""Plain NumPy, nothing compiled: what every kernel is checked against, and readable as their specification.
+"""Reference implementations in plain NumPy, not compiled: the specification that all kernels are checked against.
 
-``op_vjp`` takes the arguments of ``op`` and returns its value with a pullback, the function that takes the gradient of
-the value to the gradients of the arguments. Everything is computed in the dtype of the arguments, except `attention`
-and `attention_vjp`, which work in float64.
+``op_vjp`` takes the arguments of ``op`` and returns its value and a pullback, a function that maps the gradient of the
+value to the gradients of the arguments. Everything is computed in the dtype of the arguments, except `attention` and
+`attention_vjp`, which compute in float64.
 
-`cope` is `attention` with the slot `counts` alone, as its paper has it, `dape` with ``mlp_in``, ``mlp_bias`` and
-``mlp_out``, `path` with ``reflectors`` and ``reflect``. Attention whose positions depend on the content in ways that no
-slot can hold is here only, causal:
+Special cases of `attention` as in their papers: `cope` has the slot `counts`, `dape` has ``mlp_in``, ``mlp_bias`` and
+``mlp_out``, `path` has ``reflectors`` and ``reflect``. Some forms of attention with content-dependent positions cannot
+be expressed by slots; these exist only here, and are causal:
 
-    wall                decay by channels
+    wall                separate decay for each channel
     row_gates           gates of query and key, summed along rows: per-row ALiBi, GRAPE-AP
     distance_bank       curves over distances, mixed by each query
-    tape, tape_map      positions as a stream of their own, which layers rewrite
+    tape, tape_map      positions as a separate stream, which layers update
 
-The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`; `model_gradient_sizes` is
-what the rounding errors of its gradients are measured by. `bfloat16` rounds, and so do matrix products of `Rounding`
-arrays: parameters of that type make all of the above a reference of ``precision="bfloat16"``.
+`model_forward`, `model_loss_and_grads` and `adam_step` make up a whole training step of the model.
+`model_gradient_sizes` gives a scale for rounding errors of its gradients. `bfloat16` rounds, and matrix products of
+`Rounding` arrays round their operands: with parameters of that type, all functions above are a reference for
+``precision="bfloat16"``.
 """
 
 from fastpe.reference._adam import adam_step

@@ -15,13 +15,13 @@ def adam_step(
 ) -> None:  # fmt: skip
     """Update parameters and moments in place (Kingma and Ba 2015, algorithm 1, bias-corrected; eps as in PyTorch).
 
-    Matrices, and all else of two axes or more, decay apart from the gradients (Loshchilov and Hutter 2019); gradients
-    whose norm together exceeds `clip` are scaled down to it first.
+    Parameters with at least two axes have decoupled weight decay (Loshchilov and Hutter 2019). If the norm of all
+    gradients together exceeds `clip`, they are first scaled down to it.
 
     Parameters
     ----------
     parameters, gradients, first, second : mapping of str to array
-        Parameters without a gradient are left alone.
+        Parameters without a gradient are not changed.
     step : int
         Number of this update, from 1.
     lr, beta1, beta2, eps, weight_decay, clip : float

@@ -1,7 +1,8 @@
 """Attention with every slot of the score, and its gradients, in plain NumPy; public as `fastpe.reference.attention`.
 
-The score, for query i and key j (q^, k^ are mapped or lifted, rotated and grown, with `bands` by look-backs of theirs;
-s = ``scale``; with `reflectors` content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t w_t w_t^T)::
+For query i and key j (q^, k^ are mapped or in polar form, rotated and multiplied by growth; with `bands`, rotations use
+the bands' offsets; s = ``scale``; with `reflectors`, content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j with
+H_t = 1 - reflect_t w_t w_t^T)::
 
     content_ij = row_scale_i sum_d q^_id k^_jd rel_gain[j-i, d]
     inner_ij = content_ij + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
@@ -13,9 +14,10 @@ s = ``scale``; with `reflectors` content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j, 
 
     P_i = softmax of S_i over the visible keys,      out_i = sum_j P_ij (v_j + rel_value[j-i])
 
-With a network, W2 lrelu(W1 [c, b] + b1) is added, b all that ``bias``, ``values`` and ``scores`` add to c: see `_mlp`.
+With a network, W2 lrelu(W1 [c, b] + b1) is added to S; b is the sum of all that ``bias``, ``values`` and ``scores`` add
+to c: see `_mlp`.
 
-Each stage below is one function that returns its value and a pullback; a pullback takes the gradient of the value, adds
+Each stage below is a function that returns its value and a pullback. A pullback takes the gradient of the value, adds
 to the gradients of the arrays that the stage read, and returns the gradient of the stage's input.
 """
 
@@ -55,53 +57,50 @@ def attention(
 ) -> Any:
     """Return softmax attention in float64 with any combination of slots.
 
-    NaN and infinity reach the queries that see their key, and no others: a key whose weight is 0 adds nothing.
+    NaN and infinity affect only the queries that see their key: a key with weight 0 adds nothing.
 
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) of floats
-        Queries. Query i sits at position i + M - N.
+        Queries. Query i is at position i + M - N.
     k : (B, Hk, M, D), or with as few axes as q, of floats
-        Keys; Hk divides H, and query head h reads their head h // (H / Hk).
+        Keys. Hk divides H; query head h uses key head h // (H / Hk).
     v : (B, Hk, M, Dv) of floats
         Values.
     causal : bool
         Whether keys after the query's position are hidden.
     window : int, optional
         Keys are visible only where |query position - key position| < window.
-    lengths : (B,) int, or a tuple of two such, (queries, keys), optional
-        Keys and queries from there on are padding: such keys are hidden, such queries give zeros. Positions stay those
-        of the padded arrays. Without B a length is one integer; of a pair, None stands for no padding.
+    lengths : (B,) int, or a tuple (queries, keys) of two such arrays, optional
+        Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and padding queries give
+        zeros. Positions are those of the padded arrays. Without an axis B each length is one integer. In a tuple, None
+        means no padding.
     mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands
         As for `fastpe.attention`.
     tolerance : float, optional
-        Ignored: nothing is skipped here.
+        Ignored: this function skips nothing.
     return_lse : bool
-        Whether to return the logarithm of the softmax's denominator as well.
+        Whether to also return the logarithm of the softmax denominator.
     **slots
-        Arrays of the score; None is as good as absent. H may be 1 where said; K is any number, offsets beyond it read
-        the first or last row; L = max(N, M); every array may have a leading axis B.
-        ``rel_gain``, ``rel_key``, ``rel_query``, ``rel_value`` (H or 1, 2K+1, D); ``key_bias`` (H, D);
-        ``gain``, ``bias`` (H, 2K+1); ``index`` (N, M) integers with ``values`` (H, V); ``scores`` (H, N, M);
-        ``key_offset``, ``key_slope`` (H or 1, M); ``query_slope``, ``row_scale`` (H or 1, N), query i being j in j - i;
-        ``counts`` (H or 1, P, D), causal only, a vector for each number of keys that are counted (`cope`);
-        ``rotors`` (H or 1, L or 1, D/b, b, b), by which blocks of b channels are multiplied, before
-        ``angles`` (H or 1, L, R/2) in radians; ``growth`` (L, R/2), natural logarithms, causal only;
-        ``polar`` (H or 1, D), phases of keys in radians, by which each channel x becomes two, softplus(x) times cosine
-        and sine of its phase (0 of a query), a pair that ``angles`` (H or 1, L, D) then turn;
-        ``theta`` (R/2), radians for a step of one place of `bands`;
-        ``mlp_in`` W1 (W, 2H, T), ``mlp_bias`` b1 (W,) and ``mlp_out`` W2 (H, W, T): a network of all heads' c and
-        biases b that adds to scores (`dape`), T taps along the keys;
-        ``reflectors`` w (H or 1, M, D) with ``reflect`` (H or 1, M), causal only, without rel_gain, growth, polar and
-        bands: what every token from a query's own one to a key reflects along, and how far (`path`);
-        ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
-        ``"half"``, with which block r of the rotors is channels r, r + D/b, r + 2 D/b, ...; ``index`` and ``scores``
-        may also be (L, L), of which the last N rows and M columns are read.
+        Arrays of the score: those in the table of `fastpe.attention`, in any combination that it does not mark "not
+        with". Combinations marked "reference only" are supported here. None is the same as not given. Offsets j - i
+        are clipped to -K .. K; L = max(N, M). The symbols of the formulas above:
+
+        - ``mlp_in`` is W1, ``mlp_bias`` b1, ``mlp_out`` W2: a network over all heads' c and biases b (`dape`);
+        - ``reflectors`` is w: the direction along which each token from the query's own down to the one after the key
+          reflects, and ``reflect`` how far (`path`);
+        - ``counts`` has a vector for each number of counted keys (`cope`);
+        - ``polar``: each channel x becomes two, softplus(x) times the cosine and the sine of its phase (0 for queries),
+          a pair that ``angles`` (H or 1, L, D) then rotates;
+        - ``growth`` has natural logarithms; ``theta`` has radians per unit of the positions in `bands`;
+        - ``scale`` is a float or (H,), 1/sqrt(D) by default; ``rectify`` is a bool; ``pairs`` is ``"interleaved"``
+          (default) or ``"half"``, with which block r of the rotors consists of channels r, r + D/b, r + 2 D/b, ...;
+        - ``index`` and ``scores`` may also be (L, L): the last N rows and M columns are used.
 
     Returns
     -------
     out : (B, H, N, Dv) float64
-        Without the axes that q has not. Rows that see no key are zero.
+        Without the axes that q does not have. Rows that see no key are zero.
     lse : (B, H, N) float64
         Only if `return_lse`; -inf for rows that see no key.
 
@@ -148,7 +147,7 @@ def attention_vjp(
     wrt: tuple[str, ...] | None = None,
     **slots: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
-    """Return `attention` and the function that carries its gradient back.
+    """Return the output of `attention` and a function that computes its gradients.
 
     Parameters
     ----------
@@ -156,20 +155,20 @@ def attention_vjp(
     tolerance, return_lse, **slots
         As for `attention`.
     wrt : tuple of str, optional
-        The arguments whose gradients are wanted; by default q, k, v and every slot given that is an array of real
-        numbers (so neither ``index`` nor ``rectify`` nor ``pairs``).
+        The arguments to compute gradients for. By default q, k, v and every given slot of real numbers, which excludes
+        ``index``, ``rectify`` and ``pairs``.
 
     Returns
     -------
     out : array, or (array, array)
         What `attention` returns.
     pullback : callable
-        ``pullback(dout)`` gives a dict of float64 arrays, each of the shape of the argument it is named after.
+        ``pullback(dout)`` returns a dict from argument name to float64 gradient, which has the argument's shape.
 
     Raises
     ------
     TypeError, ValueError
-        As for `attention`; also if `wrt` names what is not given or has no gradient.
+        As for `attention`; also if `wrt` names an argument that is not given or has no gradient.
 
     Examples
     --------
@@ -194,24 +193,25 @@ def attention_scores(
     mask: Any = None, spans: Any = None, query_start: Any = None, softcap: float | None = None, sinks: Any = None,
     dropout: float = 0.0, dropout_seed: int | None = None, **slots: Any,
 ) -> Array:  # fmt: skip
-    """Return what `attention` computes for every query and key on its way, to be looked at: a dense array.
+    """Return an intermediate result of `attention` for every query and key, as a dense array for inspection.
 
-    Attention itself never holds these N x M entries; they are made here in plain NumPy, in several arrays of that size.
+    Attention itself never holds these N x M entries. They are computed here in plain NumPy, in several such arrays.
 
     Parameters
     ----------
     q, k, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, **slots
-        As for `fastpe.attention`; `rel_value`, which no score reads, may be there.
+        As for `fastpe.attention`. `rel_value` is accepted, although scores do not read it.
     stage : {"products", "biased", "capped", "masked", "weights", "dropped"}
-        What is wanted: the inner products times the scale; these with the slots ``gain``, ``bias``, ``values``,
-        ``scores``, ``key_offset``, ``key_slope`` and ``query_slope``; after the softcap; with the mask, minus infinity
-        where a key is hidden; after the softmax, zero where a query sees nothing; after dropout. A stage that is not
-        asked for changes nothing: without a softcap "capped" is "biased".
+        The result to return: inner products times the scale ("products"); with the slots ``gain``, ``bias``,
+        ``values``, ``scores``, ``key_offset``, ``key_slope`` and ``query_slope`` ("biased"); after the softcap
+        ("capped"); with the mask, minus infinity where a key is hidden ("masked"); after the softmax, zero where a
+        query sees nothing ("weights"); after dropout ("dropped"). Stages without their argument change nothing: without
+        a softcap, "capped" equals "biased".
 
     Returns
     -------
     (B, H, N, M)
-        In q's dtype, computed in float64; without the axes that q has not.
+        In q's dtype, computed in float64; without the axes that q does not have.
 
     Raises
     ------
@@ -254,10 +254,10 @@ def attention_vjp_in(
     dtype: Any, q: Array, k: Array, v: Array, *, causal: Any = False, window: Any = None, lengths: Any = None,
     return_lse: Any = False, factors: Array | None = None, follows: bool = False, **slots: Any,
 ) -> tuple[Any, Callable[[Array], dict[str, Array]]]:  # fmt: skip
-    """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests. factors
-    (B, H, N, M): what dropout multiplies weights by before values are mixed. follows: as `Case` has it."""
+    """`attention_vjp` in another dtype, such as float32, for error bounds in tests. factors (B, H, N, M): multiply the
+    weights before values are mixed (dropout). follows: as in `Case`."""
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    if isinstance(q, Rounding) and not {"reflectors", "mlp_in"} & slots.keys():  # as kernels see them: else exactly
+    if isinstance(q, Rounding) and not {"reflectors", "mlp_in"} & slots.keys():  # where kernels round, too
         named = [name for name in ("rel_key", "rel_query", "rel_value", "counts") if name in case.slots]
         rows = {name: like(case.slots[name], q) for name in named}
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
@@ -265,7 +265,7 @@ def attention_vjp_in(
     return _forward_and_pullback(replace(case, dropped=dropped, follows=follows))
 
 
-# q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
+# q, k, v and dout may hold NaN and infinity; they pass to the results without a warning
 _without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
@@ -285,7 +285,7 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
 
     def dlogits_of(dout: Array, dlse: Any, gradients: Gradients) -> Array:
         dweights = where_nonzero(weights, out_pullback(dout, gradients))
-        # the same but for the rounding of operands: kernels have the output at hand
+        # equal except for the rounding of operands: kernels already have the output
         deltas = np.sum(dout * out if isinstance(case.q, Rounding) else weights * dweights, axis=-1) - dlse
         gradients.add("sinks", -(drained * deltas).sum(axis=-1))
         return where_nonzero(weights, weights * (dweights - deltas[..., None]))
@@ -306,8 +306,8 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         return found
 
     def sizes_of_factors(dout: Array, dlse: Array) -> dict[str, Array]:
-        """What scores' gradients are multiplied by is computed too: a turned query, or a score, may be next to nothing
-        because large terms cancel, and wrong by what those round to."""
+        """Sizes of errors in the factors of scores' gradients. Factors are computed, too: a rotated query or a score
+        may be small because large terms cancel, and is then as inaccurate as the rounding of these terms."""
         dlogits = dlogits_of(dout, dlse, Gradients(case))
         inner_sizes, pull = inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))
         gradients = Gradients(case)
@@ -319,8 +319,8 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
 
 
 def _masked_softmax(logits: Array, visible: Array, sinks: Array | None) -> tuple[Array, Array, Array]:
-    """Softmax over the visible keys and the sink, the logarithm of its denominator, and the weights of the sinks; rows
-    without any give 0 and -inf."""
+    """Softmax over the visible keys and the sink, the logarithm of its denominator, and the weights of the sinks. Rows
+    without visible keys and sinks give 0 and -inf."""
     logits = np.where(visible, logits, -np.inf)
     top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
     sink = np.full(top.shape, -np.inf, logits.dtype) if sinks is None else sinks[..., None, None]
@@ -330,7 +330,7 @@ def _masked_softmax(logits: Array, visible: Array, sinks: Array | None) -> tuple
     powers, drain = np.exp(logits - shift), np.exp(sink - shift)
     total = np.where(empty, 1, powers.sum(axis=-1, keepdims=True) + drain)
     lse = np.where(empty, -np.inf, top + np.log(total))
-    weights = np.where(visible, powers / total, 0)  # also in rows whose total is NaN
+    weights = np.where(visible, powers / total, 0)  # also in rows with a NaN total
     return weights, lse[..., 0], (drain / total)[..., 0]
 
 

@@ -1,4 +1,4 @@
-"""Products of queries and keys that meet at the look-backs of bands, cell by cell in plain NumPy, with pullback."""
+"""Products of queries and keys with the rotary offsets of bands, computed densely in plain NumPy, with pullback."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +12,13 @@ from fastpe.reference._sizes import Sizes
 
 Array = np.ndarray[Any, Any]
 
-# kernels turn rows by their own places before they meet: what an entry is rounded to is the size of its pair, however
-# small the cosine or the sine of the look-back is
+# kernels rotate each row by its own position; an entry is then rounded relative to the size of its pair, however small
+# the cosine or the sine of the offset is
 _SIZES_OF_TURNS = np.ones(()), np.ones(())
 
 
 def look_back(call: Call) -> tuple[Array, Array] | None:
-    """How far each key lies behind each query in the band that has both, and whether one has, (B or 1, 1, N, M)."""
+    """The rotary offset of each query and key in the band that covers both, and whether one does: (B or 1, 1, N, M)."""
     if not call.bands:
         return None
     keys, found, has = np.arange(call.positions.m), np.zeros((1, 1, 1, 1)), np.zeros((1, 1, 1, 1), bool)
@@ -33,8 +33,8 @@ def look_back(call: Call) -> tuple[Array, Array] | None:
 def products(
     q: Array, k: Array, look_back: Array, theta: Array, pairs: Pairs
 ) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
-    """The sum over pairs (q1 k1 + q2 k2) cos(M theta) + (q1 k2 - q2 k1) sin(M theta), and over channels that no pair
-    has q k; the pullback gives the gradients of q, k and theta."""
+    """The sum of (q1 k1 + q2 k2) cos(M theta) + (q1 k2 - q2 k1) sin(M theta) over pairs, and of q k over channels that
+    are in no pair. The pullback returns the gradients of q, k and theta."""
     first, second = pairs
     rest = np.setdiff1d(np.arange(q.shape[-1]), np.concatenate([first, second]))
     angles = [look_back * own for own in theta.ravel()]
@@ -72,7 +72,7 @@ def _along_and_across(q: Array, k: Array, one: int, other: int) -> tuple[Array, 
 
 
 def _rows(cells: Array, x: Array, channel: int) -> Array:
-    """What cells of rows add up to, each times a channel of its column."""
+    """The sum over each row of cells, each multiplied by a channel of its column."""
     return times(cells, x[..., channel, None])[..., 0]
 
 

@@ -1,4 +1,4 @@
-"""The checked arguments of reference attention (`Case`), how they are indexed, and their gradients (`Gradients`)."""
+"""The checked arguments of reference attention (`Case`), functions that index them, and their gradients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments in one form: q, k, v (B, H, N or M, D), keys repeated to all heads; slots with a leading B or 1."""
+    """Arguments in a common form: q, k, v (B, H, N or M, D), keys repeated for all heads; slots with an axis B or 1."""
 
     q: Array
     k: Array
@@ -29,17 +29,17 @@ class Case:
     slots: dict[str, Array]
     scale: Array  # (1, 1, 1, 1) or (1, H, 1, 1)
     rectify: bool
-    pairs: tuple[Array, Array]  # the channels that a rotation turns: first, second of each pair
+    pairs: tuple[Array, Array]  # the channels that rotations act on: first and second of each pair
     visible: Array  # (B, 1 or H, N, M)
-    mask: Array  # what is added to visible scores at last, (B or 1, H or 1, N or 1, M or 1)
+    mask: Array  # added to visible scores last, (B or 1, H or 1, N or 1, M or 1)
     softcap: float
-    dropped: Array | None  # (B, H, N, M): what dropout multiplies weights by
+    dropped: Array | None  # (B, H, N, M): factors of dropout on weights
     positions: Positions
     call: Call
     return_lse: bool
-    shapes: dict[str, tuple[int, ...]]  # of the arguments whose gradients are wanted, as they were given
-    look_back: Array | None  # of bands, (B or 1, 1, N, M), 0 where no band has the cell
-    follows: bool = False  # whether keys may follow the last, as tokens do in a model
+    shapes: dict[str, tuple[int, ...]]  # of the arguments to compute gradients for, as they were passed
+    look_back: Array | None  # rotary offsets of bands, (B or 1, 1, N, M), 0 where no band applies
+    follows: bool = False  # whether more keys may follow the last one, as in a model
 
     def rows(self, slot: str, transposed: bool = False) -> Array:
         """Which row of the slot every cell reads: clip(j - i, -K, K) + K, as (B or 1, 1, N, M)."""
@@ -70,13 +70,13 @@ class Case:
         return cells.reshape(*cells.shape[:2], self.q.shape[-2], self.k.shape[-2])
 
     def channel_gain(self, d: int) -> Any:
-        """rel_gain[j-i, d] of every cell."""
+        """rel_gain[j-i, d] of every query and key."""
         if "rel_gain" not in self.slots:
             return 1
         return self.gather(self.slots["rel_gain"][:, :, None, :, d], "rel_gain")
 
     def channel_growth(self, d: int) -> Any:
-        """exp(growth_i - growth_j) of every visible cell: the difference first, for either exponent may overflow."""
+        """exp(growth_i - growth_j) where visible; the difference is taken first, as either exponent may overflow."""
         pair = self.pair_of(d)
         if "growth" not in self.slots or pair is None:
             return 1
@@ -86,7 +86,7 @@ class Case:
         return np.exp(np.where(self.visible, queries - keys, 0)).astype(self.q.dtype)
 
     def pair_of(self, d: int) -> int | None:
-        """The pair that channel d belongs to, None if it is not turned."""
+        """The pair that channel d belongs to, None if it is not rotated."""
         for side in self.pairs:
             if d in side:
                 return int(np.flatnonzero(side == d)[0])
@@ -99,7 +99,7 @@ class Case:
         return channels.reshape(count, block) if self.call.pairs == "interleaved" else channels.reshape(block, count).T
 
     def rotor_matrices(self) -> Array:
-        """The rotors as one matrix a position, (B or 1, H or 1, L or 1, D, D)."""
+        """The rotors as one matrix for each position, (B or 1, H or 1, L or 1, D, D)."""
         rotors, d = self.slots["rotors"], self.q.shape[-1]
         matrices = np.zeros((*rotors.shape[:3], d, d), rotors.dtype)
         for block, own in enumerate(self.block_channels()):
@@ -121,12 +121,12 @@ class Case:
 
 
 def _samples(first: Array, second: Array) -> tuple[int, ...]:
-    """The axis of samples of both, of which either may serve all, or there may be none."""
+    """The batch shape of two arrays, either of which may be shared by all samples."""
     return np.broadcast_shapes(first.shape[:1], second.shape[:1])
 
 
 class Gradients:
-    """Sums gradients into the shapes of the arguments; those that are not wanted are dropped."""
+    """Sums gradients into the shapes of the arguments; unwanted gradients are dropped."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -141,12 +141,12 @@ class Gradients:
             self.sums[name] += gradient.sum(axis=repeated, keepdims=True)
 
     def add_cells(self, name: str, cells: Array) -> None:
-        """Add to an argument over cells, or over all positions twice."""
+        """Add to an argument over queries and keys, or over all pairs of positions."""
         if name in self.sums:
             self.add(name, cells_back(cells, self.case.positions, self.sums[name].shape[-2:]))
 
     def add_rows(self, name: str, of: str, rows: Array) -> None:
-        """Add what queries or keys, `of` "q" or "k", have read of an argument over positions."""
+        """Add the gradient of what queries or keys (`of` is "q" or "k") read from an argument over positions."""
         if name in self.sums:
             size, positions = int(self.sums[name].shape[-2]), self.case.positions
             self.add(name, (positions.queries_back if of == "q" else positions.keys_back)(rows, -2, size))
@@ -181,7 +181,7 @@ class Gradients:
             self.add_rows("growth", "k", -cells.sum(axis=(1, 2))[..., None] * of_pair)
 
     def finish(self) -> dict[str, Array]:
-        """Fold repeated key and value heads, and give every gradient the shape of its argument."""
+        """Sum over repeated key and value heads, and give every gradient the shape of its argument."""
         done = {}
         for name, shape in self.case.shapes.items():
             gradient = self.sums[name]
@@ -194,7 +194,7 @@ class Gradients:
 
 
 def add_up(cells: Array, columns: Array, size: int) -> Array:
-    """(B, H, N, M) -> (B, H, N, size): the sum of the cells of a row that name the same column."""
+    """(B, H, N, M) -> (B, H, N, size): the sum of the cells of a row that refer to the same column."""
     b, h, n, _ = cells.shape
     sums = np.zeros_like(cells, shape=(b, h, n, size))
     where = tuple(np.ogrid[:b, :h, :n, :1][:3])
@@ -203,14 +203,14 @@ def add_up(cells: Array, columns: Array, size: int) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From checked arguments
+# Construction from checked arguments
 
 
 def check(
     dtype: Any, q: Any, k: Any, v: Any, *, causal: bool, window: int | None = None, lengths: Any = None,
     return_lse: bool = False, wrt: tuple[str, ...] | None = None, slots: Mapping[str, Any],
 ) -> Case:  # fmt: skip
-    """Check the arguments of attention, before any work, and bring them into one form."""
+    """Check the arguments of attention, before any work, and convert them to a common form."""
     call = arguments.check(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
     )
@@ -258,8 +258,8 @@ def _visible(call: Call) -> Array:
 
 
 def _added(call: Call, dtype: Any) -> Array:
-    """What the mask adds, 0 where it hides."""
-    if call.mask is None:  # spans say the same, and nothing is added
+    """The numbers that the mask adds, 0 where it hides."""
+    if call.mask is None:  # spans replace the mask, and nothing is added
         own = call.shapes.get("mask", ())
         return np.zeros((1,) * (4 - len(own)) + own, dtype)
     added = np.where(call.mask.seen, call.mask.added, 0.0).astype(dtype)

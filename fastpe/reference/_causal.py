@@ -1,4 +1,4 @@
-"""What the schemes whose scores depend on the content share: arguments in float64, causal attention of known scores."""
+"""Shared by schemes with content-dependent scores: arguments as float64, and causal attention with given scores."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,9 +18,9 @@ def doubles(given: Mapping[str, Any]) -> list[Array]:
     Raises
     ------
     TypeError
-        If one is no array of real numbers; the message names it.
+        If an argument is not an array of real numbers; the message names it.
     ValueError
-        If q, k and v do not fit.
+        If the shapes of q, k and v do not match.
     """
     found = [validation.array(name, value).astype(np.float64) for name, value in given.items()]
     q, k, v = found[:3]

@@ -1,4 +1,4 @@
-"""CoPE, contextual position encoding: attention in which keys are counted by gates, in plain NumPy."""
+"""CoPE, contextual position encoding: attention in which gates count keys, in plain NumPy."""
 
 import math
 from typing import Any
@@ -22,9 +22,9 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
     q, k, v : (..., N, D) array
         Queries, keys and values.
     table : (P, D) array
-        A vector for each whole position, shared by all heads; the authors start it at zeros.
+        A vector for each integer position, shared by all heads; initialised to zeros by the authors.
     scale : float, optional
-        s; 1/sqrt(D) where it is not given.
+        s, by default 1/sqrt(D).
 
     Returns
     -------
@@ -33,15 +33,15 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
 
     Notes
     -----
-    This is `attention` with ``causal=True, counts=table[None]``, and `fastpe.attention` has it compiled. The authors'
-    code divides what the table adds by sqrt(D) as well, unless told not to: hand in s times their table.
+    This equals `attention` with ``causal=True, counts=table[None]``; `fastpe.attention` has it in compiled kernels. The
+    authors' code by default also divides the added term by sqrt(D): pass s times their table.
 
-    For causal models only, as published. Past P - 1 counted keys every position is P - 1: counts are clamped, whatever
-    the length. Keys that the mask hides have a gate of 0 and no term.
+    For causal models only, as published. Positions are clamped to P - 1 for any length. Keys that the mask hides have a
+    gate of 0 and no term.
 
     References
     ----------
@@ -58,9 +58,9 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
 
 
 def cope_vjp(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
-    """Return `cope` and the function that carries its gradient back, to a dict of "q", "k", "v" and "table".
+    """Return `cope` and a pullback to a dict of the gradients of "q", "k", "v" and "table".
 
-    Where a count is clamped, or whole, the gates get no gradient through it.
+    Gates get no gradient through a position that is clamped or an integer.
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = cope_vjp(one, one, one, np.zeros((2, 3)))

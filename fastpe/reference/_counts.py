@@ -1,4 +1,4 @@
-"""What scores gain by how many keys are counted between query and key (CoPE), in plain NumPy, with pullback."""
+"""The term of scores for the number of counted keys between query and key (CoPE), in plain NumPy, with pullback."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +12,9 @@ from fastpe.reference._sizes import Sizes
 
 
 def counted(case: Case, content: Array, *, sizes: bool) -> tuple[Any, Callable[[Array, Gradients], Any]]:
-    """What the counts of gates add to scores; the pullback gives the gradient of `content`, whose sigmoids these are.
+    """The term that counts add to scores. The pullback returns the gradient of `content`, whose sigmoids are the gates.
 
-    sizes: whether products of queries and vectors are to be taken as sums of sizes.
+    sizes: whether to compute products of queries and vectors as sums of sizes.
     """
     if "counts" not in case.slots:
         return 0, lambda dlogits, gradients: 0
@@ -29,7 +29,7 @@ def counted(case: Case, content: Array, *, sizes: bool) -> tuple[Any, Callable[[
     def pullback(dlogits: Array, gradients: Gradients) -> Array:
         slopes = np.where(above > below, of_above - of_below, 0)
         dgates = np.cumsum(dlogits * slopes, axis=-1)
-        # a small share is the difference of large counts, and wrong by what these round to; so is 1 less an open gate
+        # a small fraction is a difference of large counts, with their rounding error; so is 1 minus an open gate
         lower, upper, shut = (1, 1, 1) if isinstance(dlogits, Sizes) else (1 - share, share, 1 - gates)
         dz = add_up(dlogits * lower, below, z.shape[-1]) + add_up(dlogits * upper, above, z.shape[-1])
         dz = like(dz, case.q)

@@ -1,4 +1,4 @@
-"""DAPE, data-adaptive biases: attention in which a small network corrects all heads' scores, in plain NumPy."""
+"""DAPE, data-adaptive biases: attention with a small network that corrects all heads' scores, in plain NumPy."""
 
 from typing import Any
 
@@ -13,26 +13,26 @@ def dape(
 ) -> Array:  # fmt: skip
     """Causal attention with data-adaptive biases, in float64.
 
-    With the products C_h = s q_h k_h^T and the biases b_h of all heads, at every cell::
+    With the products C_h = s q_h k_h^T and the biases b_h of all heads, for every query and key::
 
         x = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1)
 
-    Version 2 has convolutions along the keys, of three taps, for both maps; what lies above the diagonal of x is 0.
+    Version 2 has convolutions along the keys, with three taps, in both maps; x is 0 above the diagonal.
 
     Parameters
     ----------
     q, k, v : (..., H, N, D) array
         Queries, keys and values.
     bias : (H, 2N-1) or (H, N, N) array
-        b, a static bias: by offset, row j - i + N - 1, as the slot ``bias`` of ALiBi; or of every query and key, as the
-        slot ``scores``.
+        b, a static bias: by offset, row j - i + N - 1, like the slot ``bias`` of ALiBi; or for every query and key,
+        like the slot ``scores``.
     w1 : (W, 2H) or (W, 2H, T) array
-        W1; of version 2 with an odd number of taps T, the middle one the cell's own.
+        W1; in version 2 with an odd number of taps T, the middle one at the key itself.
     b1 : (W,) array
     w2 : (H, W) or (H, W, T) array
         W2.
     scale : float, optional
-        s; 1/sqrt(D) where it is not given.
+        s, by default 1/sqrt(D).
 
     Returns
     -------
@@ -41,17 +41,17 @@ def dape(
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
 
     Notes
     -----
-    The authors have W = 32, the slope 0.01 below 0, and initial values uniform in +-1/sqrt(fan-in). Their last map has
-    a bias too, a constant of a row, which no softmax sees.
+    The authors use W = 32, the slope 0.01 below 0, and initial values uniform in +-1/sqrt(fan-in). Their second map
+    also has a bias, which is constant along a row and does not change the softmax.
 
-    Past the training length it is defined; the network then meets larger biases than it was trained on.
+    It is defined beyond the training length; the network then reads larger biases than in training.
 
-    This is `attention` with ``causal=True`` and the slots ``mlp_in``, ``mlp_bias`` and ``mlp_out``, and
-    `fastpe.attention` has it compiled; so has the encoding ``dape``.
+    This equals `attention` with ``causal=True`` and the slots ``mlp_in``, ``mlp_bias`` and ``mlp_out``, which
+    `fastpe.attention` and the encoding ``dape`` have in compiled kernels.
 
     References
     ----------
@@ -72,7 +72,7 @@ def dape(
 def dape_vjp(
     q: Any, k: Any, v: Any, bias: Any, w1: Any, b1: Any, w2: Any, *, scale: float | None = None
 ) -> tuple[Array, Pullback]:
-    """Return `dape` and the function that carries its gradient back, to a dict of all arrays by their names.
+    """Return `dape` and a pullback to a dict of the gradients of all arrays, by name.
 
     >>> one, maps = np.ones((1, 2, 3)), np.ones((1, 2))
     >>> out, pullback = dape_vjp(one, one, one, np.zeros((1, 3)), maps, np.ones(1), np.ones((1, 1)))

@@ -1,7 +1,7 @@
-"""A bank of curves over distances, mixed by every query: in plain NumPy.
+"""A bank of curves over distances, mixed by every query, in plain NumPy.
 
-A layer would make a second kind of queries of its input, the mixtures, which no encoding does: there is this reference
-and no encoding of that name.
+A layer would compute a second kind of queries, the mixtures, from its input. No encoding can do that, so this is only a
+reference.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, sca
 
 
 def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: float | None = None) -> Array:
-    """Causal attention with a bias that every query mixes of curves over distances, in float64.
+    """Causal attention with a bias that every query mixes from curves over distances, in float64.
 
     For j <= i, with m = i - j::
 
@@ -23,11 +23,11 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
     q, k, v : (..., N, D) array
         Queries, keys and values.
     mixture : (..., N, B) array
-        How much of each curve; in the source a linear map of the layer's input, for each head.
+        Weights of the curves; in the source, a linear map of the layer's input for each head.
     curves : (B, M) array
         A value for each distance, shared by all heads; B = 16 and N(0, 0.02^2) in the source.
     scale : float, optional
-        s; 1/sqrt(D) where it is not given.
+        s, by default 1/sqrt(D).
 
     Returns
     -------
@@ -36,14 +36,14 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
 
     Notes
     -----
-    `fastpe.attention` has it with B channels more: queries [q, mixture / s], keys [k, 0], and the slot ``rel_key`` with
-    rows [0, curves of m], and of zeros for m = M and for keys after the query.
+    `fastpe.attention` can compute it with B more channels: queries [q, mixture / s], keys [k, 0], and the slot
+    ``rel_key`` with rows [0, curves of m], and zeros for m = M and for keys after the query.
 
-    Past the training length it is defined: from M on there is no bias, whatever the length.
+    It is defined beyond the training length: there is no bias from distance M on.
 
     References
     ----------
@@ -62,7 +62,7 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
 def distance_bank_vjp(
     q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: float | None = None
 ) -> tuple[Array, Pullback]:
-    """Return `distance_bank` and the function that carries its gradient back, to a dict of all arrays by their names.
+    """Return `distance_bank` and a pullback to a dict of the gradients of all arrays, by name.
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = distance_bank_vjp(one, one, one, one, np.zeros((3, 5)))

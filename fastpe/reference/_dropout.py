@@ -1,4 +1,4 @@
-"""Which elements are dropped out: Philox4x32-10, in plain NumPy."""
+"""Random factors of dropout: Philox4x32-10, in plain NumPy."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)
-_COLUMNS, _WORDS = 64, 4  # elements of a row that share 16 blocks of four words
+_COLUMNS, _WORDS = 64, 4  # 64 elements of a row come from 16 blocks of four words
 
 
 def philox4x32(counter: tuple[Any, ...], key: tuple[int, ...]) -> list[Array]:
-    """Return the four words, each below 2^32, of every counter (four arrays) under a key of two words.
+    """Return the four words, each below 2^32, for every counter (four arrays) under a key of two words.
 
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": ten rounds.
 
@@ -33,10 +33,10 @@ def philox4x32(counter: tuple[Any, ...], key: tuple[int, ...]) -> list[Array]:
 
 
 def dropout_factors(shape: tuple[int, int], rate: float, *, key: tuple[int, ...], counter: tuple[int, ...]) -> Array:
-    """Return what rows and columns of an array are multiplied by: 0 with probability `rate`, else 1 / (1 - rate).
+    """Return the factors of dropout for an array: 0 with probability `rate`, else 1 / (1 - rate).
 
-    Columns 64 g .. 64 g + 63 of a row are a cell; cells are counted row by row, and element 16 w + b of cell number n
-    has word w of the counter (16 n + b, *counter).
+    Columns 64 g .. 64 g + 63 of a row are a cell. Cells are numbered row by row, and element 16 w + b of cell n has
+    word w of the counter (16 n + b, *counter).
 
     Examples
     --------

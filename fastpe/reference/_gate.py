@@ -1,5 +1,5 @@
-"""Gates of a layer: offsets of keys that its input makes, as the forget gate of Lin et al. (2025) does; or slopes, or
-angles, or reflections."""
+"""Gates of a layer: key offsets computed from its input, as by the forget gate of Lin et al. (2025); slopes; angles;
+reflections."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -19,11 +19,11 @@ _REFLECTIONS = ("reflectors", "reflect")
 
 
 def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -> Array:
-    """What positions have lost to every later one, by head.
+    """Running sums of the gates of each head, the key offsets of a forget gate.
 
         z = x W^T + b,    K_h,j = e^rate_h sum over t <= j of softplus(sign z_h,t)
 
-    As `key_offset` of a causal attention it takes the sum of softplus over j < t <= i from the score of i and j.
+    As `key_offset` of causal attention, it subtracts the sum of softplus over j < t <= i from the score of i and j.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -
 def gate_vjp(
     x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None
 ) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
-    """As `gate`, and its pullback: the gradients of ``x``, ``bias``, and of ``weight`` and ``rate`` where given."""
-    # nothing of a gate is rounded, whatever type its arrays have
+    """As `gate`, and its pullback to the gradients of ``x``, ``bias``, and of ``weight`` and ``rate`` if given."""
+    # gates are never rounded, whatever type their arrays have
     x, bias = np.asarray(x).view(np.ndarray), np.asarray(bias).view(np.ndarray)
     z = np.broadcast_to(bias, (*x.shape[:-1], len(bias)))
     if weight is not None:
@@ -80,15 +80,15 @@ def gate_vjp(
 def made_vjp(
     gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array, angles: Any = None, places: Any = None
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]]:
-    """The slots that a layer's gates make of its input, and of queries and keys (B, H, N, D); {} without one.
+    """The slots that a layer's gates compute from its input and from queries and keys (B, H, N, D); {} without gates.
 
-    angles: those of positions, to which a layer's own are added. places: as for `reflections`. The pullback takes its
-    own gradients out of those of all slots, files those of parameters, and returns those of ``x``, ``q`` and ``k`` that
-    it knows.
+    angles: those of positions, which are added to those of the layer. places: as for `reflections`. The pullback takes
+    the gradients of these slots out of those of all slots, stores those of parameters, and returns those of ``x``,
+    ``q`` and ``k`` that it computes.
     """
     if gated is None:
         return {}, lambda found, gradients: {}
-    # nothing of a gate is rounded, whatever type its arrays have
+    # gates are never rounded, whatever type their arrays have
     own, of_reflections = (
         {role: np.asarray(parameters[name]).view(np.ndarray) for role, name in (names or {}).items()}
         for names in (gated.names, gated.reflected)
@@ -132,7 +132,7 @@ def made_vjp(
 def _selective_vjp(
     x: Array, places: Array | None, frequencies: Any, *maps: Array
 ) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
-    """`selective_vjp`, of every document by itself where there are places within documents."""
+    """`selective_vjp`, applied to every document separately if there are positions within documents."""
     count, n = x.shape[:2]
     first = np.broadcast_to(np.arange(n) if places is None else places, (count, n)) == 0
     parts = [(b, slice(*ends)) for b in range(count) for ends in pairwise([*np.flatnonzero(first[b]), n])]

@@ -1,7 +1,8 @@
 """A small network over the scores of all heads (DAPE), in plain NumPy, with pullback.
 
-What W1 reads is 0 where a key is hidden; so is what W2 reads, where it is from all heads, but in causal attention
-behind the query: as far as there are keys, or any number of them where `Case.follows` says that more may.
+The input of W1 is 0 where a key is hidden. The input of W2 is 0 where a key is hidden from all heads, except in causal
+attention after the query: there it is computed for all existing keys, or for any number of them if `Case.follows` is
+true.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ _LEAK = 0.01  # slope of a unit below 0
 
 
 def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[[Array, Gradients], Any]]:
-    """What the network adds to scores; the pullback gives the gradients of products and of biases, (B, 2 H, N, M)."""
+    """The term that the network adds to scores. The pullback gives gradients of products and biases, (B, 2H, N, M)."""
     if "mlp_in" not in case.slots:
         return 0, lambda dlogits, gradients: 0
     into, offsets, readout = (case.slots[name][0] for name in ("mlp_in", "mlp_bias", "mlp_out"))
@@ -43,17 +44,17 @@ def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[
 
 
 def _longer(x: Array, by: int) -> Array:
-    """x with so many keys more, of zeros."""
+    """x, padded with `by` keys of zeros."""
     return np.concatenate([x, np.zeros((*x.shape[:-1], by), x.dtype)], axis=-1)
 
 
 def _taps(maps: Array) -> list[tuple[int, Array]]:
-    """By how many keys each tap of (out, in, T) looks ahead, and its map (out, in)."""
+    """For each tap of (out, in, T), how many keys it looks ahead, and its map (out, in)."""
     return [(number - maps.shape[-1] // 2, maps[..., number]) for number in range(maps.shape[-1])]
 
 
 def _moved(x: Array, by: int) -> Array:
-    """What stands so many keys further on, 0 past the ends."""
+    """x shifted by `by` keys, with 0 beyond the ends."""
     found = np.zeros_like(x)
     last = max(x.shape[-1] - abs(by), 0)
     found[..., max(-by, 0) :][..., :last] = x[..., max(by, 0) :][..., :last]

@@ -27,7 +27,7 @@ from fastpe.reference._sizes import Sizes
 Gradients = dict[str, Array]
 Arrays = Mapping[str, Array]
 Slots = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-# takes the gradient of its value to that of its input, and adds those of parameters and slots to the dicts
+# maps the gradient of its value to that of its input, and adds those of parameters and slots to the dicts
 LayerPullback = Callable[[Array, Gradients, Gradients], Array]
 NamedPullback = Callable[[Array, Gradients], Array]
 
@@ -37,32 +37,33 @@ def model_forward(
 ) -> Array:
     """Return the outputs of the small transformer (Li 2025, section 7.1) for a batch of sequences.
 
-    ``z = e + taps * e + table`` with ``e = x embed``, or, of tokens, ``e = embed[x]``; in each layer
+    ``z = e + taps * e + table`` with ``e = x embed`` or, for tokens, ``e = embed[x]``; in each layer
     ``z = z + Attention(norm1(z))``, ``z = z + FeedForward(norm2(z))``; then the linear head. Everything is computed in
-    the dtype of the parameters.
-    Where these are `fastpe.reference.Rounding` arrays, operands of matrix products are rounded to bfloat16.
+    the dtype of the parameters. If these are `fastpe.reference.Rounding` arrays, operands of matrix products are
+    rounded to bfloat16.
 
     Parameters
     ----------
     config : object
-        With the attributes heads, layers, causal, activation (``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``),
-        norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual, such as a `fastpe.ModelConfig`; of tokens, with
-        vocabulary, their number V. final_norm and tied are taken to be false where there are none.
+        Has the attributes heads, layers, causal, activation (``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``),
+        norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual, such as a `fastpe.ModelConfig`; for tokens also
+        vocabulary, their number V. If final_norm and tied are missing, they are false.
     parameters : mapping
         By name; every matrix is (in, out): ``embed.weight`` (1, C), ``embed.bias`` (C,),
-        ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}``, ``layers.{l}.norm{1,2}``
-        where there are norms, ``final_norm``, ``head`` (C, 1), each with ``.weight`` and ``.bias``, or without biases;
-        of ``"swiglu"`` also ``feedforward.gate``. With a vocabulary ``embed.weight`` is (V, C), there is no
-        ``embed.bias``, and ``head`` is (C, V), or, tied, is not there.
+        ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}``, with norms
+        ``layers.{l}.norm{1,2}`` and ``final_norm``, ``head`` (C, 1), each with ``.weight`` and optionally ``.bias``;
+        with ``"swiglu"`` also ``feedforward.gate``. With a vocabulary ``embed.weight`` is (V, C), there is no
+        ``embed.bias``, and ``head`` is (C, V), or missing if tied.
     slots : mapping, or one for every layer
-        ``table`` (N, C) or (B, N, C) is added at the input, ``taps`` (K, C) are those of a depthwise convolution there
-        (zero padding; before a causal model's rows alone), ``qk_table`` (N, C) is added to the input of every layer's
-        query and key maps; all others, such as ``bias`` (H, 2N-1), go to the attention of every layer. Of several
-        mappings the first one's `table` and `taps` count.
+        ``table`` (N, C) or (B, N, C) is added at the input. ``taps`` (K, C) are those of a depthwise convolution at the
+        input (zero padding, in a causal model only before the rows). ``qk_table`` (N, C) is added to the input of every
+        layer's query and key maps. All others, such as ``bias`` (H, 2N-1), go to the attention of every layer. With
+        several mappings, `table` and `taps` are read from the first one.
     x : (B, N)
         Numbers, or tokens: integers in [0, V).
     attend : callable, optional
-        Attention in another way: of dtype, q, k, v, ``causal``, ``factors`` and slots it gives the output, and another.
+        Replaces attention: called with dtype, q, k, v, ``causal``, ``factors`` and slots, it returns the output and its
+        pullback, or None in place of the latter.
 
     Returns
     -------
@@ -84,7 +85,7 @@ def model_loss_and_grads(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None,
     factors: Arrays | None = None,
 ) -> tuple[Any, Gradients, Any]:  # fmt: skip
-    """Return the mean over batch and positions of the squared error, or of tokens the cross entropy, and its gradients.
+    """Return the mean squared error over batch and positions or, for tokens, the cross entropy, and its gradients.
 
     Parameters
     ----------
@@ -92,17 +93,17 @@ def model_loss_and_grads(
         As for `model_forward`.
     y : (B, N), targets, of the kind of x
     weights : (B, N), optional
-        Of a weighted mean; where one is 0, the target does not count and may be anything.
+        For a weighted mean. A target with weight 0 does not count and may be anything.
     factors : mapping, optional
-        What activations are multiplied by: dropout, as `Transformer.dropout_factors` has it.
+        Factors of activations for dropout, as from `Transformer.dropout_factors`.
 
     Returns
     -------
     loss : scalar
     gradients : dict of arrays by parameter
     slot_gradients : dict of arrays by slot, or one for every layer
-        Of every slot that is given and has a gradient; a slot that acts in every layer has the sum over layers where
-        one mapping serves all.
+        For every given slot that has a gradient. If one mapping is used for all layers, the gradient of a slot that
+        acts in every layer is the sum over layers.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     loss, loss_pullback = _loss_vjp(config, prediction, y, weights)
@@ -114,12 +115,12 @@ def model_gradient_sizes(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None,
     factors: Arrays | None = None,
 ) -> tuple[Gradients, Any]:  # fmt: skip
-    """Of every entry of the gradients of `model_loss_and_grads` the sum of the sizes of its terms.
+    """For each entry of the gradients of `model_loss_and_grads`, the sum of the absolute values of its terms.
 
-    The terms are those of all sums within its own block, from the gradient of the block's output on: an attention, a
-    feed-forward network, or what is before or after all layers. What is exactly zero in theory, such as the gradient of
-    a key map's bias, has terms that are not. A factor of attention's that is a sum itself, a score or a rotated query,
-    counts by the sizes of its own terms where these give the larger sum.
+    The terms are those of all sums within one block (an attention, a feed-forward network, or what is before or after
+    all layers), from the gradient of the block's output on. Entries that are exactly zero in theory, such as the
+    gradient of a key map's bias, have nonzero terms. Factors in attention that are sums themselves (a score, a rotated
+    query) count with the absolute values of their terms if these give the larger sum.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     return pullback(_loss_vjp(config, prediction, y, weights)[1](1.0), of_terms=True)
@@ -168,7 +169,7 @@ def _model_vjp(
         gradients, slot_gradients = Gradients(), [Gradients() for _ in range(max(1, config.layers))]
 
         def back(pullback: Callable[..., Any], dz: Array, *places: Gradients) -> Any:
-            if of_terms:  # sizes are filed, and only sums go on: sizes of sizes would grow with every layer
+            if of_terms:  # sizes are stored, and only sums go on: sizes of sizes would grow with every layer
                 pullback(dz.view(Sizes), gradients, *places)
                 return pullback(dz, Gradients(), *(Gradients() for _ in places))
             return pullback(dz, gradients, *places)
@@ -193,7 +194,7 @@ def _model_vjp(
 
 
 def _shifted(x: Array, ahead: int) -> Array:
-    """Row i is row i + ahead of x (B, N, C), zero where there is none."""
+    """Row i is row i + ahead of x (B, N, C), or zero if there is none."""
     shifted, n = np.zeros_like(x), x.shape[1]
     if abs(ahead) < n:
         shifted[:, max(0, -ahead) : n - max(0, ahead)] = x[:, max(0, ahead) : n - max(0, -ahead)]
@@ -223,7 +224,7 @@ def _of_tokens(config: Any) -> bool:
 
 
 def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[Array, Gradients], object]]:
-    """x in the model's width; the pullback files the gradients of the parameters."""
+    """x mapped to the width of the model; the pullback stores the gradients of the parameters."""
     weight = parameters["embed.weight"]
     if not _of_tokens(config):
         return _named(exactly(linear_vjp), parameters, "embed", np.asarray(x, dtype=weight.dtype)[..., None])
@@ -257,7 +258,7 @@ def _block(
     block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays, prefix: str, norm: str,
     slots: Arrays, factors: Arrays, z: Array,
 ) -> tuple[Array, LayerPullback]:  # fmt: skip
-    """z + block(norm(z)) times its factors, or without the norm or the residual connection."""
+    """z + block(norm(z)) times its factors; without norm or residual connection if configured so."""
     normed, norm_pullback = (z, None) if config.norm == "none" else _norm(config, parameters, prefix + norm, z)
     out, block_pullback = block(config, parameters, prefix, slots, factors.get(".weights"), normed)
     factor = factors.get("", 1)
@@ -327,14 +328,14 @@ def _feedforward(
 
 
 def _named(vjp: Callable[..., Any], parameters: Arrays, name: str, x: Array) -> tuple[Array, NamedPullback]:
-    """The value of an operation of ``name.weight`` and, if given, ``name.bias``; the pullback files their gradients."""
+    """The value of an operation with ``name.weight`` and, if present, ``name.bias``; the pullback stores gradients."""
     own = [key for key in (f"{name}.weight", f"{name}.bias") if key in parameters]
     y, pull = vjp(x, *(parameters[key] for key in own))
 
     def pullback(dy: Array, gradients: Gradients) -> Array:
         dx: Array
         dx, *found = pull(dy)
-        gradients.update(zip(own, found, strict=False))  # a bias that is not there has a gradient as well
+        gradients.update(zip(own, found, strict=False))  # there is also a gradient for a missing bias
         return dx
 
     return y, pullback

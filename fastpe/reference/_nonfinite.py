@@ -1,6 +1,6 @@
-"""Products in which a cell of 0 leaves its row out, also where the row holds NaN or infinity.
+"""Products that ignore rows with factor 0, even if the row holds NaN or infinity.
 
-The weight of a hidden key is 0, and so is the gradient of its score: what the key holds must not matter.
+The weight of a hidden key is 0, and so is the gradient of its score: the values of the key must not matter.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 
 def times(cells: Array, rows: Array) -> Array:
-    """Return cells @ rows, without the rows whose cell is 0.
+    """Return cells @ rows, ignoring rows whose cell is 0.
 
     >>> times(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0], [np.nan]])).ravel().tolist()
     [3.0, nan]
@@ -25,12 +25,12 @@ def times(cells: Array, rows: Array) -> Array:
 
 
 def summed(cells: Array, x: Array) -> Array:
-    """Return the sum over j of cells[..., i, j] x[..., j], likewise."""
+    """Return the sum over j of cells[..., i, j] x[..., j], ignoring entries of x whose cell is 0."""
     if np.isfinite(np.asarray(x)).all():
         return np.asarray(np.sum(cells * x[..., None, :], axis=-1))
     return times(cells, x[..., None])[..., 0]
 
 
 def where_nonzero(weights: Array, cells: Array) -> Array:
-    """Return the cells, 0 in the place of NaN and infinity whose weight is 0."""
+    """Return the cells, with 0 in place of NaN and infinity where the weight is 0."""
     return cells if np.isfinite(np.asarray(cells)).all() else np.where(weights == 0, 0, cells)

@@ -1,4 +1,4 @@
-"""The single operations in plain NumPy: each forward, then its vector-Jacobian product (`op_vjp`)."""
+"""Single operations in plain NumPy: each forward function is followed by its vector-Jacobian product (`op_vjp`)."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Pullback = Callable[[Array], Array]
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Return x @ weight + bias for x (..., in), weight (in, out), bias (out,) if there is one.
+    """Return x @ weight + bias for x (..., in), weight (in, out) and optional bias (out,).
 
     Examples
     --------
@@ -52,7 +52,7 @@ def relu_vjp(x: Array) -> tuple[Array, Pullback]:
 
 
 def gelu(x: Array) -> Array:
-    """Return x Phi(x), Phi the normal distribution function (Hendrycks and Gimpel 2016), by erfc: the exact form.
+    """Return x Phi(x), Phi the normal distribution function (Hendrycks and Gimpel 2016), computed exactly with erfc.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def gelu_tanh_vjp(x: Array) -> tuple[Array, Pullback]:
 
 
 def _twice_inner(x: Array) -> Array:
-    """2u, where (1 + tanh(u)) / 2 is the logistic function of 2u."""
+    """2u, for which (1 + tanh(u)) / 2 is the logistic function of 2u."""
     return 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
 
 
@@ -123,7 +123,7 @@ def swiglu_vjp(x: Array, y: Array) -> tuple[Array, Callable[[Array], tuple[Array
 def layer_norm(x: Array, weight: Array, bias: Array | None = None, eps: float = 1e-5) -> Array:
     """Return weight (x - mean) / sqrt(var + eps) + bias, moments over the last axis (Ba, Kiros, Hinton 2016, eq. 4).
 
-    Without a bias nothing is added.
+    The bias is optional.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def softmax_vjp(x: Array) -> tuple[Array, Pullback]:
 
 
 def embedding(tokens: Array, weight: Array) -> Array:
-    """Return the rows of weight (V, C) that tokens (...), integers in [0, V), name.
+    """Return the rows of weight (V, C) selected by tokens (...), integers in [0, V).
 
     Examples
     --------
@@ -219,7 +219,7 @@ def embedding_vjp(tokens: Array, weight: Array) -> tuple[Array, Pullback]:
 
 
 def _shares(weights: Array | None, shape: tuple[int, ...]) -> Array:
-    """Return what each target has of a mean: its weight over the sum of weights, or the same for all."""
+    """Return the weight of each target in a mean: its weight divided by the sum of weights, or equal weights."""
     weights = np.ones(shape) if weights is None else np.asarray(weights, np.float64)
     shares: Array = weights / weights.sum()
     return shares
@@ -228,7 +228,7 @@ def _shares(weights: Array | None, shape: tuple[int, ...]) -> Array:
 def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> Any:
     """Return the mean of -log softmax(logits)[token], natural logarithm; logits (..., V), tokens (...) in [0, V).
 
-    weights (...): those of a weighted mean; where one is 0, nobody looks at the token, nor at its logits.
+    weights (...): for a weighted mean. Where one is 0, the token and its logits are ignored.
 
     Examples
     --------
@@ -256,9 +256,9 @@ def cross_entropy_vjp(
 
 
 def mean_squared_error(prediction: Array, target: Array, weights: Array | None = None) -> Any:
-    """Return the mean of (prediction - target)^2 over all elements, weighted where there are weights.
+    """Return the mean of (prediction - target)^2 over all elements, weighted if weights are given.
 
-    Where a weight is 0, nobody looks at the prediction, nor at the target.
+    Where a weight is 0, the prediction and the target are ignored.
 
     Examples
     --------

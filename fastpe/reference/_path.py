@@ -1,6 +1,6 @@
-"""PaTH attention: what is accumulated between a key and a query is a product of reflections, in plain NumPy.
+"""PaTH attention: position enters as a product of reflections between key and query, in plain NumPy.
 
-`fastpe.attention` has it in compiled kernels, as its slots `reflectors` (w) and `reflect` (beta).
+`fastpe.attention` has it in compiled kernels, with the slots `reflectors` (w) and `reflect` (beta).
 """
 
 from typing import Any
@@ -22,12 +22,13 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
     q, k, v : (..., N, D) array
         Queries, keys and values.
     w : (..., N, D) array
-        What each token reflects along; unit vectors in the source, which a layer makes of its input by a map of rank
-        32, a causal convolution of three taps for each channel, SiLU and a norm.
+        Direction along which each token reflects; in the source unit vectors, which a layer computes from its input by
+        a map of rank 32, a causal convolution with three taps for each channel, SiLU and normalisation.
     beta : (..., N) array
-        How far: 0 leaves a row, 1 projects it, 2 reflects it. In the source 2 sigmoid of a linear map of the input.
+        Strength of the reflection: 0 leaves a row unchanged, 1 projects it, 2 reflects it. In the source 2 sigmoid of a
+        linear map of the input.
     scale : float, optional
-        s; 1/sqrt(D) where it is not given.
+        s, by default 1/sqrt(D).
 
     Returns
     -------
@@ -36,16 +37,17 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
 
     Notes
     -----
-    From near to far keys, one row x for each query is all that is kept: it begins as q_i, gives S_ij = s x . k_j, and
-    becomes H_j x. Past the training length it is defined; a product of reflections does not decay.
+    The algorithm goes from near to far keys and keeps one row x for each query: x begins as q_i, gives
+    S_ij = s x . k_j, and becomes H_j x. It is defined beyond the training length; a product of
+    reflections does not decay.
 
-    ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` is the same in tiles, in O(N) memory: it
-    holds that row for each query across the tiles of its keys, and, as H_j cannot be inverted at beta = 1, one for each
-    tile on the way back.
+    ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` computes the same in tiles, in O(N) memory.
+    It keeps that row for each query across the tiles of keys. As H_j cannot be inverted at beta = 1, the backward pass
+    keeps one row for each tile.
 
     References
     ----------
@@ -54,7 +56,7 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
 
     Examples
     --------
-    A key behind a token that reflects along it is seen from the other side:
+    A token between a query and a key that reflects along the key reverses the sign of the score:
 
     >>> q, k = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
     >>> weights = path(q, k, np.eye(2), q, np.array([0.0, 2.0]), scale=1.0)
@@ -65,7 +67,7 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
 
 
 def path_vjp(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
-    """Return `path` and the function that carries its gradient back, to a dict of "q", "k", "v", "w" and "beta".
+    """Return `path` and a pullback to a dict of the gradients of "q", "k", "v", "w" and "beta".
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = path_vjp(one, one, one, one, np.ones(2))
@@ -80,7 +82,7 @@ def path_vjp(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None =
     n = q.shape[-2]
     s = scale_of(q, scale)
     scores, x, seen = np.zeros((*q.shape[:-1], n)), q.copy(), {}
-    for j in reversed(range(n)):  # every query meets its own key first
+    for j in reversed(range(n)):  # every query starts at its own position
         seen[j] = x[..., j:, :].copy()
         scores[..., j:, j] = s * np.einsum("...id,...d->...i", seen[j], k[..., j, :])
         x[..., j:, :] -= _along(seen[j], w, j) * (beta[..., j, None, None] * w[..., j, None, :])
@@ -102,6 +104,6 @@ def path_vjp(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None =
 
 
 def _along(rows: Array, w: Array, j: int) -> Array:
-    """The products of rows (..., M, D) and w_j, (..., M, 1)."""
+    """The dot products of rows (..., M, D) with w_j, (..., M, 1)."""
     found: Array = np.einsum("...id,...d->...i", rows, w[..., j, :])[..., None]
     return found

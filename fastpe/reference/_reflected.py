@@ -10,9 +10,9 @@ _Rows = tuple[Array, Callable[[Array, Gradients], None]]
 
 
 def reflected(case: Case, queries: _Rows, keys: _Rows) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """q_i . H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t reflectors_t reflectors_t^T; padding reflects nothing.
+    """q_i . H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t reflectors_t reflectors_t^T; padding does not reflect.
 
-    queries, keys: rows of the content, with their pullbacks.
+    queries, keys: content rows, with their pullbacks.
     """
     (q, q_pullback), (k, k_pullback) = queries, keys
     w, beta = case.slots["reflectors"], case.slots["reflect"][..., None, None]
@@ -43,11 +43,11 @@ def reflected(case: Case, queries: _Rows, keys: _Rows) -> tuple[Array, Callable[
 
 
 def _along(rows: Array, others: Array, j: int) -> Array:
-    """The products of rows (B, H, N, D) and row j of others, (B, H, N, 1)."""
+    """The dot products of rows (B, H, N, D) with row j of others, (B, H, N, 1)."""
     return np.asarray(np.sum(rows * others[..., j, None, :], axis=-1, keepdims=True))
 
 
 def _turned(case: Case, j: int) -> Array:
-    """Whether token j reflects the row of a query before it comes to the keys behind: (B, 1, N, 1)."""
+    """Whether token j reflects the row of a query before earlier keys are reached: (B, 1, N, 1)."""
     queries = case.positions.first[:, None] + np.arange(case.positions.n)
     return ((queries >= j) & (j < case.call.key_lengths[:, None]))[:, None, :, None]

@@ -1,4 +1,4 @@
-"""What every token reflects along, and how far, as a layer makes it of its input (PaTH), in plain NumPy."""
+"""Directions and strengths of reflections (PaTH), computed from a layer's input in plain NumPy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,21 +22,21 @@ def reflections(
     Parameters
     ----------
     x : (..., N, C)
-        A layer's input, after its norm.
+        A layer's input, after normalisation.
     down : (C, rank)
     up : (rank, C)
     taps : (3, C)
-        Of a causal depthwise convolution, that of the oldest first.
+        Taps of a causal depthwise convolution, oldest first.
     weight : (H, C)
     bias : (H,)
     places : (..., N) integers, optional
-        How many of its document's tokens stand before each one; p of what is before the document is 0. By default
-        every sequence is one document.
+        Number of earlier tokens in the same document, for each token; p is 0 before the document. By default every
+        sequence is one document.
 
     Returns
     -------
     w : (..., H, N, C/H)
-        Of length 1, but for the 1e-6.
+        Of length 1, except for the 1e-6.
     beta : (..., H, N)
         In (0, 2).
 
@@ -57,14 +57,14 @@ def reflections(
 def reflections_vjp(
     x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
 ) -> tuple[tuple[Array, Array], Pullback]:  # fmt: skip
-    """As `reflections`, and its pullback from both gradients to a dict of those of all arguments.
+    """As `reflections`, and its pullback from both gradients to a dict of the gradients of all arguments.
 
     >>> x, eye = np.ones((2, 1)), np.ones((1, 1))
     >>> (w, beta), pullback = reflections_vjp(x, eye, eye, np.ones((3, 1)), 0 * eye, np.zeros(1))
     >>> pullback(0 * w, beta)["bias"].tolist()
     [1.0]
     """
-    # nothing of it is rounded, whatever type its arrays have
+    # nothing here is rounded, whatever type the arrays have
     x, down, up, taps, weight, bias = (
         np.asarray(each).view(np.ndarray) for each in (x, down, up, taps, weight, bias)
     )  # fmt: skip
@@ -107,7 +107,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _later(x: Array, ago: int) -> Array:
-    """Row t is row t - ago of x (..., N, C), zero where there is none."""
+    """Row t is row t - ago of x (..., N, C), or zero if there is none."""
     n, found = x.shape[-2], np.zeros_like(x)
     if abs(ago) < n:
         found[..., max(0, ago) : n + min(0, ago), :] = x[..., max(0, -ago) : n - max(0, ago), :]

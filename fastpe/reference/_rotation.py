@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Pairs = tuple[Any, Any]  # the first channels of all pairs, and the second ones
+Pairs = tuple[Any, Any]  # the first channels of all pairs, and the second channels
 
 
 def channels(count: int, pairs: str) -> Pairs:
@@ -16,7 +16,7 @@ def channels(count: int, pairs: str) -> Pairs:
 
 
 def turn(x: Array, cos: Array, sin: Array, pairs: Pairs) -> Array:
-    """(a, b) -> (a cos - b sin, a sin + b cos); with the sine's sign turned, its adjoint."""
+    """(a, b) -> (a cos - b sin, a sin + b cos). With the sign of the sine reversed, its adjoint."""
     first, second = pairs
     turned = x.copy()
     turned[..., first] = x[..., first] * cos - x[..., second] * sin
@@ -25,7 +25,7 @@ def turn(x: Array, cos: Array, sin: Array, pairs: Pairs) -> Array:
 
 
 def crossed(x: Array, dx: Array, pairs: Pairs) -> Array:
-    """The gradient of the angles that made x."""
+    """The gradient of the angles that produced x."""
     first, second = pairs
     return np.asarray(dx[..., second] * x[..., first] - dx[..., first] * x[..., second])
 
@@ -36,7 +36,7 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
     Parameters
     ----------
     x, angles, pairs, cos_sin
-        As for `fastpe.rotate`; nothing is checked.
+        As for `fastpe.rotate`, without checks.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
 def rotate_vjp(
     x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None
 ) -> tuple[Array, Callable[[Any], dict[str, Any]]]:
-    """`rotate`, and the function that carries its gradient back.
+    """The output of `rotate`, and a function that computes its gradients.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def rotate_vjp(
     Returns
     -------
     y : (..., N, D)
-        What `rotate` returns.
+        The return value of `rotate`.
     pullback : callable
-        ``pullback(dy)`` gives a dict of the gradients of x and of `angles` or `cos_sin`.
+        ``pullback(dy)`` returns a dict of the gradients of x and of `angles` or `cos_sin`.
 
     Examples
     --------

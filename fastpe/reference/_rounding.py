@@ -1,4 +1,4 @@
-"""Matrix products of operands rounded to bfloat16: what `precision="bfloat16"` computes, in plain NumPy."""
+"""Matrix products with operands rounded to bfloat16, the arithmetic of `precision="bfloat16"`, in plain NumPy."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_LEAST = 2.0**-126  # what is smaller has no bfloat16 but zero here
+_LEAST = 2.0**-126  # smaller values are rounded to zero
 
 
 def bfloat16(x: Any) -> Array:
-    """Return x rounded to bfloat16, to nearest with ties to even, in float32 or its own float64.
+    """Return x rounded to bfloat16 (to nearest, ties to even), as float32, or as float64 if x is float64.
 
     A bfloat16 is a float32 without the lower 16 of its 24 digits: the error is at most 2^-8 of the value. NaN and
-    infinities stay; what is smaller than 2^-126 becomes zero, as in the instructions of CPUs.
+    infinity are kept; values smaller than 2^-126 become zero, as with CPU instructions.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def bfloat16(x: Any) -> Array:
 
 
 class Rounding(np.ndarray):
-    """An array whose matrix products round both operands to bfloat16; all else is as ever.
+    """An array whose matrix products round both operands to bfloat16; other operations are unchanged.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Rounding(np.ndarray):
     """
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        """The operation on plain arrays, of operands rounded where it is a product of matrices."""
+        """The operation on plain arrays, with rounded operands if it is a matrix product."""
         own = [np.asarray(each) if isinstance(each, np.ndarray) else each for each in inputs]
         if "out" in keywords:
             keywords["out"] = tuple(map(np.asarray, keywords["out"]))
@@ -60,9 +60,9 @@ class Rounding(np.ndarray):
 
 
 def exactly(vjp: Any) -> Any:
-    """An operation and its pullback without the rounding: at the ends of a model of numbers no matrices are multiplied.
+    """An operation and its pullback without rounding: a model of numbers has no matrix products at its ends.
 
-    Its value rounds again in what it is multiplied with.
+    Later products round its value.
     """
 
     def exact(*arguments: Any) -> Any:
@@ -77,5 +77,5 @@ def _plain(x: Array) -> Array:
 
 
 def like(x: Array, other: Any) -> Array:
-    """x, rounding in products if `other` does."""
+    """x as an array that rounds in products if `other` does."""
     return x.view(Rounding) if isinstance(other, Rounding) else x

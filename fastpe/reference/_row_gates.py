@@ -1,7 +1,7 @@
 """Gates of every query and key, summed along a row of the score: per-row ALiBi and GRAPE-AP, in plain NumPy.
 
-A query has gates of its own for all keys between, so that the sums of two queries have no terms in common, and no
-column of the score holds them: there is this reference and no encoding of that name.
+Every query has separate gates for all keys in between, so that the sums of two queries have no terms in common, and no
+column of the score can hold them. So this is only a reference, and there is no encoding of that name.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from fastpe.reference._operations import rms_norm_vjp
 from fastpe.reference._rotation import rotate_vjp
 
 _FORMS = ("alibi", "grape")
-_LEAST = 1e-24  # so that a row of zeros has a norm
+_LEAST = 1e-24  # keeps the norm of a row of zeros above 0
 
 
 def row_gates(
@@ -31,21 +31,21 @@ def row_gates(
         "alibi":  z_it = gate_q_i . gate_k_t / sqrt(W),                             t = j .. i - 1
         "grape":  z_it = gate_q_i . R(-t) (gate_k_t / rms(gate_k_t)) / W,           t = j + 1 .. i
 
-    R(-t) turns all pairs of channels, c with c + W/2, clockwise by t radians.
+    R(-t) rotates all pairs of channels, c with c + W/2, clockwise by t radians.
 
     Parameters
     ----------
     q, k, v : (..., N, D) array
         Queries, keys and values.
     gate_q, gate_k : (..., N, W) array
-        What the gates are products of: with "alibi" two maps of the layer's input, W = 8 in the source; with "grape"
-        one array p for both, whose gradients then add up: a map of the input, or q, k or v themselves.
+        The factors of the gates. With "alibi" they are two maps of the layer's input, W = 8 in the source. With "grape"
+        they are one array p, whose two gradients add up: a map of the input, or q, k or v.
     form : {"alibi", "grape"}
-        Which of the two.
+        Selects the formula.
     slopes : array that broadcasts to (...), optional
-        ALiBi's of each head for "grape"; "alibi" has 1. They are not learned.
+        For "grape", ALiBi's slope of each head; "alibi" has 1. They are not learned.
     scale : float, optional
-        s; 1/sqrt(D) where it is not given.
+        s, by default 1/sqrt(D).
 
     Returns
     -------
@@ -54,17 +54,18 @@ def row_gates(
     Raises
     ------
     ValueError
-        If the shapes do not fit, or there is no such form.
+        If the shapes do not match, or there is no such form.
 
     Notes
     -----
-    Only the second p of "grape" is normed and turned, so that a gate depends on where its key stands, not on how far
-    from the query that is.
+    Only the second p of "grape" is normalised and rotated, so a gate depends on the position of its key, not on the
+    distance to the query.
 
-    Past the training length both are defined; all gates are below 0, and far keys fade.
+    Both are defined beyond the training length; the logarithms of all gates are below 0, and the weights of far keys
+    decrease.
 
-    They are not in the tiled kernels: from near to far keys these would carry a sum for each query across tiles, as
-    those of `cope` do, and make a second product of queries and keys for every tile.
+    They are not in the tiled kernels, which would need a running sum for each query across tiles, like those of `cope`,
+    and a second product of queries and keys for every tile.
 
     References
     ----------
@@ -73,7 +74,7 @@ def row_gates(
 
     Examples
     --------
-    Gates of one half everywhere are ALiBi with the slope log 2:
+    Gates of one half everywhere equal ALiBi with the slope log 2:
 
     >>> q, gates = np.zeros((3, 2)), np.zeros((3, 4))
     >>> weights = row_gates(q, q, np.eye(3), gates, gates)
@@ -87,7 +88,7 @@ def row_gates_vjp(
     q: Any, k: Any, v: Any, gate_q: Any, gate_k: Any, *, form: str = "alibi", slopes: Any = 1.0,
     scale: float | None = None,
 ) -> tuple[Array, Pullback]:  # fmt: skip
-    """Return `row_gates` and the function that carries its gradient back, to a dict of all arrays by their names.
+    """Return `row_gates` and a pullback to a dict of the gradients of all arrays, by name.
 
     >>> one = np.ones((2, 4))
     >>> out, pullback = row_gates_vjp(one, one, one, one, one, form="grape")
@@ -103,7 +104,7 @@ def row_gates_vjp(
     size = width if grape else width**0.5
     rows, of_rows = _turned_vjp(gate_k) if grape else (gate_k, lambda drows: drows)
     z = gate_q @ t(rows) / size
-    # a query's gates, and which of them lie between it and each key
+    # the gates of a query, and which of them lie between the query and each key
     own, between = (np.tri(n), np.tri(n, k=-1)) if grape else (np.tri(n, k=-1), np.tri(n))
     scores = s * q @ t(k) + factor * (own * log_sigmoid(z)) @ between
     out, of_scores = attended_vjp(scores, v)
@@ -128,7 +129,7 @@ def _turned_vjp(p: Array) -> tuple[Array, Any]:
 
 
 def _factor(slopes: Any, q: Array) -> Array:
-    """The slopes, to multiply scores with."""
+    """The slopes, in a shape that multiplies scores."""
     found = validation.array("slopes", slopes).astype(np.float64)
     if found.ndim > q.ndim - 2 or any(
         own not in (1, size) for own, size in zip(found.shape[::-1], q.shape[-3::-1], strict=False)
@@ -146,5 +147,5 @@ def _check(q: Array, gate_q: Array, gate_k: Array, grape: bool) -> None:
         raise ValueError(f"gate_k must have the shape of gate_q {gate_q.shape}, not {gate_k.shape}")
     if grape and gate_k.shape[-1] % 2:
         raise ValueError(
-            f"gate_k must have an even number of channels, of which pairs are turned, not {gate_k.shape[-1]}"
+            f"gate_k must have an even number of channels, which are rotated in pairs, not {gate_k.shape[-1]}"
         )

@@ -1,4 +1,4 @@
-"""The score of every cell in plain NumPy, and its pullback: see `reference._attention`."""
+"""The score of every query and key in plain NumPy, and its pullback: see `reference._attention`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from fastpe.reference._sizes import Sizes
 
 
 def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Everything that the scale multiplies."""
+    """The sum of everything that the scale multiplies."""
     q, k, slots = case.q, case.k, case.slots
     inner, content_pullback = _content(case)
     if "rel_key" in slots:
@@ -47,7 +47,7 @@ def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None
 
 
 def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; channel by channel where channels have factors."""
+    """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; computed channel by channel if channels have factors."""
     if case.look_back is not None:
         return _banded(case, case.look_back)
     q, q_pullback = _scaled_rows(case, *_rotate(case, "q"))
@@ -81,7 +81,7 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
 
 
 def _banded(case: Case, look_back: Array) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """row_scale_i q_i R(M_ij theta) k_j, M_ij the look-back of the band that has the cell."""
+    """row_scale_i q_i R(M_ij theta) k_j, with M_ij the rotary offset of the band that covers i and j."""
     q, q_pullback = _scaled_rows(case, case.q, lambda dq, gradients: gradients.add("q", dq))
     inner, products_pullback = products(q, case.k, look_back, case.slots["theta"], case.pairs)
 
@@ -131,7 +131,7 @@ def _add_columns(case: Case, dlogits: Array, gradients: Gradients) -> None:
 
 
 def _map(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Every row of q or k times the map of its position: one matrix (D, D), zero outside its blocks; or lifted."""
+    """Each row of q or k times the map of its position, a block-diagonal matrix (D, D); or its polar form."""
     x = case.q if name == "q" else case.k
     if "polar" in case.slots:
         return _lift(case, name)
@@ -149,7 +149,7 @@ def _map(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], Non
 
 
 def _lift(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """softplus(x) (cos phase, sin phase) of every channel, all cosines first; of queries the phase is 0."""
+    """softplus(x) (cos phase, sin phase) for every channel, all cosines first; queries have phase 0."""
     x, phase = (case.q, np.zeros(1, case.q.dtype)) if name == "q" else (case.k, case.slots["polar"][..., None, :])
     radius, cos, sin = np.logaddexp(0, x, dtype=x.dtype), np.cos(phase), np.sin(phase)
 
@@ -163,7 +163,7 @@ def _lift(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], No
 
 
 def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Turn each pair of channels of q or k by its angle, (x, y) -> (x cos - y sin, x sin + y cos), after its map."""
+    """Rotate each pair of channels of q or k by its angle, (x, y) -> (x cos - y sin, x sin + y cos), after its map."""
     x, map_pullback = _map(case, name)
     if "angles" not in case.slots:
         return x, map_pullback
@@ -186,7 +186,7 @@ def _content_logits(case: Case, inner: Array, cut: Array) -> tuple[Array, Array]
 
 
 def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
-    """The score of every cell; `cut` are those that become 0, before anything is added to them."""
+    """The score of every query and key. cut: the products that `rectify` sets to 0 before anything is added."""
     slots, scale, sizes = case.slots, case.scale, isinstance(inner, Sizes)
     u, logits = _content_logits(case, inner, cut)
     exact = _content_logits(case, inner_products(case)[0], cut)[1] if sizes and "counts" in slots else logits

@@ -1,4 +1,4 @@
-"""Sums of the sizes of terms: what the rounding errors of a gradient are measured by."""
+"""Sums of absolute values of terms, a scale for the rounding errors of a gradient."""
 
 from typing import Any
 
@@ -6,12 +6,11 @@ import numpy as np
 
 
 class Sizes(np.ndarray):
-    """An array whose every operation takes the sizes of its operands, and adds where it would subtract.
+    """An array whose operations take absolute values of their operands, and add where they would subtract.
 
-    A pullback is linear: given the sizes of a gradient instead of the gradient, it returns sum |term| wherever it would
-    return the sum of the terms. The computed sum is off by at most a small multiple of eps sum |term|, in whatever
-    order (Higham 2002, "Accuracy and Stability of Numerical Algorithms", sections 3.1 and 4.2), also where large terms
-    leave next to nothing.
+    A pullback is linear: applied to absolute values of a gradient, it returns sum |term| where it would return the sum
+    of the terms. The computed sum is off by at most a small multiple of eps sum |term|, in any order (Higham 2002,
+    "Accuracy and Stability of Numerical Algorithms", sections 3.1 and 4.2), even if large terms nearly cancel.
 
     Examples
     --------
@@ -21,8 +20,8 @@ class Sizes(np.ndarray):
     """
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        """The operation on plain arrays of sizes."""
-        if method == "at":  # the first is written to
+        """The operation on plain arrays of absolute values."""
+        if method == "at":  # the first operand is modified in place
             return getattr(ufunc, method)(np.asarray(inputs[0]), inputs[1], np.abs(np.asarray(inputs[2])))
         if "out" in keywords:
             keywords["out"] = tuple(map(np.asarray, keywords["out"]))
@@ -31,6 +30,6 @@ class Sizes(np.ndarray):
         return np.asarray(getattr(ufunc, method)(*sizes, **keywords)).view(Sizes)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
-        """What NumPy makes of it, of this type again."""
+        """NumPy's result, converted to this type."""
         result = super().__array_function__(function, types, arguments, keywords)
         return result.view(Sizes) if isinstance(result, np.ndarray) else result

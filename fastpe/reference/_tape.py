@@ -1,7 +1,7 @@
-"""TAPE: positions that layers rewrite by attention and by tokens, in plain NumPy.
+"""TAPE: positions that layers update by attention and by tokens, in plain NumPy.
 
-What turns queries and keys is a stream of its own through all layers, which neither a slot of one layer nor the stream
-of tokens holds: there is this reference of what a layer does with it and no encoding of that name.
+Queries and keys are rotated by a separate stream that passes through all layers. Neither a slot of one layer nor the
+residual stream can hold it, so this is only a reference of a layer, and there is no encoding of that name.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ from fastpe.reference._rotation import rotate_vjp
 
 
 def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | None = None) -> tuple[Array, Array]:
-    """Causal attention that turns by contextual positions and mixes them as it does values, in float64.
+    """Causal attention that rotates by contextual positions, and mixes them like values, in float64.
 
-    Positions E of a token and head are D/2 cosines and D/2 sines, of numbers that need be none. With R(E) the map of
+    Positions E of a token and head are D/2 cosines and D/2 sines, which may be any numbers. With R(E) the map of
     pairs (x, y) -> (x cos - y sin, x sin + y cos), channel c paired with c + D/2, for j <= i::
 
         S_ij = s R(E_i) q_i . R(E_j) k_j,    P = softmax(S),    out = P v,    E_i + c_h sum_j P_ij E_j
@@ -27,11 +27,11 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
     q, k, v : (..., H, N, D) array
         Queries, keys and values, D even.
     positions : (..., H, N, D) array
-        E: in the first layer the cosines and sines of RoPE's angles, of which every head has the same.
+        E: in the first layer the cosines and sines of RoPE's angles, equal for all heads.
     weight : (H, H) array
-        c_h is the sum of row h; it starts at zeros.
+        c_h is the sum of row h; initialised to zeros.
     scale : float, optional
-        s; 1/sqrt(D) where it is not given.
+        s, by default 1/sqrt(D).
 
     Returns
     -------
@@ -42,17 +42,18 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
 
     Notes
     -----
-    The authors' code holds every cosine and sine twice, for both channels of a pair, and all that is done to the one is
-    done to the other. Its weight looks like a map between heads; but the sum runs over its columns alone.
+    The authors' code holds every cosine and sine twice, for both channels of a pair, and treats both copies equally.
+    Its weight looks like a map between heads, but the sum runs over its columns only.
 
-    Training moves all positions by a random number of them. Past the training length angles are new ones, as with RoPE.
+    Training shifts all positions by a random number. Angles beyond the training length are new to the model, as with
+    RoPE.
 
-    It is not in the tiled kernels as one call. `fastpe.attention` mixes values of any width, so also [v, E] for queries
-    and keys that one has turned; there is no pullback to E through the turn but here.
+    It is not in the tiled kernels as one call. `fastpe.attention` mixes values of any width, so it can also mix [v, E]
+    for queries and keys that are already rotated; but only this reference has a pullback to E through the rotation.
 
     References
     ----------
@@ -72,7 +73,7 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
 def tape_vjp(
     q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | None = None
 ) -> tuple[tuple[Array, Array], Any]:
-    """Return `tape` and the function that carries its gradients back, (dout, dpositions) to a dict of all arrays.
+    """Return `tape` and a pullback from (dout, dpositions) to a dict of the gradients of all arrays, by name.
 
     >>> one = np.ones((1, 2, 4))
     >>> outputs, pullback = tape_vjp(one, one, one, one, [[1.0]])
@@ -85,7 +86,7 @@ def tape_vjp(
     s, half = scale_of(q, scale), q.shape[-1] // 2
     pairs = positions[..., :half], positions[..., half:]
     (turned_q, of_q), (turned_k, of_k) = (rotate_vjp(x, pairs="half", cos_sin=pairs) for x in (q, k))
-    # positions are values too
+    # positions are mixed like values
     mixed, of_scores = attended_vjp(s * turned_q @ t(turned_k), np.concatenate([v, positions], axis=-1))
     factor = weight.sum(axis=-1)[:, None, None]
     out, rest = mixed[..., : v.shape[-1]], mixed[..., v.shape[-1] :]
@@ -106,7 +107,7 @@ def tape_vjp(
 
 
 def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
-    """Contextual positions after a token's own map of its heads, in float64.
+    """Contextual positions after a map of the heads that depends on the token, in float64.
 
     E + M_n E over the heads of every token::
 
@@ -115,11 +116,11 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
     Parameters
     ----------
     positions : (..., H, N, D) array
-        E, what `tape` gives.
+        E, as `tape` returns it.
     x : (..., N, C) array
-        What decides: in the source the output of the layer's feed-forward block, before it is added to its stream.
+        Input of the gate: in the source the output of the layer's feed-forward block, before the residual connection.
     up : (W, H) array
-        It starts at zeros, so that training starts at RoPE.
+        Initialised to zeros, so that training starts with RoPE.
     gate : (W, C) array
     down : (H, W) array
 
@@ -131,7 +132,7 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
 
     References
     ----------
@@ -146,7 +147,7 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
 
 
 def tape_map_vjp(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> tuple[Array, Pullback]:
-    """Return `tape_map` and the function that carries its gradient back, to a dict of all arrays by their names.
+    """Return `tape_map` and a pullback to a dict of the gradients of all arrays, by name.
 
     >>> one = np.ones((1, 1))
     >>> out, pullback = tape_map_vjp(np.ones((1, 1, 2)), one, one, one, one)

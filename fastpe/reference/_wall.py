@@ -1,7 +1,7 @@
-"""Wall attention: every channel of the product of query and key decays by gates of its own, in plain NumPy.
+"""Wall attention: every channel of the product of query and key has its own decay, from gates, in plain NumPy.
 
-A channel's decay is one of the content, which neither the slot `growth`, of positions alone, nor a column of the score
-can hold: there is this reference and no encoding of that name.
+The decay of a channel depends on the content. Neither the slot `growth`, which depends on positions, nor a column of
+the score can hold it, so this is only a reference, and there is no encoding of that name.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, log
 
 
 def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> Array:
-    """Causal attention whose channels decay, in float64.
+    """Causal attention with a decay for each channel, in float64.
 
     For j <= i, with the running sums P_ic of the logarithms of gates::
 
@@ -24,10 +24,10 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
     q, k, v : (..., N, D) array
         Queries, keys and values.
     logits : (..., N, D) array
-        Of the gates, one for each token and channel; in the source a linear map of the layer's input, whose bias starts
-        at 8, where next to nothing decays.
+        Logits of the gates, one for each token and channel; in the source a linear map of the layer's input, whose bias
+        is initialised to 8, with almost no decay.
     scale : float, optional
-        s; 1/sqrt(D) where it is not given.
+        s, by default 1/sqrt(D).
 
     Returns
     -------
@@ -36,19 +36,18 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not match.
 
     Notes
     -----
-    With one gate for all channels of a token products decay. The forgetting transformer's scores decay instead
+    If all channels of a token have one gate, the products decay. In the forgetting transformer the scores decay instead
     (`fastpe.columns.forget_gate`); the source can add that, unscaled.
 
-    Past the training length it is defined: what has decayed stays so.
+    It is defined beyond the training length: values that have decayed stay so.
 
-    It is not in the tiled kernels. In tiles exp(P_i - P_j) is a product of two factors with sums counted from the
-    border between the query's and the key's tile, as both exponents are then below 0: rows would be made anew for
-    every pair of tiles, and cells of one tile channel by channel.
-
+    It is not in the tiled kernels. In tiles exp(P_i - P_j) is a product of two factors with sums that start at the
+    border between the query's and the key's tile, so that both exponents are below 0. Rows would have to be computed
+    again for every pair of tiles, and scores within a tile channel by channel.
     References
     ----------
     fla-org/flash-linear-attention, fla/ops/wall_attn/naive.py, naive_wall_attn, by Tilde Research.
@@ -66,7 +65,7 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
 
 
 def wall_vjp(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
-    """Return `wall` and the function that carries its gradient back, to a dict of "q", "k", "v" and "logits".
+    """Return `wall` and a pullback to a dict of the gradients of "q", "k", "v" and "logits".
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = wall_vjp(one, one, one, one)
@@ -78,7 +77,7 @@ def wall_vjp(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None)
         raise ValueError(f"logits must have the shape of q {q.shape}, not {logits.shape}")
     s, visible = scale_of(q, scale), np.tri(q.shape[-2], dtype=bool)[..., None]
     sums = np.cumsum(log_sigmoid(logits), axis=-2)
-    # from the differences, which are below 0: neither factor alone would be bounded
+    # computed from the differences, which are below 0: a single factor would be unbounded
     left = s * np.exp(np.where(visible, sums[..., :, None, :] - sums[..., None, :, :], 0.0))
     out, of_scores = attended_vjp(np.einsum("...ic,...jc,...ijc->...ij", q, k, left), v)
 

@@ -1,4 +1,4 @@
-"""fastpe for PyTorch: attention and encodings of tensors, with gradients. Needs the extra `torch`.
+"""fastpe for PyTorch: attention and encodings on tensors, with gradients. Needs the extra `torch`.
 
 >>> import torch
 >>> q = k = v = torch.ones(1, 3, 4, requires_grad=True)
@@ -9,7 +9,7 @@
 """
 
 try:
-    import torch as _torch  # noqa: F401 - without it there is one clear error
+    import torch as _torch  # noqa: F401 - raises one clear error if PyTorch is missing
 except ImportError as error:
     raise ImportError("fastpe.torch needs PyTorch: pip install -e '.[torch]' from a clone of fastpe") from error
 

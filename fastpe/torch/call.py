@@ -1,4 +1,4 @@
-"""`fastpe.attention` and `fastpe.columns.two_sided` of tensors."""
+"""`fastpe.attention` and `fastpe.columns.two_sided` for tensors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,45 +41,45 @@ def attention(
     return_lse: bool = False,
     **slots: Any,
 ) -> Any:
-    """`fastpe.attention` of tensors, differentiable in every floating tensor that requires a gradient.
+    """`fastpe.attention` for tensors, differentiable with respect to every floating tensor that requires a gradient.
 
-    It is an operator of PyTorch's dispatcher: `torch.compile`, `torch.export`, `torch.func.grad`, `torch.func.vjp`,
-    `torch.vmap` (samples become those of one call where they can) and checkpoints take it as one of their own. It runs
-    on as many threads as `torch.get_num_threads` says, or fewer where `numba.set_num_threads` says so. NaN and infinity
-    reach the queries that see their key, and no others, as with `fastpe.attention`.
+    It is an operator of PyTorch's dispatcher and works with `torch.compile`, `torch.export`, `torch.func.grad`,
+    `torch.func.vjp`, `torch.vmap` (mapped samples become one call where possible) and checkpointing. It uses
+    `torch.get_num_threads` threads, or fewer if `numba.set_num_threads` says so. As in `fastpe.attention`, NaN and
+    infinity affect only the queries that see their key. See `fastpe.attention` for the table of slots.
 
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) tensor, float64, float32, float16 or bfloat16, on the CPU
-        Queries; read in place, as all tensors are whose last axis is contiguous. Half precision is computed as by
-        `fastpe.attention`: in float32, or with products of bfloat16 numbers.
+        Queries. They are read in place, as are all tensors whose last axis is contiguous. Half precision is computed as
+        in `fastpe.attention`: in float32, or with products of bfloat16 numbers.
     k : (B, Hk, M, D), or with as few axes as q, tensor of q's dtype
         Keys.
     v : (B, Hk, M, Dv) tensor of q's dtype
-        Values. Of q, k and v, those without B, or with B = 1, serve all samples of the others. Under `torch.autocast`
-        their dtypes may differ.
+        Values. Tensors among q, k and v that have no axis B, or B = 1, are shared by all samples. Under
+        `torch.autocast` the dtypes of q, k and v may differ.
     dropout_seed : int or tensor of one integer, optional
-        As for `fastpe.attention`; drawn from PyTorch's generator where `dropout` is given and no seed.
+        As for `fastpe.attention`. If `dropout` is given without a seed, the seed is drawn from PyTorch's generator.
     causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, bands, tolerance, return_lse
         As for `fastpe.attention`.
     **slots
-        As for `fastpe.attention`: tensors, or NumPy arrays, which are constants. Those of half precision become
+        As for `fastpe.attention`: tensors, or NumPy arrays, which are constants. Half precision is converted to
         float32.
 
     Returns
     -------
     out : (B, H, N, Dv) tensor
-        In q's dtype; under `torch.autocast`, in its dtype. Its gradient can be taken once: a second derivative is an
-        error, also where the first one would pass for a constant.
+        In q's dtype; under `torch.autocast`, in autocast's dtype. It can be differentiated once: a second derivative
+        raises an error, also where the first derivative could pass for a constant.
     lse : (B, H, N) tensor
-        Only if `return_lse`; differentiable, and never of half precision.
+        Only if `return_lse`; differentiable, never of half precision.
 
     Raises
     ------
     TypeError, ValueError
-        As for `fastpe.attention`; also for tensors that lie on another device or are not dense.
+        As for `fastpe.attention`; also for tensors that are on another device or not dense.
     RuntimeError
-        Where a second derivative is asked for, or a derivative in forward mode.
+        If a second derivative, or a derivative in forward mode, is requested.
 
     References
     ----------
@@ -108,8 +108,8 @@ def attention(
 
 
 def _decode(q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, given: Mapping[str, Any]) -> Any:
-    """What `attention` returns by `functional.decode`, or None for a call that is to go through the operator: one of
-    more queries, with other arguments, or that autograd, a transform, a mode or the compiler looks at."""
+    """The result of `attention` from `functional.decode`, or None if the call must go through the operator: with more
+    queries or other arguments, or if autograd, a transform, a mode or the compiler observes it."""
     if _is_compiling() or not isinstance(q, torch.Tensor) or q.ndim != 4 or q.shape[2] > decode.MOST_QUERIES:
         return None
     others = {name: x for name, x in given.items() if isinstance(x, torch.Tensor)}
@@ -118,7 +118,7 @@ def _decode(q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, g
     try:
         own_q, own_k, own_v = own_array(q), own_array(k), own_array(v)
         arrays = {name: own_array(x.float() if x.dtype in HALVES else x) for name, x in others.items()}
-    except (TypeError, RuntimeError):  # PyTorch refuses tensors of other devices and layouts
+    except (TypeError, RuntimeError):  # raised by PyTorch for tensors of other devices and layouts
         return None
     with at_most(torch.get_num_threads()):
         found = decode.attend(own_q, own_k, own_v, causal, window, return_lse, **{**given, **arrays})
@@ -131,29 +131,29 @@ def two_sided(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, before: Any, after: Any, *, window: int | None = None,
     lengths: Any = None, tolerance: float | None = None, return_lse: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """`fastpe.columns.two_sided` of tensors, an operator as `attention` is one.
+    """`fastpe.columns.two_sided` for tensors, as an operator like `attention`.
 
     Parameters
     ----------
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv) tensors, or with fewer axes
         As for `attention`, with as many queries as keys.
-    before, after : (H or 1, N) tensors, or that after B
-        Running sums of what fades keys before the query, and keys after it, best in float64: of logits x of gates,
-        ``-logsigmoid(x.double()).cumsum(-1)``. NumPy arrays are constants.
+    before, after : (H or 1, N) tensors, optionally after an axis B
+        Running sums that reduce the weights of keys before the query and of keys after it, best in float64; for logits
+        x of gates, ``-logsigmoid(x.double()).cumsum(-1)``. NumPy arrays are constants.
     window, lengths, tolerance, return_lse, **options
-        As for `fastpe.columns.two_sided`; tensors where it has arrays.
+        As for `fastpe.columns.two_sided`, with tensors in place of arrays.
 
     Returns
     -------
     out : (B, H, N, Dv) tensor
-        As of `attention`: its gradient can be taken once.
+        As for `attention`: it can be differentiated once.
     lse : (B, H, N) tensor
-        Only if `return_lse`; differentiable, and never of half precision.
+        Only if `return_lse`; differentiable, never of half precision.
 
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As `attention` does; also for what `fastpe.columns.two_sided` does not take.
+        As `attention` does; also for arguments that `fastpe.columns.two_sided` does not support.
 
     References
     ----------
@@ -180,7 +180,7 @@ def _attended(
     q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, dropout: Any, tolerance: Any,
     rest: Mapping[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Output and lse by the operator; rest: slots, sight, and the seed of dropout."""
+    """Output and lse from the operator. rest: slots, visibility arguments, and the seed of dropout."""
     given = {"q": q, "k": k, "v": v, **rest}
     for name in ("q", "k", "v"):
         if not isinstance(given[name], torch.Tensor):
@@ -212,7 +212,7 @@ def _checked_seed(seed: Any) -> Any:
     """The seed of dropout: a tensor, which is checked when the operator runs, or an integer."""
     if _is_compiling() or isinstance(seed, torch.Tensor):
         return seed
-    return np.uint64(validation.seed("dropout_seed", seed))  # of Python's int NumPy may make a type that PyTorch lacks
+    return np.uint64(validation.seed("dropout_seed", seed))  # NumPy could choose a dtype that PyTorch does not have
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
@@ -220,7 +220,7 @@ _INTEGERS = ("spans", "query_start", "index", *_SAID.values())
 
 
 def _largest(given: Mapping[str, Any]) -> dict[str, int]:
-    """Limits of integers as `fastpe.attention` has them, which is to word the errors of shapes."""
+    """Upper limits of integer arguments, as in `fastpe.attention`, which raises the errors about shapes."""
     n, m = (given[name].shape[-2] if given[name].ndim > 1 else LARGEST for name in ("q", "k"))
     values = getattr(given.get("values"), "shape", ())
     return {
@@ -230,9 +230,10 @@ def _largest(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
-    """Whether kernels read k and v of half precision: nobody asks for gradients, which are float32, or sees them.
+    """Whether kernels can read k and v of half precision directly: no gradients (which are float32) are wanted.
 
-    Of many queries they read bfloat16, whose products are rounded; float16 PyTorch widens sooner, on all its threads.
+    For many queries this holds for bfloat16 only, whose products are rounded. PyTorch widens float16 faster, with all
+    threads.
     """
     q = tensors["q"]
     if _is_compiling() or len(kinds) > 1 or (torch.float16 in kinds and q.ndim > 1 and q.shape[-2] > FEW):
@@ -245,7 +246,7 @@ def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) 
 def _options(
     causal: bool, window: Any, softcap: Any, dropout: Any, tolerance: Any, pairs: Any, rectify: Any
 ) -> tuple[Any, ...]:
-    """The operator's options after the names, of the types that it has; values are checked once more as it runs."""
+    """The options of the operator after the names, in types that it supports; values are checked when it runs."""
     if not _is_compiling():
         causal, rectify = truth("causal", causal), rectify is not None and truth("rectify", rectify)
         window = None if window is None else whole("window", window, 1)
@@ -258,9 +259,9 @@ def _options(
 
 
 def _tensor(name: str, value: Any, most: int = LARGEST) -> torch.Tensor:
-    """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be.
+    """A tensor on the CPU. Other values become tensors that need no gradient, sharing memory where possible.
 
-    most: the largest of its integers.
+    most: the largest allowed integer.
     """
     compiling = _is_compiling()
     if not compiling and type(value) is torch.Tensor and lies_here(value):
@@ -268,20 +269,20 @@ def _tensor(name: str, value: Any, most: int = LARGEST) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         if compiling:
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-        if name in _INTEGERS or name.endswith(".spans"):  # lists of large integers are no array of integers to NumPy
+        if name in _INTEGERS or name.endswith(".spans"):  # NumPy makes no integer array of a list of large integers
             found = validation.integers(name, value, 0, most, clipped=name.endswith("spans"))
         else:
             found = validation.array(name, value, "numbers", "biuf")
         if not found.flags.writeable or not found.dtype.isnative or min(found.strides, default=0) < 0:
-            found = np.array(found, found.dtype.newbyteorder("="))  # PyTorch knows no others
+            found = np.array(found, found.dtype.newbyteorder("="))  # PyTorch supports only this byte order
         try:
             return torch.from_numpy(found)
         except TypeError as error:
-            raise TypeError(f"{name} must be of a dtype that PyTorch has, not {found.dtype}") from error
+            raise TypeError(f"{name} must have a dtype that PyTorch supports, not {found.dtype}") from error
     if not compiling:
         unmasked(name, value, "its values, as to_tensor gives them")
     if value.device.type != "cpu":
-        raise TypeError(f"{name} must lie in the CPU's memory, not on the device {value.device}")
+        raise TypeError(f"{name} must be in CPU memory, not on the device {value.device}")
     if value.is_nested:
         raise TypeError(f"{name} must be a dense tensor, not a nested one")
     if value.layout != torch.strided:
@@ -290,19 +291,19 @@ def _tensor(name: str, value: Any, most: int = LARGEST) -> torch.Tensor:
 
 
 def _as_many_samples(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """q, k and v with one number of samples, where some have none, or one that is for all."""
+    """q, k and v with one number of samples, if some of them have no axis B, or B = 1."""
     own = {name: tensors[name] for name in ("q", "k", "v")}
     leads = {x.shape[:-3] for x in own.values()}
     if len(leads) == 1 or any(x.ndim not in (3, 4) for x in own.values()):
         return {}
     sizes = {lead[0] for lead in leads if lead} - {1} or {1}
     if len(sizes) > 1:
-        return {}  # an error that `fastpe.attention` words
+        return {}  # `fastpe.attention` raises the error
     return {name: x.expand(*sizes, *x.shape[-3:]) for name, x in own.items()}
 
 
 def _common_dtype(tensors: dict[str, torch.Tensor]) -> torch.dtype:
-    """That of the output."""
+    """The dtype of the output."""
     dtype = tensors["q"].dtype
     lowered = torch.is_autocast_enabled("cpu") and dtype != torch.float64
     for name in ("k", "v"):

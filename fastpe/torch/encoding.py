@@ -1,4 +1,4 @@
-"""Encodings as modules of PyTorch."""
+"""Encodings as PyTorch modules."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,19 @@ from fastpe.encodings import build, combined
 from fastpe.encodings.slots import SLOTS
 from fastpe.torch.operators import array, differentiable
 
-_AT_THE_INPUT = ("table", "qk_table", "taps")  # what is no term of the score, which is computed in float32 at least
+_AT_THE_INPUT = ("table", "qk_table", "taps")  # not terms of the score, which is computed at least in float32
 _HALVES = (torch.float16, torch.bfloat16)
 
 
 class Encoding(torch.nn.Module):
-    """An encoding, or a sum of several, as a module: its parameters are those that the encoding learns.
+    """An encoding, or a sum of several, as a module whose parameters are those of the encoding.
 
-    What it gives is what `fastpe.torch.attention` takes::
+    Its output is passed to `fastpe.torch.attention`::
 
         out = attention(q, k, v, causal=True, **encoding(n))
 
-    "table", "qk_table" and "taps" act elsewhere, and attention refuses them: take them out first, and add the table to
-    the embeddings, ``x = x + slots.pop("table")``.
+    "table", "qk_table" and "taps" are not arguments of attention. Remove them first, and add the table to the
+    embeddings: ``x = x + slots.pop("table")``.
 
     Parameters
     ----------
@@ -35,17 +35,17 @@ class Encoding(torch.nn.Module):
     dim, heads, train_length, causal
         As for `fastpe.build`.
     seed : int
-        Of the initial values, which are those of `fastpe.init`.
+        Seed of the initial values, which are those of `fastpe.init`.
     dtype : torch.float32 or torch.float64, optional
-        Of parameters and slots; by default PyTorch's. The module's `to` changes it: in half precision slots are
-        computed in float32, and those of the score stay in it.
+        Dtype of parameters and slots; by default PyTorch's default dtype. The module's `to` changes it. With parameters
+        in half precision, slots are computed in float32, and slots of the score stay float32.
     **options
-        The encoding's own; in a sum as ``{"wavelet.scale": 2.0}``.
+        Options of the encoding; in a sum as ``{"wavelet.scale": 2.0}``.
 
     Raises
     ------
     TypeError, ValueError
-        As `fastpe.init` does; also for encodings that fill no slot because a layer's input decides ("fox").
+        As `fastpe.init` does; also for encodings whose slots depend on a layer's input ("fox").
 
     Examples
     --------
@@ -69,8 +69,8 @@ class Encoding(torch.nn.Module):
         for part in parts:
             if part.encoding.gate is not None:
                 raise ValueError(
-                    f"name must be of encodings that fill slots, not {part.scheme!r}, whose gates a layer makes of its "
-                    "input: fastpe.columns, fastpe.angles and fastpe.reference have them"
+                    f"name must be of encodings that fill slots, not {part.scheme!r}, whose gates depend on a layer's "
+                    "input: use fastpe.columns, fastpe.angles or fastpe.reference for it"
                 )
         self._name = name
         self._request: Mapping[str, Any] = {
@@ -82,7 +82,7 @@ class Encoding(torch.nn.Module):
         for key, value in values.items():
             *above, own = key.split(".")
             module: torch.nn.Module = self
-            for step in above:  # a sum's "wavelet.scale" is the parameter of a module of its own
+            for step in above:  # in a sum, "wavelet.scale" is a parameter of a submodule
                 if step not in dict(module.named_children()):
                     module.add_module(step, torch.nn.Module())
                 module = module.get_submodule(step)
@@ -90,7 +90,7 @@ class Encoding(torch.nn.Module):
         self.register_buffer("_like", torch.zeros(1, dtype=getattr(torch, kind)), persistent=False)
 
     def forward(self, length: int, positions: Any = None, *, start: float = 0.0) -> dict[str, Any]:
-        """The slots.
+        """Compute the slots.
 
         Parameters
         ----------
@@ -107,11 +107,11 @@ class Encoding(torch.nn.Module):
         Raises
         ------
         TypeError, ValueError
-            As `fastpe.build` does; also for parameters that do not lie in the CPU's memory.
+            As `fastpe.build` does; also for parameters that are not in CPU memory.
         """
         like = self.get_buffer("_like")
         if like.device.type != "cpu":
-            raise TypeError(f"an encoding must lie in the CPU's memory, not on the device {like.device}")
+            raise TypeError(f"an encoding must be in CPU memory, not on the device {like.device}")
         half = like.dtype in _HALVES
         own = [attrgetter(key)(self) for key in self._keys]
         if not torch.compiler.is_compiling():
@@ -131,7 +131,7 @@ class Encoding(torch.nn.Module):
         return found | dict(plain)
 
     def extra_repr(self) -> str:
-        """What it is."""
+        """The text in the module's repr."""
         return ", ".join([repr(self._name), *(f"{name}={value!r}" for name, value in self._request.items())])
 
 
@@ -142,18 +142,18 @@ def _kind(dtype: torch.dtype) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The operator: its tensors are one of the wanted dtype, the parameters, and the positions where they are given
+# The operator: its tensors are an empty one of the wanted dtype, the parameters, and the positions if they are given
 
 
 @torch.compiler.assume_constant_result
 def _described(name: str, length: int, start: float, **request: Any) -> str:
-    """A request as the text that an operator takes."""
+    """A request as text, which operators can take."""
     return json.dumps({"name": name, "length": length, "start": start, **request})
 
 
 @torch.compiler.assume_constant_result
 def _names(described: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
-    """The slots that are arrays, and the values of those that are not."""
+    """The names of the slots that are arrays, and the names and values of the others."""
     request = json.loads(described)
     parts, spec = build.requested(request.pop("name"), request.pop("length"), request)
     return tuple(combined.slot_shapes(parts, spec)), tuple(combined.plain(parts, spec).items())
@@ -162,7 +162,7 @@ def _names(described: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]
 def _read(
     described: str, count: int, tensors: Sequence[torch.Tensor]
 ) -> tuple[str, int, dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    """Name, length, keywords and parameters of a request."""
+    """Name, length, keyword arguments and parameters of a request."""
     request = json.loads(described)
     name, length = request.pop("name"), request.pop("length")
     request["dtype"] = _kind(tensors[0].dtype)

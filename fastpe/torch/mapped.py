@@ -1,9 +1,9 @@
-"""`torch.vmap` of attention: what it maps over becomes samples of one call.
+"""`torch.vmap` of attention: the mapped axis becomes samples of one call.
 
-Slots that have a leading axis B, or may have one, follow queries, keys and values. Where something cannot, nothing is
-folded (None), and samples go one after the other (`operators`): sinks, networks or a scale that are mapped over or want
-gradients of each sample; bands; dropout, whose seed is that of a whole call; and rows that are one and the same, but
-too many to be copied for each.
+Slots that can have a leading axis B are folded together with queries, keys and values. If something cannot be folded,
+the functions return None, and samples are computed one by one (`operators`). These cannot be folded: sinks, networks or
+a scale that are mapped, or whose gradients are wanted for each sample; bands; dropout, as its seed applies to a whole
+call; and shared rows that are too large to be copied for each sample.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,29 +16,29 @@ from fastpe.functional.slots import SLOTS
 Tensors = Sequence[torch.Tensor]
 Dims = Sequence[int | None]
 _ROWS = ("q", "k", "v")
-_OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # no axis of one serves all samples
+_OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # an axis of size 1 does not serve all samples
 _AXES = {name: len(slot.axes) for name, slot in SLOTS.items() if slot.batched}
 _AXES |= {"mask": 3, "spans": 2} | dict.fromkeys(_OF_SAMPLES, 0)  # after B
-_SHARED = ("scale", *(name for name, slot in SLOTS.items() if not slot.batched))  # by all samples, or nothing is folded
-_MOST_COPIED = 2**26  # elements of rows that are one and the same
+_SHARED = ("scale", *(name for name, slot in SLOTS.items() if not slot.batched))  # cannot be folded if mapped
+_MOST_COPIED = 2**26  # largest number of elements of shared rows that are copied
 
 
 class _Sizes(NamedTuple):
     mapped: int
-    samples: int  # of each that is mapped over
+    samples: int  # of each mapped element
 
 
 def outputs(run: Callable[[Tensors], Tensors], names: str, tensors: Tensors, dims: Dims, count: int) -> Any:
-    """What `run` gives of samples in one call, stacked along a first axis of so many; None where they do not fold.
+    """The outputs of `run` for all samples in one call, stacked along a first axis; None if they cannot be folded.
 
-    names: of the tensors, q, k and v first, as the operator has them. dims: the axes that are mapped over, if any.
+    names: of the tensors, q, k and v first, as the operator has them. dims: the mapped axis of each tensor, if any.
     """
     _, folded = _folded(names, tensors, dims, [False] * len(tensors), count)
     if folded is None:
         return None
     try:
         out, lse = run(folded)
-    except (TypeError, ValueError):  # one after the other says it of the sizes that they have
+    except (TypeError, ValueError):  # computing samples one by one raises the error with the right sizes
         return None
     shape = _shape(tensors[0], dims[0])
     v_width = _shape(tensors[2], dims[2])[-1]
@@ -49,9 +49,9 @@ def gradients(
     run: Callable[..., Tensors], names: str, lists: Sequence[Sequence[Any]], dims: Sequence[Dims],
     wanted: Sequence[bool], count: int,
 ) -> list[torch.Tensor] | None:  # fmt: skip
-    """As `outputs`, of the gradients of the tensors that are wanted.
+    """As `outputs`, for the gradients of the tensors in `wanted`.
 
-    lists: gradients of output and lse, None of what has none; these themselves; and the tensors.
+    lists: gradients of output and lse, None where there is none; output and lse; and the tensors.
     """
     sizes, folded = _folded(names, lists[2], dims[2], wanted, count)
     if folded is None:
@@ -68,7 +68,7 @@ def gradients(
 
 
 def _shape(x: torch.Tensor, dim: int | None) -> tuple[int, ...]:
-    """Of a sample."""
+    """The shape of one sample."""
     shape = list(x.shape)
     if dim is not None:
         del shape[dim]
@@ -76,12 +76,12 @@ def _shape(x: torch.Tensor, dim: int | None) -> tuple[int, ...]:
 
 
 def _first(x: torch.Tensor, dim: int | None, count: int) -> torch.Tensor:
-    """With what is mapped over as the first axis."""
+    """The tensor with the mapped axis first."""
     return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _rows(x: torch.Tensor | None, dim: int | None, tail: int, count: int) -> torch.Tensor | None:
-    """Rows of all samples, or a number for each row: (samples, heads, ...), of which `tail` axes are no heads."""
+    """Rows of all samples, or a number for each row: (samples, heads, ...); the last `tail` axes are not heads."""
     if x is None:
         return None
     own = _first(x, dim, count)
@@ -109,7 +109,7 @@ def _folded(
 
 
 def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Sizes) -> torch.Tensor | None:
-    """A slot of all samples, or as it is where it is one and the same."""
+    """A slot for all samples, or unchanged if all samples share it."""
     alike = dim is None and not wants
     if name not in _AXES:
         return x if alike and name in _SHARED else None
@@ -125,7 +125,7 @@ def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Size
 
 
 def _unfolded(gradient: torch.Tensor, name: str, shape: tuple[int, ...], sizes: _Sizes) -> torch.Tensor:
-    """The gradients of what had such a shape in each sample, summed over samples that shared it."""
+    """The gradients of a slot with this shape in each sample, summed over samples that shared it."""
     if name not in _ROWS:
         gradient = gradient.unflatten(0, sizes)
         if len(shape) <= _AXES[name] or shape[0] == 1:

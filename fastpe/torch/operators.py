@@ -1,7 +1,7 @@
-"""Operators of PyTorch's dispatcher whose gradients are operators as well: its compiler and exporter know both.
+"""Operators of PyTorch's dispatcher whose gradients are operators too, so that its compiler and exporter support both.
 
-An operator takes a list of tensors, and options. Its gradients take those of its outputs, the outputs, which of the
-tensors are wanted, and the same again.
+An operator takes a list of tensors, and options. Its gradient operator takes the gradients of the outputs, the outputs,
+which of the tensors are wanted, and then the same arguments again.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,10 +18,10 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def array(tensor: torch.Tensor, name: str = "a tensor") -> np.ndarray[Any, Any]:
-    """The tensor's own memory, or a copy if it is a conjugate or negative view; of bfloat16 only where `has_arrays`.
-    name: what errors call it."""
+    """The tensor's memory as an array, or a copy for a conjugate or negative view; bfloat16 only if `has_arrays` is
+    true for it. name: used in errors."""
     own = tensor.detach().resolve_conj().resolve_neg()
-    if own.numel() and not _has_memory(own):  # NumPy would make up numbers
+    if own.numel() and not _has_memory(own):  # NumPy would read arbitrary numbers
         raise ValueError(
             f"{name} must have memory; its storage has been freed, or it is a zero tensor or a functional tensor"
         )
@@ -29,7 +29,7 @@ def array(tensor: torch.Tensor, name: str = "a tensor") -> np.ndarray[Any, Any]:
 
 
 def own_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """As `array`, in half the time; RuntimeError or TypeError for a tensor of which there is no such array."""
+    """As `array`, in half the time. RuntimeError or TypeError for a tensor that cannot be viewed as an array."""
     if not _has_memory(tensor):
         raise RuntimeError("a tensor without memory")
     return _as_array(tensor.detach() if tensor.requires_grad else tensor)
@@ -48,19 +48,19 @@ def _as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def tensor(found: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
-    """An array, or of half precision one of its bits, as the tensor that it is."""
+    """An array as a tensor of this dtype; arrays of half precision may hold its bits as integers."""
     if dtype in HALVES:
         return torch.from_numpy(bits_of(found)).view(dtype)
     return torch.from_numpy(found)
 
 
 def lies_here(x: torch.Tensor) -> bool:
-    """Whether it is dense, in the CPU's memory."""
+    """Whether the tensor is dense and on the CPU."""
     return x.is_cpu and x.layout is torch.strided and not x.is_nested
 
 
 def has_arrays(dtype: torch.dtype) -> bool:
-    """Whether NumPy has arrays of such elements."""
+    """Whether NumPy has arrays of this dtype."""
     return dtype is not torch.bfloat16 or _bfloat16() is not None
 
 
@@ -73,14 +73,14 @@ def _bfloat16() -> np.dtype[Any] | None:
     return np.dtype(bfloat16)
 
 
-# Long: two autograd Functions and the rules that are registered, all of which close over the operators
+# Long: two autograd Functions and the registered rules all close over the operators
 def differentiable(
     operator: Any, gradients: Any, of: str, *, keeps: bool, unseen: Callable[..., Any] | None = None, folds: Any = None
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The operator with its derivative: a function of (options, *tensors) that gives all outputs.
+    """The operator with its derivative: a function of (options, *tensors) that returns all outputs.
 
-    Operators that are compiled or exported have the derivative that is registered with them. `torch.func` and dual
-    numbers do not see it: where nothing is compiled, an autograd Function has it.
+    Compiled or exported operators use the derivative that is registered with them. `torch.func` and dual numbers do not
+    see that derivative, so outside the compiler an autograd Function provides it.
 
     Parameters
     ----------
@@ -89,29 +89,29 @@ def differentiable(
     gradients : custom operator
         (douts, outputs, wanted, tensors, *options) -> a gradient for each tensor that is wanted.
     of : str
-        What it is the derivative of, for errors.
+        Name of the differentiated function, used in errors.
     keeps : bool
         Whether `gradients` needs the outputs.
     unseen : callable, optional
-        What the operator does, called in its place where nothing looks at operators: on the way through PyTorch's
-        dispatcher Python takes as long as a query needs for thousands of keys.
+        A function equivalent to the operator, called directly if nothing observes operators. PyTorch's dispatcher takes
+        as long in Python as one query over thousands of keys.
     folds : module, optional
-        One that has `outputs` and `gradients` as `mapped` does: how `torch.vmap` makes one call of many.
+        A module with functions `outputs` and `gradients` like those of `mapped`, which make one call of a `torch.vmap`.
     """
 
     def second(ctx: Any, *_: Any) -> Any:
-        # without this PyTorch would take gradients for constants
+        # without this, PyTorch would treat gradients as constants
         raise RuntimeError(f"fastpe.torch has no second derivatives: the gradient of {of} cannot be differentiated")
 
     def forward_mode(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(f"fastpe.torch has no derivatives in forward mode: {of} has a gradient alone")
+        raise RuntimeError(f"fastpe.torch has no derivatives in forward mode: {of} supports only gradients")
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         tensors, *ctx.options = inputs
         kept = tuple(output) if keeps else ()
         ctx.kept = len(kept)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*kept, *tensors)  # PyTorch notices if one is written to
+        ctx.save_for_backward(*kept, *tensors)  # PyTorch raises an error if one is modified
 
     def pulled(ctx: Any, douts: Any, wants: Any, pull: Callable[..., Any]) -> list[Any]:
         saved = ctx.saved_tensors
@@ -140,7 +140,7 @@ def differentiable(
             (douts, kept, tensors), dims = _split(flat, counts), _split(in_dims[1:], counts)
             every = *dims[:2], None, dims[2], *[None] * len(options)
             found, axes = _mapped_gradients(pull, folds)(info, every, douts, kept, wants, tensors, *options)
-            # a list would be a constant to PyTorch: second derivatives 0, not an error
+            # PyTorch would treat a list as a constant: second derivatives would be 0, not an error
             return tuple(found), tuple(axes)
 
     def pull(douts: Any, kept: Any, wants: Any, tensors: Any, *options: Any) -> tuple[torch.Tensor, ...]:
@@ -188,7 +188,7 @@ def differentiable(
 
 
 def is_seen(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether anything looks at operators: a gradient, a subclass, or as `operators_are_seen` has it."""
+    """Whether anything observes operators: a gradient, a tensor subclass, or as for `operators_are_seen`."""
     by_gradients = torch.is_grad_enabled()
     for x in tensors:
         if (by_gradients and x.requires_grad) or (type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter):
@@ -197,7 +197,7 @@ def is_seen(tensors: Iterable[torch.Tensor]) -> bool:
 
 
 def operators_are_seen() -> bool:
-    """Whether a transform, a mode, a tracer or the profiler looks at operators of any tensors."""
+    """Whether a transform, a mode, a tracer or the profiler observes operators on any tensors."""
     return bool(
         _transforms_are_active()
         or _dispatch_modes()
@@ -234,7 +234,7 @@ def _mapped(call: Callable[..., Any], folds: Any) -> Callable[..., Any]:
 
 
 def _mapped_gradients(call: Callable[..., Any], folds: Any) -> Callable[..., Any]:
-    """That for call(douts, outputs, wanted, tensors, *options)."""
+    """The rule of `torch.vmap` for call(douts, outputs, wanted, tensors, *options)."""
 
     def rule(
         info: Any, in_dims: Any, douts: Any, outputs: Any, wanted: Any, tensors: Any, *options: Any
@@ -256,12 +256,12 @@ def _mapped_gradients(call: Callable[..., Any], folds: Any) -> Callable[..., Any
 
 
 def _each(dim: Any, own: Any) -> list[Any]:
-    """The axis of each of a list that is mapped over, None where none is."""
+    """The mapped axis of each item of a list, None where there is none."""
     return [None] * len(own) if dim is None else list(dim)
 
 
 def _one_by_one(operator: Any) -> Callable[..., Any]:
-    """The rule of `torch.vmap`: one sample after the other."""
+    """The rule of `torch.vmap` that computes samples one by one."""
 
     def sample(value: Any, dim: Any, number: int) -> Any:
         if dim is None:

@@ -1,4 +1,4 @@
-"""`patch`: BLOOM, MPT and Falcon, whose models compute attention themselves; their ALiBi is a number for each key."""
+"""`patch`: for BLOOM, MPT and Falcon, whose models compute attention themselves and whose ALiBi is a number per key."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def patch(model: torch.nn.Module) -> torch.nn.Module:
     Parameters
     ----------
     model : torch.nn.Module
-        A model of transformers 5, or a part of one; it is changed in place. Its parameters stay as they are.
+        A model of transformers 5, or a part of one. It is changed in place; its parameters are unchanged.
 
     Returns
     -------
@@ -28,14 +28,14 @@ def patch(model: torch.nn.Module) -> torch.nn.Module:
     ------
     ValueError
         If the model has no attention layer of these kinds, or if such a layer takes an argument that fastpe does not
-        know, as it may in versions of transformers after 5.24. Later, by the model: if it is asked for
-        ``output_attentions``, which fastpe never forms, or for `slow_but_exact`.
+        know, as may happen in versions of transformers after 5.24. Later, when the model runs: if it is asked for
+        ``output_attentions``, which fastpe never computes, or for `slow_but_exact`.
     TypeError
-        Later, by a layer: if it is called with an argument that it does not know.
+        Later, when a layer is called with an argument that it does not know.
 
     Notes
     -----
-    Falcon's own eager attention counts ALiBi twice; here, as in its other implementation, it counts once.
+    Falcon's eager attention adds ALiBi twice; here, as in its other implementation, it is added once.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def _is_theirs(module: torch.nn.Module) -> bool:
 
 
 def _check_arguments(kind: type[torch.nn.Module]) -> None:
-    """Refuse a layer whose own forward takes an argument that its replacement does not have."""
+    """Raise an error for a layer whose original forward takes an argument that its replacement does not have."""
     theirs = inspect.signature(kind.forward).parameters
     ours = inspect.signature(_FORWARDS[kind.__name__]).parameters
     for name, parameter in theirs.items():
@@ -73,21 +73,21 @@ def _check_arguments(kind: type[torch.nn.Module]) -> None:
 
 
 def _refuse_others(module: torch.nn.Module, others: dict[str, Any]) -> None:
-    """Refuse arguments that a layer does not have, and attention weights; None says nothing."""
+    """Raise an error for arguments that a layer does not have, and for attention weights; None is ignored."""
     if others.pop("output_attentions", False):
-        raise ValueError(f"{type(module).__name__} asks for output_attentions, which attention of fastpe does not have")
+        raise ValueError(f"{type(module).__name__} asks for output_attentions, which fastpe does not compute")
     for name, value in others.items():
         if value is not None:
             raise TypeError(f"{type(module).__name__} got an argument {name!r} that fastpe does not know")
 
 
 def _refuse_weights(model: Any, args: Any, given: dict[str, Any]) -> None:
-    """Refuse a forward pass that is to return attention weights, which not every model asks its layers for."""
+    """Raise an error for a forward pass that should return attention weights; not all models ask their layers."""
     asked = given.get("output_attentions")
     if getattr(model.config, "output_attentions", False) if asked is None else asked:
         raise ValueError(
-            f"{type(model).__name__} asks for output_attentions, which attention of fastpe does not have: use the "
-            "model without fastpe.torch.patch"
+            f"{type(model).__name__} asks for output_attentions, which fastpe does not compute: use the model without "
+            "fastpe.torch.patch"
         )
 
 
@@ -97,7 +97,7 @@ def _attend(
 ) -> torch.Tensor:  # fmt: skip
     """Attention with numbers (B or 1, H, 1, M) that are added to the scores, as (B, N, C)."""
     if of_keys is not None and q.dtype == torch.float64:
-        of_keys = of_keys.double()  # MPT's stay float32 in a model of float64
+        of_keys = of_keys.double()  # MPT's numbers stay float32 in a float64 model
     given: dict[str, Any] = {"mask": of_keys}
     spans = None
     if seen is None:
@@ -114,7 +114,7 @@ def _attend(
 
 
 def _spans(seen: torch.Tensor) -> torch.Tensor | None:
-    """The interval of keys that each query sees, (B, N, 2); None where one sees others."""
+    """The interval of keys that each query sees, (B, N, 2); None if the keys of a query are not an interval."""
     if torch.compiler.is_compiling():
         return None
     spans = visibility.as_spans(array(seen), seen.shape[-1])
@@ -122,8 +122,8 @@ def _spans(seen: torch.Tensor) -> torch.Tensor | None:
 
 
 def _by_offset(of_keys: torch.Tensor, spans: torch.Tensor | None) -> dict[str, Any]:
-    """A bias (H, 2M - 1) of offsets in the place of numbers that grow by one slope from key to key, wherever a key is
-    seen: the softmax knows no difference, and far tiles can be told before their scores are made."""
+    """A bias (H, 2M - 1) by offset in place of numbers that increase by one slope per visible key. The softmax is the
+    same, and far tiles can be skipped before their scores are computed."""
     if torch.compiler.is_compiling():
         return {}
     samples, keys = len(of_keys) if spans is None else max(len(of_keys), len(spans)), of_keys.shape[-1]
@@ -143,12 +143,12 @@ def _by_offset(of_keys: torch.Tensor, spans: torch.Tensor | None) -> dict[str, A
     risen = numbers - numbers.gather(-1, first.expand(-1, len(slopes), 1))
     off = (risen - slopes[:, None] * (places - first)).masked_fill((places < first) | (places >= end), 0.0)
     if off.abs().max() > 2 * torch.finfo(torch.float32).eps * numbers.abs().max():
-        return {}  # a word is missing among the others, or the numbers are rounded to half precision
+        return {}  # a visible range has gaps, or the numbers are rounded to half precision
     return {"mask": None, "bias": (slopes[:, None] * torch.arange(1 - keys, keys)).to(of_keys.dtype)}
 
 
 def _shown(mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Which keys a mask that is added to the scores shows."""
+    """The keys that an additive mask shows."""
     return mask if mask is None or mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
@@ -159,7 +159,7 @@ def _bloom(
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     _refuse_others(self, others)
     if self.pretraining_tp > 1 and self.slow_but_exact:
-        raise ValueError("BloomAttention asks for slow_but_exact, which attention of fastpe does not have")
+        raise ValueError("BloomAttention asks for slow_but_exact, which fastpe does not support")
     q, k, v = self._reshape(self.query_key_value(hidden_states))
     if layer_past is not None:
         k, v = layer_past.update(k, v, self.layer_idx)
@@ -175,7 +175,7 @@ def _mpt(
     self: Any, hidden_states: torch.Tensor, position_bias: torch.Tensor | None, cache: Any = None,
     attention_mask: torch.Tensor | None = None, cache_position: Any = None, past_key_values: Any = None, **others: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    """With the cache as `cache`, or as `past_key_values`, its name in transformers up to 5.16."""
+    """The key/value cache is `cache`, or `past_key_values`, its name in transformers up to 5.16."""
     _refuse_others(self, others)
     if cache is None:
         cache = past_key_values
@@ -188,7 +188,7 @@ def _mpt(
     keys = k.shape[2]
     if position_bias is not None:
         position_bias = position_bias[None, :, -1:, -keys:]
-    seen = None if attention_mask is None else ~attention_mask  # theirs is of what is hidden
+    seen = None if attention_mask is None else ~attention_mask  # the model's mask marks hidden keys
     out = _attend(self, q, k, v, seen, position_bias, self.softmax_scale, self.attn_dropout_p)
     return self.out_proj(out), None
 
@@ -207,7 +207,7 @@ def _falcon(
     if layer_past is not None:
         k, v = layer_past.update(k, v, self.layer_idx)
     of_keys = None if alibi is None else alibi.view(len(q), self.num_heads, 1, -1) * self.inv_norm_factor
-    dropout = 0.0 if alibi is None else self.attention_dropout.p  # with rotary embeddings it has none
+    dropout = 0.0 if alibi is None else self.attention_dropout.p  # with rotary embeddings, the model has no dropout
     seen = _shown(attention_mask)
     out = _attend(self, q, k, v, seen, of_keys, self.inv_norm_factor, dropout)
     return self.dense(out), None

@@ -1,8 +1,8 @@
 """`register_transformers`: attention and masks for Hugging Face models through their interface, named "fastpe".
 
-Which keys a query sees follows from the mask alone, as it does for eager attention, except for models for which
-transformers itself supports sdpa: there, as in sdpa, no mask is made for a causal layer, and `is_causal` says what no
-mask means. Models without support for sdpa do not keep `is_causal` right, so that nothing is read from it.
+Which keys a query sees is read from the mask alone, as in eager attention. The exception are models for which
+transformers itself supports sdpa: there, as in sdpa, no mask is made for a causal layer, and `is_causal` says what a
+missing mask means. Models without support for sdpa do not set `is_causal` correctly, so it is not read for them.
 """
 
 import inspect
@@ -15,12 +15,12 @@ import torch
 
 from fastpe.torch.call import attention
 
-_HARMLESS = frozenset({  # arguments that models pass to every layer, and that change nothing beside the mask
+_HARMLESS = frozenset({  # arguments that models pass to every layer, and that change nothing in addition to the mask
     "cache_position", "deterministic", "grid_thw", "hidden_states", "labels", "logits_to_keep", "max_length_k",
     "max_length_q", "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_embeddings",
     "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
 })  # fmt: skip
-# Packages of transformers.models whose layers keep `is_causal` right although transformers does not support sdpa for
+# Packages of transformers.models whose layers set `is_causal` correctly although transformers does not support sdpa for
 # them (for lack of sinks, soft caps or biases there), and those where sdpa and eager attention differ. Compared by
 # tests/support/peers/sweep_transformers.py.
 _LIKE_SDPA = {
@@ -37,14 +37,14 @@ _OF_T5 = ["self", "query_length", "key_length", "device", "past_seen_tokens"]
 def register_transformers() -> None:
     """Register fastpe's attention with Hugging Face transformers, as ``attn_implementation="fastpe"``.
 
-    Afterwards `from_pretrained`, `from_config` and `set_attn_implementation` accept that name. Results are those of
+    Afterwards `from_pretrained`, `from_config` and `set_attn_implementation` accept that name. Results equal those of
     eager attention: padding, custom masks, packed documents, caches, sliding windows, sinks, soft caps, dropout,
     grouped queries, position biases and their gradients are supported.
 
-    What fastpe cannot compute raises a ValueError that names the class and the argument. Load such a model with
-    ``attn_implementation="eager"`` instead. These are refused:
+    Requests that fastpe cannot compute raise a ValueError that names the class and the argument. Load such a model with
+    ``attn_implementation="eager"`` instead. These are not supported:
 
-    - ``output_attentions=True``: fastpe never forms attention weights (Pix2Struct's vision model, which does not ask
+    - ``output_attentions=True``: fastpe never computes attention weights (Pix2Struct's vision model, which does not ask
       its layers for them, returns None instead);
     - arguments of an attention function that fastpe does not know, such as ``head_mask`` or sparse ``indices``;
     - layers that take their attention from a table of classes, not from transformers' interface (GPT-Neo, Bark, Falcon,
@@ -57,7 +57,7 @@ def register_transformers() -> None:
     Raises
     ------
     ImportError
-        Without transformers 5.
+        If transformers 5 is not installed.
 
     Notes
     -----
@@ -85,7 +85,7 @@ def register_transformers() -> None:
 
 
 def _refuse_tables(model: Any) -> None:
-    """Make models raise an error that names them where they would look up "fastpe" in a table of attention classes."""
+    """Make models raise a clear error in place of a lookup of "fastpe" in a table of attention classes."""
     checked = model.get_correct_attn_implementation  # called when a model is made and by set_attn_implementation
     if hasattr(checked, "refuses_tables"):
         return
@@ -98,7 +98,7 @@ def _refuse_tables(model: Any) -> None:
                     table["fastpe"] = partial(_refuse_table, type(self).__name__, name)
         return checked(self, requested_attention, *args, **options)
 
-    get_correct_attn_implementation.refuses_tables = True  # type: ignore[attr-defined]  # marks what is done
+    get_correct_attn_implementation.refuses_tables = True  # type: ignore[attr-defined]  # marks the patched method
     model.get_correct_attn_implementation = get_correct_attn_implementation
 
 
@@ -150,8 +150,7 @@ def _attend(
 
 def _refuse(module: torch.nn.Module, name: str) -> None:
     raise ValueError(
-        f"{type(module).__name__} asks for {name}, which attention of fastpe does not have: use "
-        "attn_implementation='eager'"
+        f"{type(module).__name__} asks for {name}, which fastpe does not support: use attn_implementation='eager'"
     )
 
 
@@ -172,7 +171,7 @@ def _position_bias(bias: torch.Tensor, queries: int, keys: int) -> dict[str, tor
 
 
 def _documents(module: torch.nn.Module, queries: int, edges: torch.Tensor, of_keys: Any) -> torch.Tensor:
-    """Spans of documents side by side in one row, where a model says where they begin."""
+    """Spans of packed documents, if the model says where they begin."""
     if of_keys is not None and not torch.equal(edges, of_keys):
         raise ValueError(f"{type(module).__name__} asks for cu_seq_lens_k that differ from cu_seq_lens_q")
     edges = edges.long()
@@ -187,8 +186,8 @@ def _mask(
     kv_length: int, q_offset: Any = 0, kv_offset: Any = 0, allow_is_causal_skip: bool = True, config: Any = None,
     **others: Any,
 ) -> torch.Tensor | None:  # fmt: skip
-    """The mask of transformers' sdpa, or None if it is causal with as many keys as queries, or if the only query is the
-    last; for models without support for sdpa always that of eager attention, since such models may compute with it."""
+    """The mask of transformers' sdpa. None if it is causal with as many keys as queries, or if the only query is the
+    last one. For models without support for sdpa always the mask of eager attention, as they may compute with it."""
     if config is not None and not _prepared(type(config)):
         name = type(config).__name__
         patched = ", and pass them to fastpe.torch.patch" if name in ("BloomConfig", "MptConfig") else ""
@@ -199,9 +198,9 @@ def _mask(
     sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
     if config is None or not _goes_like_sdpa(type(config)):
         return eager(**sizes, allow_is_causal_skip=False, **others)
-    # with it, layers that get a causal mask say that they are not causal, as in PaliGemma
+    # with it, layers that get a causal mask declare that they are not causal, as in PaliGemma
     allow_is_causal_skip &= not getattr(config, "use_bidirectional_attention", False)
-    # offsets in tensors are those of a static cache, some keys of which may not be filled yet
+    # offsets that are tensors belong to a static cache, some keys of which may not be filled yet
     known = isinstance(q_offset, _WHOLE) and isinstance(kv_offset, _WHOLE)
     square = known and q_length == kv_length and q_offset == 0
     last = known and q_length == 1 and q_offset + 1 == kv_offset + kv_length
@@ -232,7 +231,7 @@ def _goes_like_sdpa_once(kind: type) -> bool:
 
 
 def _modeling(kind: type) -> Any:
-    """The Python module with the models of a config; that of a layer is its own."""
+    """The Python module with the models of a config. For the module of a layer, that module itself."""
     return sys.modules.get(kind.__module__.replace("configuration_", "modeling_"))
 
 
@@ -254,14 +253,14 @@ def _prepared_once(config: type) -> bool:
 
 
 def _biased_by_offset(kind: Any, module: str) -> bool:
-    """Whether it is a class of the module that attends by the interface, with a bias as T5 makes it."""
+    """Whether it is a class of the module that attends through the interface, with a bias like T5's."""
     makes = vars(kind).get("compute_bias") if isinstance(kind, type) and kind.__module__ == module else None
     return makes is not None and [*inspect.signature(makes).parameters] == _OF_T5 and _takes_interface(kind)
 
 
 def _by_offset(dense: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """T5's bias as what its last query would see if no two offsets shared a key: (1, H, 1, N + M - 1) of the model's
-    own numbers hold the dense N x M, and all of its gradient."""
+    """T5's bias for the last query, extended so that each offset has its own key: (1, H, 1, N + M - 1) entries contain
+    all of the dense N x M bias, and its complete gradient."""
 
     @wraps(dense)
     def compute_bias(

@@ -7,7 +7,7 @@ from array_subclasses import TABLE, Handing, Liar, attended, filled, liar, maske
 import fastpe
 
 USES = uses()
-WORDS = " must not be a masked array, nor hold one: hand in its values"
+WORDS = " must not be a masked array, nor contain one: pass its values"
 
 
 def refused(argument, value):

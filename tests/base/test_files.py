@@ -63,7 +63,7 @@ def test_what_was_planted_under_a_temporary_name_is_neither_followed_nor_touched
 def test_where_no_name_is_free_the_file_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(secrets, "token_hex", lambda size: "ab" * size)
     (tmp_path / ".fastpe-abababababababab.tmp").mkdir()
-    with pytest.raises(FileExistsError, match="no name is free") as caught:
+    with pytest.raises(FileExistsError, match="there is no free name") as caught:
         files.write_file(tmp_path / "x", b"new")
     assert caught.value.filename == str(tmp_path / "x")
 
@@ -167,7 +167,7 @@ def test_no_memory_is_taken_for_all_that_a_file_may_have(tmp_path):
 
 def test_more_tensors_than_can_be_read_are_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_MAX_HEADER", 1000)
-    with pytest.raises(ValueError, match=r"40 tensors have a header of \d+ bytes: at most 1000 are read"):
+    with pytest.raises(ValueError, match=r"40 tensors have a header of \d+ bytes; at most 1000 can be read"):
         files.write_tensors(tmp_path / "x", {str(k): np.zeros(1) for k in range(40)}, {})
     assert names(tmp_path) == []
 

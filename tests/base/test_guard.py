@@ -80,7 +80,7 @@ def test_a_call_inside_a_call_is_an_error_and_the_outer_one_goes_on():
     one = OneAtATime()
     with one:
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="in the midst of another of its calls"):
+            with pytest.raises(RuntimeError, match="within another call of fastpe"):
                 entered(one)
         assert not one._last().over()
     assert entered(one)

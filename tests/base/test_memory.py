@@ -58,7 +58,7 @@ def test_outputs_that_interleave_are_filled_and_outputs_that_overlap_are_refused
         (whole[:, :rows, :width], whole[:, rows - 1 : 2 * rows - 1, :width]),
         (whole[:, ::2, ::2], whole[:, rows:0:-1, :width]),
     ):
-        with pytest.raises(ValueError, match=r"^out\['rel_key'\] must lie in memory .* some with out\['rel_value'\]$"):
+        with pytest.raises(ValueError, match=r"^out\['rel_key'\] must not share memory with out\['rel_value'\]$"):
             of_shaw(rel_key=key, rel_value=value)
     np.testing.assert_array_equal(whole, before)
 
@@ -67,14 +67,14 @@ def test_outputs_that_interleave_are_filled_and_outputs_that_overlap_are_refused
 def test_an_output_in_the_memory_of_a_parameter_is_refused(view):
     table = np.arange(12, dtype=np.float32).reshape(3, 4)
     kept = table.copy()
-    with pytest.raises(ValueError, match=r"^out\['table'\] must lie .* shares some with params\['table'\]$"):
+    with pytest.raises(ValueError, match=r"^out\['table'\] must not share memory with params\['table'\]$"):
         fastpe.build("learned", 3, dim=4, params={"table": table}, out={"table": view(table)})
     np.testing.assert_array_equal(table, kept)
 
 
 def test_an_output_in_the_memory_of_the_positions_is_refused_whatever_their_type():
     whole = np.zeros((4, 5), np.float32)
-    with pytest.raises(ValueError, match=r"^out\['table'\] must lie in memory .* shares some with positions$"):
+    with pytest.raises(ValueError, match=r"^out\['table'\] must not share memory with positions$"):
         fastpe.build("sinusoidal", 4, dim=4, positions=whole[:, 2].view(np.int32), out={"table": whole[:, :4]})
     out = fastpe.build("sinusoidal", 4, dim=4, positions=whole[:, 4], out={"table": whole[:, :4]})["table"]
     np.testing.assert_array_equal(out, fastpe.build("sinusoidal", 4, dim=4, positions=np.zeros(4))["table"])

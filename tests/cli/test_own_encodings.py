@@ -139,7 +139,7 @@ COMMANDS = (
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_file_that_is_no_encoding_costs_one_line(folder, command):
     for name, text, message in (
-        ("syntax.py", "\nx = (", "syntax.py, line 2: this is no Python: '(' was never closed"),
+        ("syntax.py", "\nx = (", "syntax.py, line 2: this is not Python: '(' was never closed"),
         ("empty.py", "", "empty.py must define ENCODING, a fastpe.Encoding: there is none"),
         ("raises.py", "\n\nraise RuntimeError('no luck')", "raises.py, line 3: RuntimeError: no luck"),
         ("alibi.py", template(), "alibi.py: an encoding 'alibi' comes with fastpe: give the file another name"),

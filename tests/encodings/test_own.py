@@ -50,7 +50,7 @@ def test_the_same_file_again_is_fine_and_another_is_not(tmp_path):
     path = write(tmp_path)
     assert fastpe.register(path) == fastpe.register(str(path)) == "mine"
     write(tmp_path, ("power", "might"))
-    with pytest.raises(ValueError, match=r"mine\.py: encoding 'mine' was registered from .* with another content"):
+    with pytest.raises(ValueError, match=r"mine\.py: encoding 'mine' was registered from .* with different content"):
         fastpe.register(path)
 
 
@@ -118,8 +118,8 @@ HEAD = "import fastpe\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = (\n", r"line 1: this is no Python: '\(' was never closed"),
-        ("x = '\x00'", "this is no Python"),
+        ("x = (\n", r"line 1: this is not Python: '\(' was never closed"),
+        ("x = '\x00'", "this is not Python"),
         ("import fastpe\n", r" must define ENCODING, a fastpe\.Encoding: there is none"),
         ("ENCODING = 3", r" must define ENCODING, a fastpe\.Encoding: not int"),
         ("\n\nraise KeyError('x')", ", line 3: KeyError: 'x'"),
@@ -176,7 +176,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"alibi\.py: an encoding 'alibi' comes with fastpe: give the file another"):
         fastpe.register(write(tmp_path, name="alibi.py"))
     (tmp_path / "bytes.py").write_bytes(b"x = '\xff'\n")
-    with pytest.raises(ValueError, match=r"bytes\.py.*: this is no Python"):
+    with pytest.raises(ValueError, match=r"bytes\.py.*: this is not Python"):
         fastpe.register(tmp_path / "bytes.py")
     with pytest.raises(TypeError, match="module_or_path must be a module or the path"):
         fastpe.register(3)

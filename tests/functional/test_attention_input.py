@@ -135,7 +135,7 @@ def test_values(kind, words, arguments):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_memory_of_another_device(name):
-    refused(TypeError, f"{name} must lie in the CPU's memory", **{name: CudaTensor(PLAIN[name])})
+    refused(TypeError, f"{name} must be in CPU memory", **{name: CudaTensor(PLAIN[name])})
 
 
 @pytest.mark.parametrize("dout", [np.ones((B, H, N, D + 1)), np.ones((H, N, D)), np.ones((B, H, N, D), np.int64)])

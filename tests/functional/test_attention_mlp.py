@@ -220,10 +220,10 @@ def test_no_array_of_queries_times_keys(rng):
 
 
 WITHOUT_KERNEL = {
-    "rel_gain": "with a network the backward pass has one product for a query and a key, not one for each channel",
-    "growth": "with a network the backward pass takes queries and keys without the factors of growth",
-    "counts": "it counts from near to far, and what a network reads is made from far to near",
-    "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
+    "rel_gain": "the backward pass of a network has one product per query and key, not one per channel",
+    "growth": "the backward pass of a network uses queries and keys without the factors of growth",
+    "counts": "keys are counted from near to far, and a network is computed from far to near",
+    "bands": "a network reads the scores of adjacent keys, and each band is a separate pass",
 }
 
 
@@ -234,7 +234,7 @@ def test_what_only_the_reference_takes(rng, name):
         options |= {"bands": (Band(np.arange(4.0), np.arange(4.0), np.tile([0, 4], (4, 1))),), "theta": np.ones(2)}
     else:
         given[name] = attention_problems.problem(rng, [name], b=1, n=4, d=4)[name]
-    with pytest.raises(ValueError, match=f"^{name} cannot be given with mlp_in but to .*: {WITHOUT_KERNEL[name]}$"):
+    with pytest.raises(ValueError, match=f"^{name} cannot be given with mlp_in, except to .*: {WITHOUT_KERNEL[name]}$"):
         fastpe.attention(**given, **options)
     out, pull = reference.attention_vjp(**given, **options)
     found = pull(np.ones_like(out))
@@ -254,7 +254,7 @@ def test_what_is_not_asked_for(rng, attend):
 
 MISFITS = {
     r"mlp_in, mlp_bias and mlp_out must be given together, not mlp_in and mlp_out alone": {"mlp_bias": None},
-    r"mlp_in must have the shape \(W, 2H, 2K\+1\) where B = 2, H = 2": {"mlp_in": np.zeros((3, 4, 2))},
+    r"mlp_in must have the shape \(W, 2H, 2K\+1\) with B = 2, H = 2": {"mlp_in": np.zeros((3, 4, 2))},
     r"mlp_bias must have the shape \(W,\) = \(3,\) of mlp_in's first axis, not \(4,\)": {"mlp_bias": np.zeros(4)},
     r"mlp_out must have the shape \(H, W, T\) with W = 3 and T = 1 as in mlp_in, not \(2, 3, 3\)": {
         "mlp_out": np.zeros((2, 3, 3))

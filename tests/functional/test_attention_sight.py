@@ -249,8 +249,8 @@ def test_tiles_that_a_mask_hides_are_not_computed(rng):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mask": np.full((4, 4), np.nan)}, "mask must hold numbers below infinity"),
-        ({"mask": np.full((4, 4), np.inf)}, "mask must hold numbers below infinity"),
+        ({"mask": np.full((4, 4), np.nan)}, "mask must hold finite numbers or minus infinity"),
+        ({"mask": np.full((4, 4), np.inf)}, "mask must hold finite numbers or minus infinity"),
         ({"mask": np.zeros((4, 4), int)}, "mask must hold bool, or floats"),
         (
             {"mask": np.zeros((3, 4), bool)},

@@ -127,8 +127,8 @@ def test_other_calls_take_the_general_path(rng, given):
 @pytest.mark.parametrize(("given", "words"), [
     ({"bias": np.full((4, 9), np.nan, "f4")}, "bias must be finite"), ({"foo": None}, "foo is not an argument"),
     ({"bias": np.zeros((4, 8), "f4")}, "bias must have"), ({"bias": np.zeros((3, 9), "f4")}, "bias must have"),
-    ({"bias": np.zeros((4, 9))}, "dtype"), ({"mask": np.full((1, 70), np.inf, "f4")}, "below infinity"),
-    ({"mask": np.full((1, 70), np.nan, "f4")}, "below infinity"),
+    ({"bias": np.zeros((4, 9))}, "dtype"), ({"mask": np.full((1, 70), np.inf, "f4")}, "minus infinity"),
+    ({"mask": np.full((1, 70), np.nan, "f4")}, "minus infinity"),
     ({"mask": np.zeros((3, 1, 1, 70), bool)}, "mask must have"),
     ({"lengths": np.array([3, 71])}, "lengths"), ({"lengths": np.array([3, -1])}, "lengths"),
     ({"query_start": np.array([3, -1])}, "query_start"), ({"query_start": -1}, "query_start"),

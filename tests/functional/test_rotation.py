@@ -172,8 +172,8 @@ def test_infinities_and_nan_stay_in_their_pairs(rng):
         (ValueError, "angles must have the shape", {"angles": np.ones((2, 5, 2))}),
         (ValueError, "angles must have the shape", {"angles": np.ones((1, 3, 5, 2))}),
         (ValueError, "angles must be finite", {"angles": np.full((5, 2), np.nan)}),
-        (ValueError, "either angles or cos_sin", {"cos_sin": (np.ones((5, 2)),) * 2}),
-        (ValueError, "either angles or cos_sin", {"angles": None}),
+        (ValueError, "exactly one of angles and cos_sin", {"cos_sin": (np.ones((5, 2)),) * 2}),
+        (ValueError, "exactly one of angles and cos_sin", {"angles": None}),
         (TypeError, "cos_sin must be a tuple of two arrays", {"angles": None, "cos_sin": np.ones((2, 5, 2))}),
         (ValueError, "cos_sin[1] must be finite", {"angles": None, "cos_sin": (np.eye(5, 2), np.full((5, 2), np.nan))}),
         (ValueError, "two arrays of one shape", {"angles": None, "cos_sin": (np.ones((5, 2)), np.ones((5, 1)))}),
@@ -191,7 +191,9 @@ def test_what_is_refused(monkeypatch, kind, words, arguments):
 
 def test_what_the_gradient_refuses():
     x, angles = np.ones((5, 4)), np.ones((5, 2))
-    with pytest.raises(ValueError, match="wrt names 'cos_sin'; what is given and has a gradient: x, angles"):
+    with pytest.raises(
+        ValueError, match="wrt names 'cos_sin', but the given arguments that have a gradient are x, angles"
+    ):
         fastpe.rotate_vjp(x, angles, wrt=("cos_sin",))
     pullback = fastpe.rotate_vjp(x, angles)[1]
     with pytest.raises(ValueError, match=r"dy must have the shape of x, \(5, 4\), not \(5, 2\)"):

@@ -195,8 +195,8 @@ def test_only_what_is_wanted():
 
 
 @pytest.mark.parametrize(("wrong", "named"), [
-    ({"before": np.ones((2, 4))}, r"before must have the shape \(H or 1, N\), or that after B, where B = 1, H = 1"),
-    ({"after": np.ones(4)}, r"after must have the shape .*; not \(4,\)"), ({"before": [[np.nan] * 4]}, "before"),
+    ({"before": np.ones((2, 4))}, r"before must have the shape \(H or 1, N\), optionally after an axis B, with B = 1"),
+    ({"after": np.ones(4)}, r"after must have the shape .*, not \(4,\)"), ({"before": [[np.nan] * 4]}, "before"),
     ({"after": [["a"] * 4]}, "after"), ({"causal": True}, "causal cannot be given"),
     ({"key_offset": np.ones((1, 4))}, "key_offset cannot be given"), ({"softcap": 3.0}, "softcap cannot be given"),
     ({"mlp_in": np.ones((1, 2, 1))}, "mlp_in cannot be given to two_sided"),

@@ -254,7 +254,7 @@ def test_a_handler_that_wants_what_waits_for_its_own_call_gets_an_error():
     with threads._team_lock:
         thread.start()
         inside.wait()
-        with pytest.raises(RuntimeError, match="in the midst of another of its calls"):
+        with pytest.raises(RuntimeError, match="within another call of fastpe"):
             model(x)
     thread.join(10)
     assert not thread.is_alive()

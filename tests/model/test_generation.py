@@ -123,7 +123,7 @@ def test_a_text_gives_a_text():
     assert model.vocabulary.encode(text).tolist() == model.generate([1, 0, 3], 30, seed=5).tolist()
     with pytest.raises(UnknownSymbols, match="prompt: the vocabulary has no 'x'"):
         model.generate("axb", 3)
-    with pytest.raises(ValueError, match="prompt must be text, and holds what is no UTF-8"):
+    with pytest.raises(ValueError, match="prompt must be text that can be encoded as UTF-8"):
         model.generate("a\udcfe", 3)
     assert model.generate("a", 3, temperature=1e-320) == model.generate("a", 3, temperature=0)
     with pytest.raises(ValueError, match="prompt must not be empty"):
@@ -180,9 +180,9 @@ def test_shares_are_those_of_the_softmax(how):
         ({"seed": -1}, "seed must"),
         ({"prompt": [11]}, r"prompt must lie in \[0, 10\], not 11 at index 0"),
         ({"prompt": []}, "prompt must hold"),
-        ({"prompt": [[1]]}, r"prompt must hold one token at least, in one row, not \(1, 1\)"),
+        ({"prompt": [[1]]}, r"prompt must hold at least one token, in one row, not \(1, 1\)"),
         ({"threads": 0}, "threads must be at least 1"),
-        ({"prompt": "text"}, "prompt must be tokens, not text: this model was not trained on one"),
+        ({"prompt": "text"}, "prompt must be tokens, not text: this model was not trained on text"),
     ],
 )
 def test_bad_requests(changes, message):
@@ -194,7 +194,7 @@ def test_bad_requests(changes, message):
 def test_models_that_cannot_write():
     with pytest.raises(ValueError, match="model must be causal"):
         Transformer(replace(CONFIG, causal=False)).generate([1], 3)
-    with pytest.raises(ValueError, match="a model of numbers writes no tokens"):
+    with pytest.raises(ValueError, match="model must have a vocabulary"):
         Transformer(ModelConfig("alibi")).generate([1], 3)
     with pytest.raises(BeyondTrainingLength, match="'learned' has no row for position 64"):
         made("learned").generate([1], 65)

@@ -57,11 +57,11 @@ def test_a_damaged_file_is_refused(byte, tmp_path):
 def test_a_file_that_holds_no_model_or_another_one_is_refused(tmp_path):
     path, model = tmp_path / "model.safetensors", fastpe.Transformer(LEARNING)
     write_tensors(path, model.parameters, {"schema": model_file.SCHEMA})
-    with pytest.raises(DamagedFileError, match="holds no model of fastpe"):
+    with pytest.raises(DamagedFileError, match="contains no fastpe model"):
         fastpe.load(path)
     wider = {**model.config.to_dict(), "width": 18}
     write_tensors(path, model.parameters, {"schema": model_file.SCHEMA, "model": wider})
-    with pytest.raises(DamagedFileError, match=r"does not fit its configuration: embed\.bias, embed\.weight"):
+    with pytest.raises(DamagedFileError, match=r"does not match its configuration: embed\.bias, embed\.weight"):
         fastpe.load(path)
     with pytest.raises(FileNotFoundError, match=r"there is no run folder or model file .*absent"):
         fastpe.load(tmp_path / "absent")

@@ -110,9 +110,9 @@ def test_it_learns():
 
 
 MISTAKES = {
-    "'spe[+]dape' fills 'rel_gain' beside a network over scores, which cannot be: with a net": {"encoding": "spe+dape"},
-    "'cope[+]dape' fills 'counts' beside a network": {"encoding": "cope+dape"},
-    "'path[+]dape' fills 'mlp_bias' beside reflections": {"encoding": "path+dape"},
+    "'spe[+]dape' fills 'rel_gain', which cannot be combined with a network over scores": {"encoding": "spe+dape"},
+    "'cope[+]dape' fills 'counts', which cannot be combined with a network": {"encoding": "cope+dape"},
+    "'path[+]dape' fills 'mlp_bias', which cannot be combined with reflections": {"encoding": "path+dape"},
     "two encodings of 'dape@a[+]dape@b' both fill slot 'mlp_in'": {"encoding": "dape@a+dape@b"},
     "slot 'mlp_in' has different shapes in layers of 'dape,dape@b'": {
         "encoding": "dape,dape@b", "options": {"dape@b.units": 7}

@@ -112,7 +112,7 @@ def test_all_parameters_are_assigned_as_each_of_them_is(model, other):
     with pytest.raises(ValueError, match=r"^parameters\['embed.weight'\] must have shape \(1, 8\), not \(1, 64\)$"):
         model.parameters = Transformer(ModelConfig("learned", width=64, hidden=8, train_length=6)).parameters
     for wrong, error, words in (
-        ({}, ValueError, "parameters must be given all, or each by its name: 'embed.bias' is missing"),
+        ({}, ValueError, "parameters must be assigned all at once, or each by name: 'embed.bias' is missing"),
         ([("a", 1)], TypeError, "parameters must be a dict of arrays, not list"),
     ):
         with pytest.raises(error, match=f"^{words}"):

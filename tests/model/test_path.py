@@ -209,10 +209,10 @@ def test_initial_values():
 MISTAKES = {
     "'path' needs causal=True": {"causal": False},
     "'path@a[+]path@b' has two gates in one layer": {"encoding": "path@a+path@b"},
-    "'xpos,path' fills 'growth' beside reflections, which cannot be: reflections mix": {"encoding": "xpos,path"},
-    "'spe[+]path' fills 'rel_gain' beside reflections": {"encoding": "spe+path"},
-    "'path[+]cope' fills 'counts' beside reflections": {"encoding": "path+cope"},
-    "'dape[+]path' fills 'mlp_bias' beside reflections": {"encoding": "dape+path"},
+    "'xpos,path' fills 'growth', which cannot be combined with reflections: reflections mix": {"encoding": "xpos,path"},
+    "'spe[+]path' fills 'rel_gain', which cannot be combined with reflections": {"encoding": "spe+path"},
+    "'path[+]cope' fills 'counts', which cannot be combined with reflections": {"encoding": "path+cope"},
+    "'dape[+]path' fills 'mlp_bias', which cannot be combined with reflections": {"encoding": "dape+path"},
 }  # fmt: skip
 
 

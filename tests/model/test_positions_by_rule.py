@@ -168,7 +168,7 @@ def test_drawn_positions_are_the_encodings(encoding, positions):
 def test_a_place_beyond_the_table_is_an_error_before_any_work():
     model = Transformer(replace(CONFIG, encoding="learned", positions="coupled:5:0-9:12:reversed"))
     with pytest.raises(
-        BeyondTrainingLength, match=r"token 7 of sequence 0 has the place 6 by .* the table has 6 rows$"
+        BeyondTrainingLength, match=r"token 7 of sequence 0 has the position 6 by .* the table has 6 rows$"
     ):
         model([[1, 2, 12, 4, 5, 6, 7, 8]])
     model([[1, 2, 12, 4, 5, 6, 7]])
@@ -195,7 +195,7 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
             "'alibi@a,alibi@b' has 'alibi@a' and 'alibi@b'",
         ),
         ({"encoding": "alibi+fox", "positions": "segments:3"}, "'alibi+fox' has 'alibi' and a gate"),
-        ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which does not begin anew"),
+        ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which does not restart"),
         ({"encoding": "rope_2d", "positions": "documents:3"}, "several coordinates"),
     ],
 )

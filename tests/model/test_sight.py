@@ -102,7 +102,7 @@ def test_only_what_is_seen_is_counted():
     ("given", "said"),
     [
         ("window", "not 'window'"), ("window:0", "not 'window:0'"), ("window:-1", "not 'window:-1'"),
-        ("chunks:8,", "must have a name before and behind every comma"), ("all*0", "a number of layers from 1"),
+        ("chunks:8,", "must have a name before and after every comma"), ("all*0", "a number of layers from 1"),
         ("window:134217729", "from 1 to 2"), ("every", "not 'every'"), (5, "sight must be a str, not 5"),
         ("all,window:3*4", "layers must be at least 5 for sight 'all,window:3"),
     ],

@@ -90,7 +90,7 @@ def test_an_answer_goes_on_behind_a_prompt_that_says_where_operands_end():
             piece = follow(rule, np.array([[token]]), state)
             state, rest = piece.state, [*rest, piece.table[0, 0]]
         assert [*prompt.table[0], *rest] == whole.table[0].tolist()
-        with pytest.raises(ValueError, match=r"^prompt must reach token 12, behind which the answer stands"):
+        with pytest.raises(ValueError, match=r"^prompt must include token 12, after which the answer follows"):
             follow(rule, tokens[:, 5:], follow(rule, tokens[:, :5]).state)
 
 
@@ -121,7 +121,7 @@ def test_a_place_beyond_the_table_is_named():
     rows = begun(rule, follow(rule, np.array([[1, 2, 12], [1, 12, 9], [0, 12, 1]]).repeat(3, axis=1)))
     within = np.ones(rows.shape[1:], bool)
     wanted = (
-        r"^token 4 of sequence 0 has the place 6 by positions='coupled:5:0-9:12:reversed', and the table has 6 rows$"
+        r"^token 4 of sequence 0 has the position 6 by positions='coupled:5:0-9:12:reversed', and the table has 6 rows$"
     )
     with pytest.raises(BeyondTrainingLength, match=wanted):
         checked(rule, rows, within, rule.rows)
@@ -195,5 +195,5 @@ def test_what_is_no_setting_is_refused(wrong):
 def test_who_has_no_digits_is_named():
     with pytest.raises(ValueError, match=r"^positions='digits:5' need digits, and task 'x' has none$"):
         completed("digits:5", "task 'x'", ())
-    with pytest.raises(ValueError, match=r"^positions='coupled:5' need to know where the digits of numbers stand"):
+    with pytest.raises(ValueError, match=r"^positions='coupled:5' need to know where the digits of numbers are"):
         completed("coupled:5", "task 'x'", (1, 2))

@@ -261,7 +261,7 @@ def test_parameters_survive_a_file_whose_sizes_are_checked(tmp_path):
         other.parameters[name][...] = tensor
     np.testing.assert_array_equal(other([3, 16, 0]), model([3, 16, 0]))
     for wrong in (replace(SMALL, vocabulary=18), replace(SMALL, vocabulary=None)):
-        with pytest.raises(DamagedFileError, match="does not fit its configuration: embed"):
+        with pytest.raises(DamagedFileError, match="does not match its configuration: embed"):
             _check_sizes(file, wrong)
 
 

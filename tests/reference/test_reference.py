@@ -289,7 +289,7 @@ def test_inputs_of_any_kind():
         ({"v": np.zeros((2, 2, 3, 5))}, ValueError, r"v must have the shape of k, \(2, 2, 4, 5\)"),
         ({"bias": np.zeros((4, 6))}, ValueError, r"bias must have the shape \(H, 2K\+1\).*H = 4.*not \(4, 6\)"),
         ({"bias": np.zeros((1, 7))}, ValueError, "bias must have the shape"),
-        ({"bias": np.zeros((3, 4, 7))}, ValueError, "bias must have the shape .* after B, where B = 2"),
+        ({"bias": np.zeros((3, 4, 7))}, ValueError, "bias must have the shape .* after an axis B, with B = 2"),
         ({"rel_key": np.zeros((2, 7, 5))}, ValueError, r"rel_key must have the shape \(H or 1, 2K\+1, D\)"),
         ({"angles": np.zeros((1, 3, 2))}, ValueError, r"angles must have the shape \(H or 1, max\(N, M\), R/2\)"),
         ({"angles": np.zeros((1, 4, 3))}, ValueError, "angles must have the shape"),
@@ -310,7 +310,7 @@ def test_inputs_of_any_kind():
         ({"lengths": ([1, 4], [1, 1])}, ValueError, r"lengths of queries must lie in \[0, 3\]"),
         ({"lengths": [1.0, 2.0]}, TypeError, "lengths of keys must hold integers"),
         ({"table": np.zeros((4, 20))}, TypeError, "table is added to the embeddings"),
-        ({"wrt": ("q", "bias")}, ValueError, "wrt names 'bias'; what is given and has a gradient: q, k, v"),
+        ({"wrt": ("q", "bias")}, ValueError, "wrt names 'bias', but the given arguments that .* are q, k, v"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused(change, error, match):

@@ -206,7 +206,7 @@ def test_attention_has_a_bank_with_more_channels():
         ("row_gates", {"form": "fox"}, "form must be alibi or grape, not 'fox'"),
         (
             "row_gates", {"gate_q": np.zeros((4, 3)), "gate_k": np.zeros((4, 3)), "form": "grape"},
-            "gate_k must have an even number of channels, of which pairs are turned, not 3",
+            "gate_k must have an even number of channels, which are rotated in pairs, not 3",
         ),
         (
             "row_gates", {"slopes": np.ones(2)},

@@ -60,7 +60,7 @@ def test_reflections_are_those_of_matrices_written_out():
         lambda *values: attention(**given, causal=True, softcap=2.0, **dict(zip(bias, values, strict=True))),
         list(bias.values()),
     )
-    with pytest.raises(ValueError, match=r"counts cannot be given with reflectors but to fastpe\.reference"):
+    with pytest.raises(ValueError, match=r"counts cannot be given with reflectors, except to fastpe\.reference"):
         attention(**given, causal=True, counts=torch.zeros(2, 3, given["q"].shape[-1], dtype=given["q"].dtype))
 
 
@@ -237,8 +237,8 @@ class OnCuda(torch.Tensor):
     [
         (lambda x: x.half(), "must have the dtype of q, "),
         (lambda x: x.bfloat16(), "must have the dtype of q, "),
-        (lambda x: x.to("meta"), "must lie in the CPU's memory, not on the device meta"),
-        (lambda x: x.as_subclass(OnCuda), "must lie in the CPU's memory, not on the device cuda:0"),
+        (lambda x: x.to("meta"), "must be in CPU memory, not on the device meta"),
+        (lambda x: x.as_subclass(OnCuda), "must be in CPU memory, not on the device cuda:0"),
         (lambda x: x.to_sparse(), "must be a dense tensor, not one of torch.sparse_coo"),
         (lambda x: x.float(), "must have the dtype of q, "),
     ],
@@ -259,7 +259,7 @@ def test_masked_tensors_and_arrays_are_refused_by_name():
     hidden = {name: torch.masked.masked_tensor(x, torch.zeros_like(x, dtype=torch.bool)) for name, x in given.items()}
     wrong = [*hidden.items(), ("bias", np.ma.array(given["bias"].numpy())), ("lengths", np.ma.array([5, 4]))]
     for name, x in [*wrong, ("lengths", (None, hidden["lengths"]))]:
-        with pytest.raises(TypeError, match=rf"^{name}.* must not be a masked array, nor hold one: hand in its values"):
+        with pytest.raises(TypeError, match=rf"^{name}.* must not be a masked array, nor contain one: pass its values"):
             attention(**{**given, name: x})
     with pytest.raises(TypeError, match=r"^out\['table'\] must not be a masked array"):
         fastpe.build("sinusoidal", 5, dim=4, out={"table": hidden["q"][0]})

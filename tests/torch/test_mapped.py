@@ -170,7 +170,9 @@ def test_second_derivatives_are_errors_wherever_samples_are_mapped(shared):
 def test_errors_are_those_of_a_sample():
     q, k, v = rows(COUNT, 2)
     wrong = normal(3, 13)
-    with pytest.raises(ValueError, match=r"bias must have the shape \(H, 2K\+1\), or that after B, where B = 2, H = 4"):
+    with pytest.raises(
+        ValueError, match=r"bias must have the shape \(H, 2K\+1\), optionally after an axis B, with B = 2, H = 4"
+    ):
         torch.vmap(lambda q, k, v: attention(q, k, v, bias=wrong))(q, k, v)
 
 

@@ -77,7 +77,7 @@ def entry(**changed):
         (entry(shape=[-8, -1]), r"head\.weight'.shape\[0\] is -8, where a whole number from 0"),
         (entry(shape=[8.0, 1]), r"shape\[0\] is 8.0"), (entry(shape="8"), "shape is '8'"),
         (entry(shape=[True]), "True"),
-        (entry(shape=[4, 2]), "does not fit its configuration: head.weight"), (entry(shape=[16]), "data_offsets is"),
+        (entry(shape=[4, 2]), "does not match its configuration: head.weight"), (entry(shape=[16]), "data_offsets is"),
         (entry(data_offsets=[0.0, 32.0]), r"data_offsets\[0\] is 0.0"), (entry(data_offsets=[0]), "2 values"),
         (entry(data_offsets=None), "data_offsets is None"), (entry(dtype="F16"), "dtype is 'F16', where F32 or F64"),
         (entry(dtype=["F32"]), "dtype is"), (entry(more=1), "more is 1, where no such key"),

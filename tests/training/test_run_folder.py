@@ -289,5 +289,5 @@ def test_sizes_are_compared_before_memory_is_taken(finished, monkeypatch, sizes)
         raise AssertionError("the model was built")
 
     monkeypatch.setattr(run_folder, "Transformer", refuse)
-    with pytest.raises(DamagedFileError, match="does not fit its configuration"):
+    with pytest.raises(DamagedFileError, match="does not match its configuration"):
         load(finished)

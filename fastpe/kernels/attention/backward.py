@@ -1,4 +1,4 @@
-"""Attention backward, through softmax, scores and products: blocks of keys, which add to shared sums in order."""
+"""Backward pass of attention, through softmax, scores and products: key blocks, which add to shared sums in order."""
 
 from typing import NamedTuple
 
@@ -84,7 +84,7 @@ from fastpe.kernels.threads.task_counter import pass_ticket, wait_for_ticket
 
 
 class Ticket(NamedTuple):
-    """Where a block of queries counts its turns, and which of them is the key block's."""
+    """The counter of turns of a block of queries, and the turn of this key block."""
 
     counters: int
     spot: int
@@ -93,7 +93,7 @@ class Ticket(NamedTuple):
 
 @inlined
 def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
-    """exp(S - shifts) of the row's keys before `count`, 0 of those before `low`; mask: None where there is none.
+    """exp(S - shifts) of the row's keys before `count`, 0 for those before `low`; mask: None without a mask.
 
     Hidden keys get 0 whatever S and the shifts are: either may be NaN.
     """
@@ -110,7 +110,7 @@ def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
 
 @inner
 def recompute_weights(head, tile, factor, lse, case, scratch):
-    """Scores to P = exp(S - lse), hidden keys to 0."""
+    """Scores to P = exp(S - lse); hidden keys get 0."""
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
     width, factors = lanes(cells), splat(factor)
@@ -130,7 +130,7 @@ def recompute_weights(head, tile, factor, lse, case, scratch):
 
 @inlined
 def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
-    """`_weights_backward` of a row's keys before `count`; dmask: None where the gradient of the mask is not wanted.
+    """`_weights_backward` for a row's keys before `count`; dmask: None if the gradient of the mask is not wanted.
 
     A weight of 0 has the gradient 0, whatever the gradient of the weight is: hidden values may be NaN.
     """
@@ -147,7 +147,7 @@ def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
 
 @inner
 def _weights_backward(head, grads, tile, factor, case, scratch):
-    """dP to dS = P (dP - delta), and that to the gradient of what `make_scores` made."""
+    """dP to dS = P (dP - delta), and then to the gradient of the result of `make_scores`."""
     weights, dweights = scratch.cells, scratch.dcells
     wants_bias = adds_bias(head.table, case) and wants_gradient(head.table, BIAS)
     wants_mask = wants_gradient(head.table, MASK)
@@ -168,13 +168,13 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
 
 @inner
 def _is_whole(head, case):
-    """Whether a tile makes all there is of its rows' gradients."""
+    """Whether a tile computes the complete gradients of its rows."""
     return case.kept and not case.joined and head.query_length <= TILE_QUERIES
 
 
 @inner
 def _tile_weights(head, terms, grads, tile, slope, case, scratch):
-    """The weights of the tile, in `cells`; what gradients of scores are to be multiplied by; whether weights count."""
+    """The weights of the tile, in `cells`; the factor of the gradients of scores; whether any weight counts."""
     if case.kept:
         return score_factor(head, terms, case), True
     if terms is not None and has_slot(head.table, GROWTH):
@@ -188,7 +188,7 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 
 @inner
 def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
-    """All gradients of one tile; dq's are added when it is the key block's turn."""
+    """All gradients of one tile; those of dq are added when it is the key block's turn."""
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
     softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
     scores_backward(head, terms, grads, tile, case, scratch)
@@ -202,10 +202,10 @@ def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
 
 @inner
 def softmax_backward(head, terms, grads, tile, factor, careful, case, scratch):
-    """From the tile's weights in `cells` and the gradient of the output to the gradient of what `make_scores` made, in
-    `dcells`; adds to the gradients of values, rel_value, bias and mask.
+    """From the tile's weights in `cells` and the gradient of the output to the gradient of the result of `make_scores`,
+    in `dcells`; adds to the gradients of values, rel_value, bias and mask.
 
-    The tile's values stand transposed in `v_columns`. careful: whether hidden rows may hold NaN or infinity.
+    The tile's values are transposed in `v_columns`. careful: whether hidden rows may hold NaN or infinity.
     """
     i0, m, _, n = tile
     dv, dcells, do = case.v_width, scratch.dcells, at(grads.dout, i0 * case.o_row)
@@ -225,13 +225,13 @@ def softmax_backward(head, terms, grads, tile, factor, careful, case, scratch):
 
 @inner
 def _start(head, case):
-    """Whether a tile's products are added to the gradients of rows, or are all there is of them."""
+    """Whether a tile's products are added to the gradients of rows, or are the complete gradients."""
     return OVERWRITE if _is_whole(head, case) else ONTO
 
 
 @inner
 def _content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
-    """Adds to dk, waits for the key block's turn, and adds to dq; `dcells`: the gradient of the content."""
+    """Add to dk, wait for the key block's turn, and add to dq; `dcells`: the gradient of the content."""
     scaled = False
     if terms is not None:
         scaled = bool(has_factors(head.table))
@@ -249,7 +249,7 @@ def _content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
 
 @inner
 def rel_key_backward(head, terms, grads, tile, case, scratch):
-    """Adds what rel_key makes of dq."""
+    """Add the part of dq that comes from rel_key."""
     if has_slot(head.table, REL_KEY):
         offsets = offsets_of(terms, REL_KEY, head, tile, case, scratch)
         relative_mix(scratch.dcells, offsets, at(grads.dq_rest, tile.i0 * case.g_row), case.g_row, False)
@@ -268,7 +268,7 @@ def needs_care(head, do, tile, case):
 
 @inner
 def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
-    """dcells += dout . rel_value, and the gradient of rel_value; mixed: the weights that it was mixed with."""
+    """dcells += dout . rel_value, and the gradient of rel_value; mixed: the weights used in the forward pass."""
     if has_slot(head.table, REL_VALUE):
         offsets = offsets_of(terms, REL_VALUE, head, tile, case, scratch)
         do = at(grads.dout, tile.i0 * case.o_row)
@@ -279,7 +279,7 @@ def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
 
 @inner
 def _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
-    """Adds to dk, waits for the key block's turn, and adds to dq, where the content has factors (growth, rel_gain)."""
+    """Add to dk, wait for the key block's turn, and add to dq, for content with factors (growth, rel_gain)."""
     _, m, _, n = tile
     d, dcells = case.width, scratch.dcells
     q_scaled, k_scaled, mine, theirs = scratch.q_scaled, scratch.k_scaled, scratch.dq_scaled, scratch.dk_scaled
@@ -308,7 +308,7 @@ def _scaled_content_backward(head, terms, grads, tile, ticket, careful, case, sc
 
 @inner
 def _wait(ticket, case):
-    """Wait for the key block's turn with a block of queries, where there may be other threads."""
+    """Wait for the key block's turn with a block of queries, if there may be other threads."""
     if not case.alone:
         wait_for_ticket(ticket.counters, ticket.spot, ticket.number)
 
@@ -327,7 +327,7 @@ def clear_rows(rows, row, n, d):
 
 @inner
 def gradients_from_key(g, j0, case):
-    """Where gradients go, those of keys and over offsets from this key on."""
+    """The addresses of gradients, with those of keys and over offsets starting at this key."""
     return HeadGradients(
         g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
         at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, columns_from_key(g.columns, j0),
@@ -336,14 +336,14 @@ def gradients_from_key(g, j0, case):
 
 @inner
 def prepare_deltas(dout, out, deltas, block, end, case):
-    """deltas of one block of queries, those before `end`: dout . out."""
+    """deltas of one block of queries (those before `end`): dout . out."""
     for i in range(block * TILE_QUERIES, min((block + 1) * TILE_QUERIES, end)):
         put(deltas, i, dot(at(dout, i * case.o_row), at(out, i * case.o_row), case.v_width))
 
 
 @inner
 def prepare_key_block(head, terms, grads, number, case, scratch):
-    """What all heads that share a key block's keys have in common; its own gradients are cleared."""
+    """Prepare what all heads with the same key block share, and clear the key block's gradients."""
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
     if not _is_whole(head, case):
@@ -371,7 +371,7 @@ def key_block_backward(head, terms, grads, number, ticket, case, scratch):
         m = max(np.int64(0), min(rows, head.query_length - i0))
         low, high = visible_of_block(i0, m, head, case)
         seen = low < j0 + n and high > j0 and not masked_out(i0, number, head, case)
-        tile, slope, factor = Tile(i0, m, j0, min(n, high - j0)), 0.0, head.scale  # nothing of what is padding
+        tile, slope, factor = Tile(i0, m, j0, min(n, high - j0)), 0.0, head.scale  # without padding
         if seen and case.skip:
             ahead = np.int64(number > own_tile(i0 + m, head))
             slope, term = bound(head, tile, number, ahead, case)

@@ -1,8 +1,8 @@
-"""Keys and values as bfloat16 words (`products.bfloat16.pack`), packed once for all blocks of queries that meet them,
-forward.
+"""Keys and values as packed bfloat16 operands (`products.bfloat16.pack`), shared by all blocks of queries, in the
+forward pass.
 
-Of each key block of TILE_KEYS keys stand the transposed keys and the values, each as B of products. They take as much
-memory as keys and values of bfloat16 numbers, whatever the number of queries.
+For each key block of TILE_KEYS keys there are the transposed keys and the values, each as operand B of products. They
+take as much memory as keys and values in bfloat16, whatever the number of queries.
 """
 
 from typing import Any, NamedTuple
@@ -20,14 +20,14 @@ Array = np.ndarray[Any, Any]
 
 
 class Panels(NamedTuple):
-    """Of all key heads and key blocks: a row each."""
+    """The panels of all key heads and key blocks, a row each."""
 
     keys: Array
     values: Array
 
 
 class HeadPanels(NamedTuple):
-    """Pointers to those of one key head, and the number of elements from one key block to the next."""
+    """Pointers to the panels of one key head, and the number of elements between key blocks."""
 
     keys: int
     values: int
@@ -36,7 +36,7 @@ class HeadPanels(NamedTuple):
 
 
 def panels_for(key_blocks: int, width: int, v_width: int) -> Panels:
-    """Memory for the packed operands of so many key blocks, of all key heads together."""
+    """Memory for the packed operands of this many key blocks, over all key heads."""
     tile = int(TILE_KEYS)
     return Panels(
         aligned_empty((key_blocks, packed_words(width, tile)), np.float32),
@@ -46,7 +46,7 @@ def panels_for(key_blocks: int, width: int, v_width: int) -> Panels:
 
 @inner
 def blocks_of_panels(words):
-    """Key blocks of all key heads that are packed beforehand."""
+    """The number of key blocks of all key heads that are packed in advance."""
     return np.int64(0) if words is None else np.int64(words.keys.shape[0])
 
 
@@ -63,7 +63,7 @@ def pack_key_block(key_block, words, x, memory, isa, case):
 
 @inner
 def panels_of_head(words, b, kh, memory, isa, case):
-    """Those of one key head."""
+    """The panels of one key head."""
     if words is None:
         return None
     key_blocks, first = case.key_blocks, (b * case.key_heads + kh) * case.key_blocks
@@ -81,7 +81,7 @@ def is_packed(words):
 
 @inner
 def keys_of_tile(words, tile, otherwise):
-    """The tile's transposed keys, packed; `otherwise` where none are packed."""
+    """The tile's transposed keys, packed; `otherwise` if none are packed."""
     if words is None:
         return otherwise
     return at(words.keys, tile.j0 // TILE_KEYS * words.keys_of_block)
@@ -89,16 +89,16 @@ def keys_of_tile(words, tile, otherwise):
 
 @inner
 def packs_values(tile, case):
-    """Whether the tile's values can be read as they are packed.
+    """Whether the tile's values can be read from the packed panels.
 
-    Packed rows end at whole steps: beyond the tile's last key there may be arbitrary values that no query sees.
+    Packed rows end at whole steps: after the tile's last key there may be arbitrary values that no query sees.
     """
     return tile.n == _keys_of(tile, case) or tile.n % STEP == 0
 
 
 @inner
 def values_of_tile(words, tile, case):
-    """The tile's values as B of products, and what these take as its row."""
+    """The tile's values as operand B of products, and their row stride."""
     return at(words.values, tile.j0 // TILE_KEYS * words.values_of_block), -_keys_of(tile, case)
 
 

@@ -37,18 +37,18 @@ from fastpe.kernels.threads.task_counter import (
 )
 from fastpe.kernels.threads.team import on_team
 
-_OF_A_CLAIM = 2**15  # multiplications that are worth one change of the task counter
+_OF_A_CLAIM = 2**15  # multiplications that cost as much as one change of the task counter
 
 
 @inlined
 def _own(array, memory, isa):
-    """The pointer to an array as products take it: rounding, with the worker's memory for it, unless `isa` is None."""
+    """The pointer to an array as products take it; with an `isa`, tagged for rounding, with the worker's memory."""
     return rounding(pointer(array), memory, isa)
 
 
 @inner
 def _visibility_of(x, b, h, case):
-    """What the queries of one head see."""
+    """Which keys the queries of one head see."""
     by_sample, by_head = x.occupied.shape[:2]
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.key_blocks
     own = (b % by_sample * by_head + h % by_head) * blocks
@@ -63,7 +63,7 @@ def _visibility_of(x, b, h, case):
 
 @inner
 def head_of_call(x, b, h, dropout, words, case, memory, isa):
-    """What attention reads of one head."""
+    """The arrays of one head that attention reads."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
     guard = Guard(
@@ -82,7 +82,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, isa):
 
 @inner
 def _next_tasks(counters, worker, run, tasks):
-    """The first of some tasks that are now the worker's, and the one after them. run: see `_run_of`."""
+    """The first of the tasks that the worker takes next, and the one after the last. run: see `_run_of`."""
     if run == 0:
         task = next_task(counters)
         return task, task + 1
@@ -92,9 +92,9 @@ def _next_tasks(counters, worker, run, tasks):
 
 @inner
 def _run_of(blocks, packed, tasks, lanes, case):
-    """How many tasks a worker takes at once where a head is one block (all tasks then take equally long); else 0.
+    """Number of tasks that a worker takes at once if a head is one block (all tasks then take equally long), else 0.
 
-    To load a counter that another core has just changed takes as long as a query takes for a dozen keys.
+    Loading a counter that another core has just changed takes as long as a query with a dozen keys.
     """
     if blocks > 1 or packed > 0:
         return np.int64(0)
@@ -104,8 +104,8 @@ def _run_of(blocks, packed, tasks, lanes, case):
 
 @inner
 def _forward_worker(worker, counters, x, dropout, out, lse, case, layout, workspaces, isa, words):
-    """One task is one block of queries of one head, the longest rows first; before these, one for each packed key
-    block."""
+    """Each task is one block of queries of one head, longest rows first; before these, there is one task for each key
+    block to be packed."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads, packed = case.batch * case.heads, blocks_of_panels(words)
     memory = at(row(workspaces, worker), layout.size)
@@ -143,7 +143,7 @@ def forward(team, counters, x, dropout, out, lse, case, layout, workspaces):
 
 @entry(label="attention with bfloat16 products")
 def rounded_forward(team, counters, isa, words, x, dropout, out, lse, case, layout, workspaces):
-    """As `forward`, of operands rounded to bfloat16; words: the packed operands (`Panels`); workspaces: `MEMORY`
+    """As `forward`, with operands rounded to bfloat16; words: the packed operands (`Panels`); workspaces: `MEMORY`
     elements longer (see `products.bfloat16.product`)."""
     on_team(team, _forward_worker, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, isa, words))
 
@@ -155,7 +155,7 @@ def _add(target, source, n):
 
 @inner
 def _flush(g, own, head, number, case):
-    """Add the key block's own sums to the gradients of the head's slots."""
+    """Add the key block's sums to the gradients of the head's slots."""
     whole = SlotGradients(pointer(g.slots), pointer(g.places), NONE, head)
     for slot in range(g.sum_places.shape[0]):
         size = g.sum_places[slot, COUNT]
@@ -170,7 +170,7 @@ def _flush(g, own, head, number, case):
 
 @inner
 def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
-    """Where gradients of one head go: sums over offsets, and of other slots, into the worker's own memory first."""
+    """The addresses of the gradients of one head; sums over offsets, and of other slots, are in the worker's memory."""
     d, dv, n, head, j0 = case.width, case.v_width, case.queries, b * case.heads + h, number * TILE_KEYS
     first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)
@@ -190,7 +190,7 @@ def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
 
 @inner
 def _key_block(b, kh, number, x, dropout, g, tickets, case, layout, workspace, memory, isa):
-    """Gradients of one block of keys and of all that meets it."""
+    """Gradients of one block of keys from all blocks of queries that see it."""
     group, heads = case.heads // case.key_heads, case.batch * case.heads
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
@@ -210,14 +210,14 @@ def _key_block(b, kh, number, x, dropout, g, tickets, case, layout, workspace, m
 
 @inner
 def subtract_dlse(deltas, dlse, block, case):
-    """lse grows with a score by its weight: its gradient counts as that much less of dout . out."""
+    """Subtract dlse from deltas: lse grows with a score by its weight, like dout . out with the opposite sign."""
     i0 = block * TILE_QUERIES
     add_scaled(at(deltas, i0), scalar(deltas, -1.0), at(dlse, i0), min(TILE_QUERIES, case.queries - i0))
 
 
 @inner
 def _backward_worker(worker, counters, x, dropout, g, tickets, case, layout, workspaces, isa):
-    """Tasks of two phases: the deltas of a block of queries; a block of keys."""
+    """Tasks of two phases: the deltas of a block of queries; then a block of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
     memory = at(row(workspaces, worker), layout.size)
     workspace = rounding(row(workspaces, worker), memory, isa)
@@ -257,11 +257,11 @@ def _backward_worker(worker, counters, x, dropout, g, tickets, case, layout, wor
 
 @entry(label="the gradients of attention")
 def backward(team, counters, x, dropout, g, tickets, case, layout, workspaces):
-    """Fills the gradients of rows in g, and adds to those of slots, which hold zeros."""
+    """Fill the gradients of rows in g, and add to those of slots, which are zero initially."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, None))
 
 
 @entry(label="the gradients of attention with bfloat16 products")
 def rounded_backward(team, counters, isa, x, dropout, g, tickets, case, layout, workspaces):
-    """As `backward`, of operands rounded to bfloat16; workspaces as for `rounded_forward`."""
+    """As `backward`, with operands rounded to bfloat16; workspaces as for `rounded_forward`."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, tickets, case, layout, workspaces, isa))

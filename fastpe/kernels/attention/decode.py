@@ -1,10 +1,10 @@
-"""Attention of few queries over a cache: one pass over the keys, a softmax of the row, one pass over the values.
+"""Attention of few queries over a key/value cache: one pass over the keys, softmax of the row, one pass over values.
 
-Each task is one query of one head. It keeps its scores in a row of the worker's workspace, so there are no tiles and no
-running maximum. Keys and values are read where they are, in any strides with contiguous last axis.
+Each task is one query of one head. Its scores are in a row of the worker's workspace, so there are no tiles and no
+running maximum. Keys and values are read in place, with any strides and a contiguous last axis.
 
-Of q, k and v a kernel gets the first element and strides, so that it is compiled once for all strides. Optional
-arrays are contiguous, with all their axes, and of size 0 where they are not given. `functional.decode` prepares them.
+Kernels get the first element and the strides of q, k and v, so that they are compiled once for all strides. Optional
+arrays are contiguous, with all their axes, and have size 0 if they are not given. `functional.decode` prepares them.
 """
 
 import math
@@ -60,7 +60,7 @@ class Sizes(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """Which keys are visible, apart from a mask."""
+    """Which keys are visible, without the mask."""
 
     causal: bool
     window: int  # 0: none
@@ -70,7 +70,7 @@ class Visible(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What changes the scores."""
+    """Terms of the scores."""
 
     scale: np.ndarray  # (1 or H,) float64
     bias: np.ndarray  # (B or 1, H, T)
@@ -116,7 +116,7 @@ def _add_bias(scores, bias, count, position, low, high):
 
 @inner
 def _add_offsets(scores, offsets, low, high, capped):
-    """scores[j] += offsets[j] - base; returns the base, which keeps large offsets exact. Under a soft cap it is 0."""
+    """scores[j] += offsets[j] - base; returns the base, which keeps large offsets exact. With a soft cap it is 0."""
     base = 0.0
     if high > low and not capped:
         base = get(offsets, low)
@@ -129,7 +129,7 @@ def _add_offsets(scores, offsets, low, high, capped):
 
 @inner
 def _add_mask(scores, added, low, high):
-    """scores[j] += added[j]; -inf where that is added, whatever the score is."""
+    """scores[j] += added[j]; -inf where -inf is added, whatever the score is."""
     lowest = splat(scalar(scores, -np.inf))
     for j in range(low, high, lanes(scores)):
         x = masked(load_first(scores, j, high - j), load_first(added, j, high - j), lowest)
@@ -181,7 +181,7 @@ def _softmax(scores, count):
 
 @inner
 def _mix_values(weights, values, step, count, width, y):
-    """y = weights . values. If NaN or infinity comes out, it is computed again without the values of weight 0."""
+    """y = weights . values. If the result holds NaN or infinity, recompute it without values of weight 0."""
     clear(y, width)
     add_rows(weights, values, step, count, width, y)
     if not all_finite(y, np.int64(0), _ONE, width, y):
@@ -191,13 +191,13 @@ def _mix_values(weights, values, step, count, width, y):
 
 @inlined
 def _row_at(x, strides, b, h, i, sizes):
-    """A pointer to a row of an array (B, H, N, D) of which x is the first element."""
+    """A pointer to a row of an array (B, H, N, D); x points to the array's first element."""
     return at(pointer(x), (b * strides[0] + h * strides[1] + i * strides[2]) // sizes.itemsize)
 
 
 @inner
 def _worker(number, workers, q, k, v, sizes, visible, terms, workspace, out, lse):
-    """One of equal shares of all queries of all heads."""
+    """Process one of equal shares of all queries of all heads."""
     d, dv, tasks = sizes.width, sizes.v_width, sizes.batch * sizes.heads * sizes.queries
     query = row(workspace, number)
     scores = at(query, d)
@@ -246,7 +246,7 @@ def _all_below_infinity(x):
 
 @inner
 def _are_valid(sizes, visible, terms, largest_scale):
-    """Whether all values are such that `arguments.check` takes them."""
+    """Whether `arguments.check` would accept all values."""
     inside = _all_within(visible.lengths, np.int64(0), sizes.keys)
     inside = inside and _all_within(visible.starts, np.int64(0), _FARTHEST)
     finite = are_finite(terms.bias.reshape(-1)) and are_finite(terms.offsets.reshape(-1)) and are_finite(terms.sinks)
@@ -258,9 +258,9 @@ def _are_valid(sizes, visible, terms, largest_scale):
 
 @entry(label="attention of few queries")
 def decode(run, workers, q, k, v, sizes, visible, terms, largest_scale, out, lse):
-    """Fill out (B, H, N, Dv) and lse (B, H, N); False, and nothing is done, if a value is not valid.
+    """Fill out (B, H, N, Dv) and lse (B, H, N). If a value is not valid, return False without computing anything.
 
-    run, workers: as `threads.team.run_short` has them. sizes, visible, terms: as plain tuples.
+    run, workers: as in `threads.team.run_short`. sizes, visible, terms: as plain tuples.
     """
     sizes, visible, terms = Sizes(*sizes), Visible(*visible), Terms(*terms)
     if not _are_valid(sizes, visible, terms, largest_scale):

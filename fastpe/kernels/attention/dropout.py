@@ -1,4 +1,4 @@
-"""Dropout of attention's weights, tile by tile: those of a row stand in cells of dropout side by side, key by key."""
+"""Dropout of attention's weights, tile by tile: the weights of a row are adjacent cells of dropout, key by key."""
 
 from fastpe.kernels.attention.tile import TILE_KEYS, copy_cells
 from fastpe.kernels.compile.decorators import inner
@@ -8,9 +8,9 @@ from fastpe.kernels.simd import at
 
 @inner
 def drop_cells(dropout, place, cells, tile, case):
-    """The tile's cells times their factors; the cells' own place is that of its head in the sequence.
+    """Multiply the tile's weights by their factors. place: the number of the head in dropout.
 
-    Where a tile's first key is not the first of a cell, the columns before it are multiplied, too, which hold nothing.
+    If a tile's first key is not the first of a dropout cell, the unused columns before it are multiplied, too.
     """
     if dropout is None:
         return
@@ -24,7 +24,7 @@ def drop_cells(dropout, place, cells, tile, case):
 
 @inner
 def mixed_weights(dropout, place, tile, case, scratch):
-    """What the tile's values were mixed with: its weights themselves, or, in memory of their own, what was kept."""
+    """The weights that the tile's values are mixed with: all weights, or, in separate memory, those that are kept."""
     if dropout is None:
         return scratch.cells
     if not case.dropped:

@@ -1,4 +1,4 @@
-"""Arrays of slots before they are read: whether their numbers are finite, and those over clipped offsets expanded."""
+"""Preparation of slot arrays: a check for finite numbers, and the expansion of arrays over clipped offsets."""
 
 from fastpe.kernels.compile.decorators import entry, inner
 from fastpe.kernels.simd import at, get, lanes, load, load_first, pointer, scalar, splat, store_first, total, zeros
@@ -10,9 +10,9 @@ def are_finite(x):
     start, count = pointer(x), x.size
     none, step = splat(scalar(start, 0.0)), lanes(start)
     whole = count - count % (4 * step)
-    sums, a, b, c = zeros(start), zeros(start), zeros(start), zeros(start)  # one would wait for itself
+    sums, a, b, c = zeros(start), zeros(start), zeros(start), zeros(start)  # a single sum would wait for itself
     for place in range(0, whole, 4 * step):
-        sums = sums + load(start, place) * none  # 0, or no number
+        sums = sums + load(start, place) * none  # 0, or NaN
         a = a + load(start, place + step) * none
         b = b + load(start, place + 2 * step) * none
         c = c + load(start, place + 3 * step) * none
@@ -31,13 +31,13 @@ def _repeat(x, target, count):
 def expand_relative_bias(x, heads, count, first, n, m, unfolded):
     """Fill an array with an entry for each offset from -(n - 1) - first to m - 1 - first.
 
-    x: (L, H, K) flat, over the clipped offsets -K // 2 .. K // 2. first: (B or 1,), the position of the first query.
-    unfolded: (L, H, N + M - 1) flat, or with a sample of its own for each of `first`, which reads x's own or its only
-    one.
+    x: (L, H, K) flattened, over the clipped offsets -K // 2 .. K // 2. first: (B or 1,), the position of the first
+    query. unfolded: (L, H, N + M - 1) flattened, or with one sample for each of `first`, which reads the sample of x
+    with the same number, or its only one.
     """
     met, leads = n + m - 1, x.size // (heads * count)
     for lead in range(unfolded.size // (heads * met)):
-        start = count // 2 - (n - 1) - first[lead % first.size]  # the row of the first entry, were nothing clipped
+        start = count // 2 - (n - 1) - first[lead % first.size]  # the row of the first entry without clipping
         low = min(max(-start, 0), met)
         high = min(max(count - start, low), met)
         for head in range(heads):

@@ -1,4 +1,4 @@
-"""Attention forward: blocks of queries, an online softmax over tiles of keys."""
+"""Forward pass of attention: blocks of queries, online softmax over tiles of keys."""
 
 import math
 
@@ -56,9 +56,10 @@ from fastpe.kernels.simd import (
 
 @inlined
 def _score_row(row, factors, offsets, has_bias, mask, low, count):
-    """Scores of the row's keys before `count`, those before `low` hidden; returns a vector with the largest of them.
+    """Compute the scores of the row's keys before `count`, with those before `low` hidden; return a vector with the
+    largest of them.
 
-    mask: None where there is none, so that nothing of it stands in the loop.
+    mask: None without a mask, so that the loop contains no code for it.
     """
     width, lowest = lanes(row), splat(scalar(row, -np.inf))
     best = lowest
@@ -74,9 +75,9 @@ def _score_row(row, factors, offsets, has_bias, mask, low, count):
 
 @inner
 def soften(head, tile, factor, tops, sums, case, scratch):
-    """Scores to exp(score - running maximum), hidden keys to 0; the sums so far are rescaled to the new maximum.
+    """Scores to exp(score - running maximum), hidden keys to 0; sums so far are rescaled to the new maximum.
 
-    Weights that are kept, of all keys, become those of the softmax at once.
+    If all weights are kept, they are normalised at once.
     """
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
@@ -88,7 +89,7 @@ def soften(head, tile, factor, tops, sums, case, scratch):
         count = min(max(high - j0, np.int64(0)), n)
         if masked:
             best = _score_row(row, factors, offsets, has_bias, mask_of_row(i0 + i, j0, head), low - j0, count)
-        elif has_bias:  # the same for all rows: passed as a literal, so that the loop does not test it
+        elif has_bias:  # equal for all rows: passed as a literal, so that the loop does not test it
             best = _score_row(row, factors, offsets, True, None, low - j0, count)
         else:
             best = _score_row(row, factors, offsets, False, None, low - j0, count)
@@ -116,7 +117,7 @@ def soften(head, tile, factor, tops, sums, case, scratch):
 
 @inner
 def _mix_values(words, v, cells, tile, mode, y, y_row, case):
-    """y = weights v (+ y) by a matrix product; v is read from the packed operands in `words` where there are any."""
+    """y = weights v (+ y) by a matrix product; v is read from the packed operands in `words` if there are any."""
     _, m, _, n = tile
     if words is not None and packs_values(tile, case):
         packed, row = values_of_tile(words, tile, case)
@@ -127,7 +128,7 @@ def _mix_values(words, v, cells, tile, mode, y, y_row, case):
 
 @inner
 def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
-    """y = weights v (+ y with start ONTO) + rows of rel_value.
+    """y = weights v (+ y if start is ONTO) + rows of rel_value.
 
     careful: whether hidden values of the tile may hold NaN or infinity.
     """
@@ -148,7 +149,7 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
 
 @inner
 def finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
-    """Divide by the sums."""
+    """Divide the rows of the output by their sums."""
     d, width = case.v_width, lanes(out)
     for i in range(rows):
         mass = np.float64(get(sums, i))
@@ -170,16 +171,16 @@ def _second(out, mixed, kept):
 
 @intrinsic
 def _mixed_in(typingctx, out, mixed, kept):
-    """Where values are mixed: in `out` itself where weights are kept, which is never of half precision."""
+    """The array in which values are mixed: `out` itself if weights are kept, as it is then never of half precision."""
     return overload_by_type(typingctx, _either if out == mixed else _second, (out, mixed, kept))
 
 
 @inner
 def forward_rows(head, terms, i0, out, lse, case, scratch):
-    """out (N, D) and lse of the queries of one head from i0 on, TILE_QUERIES at most.
+    """out (N, D) and lse for the queries of one head from i0 on, at most TILE_QUERIES of them.
 
-    Where weights are kept, `lse` is not written. A block whose result holds NaN or infinity is computed a second time,
-    carefully: a value that some of its queries do not see may have spread to them.
+    If weights are kept, `lse` is not written. A block whose result holds NaN or infinity is computed again with care:
+    a value that some of its queries do not see may have spread to them.
     """
     rows, scratch = min(TILE_QUERIES, ends(head, case)[0] - i0), at_block(scratch, i0, case)
     m = max(np.int64(0), min(rows, head.query_length - i0))
@@ -201,7 +202,7 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
 
 @inner
 def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_row, case, scratch):
-    """Values mixed in y, with the maximum and the sum of each row in `stats`; low, high: the keys that are seen."""
+    """Mix values in y, with the maximum and the sum of each row in `stats`; low, high: the visible keys."""
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
     if not case.kept:
         clear(scratch.mixed, rows * case.v_width)
@@ -215,11 +216,11 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
     after = (met + TILE_KEYS - 1) // TILE_KEYS
     nearest = min(max(own_tile(i0 + m, head), farthest), after - 1)
     from_near = head.path is not None or counts_keys(head, terms)
-    if in_place(case) and not from_near:  # rows that are read in the order of memory come sooner
+    if in_place(case) and not from_near:  # rows read in memory order arrive sooner
         nearest = farthest - 1
     behind = nearest - farthest + 1
     step = np.int64(0)
-    while step < after - farthest:  # from the queries' own keys down, then those after them upwards
+    while step < after - farthest:  # from the queries' keys backward, then those after them forward
         ahead = np.int64(step >= behind)
         number = farthest + step if ahead else nearest - step
         step += 1
@@ -227,7 +228,7 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
         if case.skip:
             slope, term = bound(head, tile, number, ahead, case)
             if negligible(head, tile, slope, term, tops):
-                step = after - farthest if ahead else max(step, behind)  # what lies beyond is negligible, too
+                step = after - farthest if ahead else max(step, behind)  # all tiles beyond are negligible, too
                 continue
         seen = not masked_out(i0, number, head, case)
         make_tile_content(head.path, head, tile, low, seen, case, scratch)
@@ -241,7 +242,7 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
 
 @inner
 def _tile_scores(path, head, terms, tile, case, scratch):
-    """The tile's scores, and their factor, as `make_scores` has them."""
+    """The tile's scores, and their factor, as from `make_scores`."""
     if path is None:
         prepare_keys(head, terms, tile, case, scratch)
         return make_scores(head, terms, tile, False, case, scratch)
@@ -250,8 +251,8 @@ def _tile_scores(path, head, terms, tile, case, scratch):
 
 @inner
 def weigh_values(head, terms, tile, factor, start, careful, y, y_row, case, scratch):
-    """From the tile's scores, as `make_scores` leaves them, to its weights in the running softmax, and the values that
-    they mix in y."""
+    """From the tile's scores, as `make_scores` leaves them, to its weights in the running softmax; mixes values in
+    y."""
     soften(head, tile, factor, scratch.stats, at(scratch.stats, TILE_QUERIES), case, scratch)
     drop_cells(head.dropout, head.place, scratch.cells, tile, case)
     _mix(head, terms, tile, start, careful, y, y_row, case, scratch)

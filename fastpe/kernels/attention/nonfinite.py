@@ -1,8 +1,8 @@
 """Products that keep NaN and infinity away from queries and keys that do not see each other.
 
-The weight of a hidden cell is exactly 0, and so is the gradient of its score. But 0 times NaN is NaN: in a tile where
+The weight of a hidden key is exactly 0, and so is the gradient of its score. But 0 times NaN is NaN: in a tile where
 some queries do not see some keys, a matrix product would spread a NaN to all of them. Where a tile may be affected,
-`add_product` goes over the cells one by one and leaves out those that are 0.
+`add_product` processes the entries one by one and leaves out those that are 0.
 """
 
 from fastpe.kernels.attention.inputs import NONE
@@ -15,7 +15,7 @@ from fastpe.kernels.simd import at, fma, get, lanes, load_first, total, zeros
 
 @inner
 def all_finite(x, x_row, n, d, like):
-    """Whether n rows of d elements hold neither NaN nor infinity; like: a pointer to the elements of sums."""
+    """Whether n rows of d elements hold neither NaN nor infinity; like: a pointer to elements of the type of sums."""
     none, sums = zeros(like), zeros(like)
     for j in range(n):
         for c in range(0, d, lanes(like)):
@@ -25,10 +25,10 @@ def all_finite(x, x_row, n, d, like):
 
 @inner
 def add_nonzero_rows(weights, step, x, x_row, n, d, y):
-    """y += weights . x of the rows x whose weight is not 0; weights lie `step` apart."""
+    """y += weights . x over the rows of x whose weight is not 0; weights are `step` apart."""
     for j in range(n):
         weight = get(weights, j * step)
-        if weight != 0.0:  # so is NaN
+        if weight != 0.0:  # also true for NaN
             add_scaled(y, weight, at(x, j * x_row), d)
 
 
@@ -46,7 +46,7 @@ def add_product(cells, row, col, x, x_row, y, y_row, m, n, depth, mode, careful)
 
 @inner
 def add_weighted_rows(weights, x, x_row, n, d, y):
-    """`tile.add_rows`, without the rows whose weight is 0 where any row holds NaN or infinity."""
+    """As `tile.add_rows`, without the rows whose weight is 0 if any row holds NaN or infinity."""
     if all_finite(x, x_row, n, d, y):
         add_rows(weights, x, x_row, n, d, y)
     else:

@@ -50,20 +50,20 @@ from fastpe.kernels.simd import (
 
 @inner
 def has_factors(table):
-    """Whether the content has factors: growth, with which queries and keys are scaled first, or `rel_gain`."""
+    """Whether the content has factors: growth, by which queries and keys are scaled first, or `rel_gain`."""
     return has_slot(table, GROWTH) or has_slot(table, REL_GAIN)
 
 
 @inner
 def in_place(case):
-    """Whether queries are so few that keys are read where they lie, not transposed; of calls, not of the model."""
+    """Whether there are so few queries that keys are read in place, not transposed; in calls, not in the model."""
     return case.queries <= FEW and not case.alone
 
 
 @inner
 def prepare_keys(head, terms, tile, case, scratch):
-    """The tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0 on. With
-    `rel_gain` they are read where they lie, or are scaled."""
+    """Prepare the tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0
+    on. With `rel_gain` they are read in place, or scaled."""
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
     if terms is not None and has_slot(head.table, GROWTH):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
@@ -86,7 +86,7 @@ def _has_gain(terms, table):
 
 @inner
 def columns_of(n, cells):
-    """Columns of a product with n of them: a whole panel costs less than most of its vectors alone."""
+    """Number of columns of a product with n of them: a whole panel costs less than most of its vectors alone."""
     panel = PANEL * lanes(cells)
     return n if n % panel <= panel // 2 else n + panel - n % panel
 
@@ -99,8 +99,8 @@ def _make_in_place(content, content_row, keys, key_row, tile, case, cells):
 
 @inner
 def make_content(content, content_row, keys, key_row, head, tile, case, scratch):
-    """cells = content . key, of all that may be visible; keys: the tile's, which stand transposed in `k_columns`, too,
-    unless they are read in place or packed."""
+    """cells = content . key for all pairs that may be visible. keys: the tile's keys, which are also transposed in
+    `k_columns`, unless they are read in place or packed."""
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     if in_place(case):
         bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
@@ -115,7 +115,7 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
 
 @inner
 def make_products(head, terms, tile, case, scratch):
-    """cells = inner; the tile's keys stand as `prepare_keys` left them."""
+    """cells = inner; the tile's keys are as `prepare_keys` leaves them."""
     table, keys = head.table, at(head.kr, tile.j0 * case.kr_row)
     content, content_row = at(head.qr, tile.i0 * case.qr_row), case.qr_row
     if has_factors(table):
@@ -133,7 +133,7 @@ def make_products(head, terms, tile, case, scratch):
 
 @inner
 def _make_with_factors(content, content_row, keys, head, terms, tile, case, scratch):
-    """The content where it `has_factors`."""
+    """The content if it `has_factors`."""
     d, m, table, cells = case.width, tile.m, head.table, scratch.cells
     pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
     if has_slot(table, GROWTH):
@@ -152,7 +152,7 @@ def _make_with_factors(content, content_row, keys, head, terms, tile, case, scra
 
 @inner
 def _reads_keys_once(head, terms, tile, case, scratch):
-    """Whether `_make_with_key_terms` may be called, and has something to add."""
+    """Whether `_make_with_key_terms` applies, and has something to add."""
     table = head.table
     if not (in_place(case) and (has_slot(table, KEY_BIAS) or has_slot(table, REL_QUERY))):
         return False
@@ -163,8 +163,8 @@ def _reads_keys_once(head, terms, tile, case, scratch):
 
 @inner
 def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, scratch):
-    """cells = content + key_bias . k + k . rel_query[o], of keys that are not rotated and that all
-    read one row of `rel_query`: their other factors are added to the queries, so that each key is loaded once."""
+    """cells = content + key_bias . k + k . rel_query[o], for keys that are not rotated and that all read one row of
+    `rel_query`: the other factors of keys are added to the queries, so that each key is loaded once."""
     d, table, summed = case.width, head.table, scratch.q_scaled
     key_bias = floats_of(table, KEY_BIAS, terms, summed)
     offsets = offsets_of(terms, REL_QUERY, head, tile, case, scratch)
@@ -182,7 +182,7 @@ def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, sc
 
 @inner
 def add_relative_products(head, terms, tile, case, scratch):
-    """All of `inner` but the content, added to it in `cells`."""
+    """Add all of `inner` except the content to `cells`."""
     table, cells, k = head.table, scratch.cells, at(head.k, tile.j0 * case.k_row)
     if has_slot(table, REL_KEY):
         _add_query_terms(head, terms, tile, case, scratch)
@@ -216,7 +216,7 @@ def _add_key_terms(cells, key_bias, k, tile, case, scratch):
 
 @inner
 def products_backward(head, terms, grads, tile, case, scratch):
-    """Gradients of all but the content, and but of what rel_key makes of dq; `dcells`: that of the sums of products."""
+    """Gradients of all terms but the content, and without the part of dq from rel_key; `dcells`: gradient of inner."""
     table, dcells = head.table, scratch.dcells
     q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     if wants_gradient(table, REL_KEY):
@@ -233,7 +233,7 @@ def products_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def _key_terms_backward(head, terms, grads, tile, case, scratch):
-    """Adds the gradients of `_add_key_terms`."""
+    """Add the gradients of `_add_key_terms`."""
     key_bias = floats_of(head.table, KEY_BIAS, terms, scratch.band)
     sums, k, wants = scratch.band, at(head.k, tile.j0 * case.k_row), wants_gradient(head.table, KEY_BIAS)
     cell_sums(scratch.dcells, sums, tile.m, tile.n, True)

@@ -1,4 +1,4 @@
-"""The score of a cell, its derivative, and which tiles may be left out.
+"""The score of a query and key, its derivative, and bounds by which tiles are skipped.
 
     u = scale inner,  then max(u, 0) where `rectify`             inner: the products, see `products`
     S = gain[o] u + z[p] + bias[o] + values[index] + scores      o: offset; z[p]: `contextual_positions`
@@ -6,9 +6,9 @@
     S = c tanh(S / c) where there is a `softcap` c
     S + mask
 
-Each term is one file in `terms`. `scores_of_products` calls them in order, each a pass over the tile; `scores_backward`
-calls their derivatives in reverse. The bias, unless there is a soft cap, and the scale, where nothing stands between it
-and the bias, are applied to one vector of cells at a time wherever scores are read (`score`, `score_backward`). The
+Each term is a file in `terms`. `scores_of_products` calls them in order, each a pass over the tile; `scores_backward`
+calls their derivatives in reverse. The bias (unless there is a soft cap) and the scale (if no term comes between it
+and the bias) are applied to one vector of entries at a time wherever scores are read (`score`, `score_backward`). The
 mask is added where keys are hidden (`visibility`).
 
 To add a term, see CONTRIBUTING.md.
@@ -43,7 +43,7 @@ from fastpe.kernels.simd import (
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is known of the terms, by name
+# Properties of terms, by name
 
 _DECAYING = frozenset({"bias", "key_offset"})
 
@@ -54,8 +54,8 @@ def terms_given(slots: Iterable[str], options: Options) -> frozenset[str]:
 
 
 def bounded(terms: frozenset[str]) -> bool:
-    """Whether tiles may be left out: a bias or key offset is given, and S_ij <= |scale| |row_scale_i q_i|
-    |k_j| + bias[o] + key_offset_j, with q_i and k_j after `rotors` or `polar`."""
+    """Whether tiles may be skipped: a bias or key offset is given, and S_ij <= |scale| |row_scale_i q_i| |k_j| +
+    bias[o] + key_offset_j, with q_i and k_j after `rotors` or `polar`."""
     return not terms.isdisjoint(_DECAYING) and all(term in ROWS and ROWS[term].bounded for term in terms)
 
 
@@ -65,7 +65,7 @@ def keeps_raw(terms: frozenset[str], wants_scale: bool) -> bool:
 
 
 def in_passes(terms: frozenset[str]) -> bool:
-    """Whether something is done to the scores between the products and the bias."""
+    """Whether there is a pass over the scores between the products and the bias."""
     return bool(terms & {"rectify", "softcap"}) or any(term in ROWS and ROWS[term].in_passes for term in terms)
 
 
@@ -75,9 +75,9 @@ def in_passes(terms: frozenset[str]) -> bool:
 
 @inner
 def make_scores(head, terms, tile, back, case, scratch):
-    """The tile's scores before masks, in `cells`, as `score` takes them; returns its factor.
+    """Compute the tile's scores before masks, in `cells`, as `score` takes them; return their factor.
 
-    The tile's keys stand as `prepare_keys` left them. back: whether this is the backward pass.
+    The tile's keys are as `prepare_keys` leaves them. back: whether this is the backward pass.
     """
     if terms is None:
         keys = at(head.kr, tile.j0 * case.kr_row)
@@ -97,14 +97,14 @@ def _make_all_scores(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_of_products(head, terms, tile, back, case, scratch):
-    """As `make_scores`, but for columns without a soft cap, of the products in `cells`."""
+    """As `make_scores`, from the products in `cells`, but for columns without a soft cap."""
     cells = scratch.cells
     if case.keep_raw:
         copy_cells(cells, scratch.raw, TILE_KEYS, tile.m, tile.n)
     if not case.in_passes:
         return head.scale
     scale_products(head, terms, tile, case, cells)
-    if has_slot(head.table, COUNTS):  # asked before the call, which hands over more than a query has cells in a tile
+    if has_slot(head.table, COUNTS):  # tested before the call, whose arguments cost more than few queries' entries
         add_counts(head, terms, tile, back, case, scratch)
     add_values(head, terms, tile, case, cells)
     add_scores(head, terms, tile, case, cells)
@@ -117,7 +117,7 @@ def scores_of_products(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_backward(head, terms, grads, tile, case, scratch):
-    """Gradients of what `make_scores` adds; dcells: from that of its result to that of the products."""
+    """Gradients of the terms that `make_scores` adds; dcells: from the gradient of its result to that of products."""
     if terms is None:
         return
     if case.options.softcap > 0.0:
@@ -135,25 +135,25 @@ def scores_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def adds_bias(table, case):
-    """Whether there is a bias that `score` adds: under a soft cap `make_scores` does."""
+    """Whether `score` adds a bias: under a soft cap, `make_scores` does."""
     return has_slot(table, BIAS) and not case.options.softcap > 0.0
 
 
 @inner
 def score_factor(head, terms, case):
-    """What `make_scores` returns."""
+    """The return value of `make_scores`."""
     if terms is None:
         return head.scale
     return scalar(head.q, 1.0) if has_columns(head.table) or case.in_passes else head.scale
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One vector of cells
+# One vector of entries
 
 
 @inlined
 def score(x, j, left, factors, bias, has_bias):
-    """S of the cells from j on, `left` of them, of which x is what `make_scores` made; bias: at the row's cell 0."""
+    """S of `left` entries from j on, from the result x of `make_scores`; bias: at the row's first entry."""
     s = x * factors
     if has_bias:
         s = s + load_first(bias, j, left)
@@ -162,21 +162,21 @@ def score(x, j, left, factors, bias, has_bias):
 
 @inlined
 def score_backward(ds, j, left, factors, dbias, wants_bias):
-    """The gradient of `score`'s x, from that of S; adds to dbias."""
+    """The gradient of `score`'s x, from the gradient of S; adds to dbias."""
     if wants_bias:
         store_first(dbias, j, load_first(dbias, j, left) + ds, left)
     return ds * factors
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What may be left out: see the docstring of `kernels.attention`
+# Skipping: see the docstring of `kernels.attention`
 
 
 @inner
 def bound(head, tile, number, ahead, case):
-    """The factor of |q_i|, and the term: log of the sum of exp(scores) that the tile and all beyond it cannot exceed.
+    """The factor of |q_i| and the constant of a bound of log sum exp(scores) over the tile and all tiles beyond it.
 
-    ahead: 1 where beyond means larger offsets, as of keys after the query, else 0.
+    ahead: 1 if beyond means larger offsets, as for keys after the query, else 0.
     """
     chunks = (case.queries + case.keys - 1 + CHUNK - 1) // CHUNK
     first = tile.j0 - tile.i0 + case.queries - 1
@@ -201,7 +201,7 @@ def negligible(head, tile, slope, term, floors):
 def faint(head, tile, factor, slope, floors, case, scratch):
     """Whether every score of the tile is below its row's floor + `cell_limit`.
 
-    slope |q_i| times 0 is not a number where some score may be none, which the largest would not tell.
+    slope |q_i| times 0 is NaN if some score may be NaN, which the maximum would not show.
     """
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), has_slot(head.table, BIAS)
     width, factors, none = lanes(cells), splat(factor), splat(scalar(cells, -np.inf))

@@ -1,4 +1,4 @@
-"""Sinks: scores of no key, which take weight from all others."""
+"""Sinks: scores without a key, which take weight from all keys."""
 
 import math
 
@@ -9,7 +9,7 @@ from fastpe.kernels.compile.decorators import entry
 
 @entry(label="sinks")
 def apply_sinks(out, lse, sinks):
-    """All weights of a row shrink alike, and its lse is that of one more key. out (B, H, N, Dv), sinks (H,)."""
+    """Scale down the weights of each row, and add one extra key to its lse. out (B, H, N, Dv), sinks (H,)."""
     samples, heads, queries = lse.shape
     for b in range(samples):
         for h in range(heads):

@@ -1,6 +1,6 @@
-"""The table of slots: the arrays that a score is made of, with what checks, kernels and gradients need to know of each.
+"""The table of slots, the array arguments of attention: shape, dtype, layout and gradient of each.
 
-To add an array argument, add a row here. `functional.slots` says what it cannot be given with.
+To add an array argument, add a row here. `functional.slots` lists the combinations of arguments that are not supported.
 """
 
 from typing import NamedTuple
@@ -19,25 +19,25 @@ class Slot(NamedTuple):
     axes : tuple of str
         "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" max(N, M), "L1" that or 1, "V", "P" and "W" any size.
     meaning : str
-        What the array is, as `fastpe.attention` documents it.
+        What the array is: a phrase of the table in the docstring of `fastpe.attention`.
     dtype : str
-        "q": that of q; "float64": read in float64, whatever it has; "q or float64": float64 is rounded to that of q;
-        "int32": integers.
+        "q": the dtype of q; "float64": any float dtype, converted to float64; "q or float64": as "q", but float64 is
+        accepted and rounded to the dtype of q; "int32": integers.
     batched : bool
-        Whether there may be an axis B before these.
+        Whether an axis B is allowed before these axes.
     layout : str
-        How kernels read it: "offsets", one entry for each offset of key and query that a call meets; "cells", one for
-        each query and key; "rows", as it is given; "" where a tile's scores do not read it.
+        How kernels read it: "offsets", expanded to one entry for each offset of key and query in the call; "cells", one
+        entry for each query and key; "rows", unchanged; "" if the scores of a tile do not read it.
     gradient : str
-        Where kernels sum its gradient: "sum" over the queries and keys of a head, in order; "cells", for each query
-        and key; "" elsewhere, or nowhere.
+        How attention kernels compute its gradient: "sum", summed over the queries and keys of a head, in order;
+        "cells", one entry for each query and key; "" if it is not computed in these kernels.
     bounded : bool
-        Whether the score stays at most |scale| |q| |k| + bias + key_offset with it, so that tiles may be left out (see
-        the docstring of `kernels.attention`). With any term that is not bounded, no tile is left out.
+        Whether the score is still at most |scale| |q| |k| + bias + key_offset with this slot, so that tiles may be
+        skipped (see the docstring of `kernels.attention`). With any slot that is not bounded, no tile is skipped.
     needs_products : bool
         Whether the backward pass needs the products before they are scaled.
     in_passes : bool
-        Whether it is added in a pass of its own over the tile, between the products and the bias.
+        Whether it is added in a separate pass over the tile, between the products and the bias.
     """
 
     axes: tuple[str, ...]
@@ -54,24 +54,24 @@ class Slot(NamedTuple):
 SLOTS: dict[str, Slot] = {
     "rel_gain": Slot(
         ("H1", "T", "D"),
-        "a factor on every channel of the product of query and key, by offset",
+        "factor on each channel of the product of query and key, by offset",
         layout="rows",
         gradient="sum",
     ),
     "rel_key": Slot(
         ("H1", "T", "D"),
-        "a vector for each offset, whose product with the query is added",
+        "vector for each offset; its product with the query is added",
         layout="rows",
         gradient="sum",
     ),
     "rel_query": Slot(
-        ("H1", "T", "D"), "a vector for each offset, whose product with the key is added", layout="rows", gradient="sum"
+        ("H1", "T", "D"), "vector for each offset; its product with the key is added", layout="rows", gradient="sum"
     ),
-    "rel_value": Slot(("H1", "T", "Dv"), "a vector for each offset, added to the value", layout="rows", gradient="sum"),
-    "key_bias": Slot(("H", "D"), "a vector whose product with the key is added", layout="rows", gradient="sum"),
+    "rel_value": Slot(("H1", "T", "Dv"), "vector for each offset, added to the value", layout="rows", gradient="sum"),
+    "key_bias": Slot(("H", "D"), "vector whose product with the key is added", layout="rows", gradient="sum"),
     "gain": Slot(
         ("H", "T"),
-        "a factor on the scaled product, by offset",
+        "factor on the scaled product of query and key, by offset",
         layout="offsets",
         gradient="sum",
         needs_products=True,
@@ -80,24 +80,26 @@ SLOTS: dict[str, Slot] = {
     "bias": Slot(("H", "T"), "added to the score, by offset", layout="offsets", gradient="sum", bounded=True),
     "values": Slot(
         ("H", "V"),
-        "numbers of which `index` chooses the one that is added to the score",
+        "numbers; `index` selects the one that is added to the score of a query and key",
         layout="rows",
         gradient="sum",
         in_passes=True,
     ),
-    "index": Slot(("N", "M"), "integers, which of `values` each query and key has", "int32", layout="cells"),
+    "index": Slot(
+        ("N", "M"), "which entry of `values` is added for each query and key; integers", "int32", layout="cells"
+    ),
     "scores": Slot(
         ("H", "N", "M"), "added to the score of each query and key", layout="cells", gradient="cells", in_passes=True
     ),
     "rotors": Slot(
         ("H1", "L1", "D/b", "b", "b"),
-        "maps of blocks of b channels of queries and keys, before `angles`",
+        "matrices by which blocks of b channels of queries and keys are multiplied, before `angles`",
         "q or float64",
         bounded=True,
     ),
     "polar": Slot(
         ("H1", "D"),
-        "phases of keys: each channel x becomes the radius softplus(x) at this angle; `angles` then have D columns",
+        "phases of keys: each channel x becomes a pair, radius softplus(x) at this angle; `angles` then has D columns",
         bounded=True,
     ),
     "angles": Slot(
@@ -105,43 +107,41 @@ SLOTS: dict[str, Slot] = {
     ),
     "growth": Slot(
         ("L", "R"),
-        "logarithms of factors on pairs of channels of queries; keys have the inverse",
+        "logarithms of factors on pairs of channels of queries; keys are multiplied by the inverse factors",
         "float64",
         layout="rows",
     ),
-    "sinks": Slot(("H",), "the score of one more key of each head, which has no value", batched=False, bounded=True),
-    "key_offset": Slot(("H1", "M"), "added to all scores of a key", "float64", layout="rows", bounded=True),
-    "key_slope": Slot(("H1", "M"), "times the offset of key and query, added to the score", layout="rows"),
-    "query_slope": Slot(("H1", "N"), "times the offset of key and query, added to the score", layout="rows"),
-    "row_scale": Slot(("H1", "N"), "a factor on each query after rotation", bounded=True),
+    "sinks": Slot(("H",), "score of one extra key per head; this key has no value", batched=False, bounded=True),
+    "key_offset": Slot(("H1", "M"), "added to every score of a key", "float64", layout="rows", bounded=True),
+    "key_slope": Slot(("H1", "M"), "multiplied by the offset, then added to the score", layout="rows"),
+    "query_slope": Slot(("H1", "N"), "multiplied by the offset, then added to the score", layout="rows"),
+    "row_scale": Slot(("H1", "N"), "factor on each query, after rotation", bounded=True),
     "counts": Slot(
         ("H1", "P", "D"),
-        "a vector for each count of keys, whose product with the query is added",
+        "vector for each number of counted keys (CoPE); its product with the query is added",
         layout="rows",
         gradient="sum",
         in_passes=True,
     ),
-    "theta": Slot(("R",), "radians for a step of one place of `bands`", "float64", batched=False, bounded=True),
-    "reflectors": Slot(("H1", "M", "D"), "what each token between query and key reflects the query along"),
-    "reflect": Slot(("H1", "M"), "how far it reflects"),
+    "theta": Slot(("R",), "radians per unit of the positions in `bands`", "float64", batched=False, bounded=True),
+    "reflectors": Slot(("H1", "M", "D"), "direction along which each token between key and query reflects (PaTH)"),
+    "reflect": Slot(("H1", "M"), "strength of the reflection of each token"),
     "mlp_in": Slot(
         ("W", "2H", "T"),
-        "the first matrix of a network over the scores and biases of all heads, 2K+1 taps along keys",
+        "first matrix of a network over the scores and biases of all heads (DAPE), with 2K+1 taps along the keys",
         batched=False,
     ),
-    "mlp_bias": Slot(("W",), "its bias", batched=False),
-    "mlp_out": Slot(("H", "W", "T"), "its second matrix, whose output is added to the scores", batched=False),
+    "mlp_bias": Slot(("W",), "bias of the hidden layer of that network", batched=False),
+    "mlp_out": Slot(("H", "W", "T"), "second matrix of that network; its output is added to the scores", batched=False),
 }
-"""Every array argument by name."""
+"""Every array argument, by name."""
 
 _OTHERS = {
-    "mask": Slot(
-        ("H1", "N", "M"), "added to the score at last", layout="cells", gradient="cells"
-    ),  # an argument that may be of bool
-    "growth_k": Slot(("M", "R"), "what keys read of growth", "float64", layout="rows"),
+    "mask": Slot(("H1", "N", "M"), "added to the score last", layout="cells", gradient="cells"),  # may also be bool
+    "growth_k": Slot(("M", "R"), "the rows of `growth` that keys read", "float64", layout="rows"),
 }
 ROWS = SLOTS | _OTHERS
-"""As kernels number them."""
+"""All arrays of a kernel's table, in the order of their numbers."""
 
 
 def slot_number(name: str) -> np.int64:
@@ -157,17 +157,17 @@ QUERY_SLOPE, REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, SCORES, VALUES = map(
     slot_number, ("query_slope", "rel_gain", "rel_key", "rel_query", "rel_value", "scores", "values")
 )
 
-# Columns of the table that a call hands to kernels, a row for each slot: whether it is given and its gradient wanted,
-# strides of batch and head, rows of a head's array, its elements; where the array lies and how long it is.
+# Columns of the table that kernels receive, which has a row for each slot: whether the slot is given, whether its
+# gradient is wanted, strides of batch and head, numbers of rows and elements of a head, address and size of the array.
 GIVEN, WANTED, BATCH, HEAD, ROW_COUNT, COUNT, ADDRESS, SIZE = (np.int64(number) for number in range(8))
 COLUMNS = np.int64(8)
 SIZES = int(ADDRESS)
-"""The first columns, without what differs between calls of equal sizes."""
+"""Number of leading columns that are equal for all calls with equal sizes; the address and size differ."""
 
 
 @inner
 def has_slot(table, slot):
-    """Whether a slot is given; table: pointer to the first element of the table."""
+    """Whether a slot is given. table: pointer to the first element of the table."""
     return get(table, slot * COLUMNS + GIVEN)
 
 
@@ -179,12 +179,12 @@ def wants_gradient(table, slot):
 
 @inner
 def rows_of(table, slot):
-    """The number of rows of a head's array; entries, where it has one axis."""
+    """The number of rows of one head's array, or of entries if that array has one axis."""
     return get(table, slot * COLUMNS + ROW_COUNT)
 
 
 class Terms(NamedTuple):
-    """Whose slots are read: the sample, or the layer of a model, and the head."""
+    """Which part of a slot is read: the sample (or the layer of a model) and the head."""
 
     sample: int
     head: int
@@ -192,7 +192,7 @@ class Terms(NamedTuple):
 
 @inner
 def floats_of(table, slot, terms, like):
-    """A head's array of a slot; like: a pointer to elements of its type. The call's arguments keep it alive."""
+    """One head's array of a slot, kept alive by the arguments of the call. like: a pointer to elements of its type."""
     row = slot * COLUMNS
     whole = float_pointer(get(table, row + ADDRESS), get(table, row + SIZE), like)
     return part(whole, _start(table, row, terms), get(table, row + COUNT))
@@ -200,7 +200,7 @@ def floats_of(table, slot, terms, like):
 
 @inner
 def doubles_of(table, slot, terms):
-    """As `floats_of`, of float64."""
+    """As `floats_of`, for float64."""
     row = slot * COLUMNS
     whole = double_pointer(get(table, row + ADDRESS), get(table, row + SIZE))
     return part(whole, _start(table, row, terms), get(table, row + COUNT))
@@ -208,7 +208,7 @@ def doubles_of(table, slot, terms):
 
 @inner
 def integers_of(table, slot, terms):
-    """As `floats_of`, of int32."""
+    """As `floats_of`, for int32."""
     row = slot * COLUMNS
     whole = int32_pointer(get(table, row + ADDRESS), get(table, row + SIZE))
     return part(whole, _start(table, row, terms), get(table, row + COUNT))

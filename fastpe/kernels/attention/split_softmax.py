@@ -1,4 +1,4 @@
-"""The weights of parts of keys whose softmaxes are merged (`functional.split_softmax`)."""
+"""Weights for merging the softmaxes of parts of the keys (`functional.split_softmax`)."""
 
 import math
 
@@ -11,7 +11,7 @@ _LOG_2 = math.log(2.0)
 
 @inlined
 def _log_of_sum(a, b):
-    """Of exp(a) + exp(b)."""
+    """log(exp(a) + exp(b))."""
     if a == b:
         return a + _LOG_2
     high, low = (a, b) if a > b else (b, a)
@@ -20,7 +20,7 @@ def _log_of_sum(a, b):
 
 @entry(label="the weights of parts of keys")
 def weigh(lses, sinks, lse):
-    """lse (B, H, N) of all parts and the sinks (H,), if there are any; in the place of those of parts, their weights.
+    """lse (B, H, N) of all parts and the optional sinks (H,); the lses of parts are replaced by their weights.
     All are float64."""
     parts, samples, heads, queries = lses.shape
     for b in range(samples):

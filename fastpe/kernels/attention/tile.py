@@ -1,7 +1,7 @@
-"""What all work on a tile of cells is made of: its size, and sums and products over its cells.
+"""Basic operations on a tile of scores: its size, and sums and products over its entries.
 
-A tile is m queries by n keys, its rows `TILE_KEYS` elements apart; the offset of cell (i, j) is that of cell (0, 0)
-plus j - i. Every routine is one pass over the tile, a few FLOP a cell.
+A tile has m queries and n keys, with rows `TILE_KEYS` elements apart. The offset of entry (i, j) is that of entry
+(0, 0) plus j - i. Every routine is one pass over the tile, with a few FLOP per entry.
 """
 
 import numpy as np
@@ -26,12 +26,12 @@ from fastpe.kernels.simd import (
 )
 
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
-SUBTILE = np.int64(32)  # keys that reflections go through together
-FEW = np.int64(4)  # queries for which it costs less to read keys where they lie than to transpose a tile of them
+SUBTILE = np.int64(32)  # number of keys whose reflections are applied together
+FEW = np.int64(4)  # number of queries up to which reading keys in place costs less than transposing a tile of them
 AHEAD = 16  # rows that are prefetched; the hardware prefetcher finds those after them
 _VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # of a cache line
 PACKED = np.int64(32)  # columns of transposed `counts` are rounded up to a multiple of this
-BAND = np.int64(256)  # elements from one row of a band to the next: TILE_QUERIES + TILE_KEYS - 1, rounded up
+BAND = np.int64(256)  # elements between rows of a band: TILE_QUERIES + TILE_KEYS - 1, rounded up
 
 
 @inner
@@ -45,7 +45,7 @@ def dot(x, y, n):
 
 @inner
 def dots(x, y, y_row, n, d, out):
-    """out = x . y of n rows y, of d elements each; four rows at a time, whose sums need not wait for each other."""
+    """out = x . y for n rows y, of d elements each; four rows at a time, whose sums are independent."""
     width, four = lanes(x), n // 4 * 4
     whole = d // width * width
     for j in range(0, four, 4):
@@ -68,10 +68,10 @@ def dots(x, y, y_row, n, d, out):
 
 @inner
 def add_rows(weights, x, x_row, n, d, y):
-    """y += weights . x of n rows x, of d elements each.
+    """y += weights . x over n rows x, of d elements each.
 
-    Even and odd rows have sums of their own, which start at zero: y, a sum over many tiles, is rounded once for each
-    tile, not once for each row.
+    Even and odd rows have separate sums that start at zero: y, a sum over many tiles, is rounded once per tile, not
+    once per row.
     """
     width, even = lanes(y), n // 2 * 2
     c = np.int64(0)
@@ -107,7 +107,7 @@ def add_rows(weights, x, x_row, n, d, y):
 
 @inner
 def bring_rows_near(x, x_row, d):
-    """Prefetch the first rows of what is read next; there may be fewer rows than that."""
+    """Prefetch the first rows of what is read next; there may be fewer rows than prefetched."""
     for j in range(AHEAD):
         for c in range(0, d, lanes(x) * _VECTORS):
             bring_near(x, j * x_row + c)
@@ -136,7 +136,7 @@ def clear(x, n):
 
 @inner
 def cell_sums(cells, sums, m, n, by_key):
-    """Sums of the rows of the tile, or of its columns."""
+    """Sums over the rows of the tile, or over its columns."""
     if by_key:
         for j in range(0, n, lanes(sums)):
             column = zeros(sums)

@@ -1,4 +1,4 @@
-"""What is visible: of all masks but the dense one, an interval of keys for each query."""
+"""Visible keys: an interval of keys for each query, from all masks except a dense one."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def visible(i, head, case):
 
 @inner
 def visible_of_block(i0, m, head, case):
-    """The keys low .. high - 1 outside which none of the m queries from i0 on sees any."""
+    """The smallest range low .. high - 1 that contains all keys that the m queries from i0 on see."""
     if m <= 0:
         return np.int64(0), np.int64(0)
     if not case.spanned:
@@ -40,7 +40,7 @@ def visible_of_block(i0, m, head, case):
 
 @inner
 def hide(x, j, low, high, lowest, width):
-    """A vector of scores of the keys from j on, with those outside low .. high - 1 at minus infinity."""
+    """A vector of scores of the keys from j on, with minus infinity outside low .. high - 1."""
     if high - j < width:
         x = blend(x, high - j, lowest)
     if low > j:
@@ -56,19 +56,19 @@ def where_shown(x, added, lowest, none):
 
 @inner
 def masked(x, added, lowest):
-    """x + added; minus infinity where that is added, to whatever."""
+    """x + added; minus infinity where that is added, whatever x is."""
     return where_shown(x + added, added, lowest, lowest)
 
 
 @inner
 def mask_of_row(i, j0, head):
-    """Where the mask of query i and the keys from j0 on stands."""
+    """The mask's entries for query i and the keys from j0 on."""
     return at(head.visibility.mask, i * rows_of(head.table, MASK) + j0)
 
 
 @inner
 def shown_of_block(i0, m, low, high, head, case):
-    """The keys of `visible_of_block`, but for those at both ends that the mask hides from all queries."""
+    """The keys of `visible_of_block`, without those at both ends that the mask hides from all queries."""
     if not has_slot(head.table, MASK):
         return low, high
     first, last = high, np.int64(0)
@@ -85,14 +85,14 @@ def shown_of_block(i0, m, low, high, head, case):
 
 @inner
 def may_hide(head, case):
-    """Whether a query may not see a key that another query of its block sees; never of the model, whose rows are
-    finite."""
+    """Whether a key may be hidden from a query and visible to another one of its block; always false in the model,
+    whose rows are finite."""
     return not case.alone and (case.causal or case.window or case.spanned or has_slot(head.table, MASK))
 
 
 @inner
 def partly_hidden(head, tile, case):
-    """Whether a query of the tile may not see one of its keys."""
+    """Whether a key of the tile may be hidden from one of its queries."""
     if not may_hide(head, case):
         return False
     hidden = bool(has_slot(head.table, MASK))
@@ -104,7 +104,7 @@ def partly_hidden(head, tile, case):
 
 @inner
 def masked_out(i0, number, head, case):
-    """Whether the mask hides all of a tile."""
+    """Whether the mask hides the whole tile."""
     return has_slot(head.table, MASK) and not get(
         head.visibility.occupied, i0 // TILE_QUERIES * case.key_blocks + number
     )
@@ -112,14 +112,14 @@ def masked_out(i0, number, head, case):
 
 @inner
 def on_diagonal(head, tile, case):
-    """Whether the tile's first query and key stand at one position, and causal attention leaves half of it out.
+    """Whether the tile's first query and key are at one position, and causal attention skips half of it.
 
-    Where something is kept for the backward pass, whole tiles are computed: cells left out might hold NaN.
+    If intermediate results are kept for the backward pass, whole tiles are computed: skipped entries could hold NaN.
     """
     return case.causal and not (case.keep_raw or case.keep_slopes) and tile.i0 + head.visibility.start == tile.j0
 
 
 @inner
 def own_tile(tile_queries_end, head):
-    """The tile of keys in which a block's last query stands."""
+    """The tile of keys that contains the position of a block's last query."""
     return (tile_queries_end - 1 + head.visibility.start) // TILE_KEYS

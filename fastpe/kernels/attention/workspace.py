@@ -1,4 +1,4 @@
-"""A worker's scratch memory: where things lie in it."""
+"""The layout of a worker's scratch memory."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,11 +26,11 @@ from fastpe.kernels.attention.tile import BAND, FEW, PACKED, SUBTILE, TILE_KEYS,
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import at, region
 
-_PAIRS = 16  # rows of words at least where keys or values are packed: channels go in pairs, 32 at a time
+_PAIRS = 16  # smallest number of rows of packed keys or values: channels are packed in pairs, 32 at a time
 
 
 class PathLayout(NamedTuple):
-    """What reflections need (`path`): offsets of regions, in the order of `PathScratch`."""
+    """Offsets of the regions for reflections (`path`), in the order of `PathScratch`."""
 
     x: int
     along: int
@@ -48,7 +48,7 @@ class PathLayout(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Offsets in elements, of regions (see `simd.pointers`)."""
+    """Offsets of regions in elements (see `simd.pointers`)."""
 
     cells: int
     dcells: int
@@ -76,7 +76,7 @@ class Layout(NamedTuple):
     count_columns: int
     values: int
     path: PathLayout | None
-    sums: int  # a key block's own, for gradients of slots
+    sums: int  # a key block's sums for gradients of slots
     size: int
 
 
@@ -144,23 +144,23 @@ def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few:
 
 
 def gradient_size(slot: str, table: np.ndarray, case: Case) -> int:
-    """Elements of the gradient of one head's slot, as kernels sum it."""
+    """Number of elements of the gradient of one head's slot, as kernels sum it."""
     if ROWS[slot].gradient == "cells":
         return case.queries * case.keys
     return int(table[slot_number(slot), COUNT])
 
 
 def _with_gradients(table: np.ndarray, kinds: tuple[str, ...]) -> list[str]:
-    """The slots whose gradients are wanted, of those that are summed so."""
+    """The slots whose gradients are wanted, among those that are summed in one of these ways."""
     return [slot for slot, row in ROWS.items() if row.gradient in kinds and table[slot_number(slot), WANTED]]
 
 
 def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
-    """Where a key block's own sums lie, as `inputs.gradient_of` reads it, and their size."""
+    """The layout of a key block's sums, as `inputs.gradient_of` reads it, and their size."""
     places, end = np.zeros((len(ROWS), int(PLACES)), np.int64), 0
     for slot in _with_gradients(table, ("sum",)):
         size = gradient_size(slot, table, case)
-        if ROWS[slot].layout == "offsets":  # those that a key block meets
+        if ROWS[slot].layout == "offsets":  # the offsets of one key block
             size = case.queries + int(TILE_KEYS)
         places[slot_number(slot)] = end, 0, 0, size
         end += -(-size // 16) * 16
@@ -168,9 +168,9 @@ def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.ndarray, int]:
-    """Where the gradients of slots, (B, H, ...) each, lie in one array, as `inputs.gradient_of` reads it; its size.
+    """The layout of the gradients of slots, (B, H, ...) each, in one array, as `inputs.gradient_of` reads it; its size.
 
-    parts: how many there are of each sum over queries and keys, for every sample.
+    parts: number of partial sums over queries and keys for every sample.
     """
     places, end = np.zeros((len(ROWS), int(PLACES)), np.int64), 0
     for slot in _with_gradients(table, ("sum", "cells")):
@@ -181,12 +181,12 @@ def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.n
 
 
 class PathScratch(NamedTuple):
-    """Pointers to what `PathLayout` lays out, see `path.content` and `path.backward`; L: TILE_QUERIES."""
+    """Pointers to the regions of `PathLayout`, see `path.content` and `path.backward`; L: TILE_QUERIES."""
 
-    x: int  # (D, L), backward one for each sub-tile; forward, of few queries, rows
-    along: int  # (SUBTILE, L), likewise
+    x: int  # (D, L), in the backward pass for each sub-tile; forward with few queries, rows
+    along: int  # (SUBTILE, L), the same
     steps: int  # (SUBTILE, L)
-    content: int  # (SUBTILE, L), of one sub-tile; backward then its gradient
+    content: int  # (SUBTILE, L), of one sub-tile; in the backward pass then its gradient
     contents: int  # cells of every tile
     v_columns: int  # the values of every tile, transposed
     back: int  # (SUBTILE, L)
@@ -195,22 +195,22 @@ class PathScratch(NamedTuple):
     y_rows: int  # (L, D)
     step_rows: int  # (L, SUBTILE)
     pairs: int  # (SUBTILE, SUBTILE)
-    products: int  # in the model, as `HeadPath` has them
+    products: int  # in the model, as in `HeadPath`
 
 
 class Scratch(NamedTuple):
-    """Pointers to what `Layout` lays out, but for gradients of slots."""
+    """Pointers to the regions of `Layout`, without gradients of slots."""
 
     cells: int  # the scores of a tile, then its weights
     dcells: int
     raw: int
-    slopes: int  # of the soft cap
-    dropped: int  # the weights of a tile, backward, less those that were dropped out
+    slopes: int  # derivative of the soft cap
+    dropped: int  # in the backward pass, the weights of a tile without those that were dropped out
     band: int
     rows: int
     k_columns: int
     v_columns: int
-    q_scaled: int  # rows that grew, or to which vectors of keys' terms were added; after those that grew, room for one
+    q_scaled: int  # rows with growth, or with vectors of keys' terms added; with growth, followed by memory for one row
     k_scaled: int
     q_factors: int
     k_factors: int
@@ -218,20 +218,20 @@ class Scratch(NamedTuple):
     dq_scaled: int
     dk_scaled: int
     stats: int
-    gates: int  # of `contextual_positions`, as all that follows
+    gates: int  # of `contextual_positions`, like all that follow
     places: int
     wholes: int
     count_range: int
     count_scores: int
     dcount_scores: int
     count_columns: int
-    values: int  # a tile's own sums for the gradient of `values`
+    values: int  # a tile's sums for the gradient of `values`
     path: PathScratch | None
 
 
 @inner
 def scratch_of(workspace, layout, cells):
-    """A worker's scratch memory; cells: where the tile's scores lie, which may be outside of the workspace."""
+    """A worker's scratch memory; cells: the address of the tile's scores, which may be outside of the workspace."""
     return Scratch(
         cells, at(workspace, layout.dcells), at(workspace, layout.raw), at(workspace, layout.slopes),
         at(workspace, layout.dropped), at(workspace, layout.band), at(workspace, layout.rows),
@@ -260,14 +260,14 @@ def _path_scratch(workspace, layout):
 
 @inner
 def at_block(scratch, i0, case):
-    """The scratch memory for the block of queries from i0 on: cells that are kept stand one block after the other."""
+    """The scratch memory for the block of queries from i0 on: kept weights of blocks follow one another."""
     moved = i0 * TILE_KEYS if case.kept else np.int64(0)
     return with_tile(scratch, at(scratch.cells, moved), scratch.v_columns)
 
 
 @inner
 def with_tile(scratch, cells, v_columns):
-    """The scratch memory with cells and transposed values that lie elsewhere."""
+    """The scratch memory with other addresses of the scores and the transposed values."""
     return Scratch(
         cells, scratch.dcells, scratch.raw, scratch.slopes, scratch.dropped, scratch.band, scratch.rows,
         scratch.k_columns, v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors, scratch.k_factors,
@@ -279,8 +279,8 @@ def with_tile(scratch, cells, v_columns):
 
 @inner
 def with_cells(scratch, cells, dcells, mixed, stats):
-    """The scratch memory with these in other places; `dropped` from its second row on, as `drop_cells` may write before
-    a tile's first cell."""
+    """The scratch memory with other addresses of these; `dropped` starts at its second row, as `drop_cells` may write
+    before a tile's first entry."""
     return Scratch(
         cells, dcells, scratch.raw, scratch.slopes, at(scratch.dropped, TILE_KEYS), scratch.band, scratch.rows,
         scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors, scratch.k_factors,

@@ -1,13 +1,13 @@
-"""Machine code on disk: a file for each function and the types of its arguments.
+"""Machine code on disk: a file for each function and types of its arguments.
 
-Numba stamps a cached function with a hash of that function's own file. A kernel whose *helper* changed in another
-file, or was upgraded with the package, would be answered by stale machine code. Here the name of a file holds the
-digest of all sources that its machine code can come from (`sources`), and of old states the last few are kept: an edit
-costs the compilation of what it can have changed, and going back costs none.
+Numba stamps a cached function with a hash of that function's file only. If a *helper* in another file changed, or was
+upgraded with the package, stale machine code would be used. Here the name of a file holds the digest of all sources
+that its machine code can come from (`sources`), and the last few old versions are kept: an edit costs only the
+compilation of what it can have changed, and going back costs none.
 
-A file is a pickle with machine code in it. The folder therefore belongs to the user alone (mode 0700), and nobody else
-may replace it: every folder above it belongs to the user or to root, and others may not write to it unless it is
-sticky. Otherwise code is compiled anew in every process and `problem` says why.
+A file is a pickle with machine code in it. So the folder is private to the user (mode 0700), and nobody else may
+replace it: every folder above it belongs to the user or to root, and others may not write to it unless it is sticky.
+Otherwise code is compiled again in every process, and `problem` says why.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ _KEPT_STATES = 4
 _FILE = re.compile(r"(.+)-([0-9a-f]{20})-[0-9a-f]{20}\.code")  # of a function, its sources, and types of arguments
 
 on_compile: Callable[[str], None] | None = None
-"""Called with a short description whenever something is compiled because the cache does not hold it."""
+"""Called with a short description whenever something is compiled because it is not in the cache."""
 
 problem: str | None = None
-"""Why nothing is cached on disk in this process, or None when it is."""
+"""Why nothing is cached on disk in this process, or None if it is."""
 
 
 def root() -> Path:
-    """The user's folder for compiled code: `FASTPE_CACHE_DIR`, or the platform's usual place."""
+    """The user's folder for compiled code: `FASTPE_CACHE_DIR`, or the platform's default location."""
     if chosen := os.environ.get("FASTPE_CACHE_DIR"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -47,7 +47,7 @@ def root() -> Path:
 
 
 def _private_folder(path: Path) -> None:
-    """Make a folder that is the user's alone; one that is there and is not is refused, never changed."""
+    """Make a private folder of the user; an existing folder that is not private is an error, and is not changed."""
     make_folder(path, exist_ok=True, mode=0o700)
     if hasattr(os, "geteuid"):
         status = path.lstat()
@@ -56,15 +56,15 @@ def _private_folder(path: Path) -> None:
 
 
 def _check_path(folder: Path) -> None:
-    """Raise PermissionError if another user could replace a folder or one above it: the rule of OpenSSH for its files.
+    """Raise PermissionError if another user could replace a folder or one above it, as OpenSSH does for its files.
 
-    `folder` must be a real path. Folders are checked from the root down, so that what was checked stays as it is.
+    `folder` must be a real path. Folders are checked from the root down, so that checked folders cannot change later.
     """
     if not hasattr(os, "geteuid"):
         return
     for place in (*reversed(folder.parents), folder):
         status = place.lstat()
-        if not stat.S_ISDIR(status.st_mode):  # a link that has come to be there since the path was resolved
+        if not stat.S_ISDIR(status.st_mode):  # a link that was created after the path was resolved
             raise PermissionError(f"{place}, on the way to the compile cache {folder}, is not a folder")
         if status.st_uid not in (0, os.geteuid()):
             raise PermissionError(
@@ -85,21 +85,21 @@ def _open_folder() -> Path | None:
     try:
         above = root()
         make_folder(above, exist_ok=True, mode=0o700)
-        above = above.resolve(strict=True)  # from here on no link that somebody could change is followed
+        above = above.resolve(strict=True)  # from here on no link is followed, as another user could change it
         _check_path(above)
         _private_folder(above / "code")
-    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder is known
+    except (OSError, RuntimeError) as error:  # RuntimeError: the home folder is unknown
         problem = str(error)
         return None
     return above / "code"
 
 
 folder: Path | None = None if numba.config.DISABLE_JIT else _open_folder()
-"""Where this process keeps its machine code, or None."""
+"""The folder in which this process stores machine code, or None."""
 
 
-# Private to Numba: how the result of a compilation becomes a pickle and is made of one again. Without any of it nothing
-# is kept. That its dispatchers ask what is in `_cache` for code, see `decorators`.
+# Private to Numba: how a compilation result is pickled and restored. Without any of it, nothing is cached. That
+# dispatchers look for code in `_cache`: see `decorators`.
 try:
     from numba.core.compiler import CompileResult
     from numba.core.serialize import dumps, loads
@@ -110,18 +110,18 @@ except (ImportError, AttributeError) as error:
 
 
 class Cache:
-    """What Numba asks for the machine code of one function in place of a cache of its own.
+    """Replaces Numba's cache for the machine code of one function.
 
-    Whatever goes wrong here costs a compilation, never the run.
+    Errors here cost a compilation, but never stop the program.
 
     Parameters
     ----------
     function : callable
-        Only one of fastpe's modules is kept, without cells: of others nobody knows what they are compiled from.
+        Only functions of fastpe's modules without closure cells are cached: for others the sources are unknown.
     label : str
         What the user is told is being compiled.
     kept : bool
-        Whether its machine code may be kept at all.
+        Whether its machine code may be cached at all.
     """
 
     def __init__(self, function: Callable[..., Any], label: str, kept: bool = True) -> None:
@@ -132,17 +132,17 @@ class Cache:
 
     @property
     def cache_path(self) -> str | None:
-        """Numba's name for the folder."""
+        """The folder, under Numba's name."""
         return None if folder is None else str(folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The result of a compilation, for arguments of such types and this CPU, or None where none is kept."""
+        """The compilation result for arguments of these types and this CPU, or None if there is none."""
         found = None
         if (path := self._path(signature, target)) is not None:
             try:
-                target.refresh()  # as Numba's
+                target.refresh()  # as Numba does
                 meant, parts = loads(path.read_bytes())
-                found = _rebuild(target, *parts) if meant == signature else None  # names of types may be alike
+                found = _rebuild(target, *parts) if meant == signature else None  # different types may have equal names
                 os.utime(path)
             except FileNotFoundError:
                 pass
@@ -154,9 +154,9 @@ class Cache:
         return found
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep the result of a compilation."""
-        # a full disk loses the cache, not the run; so does an interrupt inside the callback by which LLVM hands over
-        # machine code: Numba has none to save then ("no compiled object yet"), though the function is there and works
+        """Store the result of a compilation."""
+        # a full disk loses the cache entry, not the run; so does an interrupt within the callback in which LLVM returns
+        # machine code: Numba then has none to save ("no compiled object yet"), although the function exists and works
         with contextlib.suppress(OSError, RuntimeError):
             path = self._path(signature, compiled.target_context)
             if path is not None and not compiled.library.has_dynamic_globals:
@@ -164,7 +164,7 @@ class Cache:
                 self._prune()
 
     def flush(self) -> None:
-        """Forget all of the function, as Numba asks before it is compiled anew."""
+        """Delete all entries of the function, which Numba requests before compiling it again."""
         for path in self._files():
             path.unlink(missing_ok=True)
 
@@ -181,7 +181,7 @@ class Cache:
         return {path: name[2] for path, name in found.items() if name is not None and name[1] == self._name}
 
     def _prune(self) -> None:
-        """Delete what comes of other states of the sources than those used last; another process may be doing so."""
+        """Delete entries of source versions other than those used last; another process may do the same."""
         used: dict[str, float] = {}
         for path, digest in (files := self._files()).items():
             used[digest] = max(used.get(digest, 0.0), path.stat().st_mtime)

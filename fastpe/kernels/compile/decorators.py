@@ -1,4 +1,4 @@
-"""What is put before functions: of which Python calls an `entry`, and compiled code all others."""
+"""Decorators for compiled functions: Python calls an `entry`, and compiled code all others."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,15 +18,15 @@ try:  # private, see `_shield`
 except (ImportError, AttributeError):
     _is_compiling = None
 
-# No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
+# No fast-math: sums keep their written order, so that equal sources give equal bits, and infinity works.
 _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if switches.CHECK_BOUNDS else {})}
-# the checked build need not compile quickly, and the short pipeline lost functions of it: the gradients of attention
+# the checked build need not compile fast, and the short pipeline lost functions of it: the gradients of attention
 # called address 0
 _WHOLE, _LINKED = ({}, {}) if switches.PLAIN_NUMBA or switches.CHECK_BOUNDS else compilers()
 
 
 def inner(function: Function) -> Function:
-    """Compile a function that only compiled code calls; it becomes a part of its callers' machine code."""
+    """Compile a function that only compiled code calls; it becomes part of its callers' machine code."""
     compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LINKED, **_OPTIONS)(function)
     return compiled
 
@@ -40,12 +40,12 @@ def inlined(function: Function) -> Function:
 
 
 def entry(function: Function | None = None, *, label: str = "", parallel: bool = False) -> Any:
-    """Compile a function that Python calls, keeping its machine code on disk.
+    """Compile a function that Python calls, and cache its machine code on disk.
 
     Parameters
     ----------
     label : str
-        What the user is told is being compiled; the function's name by default.
+        What the user is told is being compiled; by default the function's name.
     parallel : bool
         Whether the function has a `numba.prange` (see `kernels.threads.team`).
     """
@@ -59,7 +59,7 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
 
 
 def _keep(dispatcher: Any, kept: cache.Cache) -> None:
-    """Private: that a dispatcher asks what is in `_cache` before it compiles. Without, nothing is kept."""
+    """Private to Numba: that a dispatcher looks in `_cache` before it compiles. Without it, nothing is cached."""
     if hasattr(dispatcher, "_cache"):
         dispatcher._cache = kept
     elif cache.problem is None:
@@ -67,11 +67,11 @@ def _keep(dispatcher: Any, kept: cache.Cache) -> None:
 
 
 def _shield(dispatcher: Any) -> None:
-    """Let no exception of a signal's handler into Numba's compiler, whose tables, such as those of what it knows how to
-    compile, do not survive one.
+    """Keep exceptions of signal handlers out of Numba's compiler, whose tables, such as those of known functions, would
+    be left inconsistent.
 
-    Private: that machine code which is not there yet is asked of `_compile_for_args`, and the compiler's lock. Without
-    either, compiling takes longer, and an interrupt meanwhile may leave Numba broken, as it is for everybody.
+    Private to Numba: that missing machine code is requested from `_compile_for_args`, and the compiler's lock. Without
+    either, compiling takes longer, and an interrupt meanwhile may leave Numba broken, as in any program that uses it.
     """
     if _is_compiling is not None and hasattr(dispatcher, "_compile_for_args"):
         compile_quickly = undisturbed()(dispatcher._compile_for_args)

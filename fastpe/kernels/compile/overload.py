@@ -1,18 +1,18 @@
-"""One name for several compiled functions: which of them is called follows from the types of its arguments.
+"""One name for several compiled functions, one of which is selected by the types of the arguments.
 
     @intrinsic
     def product(typingctx, x, y):
         return called(typingctx, _rounded if isinstance(x, RoundingPointer) else _plain, (x, y))
 
-Only the chosen one is compiled, and nothing is asked at run time.
+Only the selected one is compiled, and nothing is tested at run time.
 """
 
 
 def overload_by_type(typingctx, function, arguments, convert=None, own=None):
-    """What an intrinsic returns that calls a function made by `inner` with arguments of these types.
+    """The result of an intrinsic that calls a function made by `inner` with arguments of these types.
 
-    Where the intrinsic's own are others, of the types `own`, convert(context, b, values) makes LLVM's values of the
-    function's arguments from those of its own.
+    If the intrinsic's arguments differ, with the types `own`, convert(context, b, values) makes the LLVM values of the
+    function's arguments from those of the intrinsic.
     """
     kind = typingctx.resolve_value_type(function)
     signature = kind.get_call_type(typingctx, arguments, {})

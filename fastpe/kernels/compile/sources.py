@@ -1,7 +1,7 @@
 """Digests of fastpe's sources: of all of them, and of those that the machine code of one module can come from.
 
 The latter are the module and all that it imports, at its top or within a function, and what those import: whatever is
-compiled into a function was imported to be called there, and what makes a type known to Numba is where the type is.
+compiled into a function was imported to be called, and code that makes a type known to Numba is next to the type.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def source_digest(without: Sequence[str] = ()) -> str:
     Parameters
     ----------
     without : sequence of str
-        Rooms, folders of the package, that are left out.
+        Folders of the package to leave out.
     """
     digest = hashlib.sha256(_surroundings())
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -45,7 +45,7 @@ def source_digest(without: Sequence[str] = ()) -> str:
 
 
 def _surroundings() -> bytes:
-    """What machine code depends on besides sources; the CPU is in the names of files."""
+    """What machine code depends on besides sources; the CPU is part of the file names."""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine())
     builds = {"checked": switches.CHECK_BOUNDS, "plain": switches.PLAIN_NUMBA}
     return "".join(f"{each}\0" for each in (*versions, *(build for build, chosen in builds.items() if chosen))).encode()
@@ -54,8 +54,8 @@ def _surroundings() -> bytes:
 def digest_of(module: str) -> str | None:
     """Digest of a module of fastpe, of all modules that it imports, of versions and of the build.
 
-    None if it is no module of fastpe, or if one of those files cannot be read or was changed after this process had
-    started, which is looked at anew each time: what was imported may be another state of it than what is read.
+    None if it is not a module of fastpe, or if one of those files cannot be read or was changed after this process had
+    started, which is checked each time: the imported version may differ from the file.
     """
     if _file_of(module) is None:
         return None
@@ -72,8 +72,8 @@ def digest_of(module: str) -> str | None:
 
 
 def closure(module: str) -> set[str]:
-    """A module of fastpe and all those that are imported with it, packages among them; `fastpe` itself is left out: it
-    imports everything when asked, and compiles nothing."""
+    """A module of fastpe and all modules imported with it, including packages; without `fastpe` itself, which imports
+    everything on demand, and compiles nothing."""
     found, coming = {"fastpe"}, [module]
     while coming:
         name = coming.pop()
@@ -106,9 +106,9 @@ def _read(module: str) -> tuple[Path, bytes, set[str]]:
 
 
 def imports(source: bytes) -> set[str]:
-    """Modules of fastpe that a source imports, and those that its comments and strings say are imported.
+    """Modules of fastpe that a source imports, including imports in comments and strings.
 
-    Python's own parser takes half a second for those of a training step.
+    Python's parser takes half a second for the sources of a training step.
     """
     found = {name.decode() for name in _IMPORT.findall(source)}
     for package, names in ((package.decode(), names.decode()) for package, names in _FROM.findall(source)):

@@ -1,10 +1,10 @@
-"""The builds that environment variables choose; each has machine code of its own in the cache."""
+"""The builds that environment variables select; each has separate machine code in the cache."""
 
 import os
 
 
 def switch(name: str) -> bool:
-    """Whether an environment variable says 1, not 0, which is also meant where there is none."""
+    """Whether an environment variable is 1; 0 is the default."""
     chosen = os.environ.get(name, "")
     if chosen not in ("", "0", "1"):
         raise ValueError(f"{name} must be 0 or 1, not {chosen!r}")
@@ -15,5 +15,5 @@ CHECK_BOUNDS = switch("FASTPE_CHECK_BOUNDS")
 """Whether kernels check every access to memory (see `simd.pointers`)."""
 
 PLAIN_NUMBA = switch("FASTPE_PLAIN_NUMBA")
-"""Whether Numba compiles as it always does, as with a version whose parts `pipeline` does not know: the same numbers,
-after two to three times as long."""
+"""Whether Numba compiles in its usual way, as with versions whose parts `pipeline` does not know: the same results, two
+to three times as slowly."""

@@ -1,13 +1,13 @@
-"""AdamW on a flat range of parameters: Adam (Kingma and Ba 2015, algorithm 1, bias-corrected) with decay of its own
-(Loshchilov and Hutter 2019, algorithm 2), and clipping by the norm of all gradients (Pascanu et al. 2013).
+"""AdamW on a flat range of parameters: Adam (Kingma and Ba 2015, algorithm 1, bias-corrected) with decoupled weight
+decay (Loshchilov and Hutter 2019, algorithm 2), and clipping by the norm of all gradients (Pascanu et al. 2013).
 
     g = share times the sum of the groups' gradients, in their order
     first <- beta1 first + (1 - beta1) g,      second <- beta2 second + (1 - beta2) g^2
     p <- keep p - rate first / (sqrt(second correction2) + eps)
-    with rate = lr / (1 - beta1^t), correction2 = 1 / (1 - beta2^t), keep = 1 - lr decay where parameters decay, else 1
+    with rate = lr / (1 - beta1^t), correction2 = 1 / (1 - beta2^t), keep = 1 - lr decay for decaying parameters, else 1
 
 and share = min(1, limit / (norm + 1e-6)), as in PyTorch. Reads groups + 3 elements and writes 3 per parameter: bound by
-the cache, not by arithmetic; clipped, 3 more, as the norm of all must be known before the first is used.
+the cache, not by arithmetic. Clipping reads 3 more, as the norm of all gradients must be known first.
 """
 
 import math
@@ -17,12 +17,12 @@ import numpy as np
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import fma, lanes, load_first, scalar, splat, sqrt, store_first, total, zeros
 
-KEEP, LIMIT = 7, 8  # places in `numbers`
+KEEP, LIMIT = 7, 8  # indices in `numbers`
 
 
 @inner
 def adam(p, first, second, gradients, stride, groups, start, stop, numbers, decays, share):
-    """Update the parameters [start, stop); gradient j of group g lies at gradients[g * stride + j].
+    """Update the parameters [start, stop); gradient j of group g is gradients[g * stride + j].
 
     numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, keep and limit, in p's type; each
     is rounded once (float32(1) - float32(0.999) is off by 5e-5). decays: whether these parameters do.
@@ -46,7 +46,7 @@ def adam(p, first, second, gradients, stride, groups, start, stop, numbers, deca
 
 @inner
 def add_up(gradients, stride, groups, start, stop):
-    """The groups' gradients [start, stop), summed in the first one's place; returns the sum of their squares."""
+    """Sum the groups' gradients [start, stop) into the first group's; return the sum of their squares."""
     squares = zeros(gradients)
     for j in range(start, stop, lanes(gradients)):
         n = stop - j
@@ -60,7 +60,7 @@ def add_up(gradients, stride, groups, start, stop):
 
 @inner
 def clipped_share(squares, numbers):
-    """What gradients are multiplied by, given the sums of their squares, range by range; 1 where there are none."""
+    """The factor of gradients, given the sums of their squares range by range; 1 if there are none."""
     if squares.size == 0:
         return 1.0
     whole = 0.0

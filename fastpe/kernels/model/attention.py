@@ -1,10 +1,11 @@
 """The attention of one layer of the model: projections of a pack, rotation, `kernels.attention` head by head.
 
-    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = q and k as the content has them (`model.content`);
+    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = content rows of q and k (`model.content`);
     o = attention of each head
 
-Where a head is one key block (at most TILE_KEYS positions), its weights stay in the workspace for the backward pass;
-longer sequences make them again. Nothing is rounded to bfloat16 where scores go through a network or reflections."""
+If a head is one key block (at most TILE_KEYS positions), its weights are kept in the workspace for the backward pass;
+for longer sequences they are computed again. With a network over scores or reflections, nothing is rounded to
+bfloat16."""
 
 import numpy as np
 
@@ -30,7 +31,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def _shifted(u, workspace, position, pack, sizes, a):
-    """u + qk_table, which begins anew with every sequence."""
+    """u + qk_table, whose rows start again with every sequence."""
     c, shifted, start = sizes.width, at(workspace, a.shifted), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -41,7 +42,7 @@ def _shifted(u, workspace, position, pack, sizes, a):
 
 @inner
 def project(u, weight, row, bias, act, workspace, position, pack, sizes, a):
-    """q, k, v of all heads. row: that of the weight, 3 c with a qk_table."""
+    """q, k, v of all heads. row: row stride of the weight, 3 c with a qk_table."""
     n, c, start = pack.rows, sizes.width, FROM if sizes.biased else OVERWRITE
     qkv = at(act, a.qkv + pack.before * 3 * c)
     if not sizes.has_qk_table:
@@ -73,7 +74,7 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, w
 
 @inner
 def attention_forward(layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
+    """`mixed` from `qkv`, for one sequence. place_of_first: dropout number of the first head's weights."""
     c, case = sizes.width, position.case
     make_content(layer, act, workspace, position, own, sizes, a)
     rest = exact(act), exact(workspace), position, dropout, place_of_first, own, sizes, a
@@ -92,7 +93,7 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
 
 @inner
 def attention_backward(layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
-    """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
+    """`dqkv` from `dmixed`, for one sequence; adds to the gradients of slots."""
     n, c, case = own.length, sizes.width, position.case
     clear_gate_gradients(position.gates, workspace, own, sizes, a)
     exactly = exact(act), exact(workspace), exact(slot_gradients)
@@ -111,7 +112,7 @@ def attention_backward(layer, act, workspace, slot_gradients, position, dropout,
                 for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
                     prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
             prepare_key_block(head, terms, grads, key_block, case, scratch)
-            ticket = Ticket(pointer(position.places), NONE, key_block)  # not waited for: one thread does all
+            ticket = Ticket(pointer(position.places), NONE, key_block)  # without waiting: one thread does all
             key_block_backward(head, terms, grads, key_block, ticket, case, scratch)
     if moves(sizes) or case.apart:
         content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a)

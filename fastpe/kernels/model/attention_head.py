@@ -1,4 +1,4 @@
-"""What attention reads and fills of one head of the model: see `attention.records`."""
+"""The arrays that attention reads and fills for one head of the model: see `attention.inputs`."""
 
 from fastpe.kernels.attention.inputs import NONE, Guard, Head, HeadGradients, SlotGradients, Visibility, place
 from fastpe.kernels.attention.slots import BIAS
@@ -14,7 +14,7 @@ from fastpe.kernels.simd import at, part, pointer
 
 @inner
 def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
-    """What attention reads of one head. Nothing is left out: sequences are short, and what guards them is not read."""
+    """The arrays of one head. No tile is skipped, as sequences are short, so data for skipping is not read."""
     return reflected_head_of(None, layer, h, act, position, dropout, place_of_first, own, sizes, a)
 
 
@@ -30,14 +30,14 @@ def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, ow
         qr = at(act, a.turned + widened(own.start * 2 * c + h * head, sizes))
     if moves_keys(sizes):
         kr = at(qr, widened(c, sizes))
-    offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
+    offsets = position.case.queries + position.case.keys - 1  # number of offsets of the longest sequence
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
     dropped = place_in(dropout, own.sequence, place_of_first + h)
     layers, batch, queries, _ = position.spans.shape
     which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
     spans = at(pointer(position.spans), which * 2 * queries)
-    visibility = Visibility(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
+    visibility = Visibility(NONE, spans, q, pointer(position.places))  # the last two are placeholders
     return Head(
         q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, visibility, guard, dropout,
         dropped, gates_of_head(position.gates, h, act, own, sizes, a), _tallies(h, act, position, own, sizes, a),
@@ -47,7 +47,7 @@ def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, ow
 
 @inner
 def scratch_memory(h, act, memory, position, own, a):
-    """Scratch memory for one head, which begins there, its weights where they are kept."""
+    """Scratch memory for one head, which starts there; weights are elsewhere if they are kept."""
     cells = at(memory, position.layout.cells)
     if position.case.kept:
         size = position.case.queries * TILE_KEYS
@@ -63,22 +63,22 @@ def _tallies(h, act, position, own, sizes, a):
 
 @inner
 def lse_of(h, act, position, own, a):
-    """The logarithms of its sums of weights."""
+    """The head's logarithms of sums of weights."""
     case = position.case
     return at(part(at(act, a.lse), h * case.queries, case.queries), own.start)
 
 
 @inner
 def _deltas(h, workspace, position, sizes, a):
-    """Those of a head; where scores go through a network, which needs those of all, each has its own."""
+    """The deltas of a head; with a network over scores, which needs those of all heads, heads have separate memory."""
     return at(workspace, a.deltas + h * position.case.queries * (sizes.units > 0))
 
 
 @inner
 def gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position, own, sizes, a):
-    """Where gradients of one head go; those of the scale, which has none, where nobody reads them.
+    """The addresses of gradients of one head. The gradient of the scale is a placeholder, as the scale is fixed.
 
-    memory: where that of attention begins.
+    memory: start of the memory of attention.
     """
     c, case = sizes.width, position.case
     slots = SlotGradients(slot_gradients, pointer(position.places), layer, h)

@@ -1,11 +1,11 @@
-"""The model on a batch: the loops that fork, over sequences, and over parameters for their update.
+"""The model on a batch: the parallel loops over sequences, and over parameters for their update.
 
-Same bits at any number of threads: a batch is cut into a fixed number of *groups* of sequences, each group sums its
-gradients in order into its own row, and the rows are added in order. Threads only choose who runs which
-(`kernels.threads.team`); a whole training step forks once.
+Results are bitwise equal for any number of threads: a batch is cut into a fixed number of *groups* of sequences, each
+group sums its gradients in order into its own row, and the rows are added in order. The number of threads only decides
+which thread runs which group (`kernels.threads.team`). A whole training step starts its threads once.
 
-Sequences of a batch may differ in length: of what lies past the end of one nothing is read or computed, and the slots
-are those of the longest that there is room for.
+Sequences of a batch may differ in length: positions beyond the end of a sequence are neither read nor computed, and the
+slots are those of the longest possible sequence.
 """
 
 from typing import Any, NamedTuple
@@ -35,19 +35,19 @@ from fastpe.kernels.threads.team import on_team
 
 Array = np.ndarray[Any, Any]
 
-ALL = np.int64(-1)  # in the place of a pack's number
+ALL = np.int64(-1)  # in place of a pack's number
 
 
 @inlined
 def _own(p, workspace, sizes, a):
-    """The pointer as the model's products take it: of a model in bfloat16 they round what it points to."""
+    """The pointer as the model's products take it; in a bfloat16 model, they round what it points to."""
     return rounding(p, at(workspace, a.packed), sizes.products)
 
 
 @inner
 def _clear_gradients(g, stride, sizes, o):
-    """All but the matrices of the layers, which the first sequence overwrites. Those of fused ends stay 0, as they
-    were allocated, but in the first group's row, which gets the sums of all."""
+    """Clear all gradients but those of the layers' matrices, which the first sequence overwrites. Gradients of fused
+    ends stay 0, as they were allocated, except in the first group's row, which gets the sums of all groups."""
     clear(g, o.layers)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
@@ -61,8 +61,8 @@ def _group_gradients(
     x, target, shares, step, lengths, places, first, last, only, turns, w, wt, g, stride, loss, workspace, position,
     dropout, sizes, o, t, a,
 ):  # fmt: skip
-    """Add loss[0] and gradients (into g) of the sequences first .. last - 1, which make a group; or of only one of its
-    packs, while other workers go through the others. The first pack makes a beginning."""
+    """Add the loss to loss[0] and gradients to g, for the sequences first .. last - 1 of a group, or for one of its
+    packs while other workers process the others. The first pack overwrites."""
     head, done, number, previous = at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first, ALL, ALONE
     while done < last:
         pack, grow = pack_from(done, last, sizes.length, lengths, places), OVERWRITE if done == first else FROM
@@ -87,8 +87,8 @@ def _group_gradients(
 
 @inner
 def _packs_of_a_group(lanes, starts, lengths, sizes):
-    """How many of a group's packs go side by side: 1 where a worker goes through a whole group, all of them where there
-    are more workers than groups. Bits are the same, but workers that share a group's gradients move them to and fro."""
+    """Number of packs of a group to process in parallel: 1 if a worker takes a whole group, all of them if there are
+    more workers than groups. Results are equal, but workers that share gradients move them between caches."""
     most = np.int64(1)
     if lanes > starts.size - 1:
         for group in range(starts.size - 1):
@@ -101,9 +101,8 @@ def _step_worker(
     worker, counters, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses,
     workspaces, position, dropout, moments, numbers, ranges, squares, sizes, o, t, a,
 ):  # fmt: skip
-    """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences, or one of its packs, first
-    ones first; decompose the gradients of an end; add up some gradients, where they are clipped; update some
-    parameters."""
+    """Tasks of five phases: transpose a panel of a matrix; process a group of sequences, or one of its packs, in order;
+    split the gradients of a fused end; sum up some gradients, for clipping; update some parameters."""
     transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
     packs = _packs_of_a_group(workspaces.shape[0], starts, lengths, sizes)
     before_ends = transposes + (starts.size - 1) * packs
@@ -117,7 +116,7 @@ def _step_worker(
         elif task < before_ends:
             wait_for(counters, transposes)
             (number, group), workspace = divmod(task - transposes, starts.size - 1), row(workspaces, worker)
-            if not composed:  # a worker's first
+            if not composed:  # the worker's first task of this phase
                 compose(pointer(w), workspace, position, sizes, o, a)
                 composed = True
             _group_gradients(
@@ -139,7 +138,7 @@ def _step_worker(
             squares[number] = add_up(pointer(gradients), stride, rows, ranges[number, 0], ranges[number, 1])
         else:
             wait_for(counters, before_update)
-            if share < 0.0:  # a worker's first
+            if share < 0.0:  # the worker's first task of this phase
                 share = clipped_share(squares, numbers)
             number, summed = task - before_update, np.int64(1) if squares.size else rows
             adam(
@@ -148,18 +147,18 @@ def _step_worker(
             )  # fmt: skip
         finish(counters)
         task = next_task(counters)
-    wait_for(counters, everything)  # workers that leave together need not wake each other up
+    wait_for(counters, everything)  # workers that end together need not wake each other up
 
 
 @inner
 def _turn(isa, w, wt, panels, number, spare):
-    """Transpose a panel of a matrix, or pack it, as it is and transposed.
+    """Transpose a panel of a matrix, or pack it, both as it is and transposed.
 
-    panels (P, 6): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row, -1.
-    Of what is packed: the matrix's start in w, the panel's first row, the columns, where the words of the transpose and
-    those of the matrix start in wt, with the matrix's rows between the two.
+    panels (P, 6): a panel's start in w, its rows and columns, the start of its transpose in wt, the transpose's row
+    stride, and -1. For packed matrices: the matrix's start in w, the panel's first row, the columns, the starts of the
+    packed transpose and of the packed matrix in wt, with the matrix's rows between the two.
 
-    They are made anew in every step: parameters are the user's to change.
+    This is done in every step, as users may change parameters.
     """
     source, rows, columns, target = panels[number, 0], panels[number, 1], panels[number, 2], panels[number, 3]
     all_rows, words = panels[number, 4], panels[number, 5]
@@ -174,18 +173,18 @@ def step(
     team, counters, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, workspaces,
     position, dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a,
 ):  # fmt: skip
-    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n), then AdamW on w (P,).
+    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n), followed by AdamW on w (P,).
 
-    starts (G + 1,): the first sequence of every group, and their number. turns (8 B,): zeros, where there are more
-    workers than groups.
+    starts (G + 1,): the first sequence of every group, and the number of sequences. turns (8 B,): zeros, if there are
+    more workers than groups.
 
-    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.model.loss`.
-    lengths (B,), or (1,) where all are the same. places (1, B, 1), or (1, 1, 1): the row of the table where each
-    sequence begins, whose other rows follow; or (2, B, n), where rows are gathered: each token's of the table, and of
-    the rotations. Tokens are whole numbers in the type of w, so that everything is compiled once for scalars and
-    tokens. One workspace per worker. dropout: as `kernels.rows.dropout` has it, or None. moments (2, P), steps (1,) of
-    updates, ranges (R, 3): starts, stops, and whether those parameters decay; squares (R,), or (0,) where nothing is
-    clipped. Without an update there are no ranges, without gradients no groups and no panels."""
+    shares (B n,), or (1,) if all are equal: weights of the targets in the mean, see `kernels.model.loss`. lengths (B,),
+    or (1,) if all are equal. places (1, B, 1), or (1, 1, 1): the first row of the table for each sequence, with
+    consecutive rows after it; or (2, B, n), if rows are gathered: the row of each token in the table and in the
+    rotations. Tokens are integers in the type of w, so that code is compiled once for scalars and tokens. One workspace
+    per worker. dropout: as in `kernels.rows.dropout`, or None. moments (2, P), steps (1,) of updates, ranges (R, 3):
+    starts, stops, and whether those parameters decay; squares (R,), or (0,) without clipping. Without an update there
+    are no ranges; without gradients there are no groups and no panels."""
     on_team(
         team, _step_worker, (pointer(counters), x, target, shares, lengths, places, w, wt, panels, gradients, starts,
         turns, losses, workspaces,
@@ -197,18 +196,18 @@ def step(
 
 
 class Asked(NamedTuple):
-    """What is asked of a forward pass, one of the three of `outputs`, `losses` and `logits`."""
+    """The result of a forward pass: one of the three of `outputs`, `losses` and `logits`."""
 
-    y: Array  # (B, n), or (B, n V) logits, 0 past the lengths; of the last token alone (1, V)
+    y: Array  # (B, n), or (B, n V) logits, 0 beyond the lengths; for the last token alone (1, V)
     target: Array  # (B, n)
-    shares: Array  # as in a step
-    starts: Array  # (G + 1,) groups, as in a step, so that the sums have the same order
-    losses: Array  # (G,), those of the groups, which add up to the mean
-    before: Array  # (1,): others of a sequence that stand in the workspace already, with keys and values in every layer
+    shares: Array  # as for a step
+    starts: Array  # (G + 1,) groups, as for a step, so that sums have the same order
+    losses: Array  # (G,), losses of the groups, which add up to the mean
+    before: Array  # (1,): number of earlier positions whose keys and values are in the workspace, in every layer
 
     @classmethod
     def outputs(cls, y: Array) -> "Asked":
-        """Those of every token."""
+        """Outputs for every token."""
         nothing, no_number = np.empty(0, y.dtype), np.empty(0, np.int64)
         return cls(y, y[:0], nothing, no_number, np.empty(0), no_number)
 
@@ -219,7 +218,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def logits(cls, y: Array, before: int) -> "Asked":
-        """Those after the tokens of one sequence."""
+        """Logits after the tokens of one sequence."""
         return cls.outputs(y)._replace(before=np.full(1, before))
 
 
@@ -235,7 +234,7 @@ def _forward_worker(worker, counters, x, lengths, places, asked, head, w, worksp
 
 @inner
 def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """One task is one sequence."""
+    """Each task is one sequence."""
     memory, y = row(workspaces, worker), asked.y
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
@@ -255,7 +254,7 @@ def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, p
 
 @inner
 def _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """One task is one group of sequences."""
+    """Each task is one group of sequences."""
     memory, group, step, starts = row(workspaces, worker), next_task(counters), step_of(asked.shares), asked.starts
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
@@ -273,7 +272,7 @@ def _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, po
 
 @inner
 def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """One task: of one sequence nothing is shared out."""
+    """There is one task, as one sequence is not divided."""
     memory, sequence, y = row(workspaces, worker), next_task(counters), asked.y
     if sequence:
         return
@@ -290,9 +289,9 @@ def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, po
 
 @entry(label="the forward pass")
 def forward(team, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """What is asked of a batch x (B, n), as `Asked` has it; one workspace per worker. head (C V,).
+    """The result that `asked` selects, for a batch x (B, n); one workspace per worker. head (C V,).
 
-    Outputs, losses and logits are compiled as one: most of each is the model.
+    Outputs, losses and logits are compiled as one function: most of each is the model.
     """
     on_team(
         team, _forward_worker,

@@ -1,7 +1,7 @@
-"""The model's queries and keys as the content of scores has them: mapped or lifted, rotated, queries with factors.
+"""Content rows of the model's queries and keys: mapped or in polar form, rotated; queries also with factors.
 
-Where they are not q and k themselves, `turned` holds them, in every row the queries of all heads and then the keys. A
-lifted channel is two there (`kernels.rows.polar`), and in `dcontent`, whose rows then have no room for values.
+If they differ from q and k, they are in `turned`, whose rows hold the queries of all heads and then the keys. A channel
+in polar form takes two there (`kernels.rows.polar`), and in `dcontent`, whose rows then have no space for values.
 """
 
 from fastpe.kernels.attention.slots import GROWTH, ROW_COUNT, WANTED
@@ -17,57 +17,57 @@ from fastpe.kernels.simd import at, get, pointer, put, scalar
 
 @inner
 def moves_keys(sizes):
-    """Whether keys are other in the content than they are."""
+    """Whether content rows of keys differ from the keys."""
     return sizes.pairs or sizes.block or sizes.lifted or sizes.rank
 
 
 @inner
 def moves(sizes):
-    """Whether queries are."""
+    """Whether content rows of queries differ from the queries."""
     return moves_keys(sizes) or sizes.scales_rows
 
 
 @inner
 def widened(width, sizes):
-    """So many channels as the content has them."""
+    """The number of channels of a content row."""
     return width * (1 + sizes.lifted)
 
 
 @inner
 def _turned(which, row, h, sizes):
-    """Where a head's query, 0, or key, 1, of a row stands in `turned`."""
+    """Position in `turned` of a head's query (`which` is 0) or key (1) of a row."""
     return widened((2 * row + which) * sizes.width + h * (sizes.width // sizes.heads), sizes)
 
 
 @inner
 def _place_of_factor(layer, h, i, sizes):
-    """Where the factor of query i stands, and its gradient."""
+    """Position of the factor of query i, and of its gradient."""
     return layer * sizes.row_scale_layer + h * sizes.row_scale_head + i
 
 
 @inner
 def _place_of_maps(layer, h, i, sizes):
-    """Where the maps of a row begin, and their gradients."""
+    """Start of the maps of a row, and of their gradients."""
     row = layer * sizes.rotors_layer + h * sizes.rotors_head + i * sizes.rotors_row
     return row * (sizes.width // sizes.heads) * sizes.block
 
 
 @inner
 def _place_of_phases(layer, h, sizes):
-    """Where the phases of keys begin, and their gradients."""
+    """Start of the phases of keys, and of their gradients."""
     return (layer * sizes.polar_layer + h * sizes.polar_head) * (sizes.width // sizes.heads)
 
 
 @inner
 def _circles(polar, layer, which, h, sizes):
-    """The cosines of phases, sines behind them: first those of queries, which have none, then those of keys."""
+    """The cosines of phases, followed by sines; first those of queries, which are 1 and 0, then those of keys."""
     head = sizes.width // sizes.heads
     return at(pointer(polar), which * 2 * (head + _place_of_phases(layer, h, sizes)))
 
 
 @inner
 def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
-    """The queries and keys of all heads, mapped: the rows of a sequence from `before` on."""
+    """Map the queries and keys of all heads, for the rows of a sequence from `before` on."""
     if rotors is None:
         return
     if not sizes.block:
@@ -83,7 +83,7 @@ def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
 
 @inner
 def _lift_rows(polar, qkv, turned, own, layer, sizes):
-    """As `_map_rows`, of channels that become radii."""
+    """As `_map_rows`, for channels in polar form."""
     if polar is None:
         return
     if not sizes.lifted:
@@ -99,9 +99,9 @@ def _lift_rows(polar, qkv, turned, own, layer, sizes):
 
 @inner
 def _turn(qkv, turned, act, own, layer, position, sizes, a):
-    """The queries and keys of all heads, rotated, queries with their factors: a sequence's rows from `before` on.
+    """Rotate the queries and keys of all heads, and scale queries, for a sequence's rows from `before` on.
 
-    Mapped and lifted ones are turned in place; keys that are neither, nor rotated, stay where they are.
+    Rows that are mapped or in polar form are rotated in place; keys that are neither, nor rotated, are not copied.
     """
     c, pairs, wide = sizes.width, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
@@ -123,7 +123,7 @@ def _turn(qkv, turned, act, own, layer, position, sizes, a):
 
 @inner
 def make_content(layer, act, workspace, position, own, sizes, a):
-    """`turned` from `qkv`, of one sequence."""
+    """`turned` from `qkv`, for one sequence."""
     if not moves(sizes):
         return
     qkv, turned = at(act, a.qkv + own.start * 3 * sizes.width), at(act, a.turned + _turned(0, own.start, 0, sizes))
@@ -134,7 +134,7 @@ def make_content(layer, act, workspace, position, own, sizes, a):
 
 @inner
 def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
-    """The product of a query, mapped or lifted, and the gradient of what was made of it but for the factor."""
+    """The product of a mapped (or polar) query and the gradient of its content row without the factor."""
     head = sizes.width // sizes.heads
     if rotors is None:
         return dot(q, dq, head)
@@ -150,7 +150,7 @@ def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
 
 @inner
 def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
-    """The gradient of a row before its maps, in `dx`, and that of the maps added; `dy` where there are none."""
+    """The gradient of a row before its maps, in `dx`, adding that of the maps; `dy` itself without maps."""
     if rotors is None:
         return dy
     if not sizes.block:
@@ -164,7 +164,7 @@ def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
 
 @inner
 def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
-    """The gradient of a row before its channels became radii, in `dx`, where they did."""
+    """The gradient of a row before its polar form, in `dx`, if it has one."""
     if polar is None:
         return
     if sizes.lifted:
@@ -174,10 +174,10 @@ def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
 
 @inner
 def content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a):
-    """dqkv = the content's gradients turned, and mapped or lowered, back, added where it holds others; and those of
+    """dqkv = the gradients of content rows, rotated and mapped back, added to existing ones; and the gradients of
     angles, growth, factors, maps and phases.
 
-    A factor on a query divides its gradient by itself: products of the two know none.
+    The gradient of a factor is divided by the factor: products of queries and gradients contain it twice.
     """
     c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)

@@ -1,4 +1,4 @@
-"""Depthwise convolution over a sequence, added to it: every channel has taps of its own.
+"""Depthwise convolution over a sequence, added to it: every channel has separate taps.
 
     z[i] = x[i] + sum_k taps[k] x[i + k - before]        before = K // 2, or K - 1 in causal models; zero padding
 
@@ -19,7 +19,7 @@ def _overlap(k, count, causal, n):
 
 @inner
 def convolution_forward(x, taps, count, causal, z, before, n, c):
-    """z = x + taps * x, the rows from `before` on of n."""
+    """z = x + taps * x, for the rows from `before` on of n."""
     new = at(x, before * c)
     for j in range(0, (n - before) * c, lanes(x)):
         store_first(z, j, load_first(new, j, (n - before) * c - j), (n - before) * c - j)

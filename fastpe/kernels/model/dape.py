@@ -1,6 +1,6 @@
-"""The model's attention where a layer has a network over the scores of all heads (`attention.dape.network`).
+"""The model's attention in a layer with a network over the scores of all heads (`attention.dape.network`).
 
-A model without has `units` 0, and may have None as `net`.
+A model without a network has `units` 0, and may have None as `net`.
 """
 
 from typing import Any, NamedTuple
@@ -30,12 +30,12 @@ NONE = np.int64(0)
 
 
 class Network(NamedTuple):
-    """W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) of every layer, or once for all, each in an array of one axis."""
+    """W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) of every layer, or once for all, each flattened."""
 
     into: np.ndarray
     bias: np.ndarray
     out: np.ndarray
-    biased: int  # as `Net` has it
+    biased: int  # as in `Net`
 
 
 def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
@@ -49,7 +49,7 @@ def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
 
 
 class OfSequence(NamedTuple):
-    """A layer's attention to one sequence; forward `slot_gradients` is None."""
+    """A layer's attention for one sequence; in the forward pass `slot_gradients` is None."""
 
     slot_gradients: Any
     layer: int
@@ -93,9 +93,9 @@ def _net(net, layer, sizes):
 
 @inner
 def network_forward(net, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Whether the model has a network; if so `mixed` from `qkv`, or from rotated rows, of one sequence.
+    """Whether the model has a network; if so, `mixed` from `qkv`, or from rotated rows, for one sequence.
 
-    place_of_first: where the weights of the first head are dropped out.
+    place_of_first: dropout number of the first head's weights.
     """
     if net is None:
         return False

@@ -5,8 +5,8 @@
     add             z + table                         table (n, c)
     head            y_i = z_i . weight (+ bias)       weight (c,), bias a scalar
 
-z: n rows of c contiguous elements; tokens are whole numbers, held in the type of z. At most 2 n c FLOP each, forward;
-bound by the cache. From a row to the logits of all tokens is a matrix product (see `model.transformer`).
+z: n rows of c contiguous elements; tokens are integers, held in the type of z. At most 2 n c FLOP each, forward; bound
+by the cache. The logits of all tokens are a matrix product (see `model.transformer`).
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def embed_forward(x, weight, bias, z, n, c, biased):
 
 @inner
 def embed_backward(dz, x, dweight, dbias, n, c, biased):
-    """Adds the gradients of weight and bias."""
+    """Add the gradients of weight and bias."""
     for j in range(0, c, lanes(dz)):
         sum_weight = load_first(dweight, j, c - j)
         sum_bias = load_first(dbias, j, c - j) if biased else zeros(dz)
@@ -58,7 +58,7 @@ def add(x, y, sums, n):
 @inner
 def embed_tokens_forward(tokens, weight, z, n, c):
     """z_i = weight[token_i]."""
-    # zeros plus rows: of loops that copy, LLVM makes four times the code, which everybody's first start would pay for
+    # zeros plus rows: for loops that copy, LLVM generates four times the code, which takes longer to compile
     clear(z, n * c)
     for i in range(n):
         row = at(z, i * c)
@@ -67,7 +67,7 @@ def embed_tokens_forward(tokens, weight, z, n, c):
 
 @inner
 def embed_tokens_backward(dz, tokens, dweight, n, c):
-    """Adds each row of dz to its token's, in the order of the positions."""
+    """Add each row of dz to the row of its token, in the order of the positions."""
     for i in range(n):
         row = at(dweight, np.int64(get(tokens, i)) * c)
         add(row, at(dz, i * c), row, c)

@@ -1,21 +1,21 @@
-"""Two linear maps with nothing between them are one: the ends of the model in a training step.
+"""Two consecutive linear maps as one: the ends of the model in a training step.
 
-    rows through both    (X A) B = X M,  M = A B made once, of fewer rows than X has
+    rows through both    (X A) B = X M,  M = A B computed once, with fewer rows than X
     their gradients      dM = X^T dY summed over the batch, then once  dA = dM B^T  and  dB = A^T dM
 
-At the input A is the embedding and B the first layer's map to queries, keys and values. A row of X is one number, or a
-one in its token's place, and a one in its position's place; so A and M have a row for the number (or one a token), and
-behind them the table, a row a position:
+At the input, A is the embedding and B the first layer's map to queries, keys and values. A row of X is one number, or a
+one at its token, and a one at its position. So A and M have a row for the number (or one for each token), followed by
+the table, with a row for each position:
 
     A = [embed.weight; embed.bias + table]  (first + n, c)      M = [weight; table]  (first + n, 3 c)
 
-At the output A is the last layer's second feed-forward map, and B the head of a model that gives numbers:
+At the output, A is the last layer's second feed-forward map, and B the head of a model of numbers:
 
     A = [ff.weight; ff.bias]  (f + 1, c)                        M = [weight; bias]  (f + 1,)
 
-What residual connections carry past the two maps goes its own way, through A or B alone. Where both ends are composed a
-sequence is spared the products 3 * 2 n (3 c^2 + c f) FLOP of its step; what takes their place is bound by the cache.
-Which models have them: `model.transformer.scratch`.
+What residual connections carry past the two maps is multiplied separately, by A or B alone. If both ends are fused, a
+sequence saves the products 3 * 2 n (3 c^2 + c f) FLOP of its step; what replaces them is bound by the cache. Which
+models have fused ends: `fastpe.model.scratch`.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def _first_rows(sizes):
-    """Rows of A and M before those of positions."""
+    """Number of rows of A and M before those of positions."""
     return max(sizes.vocabulary, 1)
 
 
@@ -41,7 +41,7 @@ def _first_rows(sizes):
 
 @inner
 def _embedding(w, workspace, position, sizes, o, a):
-    """A, whose rows past the first ones are those of all positions that there is room for."""
+    """A, whose rows after the first ones are those of all possible positions."""
     c, whole, first, embedding = sizes.width, sizes.length, _first_rows(sizes), at(workspace, a.embedding)
     weight, bias, table = at(w, o.embed_weight), at(w, o.embed_bias), pointer(position.table)
     biased = sizes.biased and not sizes.vocabulary
@@ -74,7 +74,7 @@ def compose_input(w, workspace, position, sizes, o, a):
 
 @inner
 def input_forward(x, map, y, n, width, sizes):
-    """y = X M (or X A), n rows of a sequence from its first on."""
+    """y = X M (or X A), for n rows of a sequence from its first on."""
     table = at(map, _first_rows(sizes) * width)
     if sizes.vocabulary:
         embed_tokens_forward(x, map, y, n, width)
@@ -98,7 +98,7 @@ def input_backward(dy, x, dmap, n, width, sizes):
 def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
     """The gradients of both maps, in the first row of g, from the groups' dM.
 
-    That of a matrix between rows takes its place, as no group has written there; all others are added to.
+    The gradient of a matrix between rows overwrites, as no group has written there; all others are added.
     """
     c, whole, first, wide = sizes.width, sizes.length, _first_rows(sizes), 3 * sizes.width
     embedding, dprojection, layer = at(workspace, a.embedding), at(g, o.projection), at(g, o.layers)
@@ -107,7 +107,7 @@ def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, 
     _embedding(w, workspace, position, sizes, o, a)
     dweight, dpositions = at(layer, o.qkv_weight), at(dprojection, first * wide)
     gemm(embedding, ONE, c, dprojection, wide, dweight, wide, c, wide, first + whole, OVERWRITE, w, NONE, w, NONE)
-    if not sizes.wants_table:  # of the positions' rows only the sum is wanted
+    if not sizes.wants_table:  # only the sum of the positions' rows is wanted
         add_column_sums(at(dpositions, wide), wide, whole - 1, wide, dpositions)
         whole = ONE
     if sizes.biased:
@@ -149,7 +149,7 @@ def output_forward(x, map, y, n, sizes):
 
 @inner
 def output_backward(dy, x, dmap, n, sizes):
-    """dM += X^T dy. That of x is one product with M, as it is with any map (`model.layer.feedforward_backward`)."""
+    """dM += X^T dy. The gradient of x is a product with M, as with any map (`model.layer.feedforward_backward`)."""
     f = sizes.hidden
     gemm(dy, NONE, ONE, x, f, dmap, f, ONE, f, n, FROM, dmap, f, dmap, NONE)
     if sizes.biased:
@@ -178,7 +178,7 @@ def decompose_output(w, g, stride, groups, sizes, o):
 
 @inner
 def compose(w, workspace, position, sizes, o, a):
-    """M of both ends, as far as they are composed, in the workspace."""
+    """M of both ends, as far as they are fused, in the workspace."""
     if sizes.fused_input:
         compose_input(w, workspace, position, sizes, o, a)
     if sizes.fused_output:
@@ -187,7 +187,7 @@ def compose(w, workspace, position, sizes, o, a):
 
 @inner
 def decompose(end, w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
-    """The first of the ends that are composed, or the second."""
+    """Split the gradients of the first or the second fused end."""
     if sizes.fused_input and end == 0:
         decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a)
     else:

@@ -1,9 +1,9 @@
-"""Gated slopes: how fast scores fall with distance, by the content of the key, of the query, or of both, in the model.
+"""Gated slopes: how fast scores fall with distance, depending on the content of the key, the query, or both.
 
     S_h,ij += (j - i) (s_h(k_j) + s_h(q_i)),      s_h(x) = sigma_h softplus(w_h) softplus(u_h . x / (|u_h| sqrt(D)))
 
-q and k before rotation; sigma are fixed, w and u, which keys and queries have for themselves, learned (GRAPE, gated
-ALiBi). Layers without add 0. In a layer's activations the slopes lie behind what `model.gates` keeps of each head.
+q and k are before rotation; sigma is fixed; w and u are learned, separately for keys and queries (GRAPE, gated ALiBi).
+Layers without gated slopes add 0. In a layer's activations the slopes follow the data of `model.gates` for each head.
 """
 
 import math
@@ -33,7 +33,7 @@ _LEAST_NORM = 1e-6
 
 @inner
 def _rows(qkv, own, h, of_keys, sizes):
-    """The first query or key of a head of a sequence; the next one is three widths on."""
+    """The first query or key of a head of a sequence; the next one is three widths further on."""
     c = sizes.width
     return at(qkv, own.start * 3 * c + of_keys * c + h * (c // sizes.heads))
 
@@ -63,7 +63,7 @@ def make_slopes(gates, layer, sigma, w, act, pack, sizes, a):
 
 @inner
 def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
-    """Those of keys or of queries; first: where their directions begin in w."""
+    """The slopes of keys or of queries; first: start of their directions in w."""
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = KEY_SLOPES if of_keys else QUERY_SLOPES
     for sequence in range(pack.first, pack.last):
@@ -83,7 +83,7 @@ def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
 
 @inner
 def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """Adds to the gradients of queries and keys, and to those of all parameters, g, what those of slopes say."""
+    """Add the gradients of slopes to those of queries and keys, and to those of all parameters, g."""
     if gates is None:
         return
     if not sizes.gated:
@@ -98,7 +98,7 @@ def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
 
 @inner
 def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """Those of keys or of queries; z is made again. The part of u's gradient along u is a sum of numbers."""
+    """The same for keys or for queries; z is computed again. The component of u's gradient along u is a scalar sum."""
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = ONE + ONE - of_keys
     for sequence in range(pack.first, pack.last):

@@ -1,15 +1,17 @@
-"""Gates: what the content of a layer's input takes from the scores of all later queries, in the model's layers.
+"""Gates: what the content of a layer's input subtracts from the scores of all later queries, in the model's layers.
 
     z = u W^T + b;   K_h,j = rate_h sum over t <= j of softplus(sign z_h,t);   S_h,ij += K_h,j
 
-u is the layer's input after its norm. Of a causal model K_i - K_j is what position j has lost at i, but for a part of
-query i alone, which the softmax drops. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z) is -log of
-sigmoid(z). The sign STEPS stands for K_h,j = slope_h s_j, s the row of the rotations that a rule gives to token j: the
-number of segments before it, of BiPE. Sums are made in float64. Layers without a gate add 0; a model without any,
-and without `model.gated_slopes`, is not `gated`, and may have None as `gates` (see `model.memory.Position`).
+u is the layer's input after its norm. In a causal model, K_i - K_j is what position j has lost at i; the part of query
+i is left out, as the softmax does not depend on it. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z)
+is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j with s the row of the rotations that a rule gives to token
+j:
+in BiPE, the number of earlier segments. Sums are float64. Layers without a gate add 0. A model without any gate and
+without `model.gated_slopes` is not `gated`, and may have None as `gates` (see `model.memory.Position`).
 
-In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`),
-then slopes of keys and of queries (`model.gated_slopes`); in the workspace gradients of K and of the two.
+A layer's activations hold, for each head, z, then K, then the bases of its blocks of queries
+(`attention.terms.key_query_offsets`), then slopes of keys and of queries (`model.gated_slopes`); the workspace holds
+gradients of K and of the two slopes.
 """
 
 import math
@@ -24,17 +26,17 @@ from fastpe.kernels.model.pack import pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.simd import at, get, put, scalar
 
 WEIGHT, BIAS, RATE, SIGN, FACTOR, KEY_DIRECTION, QUERY_DIRECTION = (np.int64(number) for number in range(7))
-"""Columns of a row of `Position.gates`: where a layer's parameters begin in the flat array, -1 of one that it does not
-have; of the sign 0 where the layer has no gate."""
+"""Columns of a row of `Position.gates`: start of each parameter of a layer in the flat array, -1 for missing ones; the
+sign, 0 for a layer without a gate."""
 _LOGITS, _OFFSETS, _BASES, KEY_SLOPES, QUERY_SLOPES = (np.int64(number) for number in range(5))
 ARRAYS, GRADIENTS = 5, 3
 NONE, ONE = np.int64(0), np.int64(1)
 STEPS = np.int64(2)
-"""In place of the sign of a layer whose columns follow from tokens alone."""
+"""Replaces the sign in a layer whose columns follow from tokens only."""
 
 
 def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
-    """Of attention's columns, whether some layer makes them."""
+    """For each of attention's columns, whether some layer computes it."""
     return {
         KEY_OFFSET: bool(gates[:, SIGN].any()),
         KEY_SLOPE: bool((gates[:, KEY_DIRECTION] >= 0).any()),
@@ -44,13 +46,13 @@ def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
 
 @inner
 def of_head(which, h, act, sizes, a):
-    """One of the arrays of a head, of its first row."""
+    """One of the arrays of a head, from its first row on."""
     return at(act, a.gates + (which * sizes.heads + h) * sizes.length)
 
 
 @inner
 def gradients_of_head(which, h, workspace, own, sizes, a):
-    """Those of K, 0, or of slopes of keys, 1, or of queries, 2, of one sequence."""
+    """The gradients of K (0), of slopes of keys (1), or of queries (2), for one sequence."""
     return at(workspace, a.dgates + (which * sizes.heads + h) * sizes.length + own.start)
 
 
@@ -61,13 +63,13 @@ def softplus(x):
 
 @inner
 def _rate(gates, layer, h, w):
-    """The head's rate, which stands as its logarithm."""
+    """The head's rate, which is stored as its logarithm."""
     return math.exp(np.float64(get(w, gates[layer, RATE] + h))) if gates[layer, RATE] >= 0 else 1.0
 
 
 @inner
 def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
-    """z and K of a pack. w: all parameters, not the layer's."""
+    """z and K of a pack. w: all parameters, not only the layer's."""
     if gates is None:
         return
     if not sizes.gated:
@@ -100,7 +102,7 @@ def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
 
 @inner
 def gates_of_head(gates, h, act, own, sizes, a):
-    """The columns that attention reads of one head of one sequence."""
+    """The columns that attention reads, for one head of one sequence."""
     if gates is None:
         return None
     offsets = at(of_head(_OFFSETS, h, act, sizes, a), own.start)
@@ -111,7 +113,7 @@ def gates_of_head(gates, h, act, own, sizes, a):
 
 @inner
 def gate_gradients(gates, h, j0, workspace, own, sizes, a):
-    """Where attention adds the gradients of columns, those of keys from the key j0 on."""
+    """The addresses for attention's gradients of columns, with those of keys from the key j0 on."""
     if gates is None:
         return None
     return ColumnGradients(
@@ -123,7 +125,7 @@ def gate_gradients(gates, h, j0, workspace, own, sizes, a):
 
 @inner
 def clear_gate_gradients(gates, workspace, own, sizes, a):
-    """Before attention adds to those of a sequence."""
+    """Clear the gradients of columns of a sequence, before attention adds to them."""
     if gates is None:
         return
     if not sizes.gated:
@@ -135,7 +137,7 @@ def clear_gate_gradients(gates, workspace, own, sizes, a):
 
 @inner
 def gates_backward(gates, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """Adds to du, and to the gradients g of all parameters, what those of K say."""
+    """Add the gradients of K to du, and to the gradients g of all parameters."""
     if gates is None:
         return
     if not sizes.gated:

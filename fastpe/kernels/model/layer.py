@@ -3,12 +3,12 @@
     u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + drop(o Wout + bout)   (`model.attention`)
     w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
 
-`u`, `w` are `z`, `y` themselves where there are no norms; "z +" and "y +" only with residual connections; biases where
-the model has them; f an activation (`rows.activation`), for SWIGLU of two maps side by side in Win. drop: `dropout`;
-where the model has none, its `dropout` may be None, and nothing of it is compiled.
+`u` and `w` are `z` and `y` without norms; "z +" and "y +" only with residual connections; biases if the model has them;
+f is an activation (`rows.activation`), for SWIGLU of two adjacent maps in Win. drop: `dropout`; if the model has none,
+`dropout` may be None, and no code for it is compiled.
 
-Where an end of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k, v are there already, or
-the last layer's Wff takes h to the model's output: both without the layer's own maps, whose gradients are made
+If an end of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k, v are already computed, or
+the last layer's Wff maps h to the model's output: both without the layer's own maps, whose gradients are computed
 elsewhere."""
 
 import numpy as np
@@ -39,26 +39,26 @@ from fastpe.kernels.rows.norm import norm_backward, norm_forward
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
-_LARGE = np.int64(2**17)  # elements of a gradient: those of all layers leave the caches before they are read
-_LINE = np.int64(16)  # elements that make a cache line, or two
+_LARGE = np.int64(2**17)  # elements of a gradient from which on it leaves the caches before it is read
+_LINE = np.int64(16)  # elements of one cache line, or of two
 ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
 def linear(x, c, weight, row, bias, y, n, width, mode, biased):
-    """y = f(x weight + bias), n rows of c elements into n rows of `width`; without bias unless biased. row: of weight,
-    as `products.gemm` has it."""
+    """y = f(x weight + bias), n rows of c elements to n rows of `width`; without bias unless biased. row: row stride of
+    weight, as for `products.gemm`."""
     start = FROM if biased else OVERWRITE
     gemm(x, c, ONE, weight, row, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
 
 
 @inner
 def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, sizes):
-    """y = z + drop(x weight + bias), without z where there is no residual connection.
+    """y = z + drop(x weight + bias), without z if there is no residual connection.
 
-    With norms the stream may grow to thousands of times what a layer adds, and a sum that starts with it would round
-    every term at its size. So z is added to the finished sum. Without norms, sums start with z: those models have no
-    such values, and keep their bits.
+    With norms, the residual stream may grow to thousands of times what a layer adds, and a sum that starts with it
+    would round every term at its size. So z is added to the finished sum. Without norms, sums start with z: those
+    models have no such values, and their results stay bitwise equal.
     """
     n = pack.rows
     if sizes.residual and not drops(dropout):
@@ -88,7 +88,7 @@ def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
 
 @inner
 def linear_back(dy, width, transposed, row, dx, c, n, mode):
-    """dx = dy weight^T (+ dx with mode FROM). row: of `transposed`."""
+    """dx = dy weight^T (+ dx with mode FROM). row: row stride of `transposed`."""
     gemm(dy, width, ONE, transposed, row, dx, c, n, c, width, mode, dx, c, dx, NONE)
 
 
@@ -100,7 +100,7 @@ def normalise(x, weight, bias, y, stats, n, sizes):
 
 @inner
 def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack, sizes):
-    """Gradients of `normalise`, in the pack's turn; dx is added to where `residual`."""
+    """Gradients of `normalise`, in the pack's turn; dx is added to if `residual`."""
     take_turn(pack)
     norm_backward(
         dy, x, weight, stats, dx, dweight, dbias, pack.rows, sizes.width, residual, sizes.centred, sizes.norm_biased
@@ -110,25 +110,25 @@ def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack,
 
 @inner
 def _place(layer, which, sizes):
-    """The number of one of a layer's places of dropout: see `rows.dropout.places_of`."""
+    """The number of one of a layer's dropouts: see `rows.dropout.places_of`."""
     return 1 + layer * (2 + sizes.heads) + which
 
 
 @inner
 def _matrix(w, wt, place, packed, sizes, t):
-    """One of a layer's matrices, as products of its rows take it."""
+    """One of a layer's matrices, as products take it."""
     return at(at(wt, t.words), packed) if sizes.packed else at(w, place)
 
 
 @inner
 def row_of(depth, columns, sizes):
-    """What products take as the row of a layer's matrix of `depth` rows, or of such a transpose."""
+    """The row stride, for products, of a layer's matrix of `depth` rows, or of such a transpose."""
     return -depth if sizes.packed else columns
 
 
 @inner
 def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout, pack, sizes, o, t, a):
-    """One layer: z -> out (n, c). w: its parameters, of all_w; wt: their transposes.
+    """One layer: z -> out (n, c). w: its parameters, a part of all_w; wt: their transposes.
 
     act: its activations, kept for the backward pass.
     """
@@ -175,9 +175,9 @@ def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout
 
 @inner
 def _dropped(dropout, dz, target, c, place, pack):
-    """The gradient of what was dropped out, in `target`, from dz, that of what became of it; dz itself without dropout.
+    """The gradient before dropout, in `target`, from dz, the gradient after it; dz itself without dropout.
 
-    dz stays: the residual connection has it too.
+    dz is unchanged: the residual connection needs it, too.
     """
     if not drops(dropout):
         return dz
@@ -219,7 +219,7 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pac
 
 @inner
 def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a):
-    """Adds to du, and to the gradients g of all parameters, what is made of u says."""
+    """Add the gradients of what gates compute from u to du, and to the gradients g of all parameters."""
     gates_backward(position.gates, layer, u, du, w, g, act, workspace, pack, sizes, a)
     angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, workspace, pack, sizes, a)
     reflections_backward(position.reflections, layer, u, du, w, g, act, workspace, pack, sizes, a)
@@ -230,7 +230,7 @@ def attention_layer_backward(
     dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, workspace, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
     """dz: the gradient of `middle` on entry, of the layer's input z on return. all_w, all_g: of all parameters;
-    slot_gradients: the pack's own."""
+    slot_gradients: those of the pack."""
     n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(workspace, a.dmixed), at(workspace, a.dqkv)
     dout = _dropped(dropout, dz, at(workspace, a.dbranch), c, _place(layer, 0, sizes), pack)

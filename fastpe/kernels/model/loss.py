@@ -1,13 +1,12 @@
-"""The losses of one sequence and their gradients by the model's outputs, which they may take the place of.
+"""The losses of one sequence and their gradients with respect to the model's outputs, which they may overwrite.
 
     squared error   sum_i share_i (y_i - target_i)^2                    dy_i = 2 (y_i - target_i) share_i
     cross entropy   sum_i share_i (log sum_v exp z_iv - z_i[token_i])   dz_iv = (softmax(z_i)_v - [v = token_i]) share_i
 
-share_i: what target i has of the batch's mean, its weight divided by the sum of all weights; it lies at shares[i step],
-and step is 0 where all have the same. Where it is 0 the target does not count: nobody looks at it or at the output.
-y: n elements. z: n rows of `vocabulary` contiguous elements; tokens are whole numbers in [0, vocabulary), held in the
-type of z. Sums are float64. Cross entropy passes over a row three times, in cache, with about 20 FLOP an element, most
-of them for exp.
+share_i: the weight of target i in the batch's mean, divided by the sum of all weights; it is shares[i step], and step
+is 0 if all are equal. If it is 0, the target does not count: neither it nor the output is read. y: n elements. z: n
+rows of `vocabulary` contiguous elements; tokens are integers in [0, vocabulary), held in the type of z. Sums are
+float64. Cross entropy passes over a row three times, in cache, with about 20 FLOP per element, most of them for exp.
 """
 
 import math
@@ -35,13 +34,13 @@ from fastpe.kernels.simd import (
 
 @inner
 def step_of(shares):
-    """From one target's share to the next one's, in an array of one for all or one for each."""
+    """Step from one target's share to the next, in an array of one for all or one for each."""
     return np.int64(shares.size > 1)
 
 
 @inner
 def counted(shares, step, n):
-    """How many targets count."""
+    """Number of targets that count."""
     count = n
     if step:
         count = np.int64(0)
@@ -52,7 +51,7 @@ def counted(shares, step, n):
 
 @inner
 def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, c):
-    """The rows of x, n of c elements, whose targets count, one after the other, with tokens and shares; how many."""
+    """Copy the rows of x (n of c elements) whose targets count, with tokens and shares; return their number."""
     count = np.int64(0)
     for i in range(n):
         if get(shares, i * step) > 0:
@@ -66,7 +65,7 @@ def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, 
 
 @inner
 def spread_rows(picked, shares, step, x, n, c):
-    """The rows of `picked` back in their places in x, 0 where targets do not count; how many did."""
+    """Copy the rows of `picked` back to their places in x, 0 where targets do not count; return their number."""
     count = np.int64(0)
     for i in range(n):
         counts = get(shares, i * step) > 0

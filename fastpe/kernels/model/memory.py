@@ -1,4 +1,4 @@
-"""Where the kernels of the model find things: sizes, and offsets into flat arrays, in elements."""
+"""Layout of the model's memory for kernels: sizes, and offsets into flat arrays, in elements."""
 
 from typing import Any, NamedTuple
 
@@ -23,48 +23,48 @@ from fastpe.kernels.simd import region
 
 
 class Sizes(NamedTuple):
-    """What the model is and how long a sequence; flags are 0 or 1."""
+    """The sizes of the model and of a sequence; flags are 0 or 1."""
 
-    length: int  # of the longest sequence that there is room for
+    length: int  # of the longest possible sequence
     width: int
     heads: int
     hidden: int
-    inner: int  # columns of the map into the feed-forward network: hidden, or twice that
+    inner: int  # columns of the first feed-forward map: hidden, or twice that
     layers: int
     causal: int
-    activation: int  # as `kernels.rows.activation` numbers them
+    activation: int  # numbered as in `kernels.rows.activation`
     norms: int
     centred: int  # whether norms subtract the mean
     norm_biased: int
     final_norm: int
     biased: int  # whether maps have biases
     residual: int
-    vocabulary: int  # 0: scalars in and out
-    tied: int  # whether the head is the transposed table of tokens
+    vocabulary: int  # 0: a model of numbers
+    tied: int  # whether the head is the transposed token embedding
     has_table: int
     has_qk_table: int
-    gated: int  # whether layers have gates, or slopes of their own
-    rank: int  # of the maps by which layers make angles of their input, the largest; 0: none does
-    reflects: int  # as `rank`, of the maps by which layers make reflections
+    gated: int  # whether layers have gates, or gated slopes
+    rank: int  # largest rank of the maps by which layers compute angles from their input; 0: none
+    reflects: int  # the same for reflections
     counted: int  # whether queries count their keys
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
     half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
-    angles_layer: int  # rows from one layer's angles to the next one's, and from one head's; 0 where they are shared
+    angles_layer: int  # rows between the angles of layers, and of heads; 0 if they are shared
     angles_head: int
     scales_rows: int  # whether queries have factors
-    row_scale_layer: int  # as `angles_layer` and `angles_head`, of factors
+    row_scale_layer: int  # as `angles_layer` and `angles_head`, for factors
     row_scale_head: int
     block: int  # channels of a block that is mapped; 0: none
-    rotors_layer: int  # rows from one layer's maps to the next one's, from one head's, from one position's; or 0
+    rotors_layer: int  # rows between the maps of layers, of heads, of positions; 0 if they are shared
     rotors_head: int
     rotors_row: int
-    lifted: int  # whether channels become radii, two for one
-    polar_layer: int  # as `angles_layer` and `angles_head`, of phases
+    lifted: int  # whether channels are in polar form, two for one
+    polar_layer: int  # as `angles_layer` and `angles_head`, for phases
     polar_head: int
     units: int  # of a network over scores (`attention.dape`); 0: none
     unit_taps: int
-    net_layers: int  # that have a network of their own; 1: all share one
+    net_layers: int  # number of layers with separate networks; 1: all share one
     wants_table: int
     wants_qk_table: int
     wants_taps: int
@@ -73,20 +73,20 @@ class Sizes(NamedTuple):
     wants_rotors: int
     wants_polar: int
     wants_net: int
-    gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
+    gathers_table: int  # whether a rule selects each token's row of the table, and of the rotations
     gathers_angles: int
-    anew: int  # whether what a layer makes of rows in a row begins anew with every document
+    anew: int  # whether convolutions and sums of layers start again with every document
     slots: int  # elements of the gradients of slots that all layers may share
     fused_input: int  # whether the ends are fused: `model.fused_embedding_and_head`
     fused_output: int
     packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
-    products: Isa | None  # how products of operands rounded to bfloat16 are made; None: they are float32's or float64's
+    products: Isa | None  # instruction set of products with operands rounded to bfloat16; None: no rounding
 
 
 class Offsets(NamedTuple):
-    """Where a tensor starts in the flat array of parameters (and of gradients); layer l adds l * `layer_stride`.
+    """Start of each tensor in the flat array of parameters (and of gradients); for layer l add l * `layer_stride`.
 
-    In a layer the four matrices come first, then the vectors; what a model does not have has no room, and is not read.
+    In a layer the four matrices come first, then the vectors. Missing tensors have no space, and are not read.
     """
 
     embed_weight: int
@@ -109,9 +109,9 @@ class Offsets(NamedTuple):
     norm1_bias: int
     norm2_weight: int
     norm2_bias: int
-    table: int  # of the gradients only, as all that follows: those of slots
+    table: int  # only in gradients, like all that follow: gradients of slots
     taps: int
-    slots: int  # and of those that all layers may share, among them
+    slots: int  # start of those that all layers may share
     qk_table: int
     angles: int
     row_scale: int
@@ -120,19 +120,19 @@ class Offsets(NamedTuple):
     mlp_in: int
     mlp_bias: int
     mlp_out: int
-    projection: int  # those of fused ends, input and output
+    projection: int  # gradients of fused ends, input and output
     readout: int
 
 
 class Position(NamedTuple):
-    """The slots of a model at one length, and what attention needs to find its way in them.
+    """The slots of a model at one length, and the layout of attention's slots.
 
-    An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
-    Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
-    without, any other for all of them. To compile each subset by itself would take as long as all together. Beside
-    any of these, or a `net`, is dropout.
+    Missing slots are placeholder arrays that are not read. Rows of `numbers` and `places` are attention's slots. Of
+    `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
+    without them, any other model with all of them. Compiling each subset would take as long as all together. With any
+    of these, or a `net`, there is dropout, too.
 
-    Workers have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
+    Workers get it with pointers in place of arrays of one axis (`simd.with_pointers`).
     """
 
     table: np.ndarray
@@ -140,32 +140,32 @@ class Position(NamedTuple):
     taps: np.ndarray
     turns: (
         np.ndarray
-    )  # (3, any), factors of rotation, as `kernels.rows.rotate` has them: cos, sin, and sin of turning back
+    )  # (3, any), factors of rotation, see `kernels.rows.rotate`: cos, sin, and sin of the inverse rotation
     row_scale: np.ndarray
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
-    spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
-    rotors: np.ndarray | None  # maps of blocks of channels, as `rows.block_maps.lie_in` has them
+    spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, if not all
+    rotors: np.ndarray | None  # maps of blocks of channels, in the layout of `rows.block_maps.lie_in`
     polar: np.ndarray | None  # cosines and sines of phases, see `model.content`
     gates: np.ndarray | None  # (layers, 7), int64, see `model.gates`
     slopes: np.ndarray  # (H,), float64, of `model.gated_slopes`
     selective: np.ndarray | None  # (layers, 4), int64, see `model.selective_angles`
-    frequencies: np.ndarray  # (C/2,), float64, of those
-    reflections: Reflections | None  # see `model.reflections`; not beside a `net`
+    frequencies: np.ndarray  # (C/2,), float64, for `selective`
+    reflections: Reflections | None  # see `model.reflections`; not together with a `net`
     net: Network | None  # over scores, of every layer or of all
     net_layout: DapeLayout | None
-    no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
-    slots: int | None  # 1, or None where there are none but those above
-    numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
-    places: np.ndarray  # in the gradients of `slots`: start, from layer to layer, from head to head, size of a head's
+    no_guard: np.ndarray  # float64, not read: for short sequences no tile is skipped
+    slots: int | None  # 1, or None if there are no slots but those above
+    numbers: np.ndarray  # the table of `kernels.attention`, with layers in place of the batch
+    places: np.ndarray  # in the gradients of `slots`: start, strides of layers and of heads, size for a head
     case: Case
     layout: Layout
 
 
 class Transposed(NamedTuple):
-    """Where the transposed matrices start in the flat array of transposes; those of layer l, l * `layer_stride` on.
+    """Start of the transposed matrices in the flat array of transposes; for layer l add l * `layer_stride`.
 
-    In bfloat16 the layers' are packed words, and the matrices as they are lie `words` further on, packed likewise.
+    In bfloat16 the layers' matrices are packed; the matrices themselves follow `words` further on, also packed.
     """
 
     layer_stride: int
@@ -174,11 +174,11 @@ class Transposed(NamedTuple):
     out_weight: int
     in_weight: int
     ff_weight: int
-    head_weight: int  # of a model with a vocabulary only
+    head_weight: int  # only in a model with a vocabulary
 
 
 class Arena(NamedTuple):
-    """Where things lie in a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ..."""
+    """Layout of a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ..."""
 
     streams: int
     stream_stride: int
@@ -192,7 +192,7 @@ class Arena(NamedTuple):
     lse: int
     running_counts: int
     gates: int
-    low: int  # of `model.selective_angles`, as what follows
+    low: int  # of `model.selective_angles`, like the following
     steps: int
     sums: int
     factors: int
@@ -201,18 +201,18 @@ class Arena(NamedTuple):
     middle: int
     normed2: int
     stats2: int
-    slopes: int  # what is mapped by the activation, then the slopes of the map there
+    slopes: int  # input of the activation, then its derivative
     hidden: int
     dz: int
     dnormed: int
     dhidden: int
-    dbranch: int  # of what is dropped out
+    dbranch: int  # gradient before dropout
     dmixed: int
     dqkv: int
     dcontent: int
-    mapped: int  # rows of a head as blocks, and a gradient before it is added; or a lifted row
+    mapped: int  # rows of a head as blocks, and a gradient before it is added; or a row in polar form
     dgates: int
-    unit: int  # of `model.selective_angles`, as what follows
+    unit: int  # of `model.selective_angles`, like the following
     dangles: int
     maps: int
     dreflected: Given
@@ -226,12 +226,12 @@ class Arena(NamedTuple):
     projection: int
     readout: int
     attention: int
-    output: int  # and then, in its place, its gradient
-    picked: int  # of a model with a vocabulary: rows of the stream whose targets count, their gradients,
+    output: int  # and then its gradient, which overwrites it
+    picked: int  # in a model with a vocabulary: rows of the residual stream whose targets count, their gradients,
     dpicked: int
     tokens: int  # and their targets and shares
     shares: int
-    packed: int  # what products round
+    packed: int  # operands that products have rounded
     size: int
 
 
@@ -239,9 +239,9 @@ def attention_case(
     sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, spanned: bool, backward: bool,
     dropped: bool,
 ) -> tuple[Case, Layout]:  # fmt: skip
-    """Sizes of the attention of one sequence, and its scratch memory.
+    """Sizes of the attention of one sequence, and the layout of its scratch memory.
 
-    more: whether there are slots but a bias; spanned: whether queries have spans of keys.
+    more: whether there are slots other than a bias; spanned: whether queries have spans of keys.
     """
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
@@ -269,21 +269,21 @@ def attention_case(
 
 
 def fused_sizes(sizes: Sizes) -> tuple[int, int]:
-    """Elements of the maps of fused ends, at the input and at the output: 0 for one that is not."""
+    """Elements of the maps of fused ends, at the input and at the output; 0 if an end is not fused."""
     projection = (max(sizes.vocabulary, 1) + sizes.length) * 3 * sizes.width
     return sizes.fused_input * projection, sizes.fused_output * (sizes.hidden + sizes.biased)
 
 
 def _rotates(sizes: Sizes) -> bool:
-    """Whether keys are other in the content than they are."""
+    """Whether content rows of keys differ from the keys."""
     return any((sizes.pairs, sizes.block, sizes.lifted, sizes.rank))
 
 
 def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backward: bool, rows: int = 0) -> Arena:
-    """Offsets into the workspace, of regions; without a backward pass all layers share one place for their activations.
+    """Offsets of regions of the workspace. Without a backward pass all layers share the memory of activations.
 
-    more: what attention needs where `layout` is not it. rows: how many go through the model at a time where the others
-    of their sequence stay, with what attention reads of them, in every layer; 0 where all of a sequence go together.
+    more: memory that attention needs instead of `layout`. rows: number of positions that pass through the model at a
+    time while the keys and values of others are cached in every layer; 0 if whole sequences are processed at once.
     """
     whole_n, n, c, f, cursor = sizes.length, rows or sizes.length, sizes.width, sizes.hidden, 0
     norms, tokens, rotated = sizes.norms, sizes.vocabulary > 0, _rotates(sizes)

@@ -1,4 +1,4 @@
-"""The model's attention in a layer that makes reflections (`model.reflections`): `kernels.attention` head by head."""
+"""The model's attention in a layer that computes reflections (`model.reflections`): `kernels.attention` by head."""
 
 from fastpe.kernels.attention.backward import prepare_deltas
 from fastpe.kernels.attention.forward import forward_rows
@@ -14,7 +14,7 @@ from fastpe.kernels.simd import at
 
 @inner
 def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a):
-    """One head with its reflections, and the products of these with keys, which few queries do not need but `back`."""
+    """One head with its reflections, and their products with keys, which few queries need only in the backward pass."""
     w, beta = made_of_head(h, act, own, sizes, a)
     path, case = HeadPath(w, beta, scratch.path.products), position.case
     head = reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a)
@@ -27,8 +27,8 @@ def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, ow
 
 @inner
 def reflected_forward(reflections, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Whether the layer makes reflections; if so `mixed` from `qkv`, of one sequence. place_of_first: where the weights
-    of the first head are dropped out."""
+    """Whether the layer computes reflections; if so, `mixed` from `qkv`, for one sequence. place_of_first: dropout
+    number of the first head's weights."""
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:

@@ -1,14 +1,14 @@
-"""Reflections that a layer makes of its input, by which queries are reflected on their way to the keys (PaTH).
+"""Reflections that a layer computes from its input and that act on queries between query and key (PaTH).
 
     p = u down up;   y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );   w_t = y_t / sqrt(|y_t|^2 + 1e-6), head by head
     beta_t = 2 sigmoid(u_t W^T + b)
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C), taps (3, C), W (H, C); p is 0 before the
-sequence begins, and where documents are kept apart before the document does. Attention with w and beta is
-`attention.path`'s, of one sequence at a time. Nothing of all this is rounded to bfloat16. A layer that makes none
-has the `rank` 0; a model in which none does has None as `Position.reflections`.
+start of the sequence, or of the document if documents are separate. Attention with w and beta is `attention.path`'s,
+for one sequence at a time. Nothing here is rounded to bfloat16. A layer without reflections has the `rank` 0; a model
+in which no layer has them has None as `Position.reflections`.
 
-In a layer's activations lie u down, p, w and beta, the last two head by head: a text that is written goes on from them.
+A layer's activations hold u down, p, w and beta, the last two by head: generation continues from them.
 """
 
 import math
@@ -38,15 +38,15 @@ from fastpe.kernels.simd import (
 )
 
 DOWN, UP, TAPS, WEIGHT, BIAS, RANK = (np.int64(number) for number in range(6))
-"""Columns of a row of `Reflections.layers`: where a layer's parameters begin in the flat array, and the rank of its
+"""Columns of a row of `Reflections.layers`: start of each parameter of a layer in the flat array, and the rank of its
 maps."""
-_COUNT = np.int64(3)  # of taps
+_COUNT = np.int64(3)  # number of taps
 _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Reflections(NamedTuple):
-    """What a model's layers make: (layers, 6), int64, places of parameters; whether it begins anew with every
+    """Reflections of a model's layers: (layers, 6), int64, starts of parameters; whether they start again with every
     document."""
 
     layers: np.ndarray
@@ -54,7 +54,7 @@ class Reflections(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Where things lie in a layer's activations: u down (n, rank), p (N, C), w (H, N, D), beta (H, N)."""
+    """Layout of a layer's activations: u down (n, rank), p (N, C), w (H, N, D), beta (H, N)."""
 
     low: int
     steps: int
@@ -63,7 +63,7 @@ class Kept(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Where gradients of w, beta and p lie in the workspace, and a map turned."""
+    """Layout in the workspace of gradients of w, beta and p, and of a transposed map."""
 
     w: int
     beta: int
@@ -72,32 +72,32 @@ class Given(NamedTuple):
 
 
 def kept_of_reflections(sizes: Any, n: int, take: Callable[[int], Any]) -> Kept:
-    """Room for what a layer keeps, n rows at a time going through the model."""
+    """Memory for a layer's activations; n rows pass through the model at a time."""
     made, whole = int(sizes.reflects > 0), sizes.length
     counts = n * sizes.reflects, made * whole * sizes.width, made * whole * sizes.width, made * whole * sizes.heads
     return Kept._make([take(count) for count in counts])
 
 
 def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: bool) -> Given:
-    """Room for the way back."""
+    """Memory for the backward pass."""
     rows, c = backward * int(sizes.reflects > 0) * sizes.length, sizes.width
     counts = rows * c, rows * sizes.heads, rows * c, backward * c * sizes.reflects
     return Given._make([take(count) for count in counts])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a layer makes of its input
+# Forward
 
 
 @inlined
 def _place(reflections, new, own):
-    """How many rows stand before one of a sequence's new rows that the convolution may reach."""
+    """How many rows before one of a sequence's new rows the convolution may read."""
     return place_of(ONE, new, own) if reflections.apart else own.before + new
 
 
 @inlined
 def _before(steps, place, ago, j, width, left):
-    """Part of the row that stands so many rows before the one at `steps`, zeros where it may not be reached."""
+    """Part of the row that is `ago` rows before the one at `steps`, zeros if it may not be read."""
     return load_first(steps, j - ago * width, left if place >= ago else 0)
 
 

@@ -1,17 +1,17 @@
-"""Angles that a layer makes of its input, by which it turns its queries and keys (selective RoPE).
+"""Angles that a layer computes from its input, by which it rotates its queries and keys (selective RoPE).
 
     u^ = u, the channels of each head divided by their norm;      p_t = u^_t down up
     f_t = sum over k < 4 of taps_k p_{t-3+k};      angles_t = tau (f_0 + ... + f_t)
 
-Sums and convolution begin anew with every document, where positions do (`Sizes.anew`).
+Sums and convolution start again with every document if positions do (`Sizes.anew`).
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2): a number for each pair of
-channels of each head. Nothing is rounded to bfloat16, sums over positions are made in float64, and whole turns are
-taken away before sines and cosines. A model in which no layer makes angles has the `rank` 0, and may have None as
+channels of each head. Nothing is rounded to bfloat16, sums over positions are float64, and whole turns are subtracted
+before sines and cosines are computed. A model in which no layer computes angles has the `rank` 0, and may have None as
 `selective` (see `model.memory.Position`).
 
-In a layer's activations lie u^ down, p, the sums as two numbers of the model's type each, from which a text that is
-written goes on, and of every row the factors of its rotation: all heads' cosines, sines, and sines of turning back.
+A layer's activations hold u^ down, p, the sums as two numbers of the model's type each, from which generation
+continues, and for every row the factors of its rotation: all heads' cosines, sines, and sines of the inverse rotation.
 """
 
 import math
@@ -41,23 +41,23 @@ from fastpe.kernels.simd import (
 )
 
 DOWN, UP, TAPS, RANK = (np.int64(number) for number in range(4))
-"""Columns of a row of `Position.selective`: where a layer's parameters begin in the flat array, and the rank of its
-maps, 0 where it makes no angles."""
-KINDS = 3  # of factors of rotation
-_COUNT = np.int64(4)  # of taps
+"""Columns of a row of `Position.selective`: start of each parameter of a layer in the flat array, and the rank of its
+maps, 0 if it computes no angles."""
+KINDS = 3  # kinds of factors of rotation
+_COUNT = np.int64(4)  # number of taps
 _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
 
 
 def kept_of_angles(sizes: Any, n: int) -> dict[str, int]:
-    """Elements that a layer keeps of the angles it makes, n rows at a time."""
+    """Number of elements that a layer keeps of its angles, n rows at a time."""
     pairs = sizes.width // 2 * (sizes.rank > 0)
     factors = KINDS * pairs * (1 if sizes.half else 2)
     return {"low": n * sizes.rank, "steps": sizes.length * pairs, "sums": 2 * pairs, "factors": n * factors}
 
 
 def memory_for_angles(sizes: Any, n: int, *, backward: bool) -> dict[str, int]:
-    """Elements that layers make them in."""
+    """Number of elements of scratch memory for computing angles."""
     c, made = sizes.width, int(sizes.rank > 0)
     return {"unit": made * n * c, "dangles": backward * made * n * (c // 2), "maps": backward * c * sizes.rank}
 
@@ -80,19 +80,19 @@ def _directions(u, unit, n, sizes):
 
 @inlined
 def _row(steps, i, ago, place, j, width, left):
-    """Part of the row so many before row i, in float64; of one before the first of its document, zeros."""
+    """Part of the row `ago` rows before row i, in float64; zeros before the first row of its document."""
     return load_wide(steps, (i - ago) * width + j, left if ago <= place else 0)
 
 
 @inlined
 def _place(new, own, sizes):
-    """How many rows stand before a sequence's new row: those of its document, where there are such."""
+    """The number of rows before a sequence's new row; those of its document, if there are documents."""
     return place_of(1, new, own) if sizes.anew else own.before + new
 
 
 @inner
 def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
-    """The factors of a pack's rotations, from the layer's input. w: all parameters, not the layer's."""
+    """The factors of a pack's rotations, from the layer's input. w: all parameters, not only the layer's."""
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE
@@ -112,7 +112,7 @@ def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
 
 @inner
 def _sum_up(steps, taps, tau, sums, factors, own, width, sizes):
-    """Factors of one sequence from its steps p, those of rows before these included; the sums stay."""
+    """Factors of one sequence from its steps p, including those of earlier rows; the sums are kept."""
     half = sizes.half
     row = factors_of_row(width, half)
     for j in range(0, width, lanes(pointer(tau))):
@@ -136,7 +136,7 @@ def _sum_up(steps, taps, tau, sums, factors, own, width, sizes):
 
 @inner
 def turn_row(selective, layer, x, h, i, back, act, sizes, a):
-    """Turn a head's query or key of row i of the pack in place, or, with 1 as `back`, a gradient back."""
+    """Rotate a head's query or key of row i of the pack in place; with `back` 1, rotate a gradient back."""
     if selective is None:
         return
     if selective[layer, RANK] == 0:
@@ -150,7 +150,7 @@ def turn_row(selective, layer, x, h, i, back, act, sizes, a):
 
 @inner
 def clear_turns(selective, workspace, own, sizes, a):
-    """Before gradients of the angles of a sequence are added."""
+    """Clear the gradients of the angles of a sequence, before others are added."""
     if selective is None:
         return
     if not sizes.rank:
@@ -161,7 +161,7 @@ def clear_turns(selective, workspace, own, sizes, a):
 
 @inner
 def add_turns(selective, y, dy, h, i, workspace, sizes, a):
-    """Add what the gradient dy of a turned row y says of the angles of row i of the pack."""
+    """Add the gradient of the angles of row i of the pack, from the gradient dy of a rotated row y."""
     if selective is None:
         return
     if not sizes.rank:
@@ -172,7 +172,7 @@ def add_turns(selective, y, dy, h, i, workspace, sizes, a):
 
 @inner
 def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, sizes, a):
-    """Adds to du, and to the gradients g of all parameters, what those of angles say."""
+    """Add the gradients of angles to du, and to the gradients g of all parameters."""
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE
@@ -199,11 +199,11 @@ def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, si
 
 @inner
 def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
-    """From the gradients of a sequence's angles, in their place, those of its steps; adds to those of taps."""
+    """From the gradients of a sequence's angles to those of its steps, in place; adds to those of taps."""
     for j in range(0, width, lanes(pointer(tau))):
         left = width - j
         speed, later = load_first(pointer(tau), j, left), zeros(pointer(tau))
-        # the gradients of f of the last rows looked at, and what taps have so far
+        # the gradients of f in the last rows processed, and those of taps so far
         f0, f1, f2, f3 = later, later, later, later
         t0, t1, t2, t3 = later, later, later, later
         for back in range(own.length):
@@ -220,7 +220,7 @@ def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
             step = fma(load_wide(taps, 2 * width + j, left), f1, step)
             step = fma(load_wide(taps, 3 * width + j, left), f0, step)
             store_rounded(dangles, i * width + j, step, left)
-            if place == 0:  # nothing is known of the document before
+            if place == 0:  # the document before does not matter
                 later = f0 = f1 = f2 = zeros(pointer(tau))
         store_rounded(dtaps, j, load_wide(dtaps, j, left) + t0, left)
         store_rounded(dtaps, width + j, load_wide(dtaps, width + j, left) + t1, left)
@@ -230,7 +230,7 @@ def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
 
 @inner
 def _directions_backward(u, dunit, du, n, sizes):
-    """du += the gradient of u, that of u^ being dunit."""
+    """du += the gradient of u, for dunit the gradient of u^."""
     head = sizes.width // sizes.heads
     for part in range(n * sizes.heads):
         x, d, dx = at(u, part * head), at(dunit, part * head), at(du, part * head)

@@ -1,13 +1,13 @@
 """The small transformer on a pack of sequences (`model.pack`), forward and backward: its two ends, and the layers
-(`model.layer`) between.
+(`model.layer`) between them.
 
-One whole pack goes forward and backward before the next (`model.batch`), in a scratch workspace of its thread; only
-parameters, gradients and the input are touched outside it. Per sequence of n, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c
-FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; backward twice that. A
-training step is spared the products at fused ends (`model.fused_embedding_and_head`).
+A whole pack is processed forward and backward before the next (`model.batch`), in the workspace of its thread; only
+parameters, gradients and the input are accessed outside of it. Per sequence of n, forward:  2 n (4 c^2 + 2 c f) +
+4 n^2 c FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; backward twice
+that. A training step saves the products at fused ends (`model.fused_embedding_and_head`).
 
-`head` is the matrix that takes rows of the stream to logits: a parameter, or, of a model with tied embeddings, the
-transposed table of tokens.
+`head` is the matrix that maps rows of the residual stream to logits: a parameter or, in a model with tied embeddings,
+the transposed token embedding.
 """
 
 import numpy as np
@@ -67,7 +67,7 @@ def stream_forward(x, w, wt, workspace, position, dropout, pack, sizes, o, t, a)
 
 @inner
 def _input_forward(x, w, workspace, position, pack, sizes, o, a):
-    """The first rows of the stream: embedding, convolution, table."""
+    """The first rows of the residual stream: embedding, convolution, table."""
     c, weight, start = sizes.width, at(w, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -107,7 +107,7 @@ def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
         if sizes.fused_input:
             input_backward(at(workspace, a.dqkv + start * 3 * c), x_own, at(g, o.projection), n, 3 * c, sizes)
         if sizes.wants_table and sizes.gathers_table:
-            for i in range(n):  # tokens of one row in their order
+            for i in range(n):  # tokens of one table row, in their order
                 drow = at(at(g, o.table), place_of(0, i, own) * c)
                 add(drow, at(d, i * c), drow, c)
         elif sizes.wants_table:
@@ -129,7 +129,7 @@ def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
 
 @inner
 def rows_of_stream(workspace, sizes, a):
-    """What the head is applied to."""
+    """The rows that the head is applied to."""
     if sizes.final_norm:
         return at(workspace, a.final)
     if sizes.fused_output:
@@ -144,7 +144,7 @@ def _last_layer(workspace, sizes, a):
 
 @inner
 def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
-    """The head on n rows; the output lies at workspace + a.output."""
+    """The head on n rows; the output is at workspace + a.output."""
     bias, output = at(w, o.head_bias), at(workspace, a.output)
     if sizes.vocabulary:
         biased = sizes.biased and not sizes.tied
@@ -157,14 +157,14 @@ def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
 
 @inner
 def _gathered(count, pack):
-    """Whether the rows whose targets count, `count` of them, are gathered: they stand with their targets as they are
-    only where all of one sequence count."""
+    """Whether the rows whose targets count, `count` of them, are gathered. If all of a single sequence count, rows and
+    targets are used in place."""
     return count < pack.rows or pack.last - pack.first > 1
 
 
 @inner
 def _gather(target, shares, step, workspace, pack, sizes, a):
-    """The rows whose targets count, with targets and shares."""
+    """Copy the rows whose targets count, with targets and shares."""
     c, found, start = sizes.width, NONE, NONE
     rows, picked, tokens, kept = (
         rows_of_stream(workspace, sizes, a),
@@ -183,7 +183,7 @@ def _gather(target, shares, step, workspace, pack, sizes, a):
 
 @inner
 def _scatter(drows, shares, step, dz, pack, sizes):
-    """The gradients of gathered rows in their places, 0 in all others."""
+    """Copy the gradients of gathered rows to their rows, 0 in all others."""
     c, found, start = sizes.width, NONE, NONE
     for sequence in range(pack.first, pack.last):
         own, first = rows_of(pack, sequence, start), sequence * sizes.length
@@ -193,7 +193,7 @@ def _scatter(drows, shares, step, dz, pack, sizes):
 
 @inner
 def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, o, t, a):
-    """dz, the gradient of the stream, from that of the output; `count` targets count."""
+    """dz, the gradient of the residual stream, from that of the output; `count` targets count."""
     c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(workspace, a.dz), rows_of_stream(workspace, sizes, a)
     doutput, dhead_bias = at(workspace, a.output), at(g, o.head_bias)
     if not tokens:
@@ -207,7 +207,7 @@ def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, 
     drows = dz
     if _gathered(count, pack):
         rows, drows = at(workspace, a.picked), at(workspace, a.dpicked)
-    if sizes.tied:  # the gradient of the table comes last, with that of its other end
+    if sizes.tied:  # the gradient of the embedding comes last, together with that of its use at the input
         linear_back(doutput, tokens, at(w, o.embed_weight), c, drows, c, count, OVERWRITE)
     else:
         linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased, pack)
@@ -218,11 +218,11 @@ def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, 
 
 @inner
 def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, position, dropout, pack, sizes, o, t, a):
-    """Adds the gradients of a pack to g, from the gradient of its output at workspace + a.output.
+    """Add the gradients of a pack to g, from the gradient of its output at workspace + a.output.
 
-    What several places of the model share is added to in the last turn alone, or its order would not be that of the
-    packs: the gradients of layers' slots are summed in the workspace before. grow: FROM, or OVERWRITE for a group's
-    first pack, before which the matrices of the layers hold nothing."""
+    Gradients that several parts of the model share are added in the last turn only, as otherwise their order would not
+    be that of the packs: the gradients of layers' slots are summed in the workspace before. grow: FROM, or OVERWRITE
+    for a group's first pack, before which the gradients of the layers' matrices are not defined."""
     c, dz, slots = sizes.width, at(workspace, a.dz), at(workspace, a.slots)
     clear(slots, sizes.slots)
     _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, o, t, a)
@@ -255,9 +255,9 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, posit
 
 @inner
 def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
-    """What a pack adds to the loss, and how many of its targets count, where that matters.
+    """The pack's contribution to the loss, and the number of its targets that count, if needed.
 
-    The gradient takes the place of the output. Of tokens the head is applied to rows whose targets count.
+    The gradient overwrites the output. With tokens, the head is applied only to rows whose targets count.
     """
     output, rows, count, start, loss = at(workspace, a.output), rows_of_stream(workspace, sizes, a), NONE, NONE, 0.0
     if not sizes.vocabulary:

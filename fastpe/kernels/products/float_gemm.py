@@ -18,29 +18,29 @@
     RELU            f = max(., 0)
     WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
 
-and which parts of the product may be left out, for causal attention:
+and which parts of the product may be skipped, for causal attention:
 
     LOWER_A         A[i, k] is zero for k > i: the sums stop there
     UPPER_A         A[i, k] is zero for k < i: the sums start there
-    LOWER_C         C[i, j] is wanted for j <= i only; other places may be written or not
+    LOWER_C         C[i, j] is wanted for j <= i only; other entries may be written or not
 
 and, where all rows of C begin on cache lines,
 
-    NOT_SOON        nobody reads C soon: what is only written may go past the caches, where that pays
+    NOT_SOON        C is not read soon: stores may bypass the caches, if that pays
 
-2 m n depth FLOP, about half of that where a part is left out. All operands are expected in cache. Loop order: column
+2 m n depth FLOP, about half of that if a part is skipped. All operands are expected in cache. Loop order: column
 panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of C for the
 whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per row, and
 does rows x `PANEL` multiply-adds.
 
 Accuracy. The rounding error of one running sum grows with its length. So more than `TERMS` terms are summed in pieces
-of `TERMS`, and each finished piece is added to C; what the mode adds at the start is added to the first piece. This
-costs a load, an addition and a store per `TERMS` multiply-adds. Pieces begin at multiples of `TERMS`, also where the
-first terms are left out, so that the order of a sum does not depend on the block that its row is in.
+of `TERMS`, and each finished piece is added to C; the start value of the mode is added to the first piece. This costs a
+load, an addition and a store per `TERMS` multiply-adds. Pieces begin at multiples of `TERMS`, even if the first terms
+are skipped, so that the order of a sum does not depend on the block that its row is in.
 
 Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= (ROWS - 1) (ROWS - 2) exactly; others end in
-single rows. The columns past the last whole panel go one vector at a time, the last one masked: nothing outside the
-matrices is read or written. The sum over k has one order whatever m and n are.
+single rows. The columns after the last whole panel are processed one vector at a time, the last one masked: nothing
+outside the matrices is read or written. The sum over k has the same order for all m and n.
 """
 
 import numpy as np
@@ -70,8 +70,8 @@ OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO, NO
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.
 ROWS = 6
 PANEL = 4 if REGISTER_BYTES == 64 else 2
-TERMS = np.int64(256)  # products of at most as many terms are one running sum
-FEWER_ROWS = ROWS - 1  # named: Numba takes a global as a literal, an expression not
+TERMS = np.int64(256)  # largest number of terms of one running sum
+FEWER_ROWS = ROWS - 1  # named, because Numba treats a global as a literal, but not an expression
 ONE_ROW, ONE_VECTOR = 1, 1
 
 

@@ -1,6 +1,6 @@
 """Matrix products: every product of the model is one call of `gemm`.
 
-Pointers decide how it multiplies: those of the package `bfloat16` round the operands, all others go to `float_gemm`,
+The pointers decide how it multiplies: those of the package `bfloat16` round the operands; all others use `float_gemm`,
 which documents the arguments.
 """
 
@@ -16,8 +16,8 @@ from fastpe.kernels.simd import pointers
 
 @intrinsic
 def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
-    """C = f(start + A B); see `float_gemm` for every argument. Of operands rounded to bfloat16, and with the
-    memory for it, where the pointer to C rounds."""
+    """C = f(start + A B); see `float_gemm` for every argument. If the pointer to C rounds, operands are rounded to
+    bfloat16, in the pointer's memory."""
     arguments = (a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row)
     if not isinstance(c, pointers.RoundingPointer):
         return overload_by_type(typingctx, float_gemm, arguments)
@@ -25,8 +25,8 @@ def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d
 
 
 def _called_rounding(typingctx, function, arguments, place):
-    """What an intrinsic returns that calls a function of plain pointers instead, before them the instructions and the
-    memory of the pointer at `place` among its arguments."""
+    """The result of an intrinsic that calls a function of plain pointers; the instruction set and the memory of the
+    pointer at `place` among its arguments come first."""
     plain = pointers.pointer_type(arguments[place].dtype)
     kinds = [plain if isinstance(kind, pointers.RoundingPointer) else kind for kind in arguments]
 
@@ -39,9 +39,9 @@ def _called_rounding(typingctx, function, arguments, place):
 
 @intrinsic
 def transpose_operand(typingctx, source, source_row, target, target_row, m, n):
-    """The transpose of m rows of n elements, as B of products: packed where `target` rounds, plain rows otherwise.
+    """The transpose of m rows of n elements, as operand B of products: packed if `target` rounds, otherwise plain rows.
 
-    A product takes `row_of_transposed` as its row. Room: max(n, 16) rows of m elements, rounded up to 32.
+    A product takes `row_of_transposed` as its row stride. Memory: max(n, 16) rows of m elements, rounded up to 32.
     """
     arguments = (source, source_row, target, target_row, m, n)
     if not isinstance(target, pointers.RoundingPointer):
@@ -51,7 +51,7 @@ def transpose_operand(typingctx, source, source_row, target, target_row, m, n):
 
 @intrinsic
 def row_of_transposed(typingctx, target, target_row, n):
-    """What products take as the row of what `transpose_operand` made of rows of n elements."""
+    """The row stride for products of the result of `transpose_operand` for rows of n elements."""
 
     def emit(context, b, signature, arguments):
         return b.neg(arguments[2]) if isinstance(target, pointers.RoundingPointer) else arguments[1]

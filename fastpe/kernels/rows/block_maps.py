@@ -1,13 +1,14 @@
 """Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels, b given and the same for all.
 
-Block r is channels r b, r b + 1, ...; or, with `half`, r, r + D/b, r + 2 D/b, ... (b = 2 are then the pairs of
-`rows.rotate`). 2 D b FLOP a row; bound by the maps' memory where every row has its own.
+Block r is channels r b, r b + 1, ...; or, with `half`, r, r + D/b, r + 2 D/b, ... (with b = 2 these are the pairs of
+`rows.rotate`). 2 D b FLOP a row; bound by the maps' memory if every row has a different map.
 
-The maps of one row are D b elements. Where b is a power of 2 they lie (`lie_in`) as whole vectors take them, without
-sums across lanes: R_r[i, i ^ d] at d D + r b + i, what channels d apart, by exclusive or, have of each other. Else they
-stand one after the other, each by its rows.
+The maps of one row are D b elements. If b is a power of 2, their layout (`lie_in`) allows whole vectors without sums
+across lanes: R_r[i, i ^ d] is at d D + r b + i, for channels whose numbers differ by exclusive or with d. Otherwise
+maps follow one another, each by rows.
 
-A row's result depends on nothing else, and the gradient of a map is one sum in the order of samples, heads and rows.
+The result of a row depends only on that row, and the gradient of a map is one sum in the order of samples, heads and
+rows.
 """
 
 import numpy as np
@@ -33,16 +34,16 @@ from fastpe.kernels.threads.task_counter import next_task
 from fastpe.kernels.threads.team import on_team
 
 ROWS_OF_A_TASK = 64
-CHANNELS_OF_A_TASK = 16  # of a gradient, where all rows have the same maps; whole vectors
+CHANNELS_OF_A_TASK = 16  # of a gradient, if all rows have the same maps; whole vectors
 
 
 def scratch_size(width: int) -> int:
-    """Elements that a lane needs: two rows as blocks."""
+    """Number of elements that a worker needs: two rows as blocks."""
     return 2 * width
 
 
 def lie_in(maps: np.ndarray) -> np.ndarray:
-    """Maps (..., D/b, b, b) as kernels take them, flat."""
+    """Maps (..., D/b, b, b) in the layout of kernels, flattened."""
     *leading, count, b, _ = maps.shape
     if _is_power(b):
         own = maps.reshape(*leading, count, b * b).take(_partners(b), axis=-1)
@@ -51,7 +52,7 @@ def lie_in(maps: np.ndarray) -> np.ndarray:
 
 
 def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """What `lie_in` is of: maps of this shape."""
+    """The inverse of `lie_in`: maps of this shape."""
     *leading, count, b, _ = shape
     if not _is_power(b):
         return flat.reshape(shape)
@@ -60,13 +61,13 @@ def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _partners(b: int) -> np.ndarray:
-    """(b, b): of d and i the place of R[i, i ^ d] in a map."""
+    """(b, b): for d and i, the position of R[i, i ^ d] in a map."""
     channels = np.arange(b)
     return channels * b + (channels ^ channels[:, None])
 
 
 def _places(b: int) -> np.ndarray:
-    """(b, b): of i and j the place of R[i, j] among those of its block, (i ^ j) b + i."""
+    """(b, b): for i and j, the position of R[i, j] among those of its block, (i ^ j) b + i."""
     channels = np.arange(b)
     return (channels[:, None] ^ channels) * b + channels[:, None]
 
@@ -77,7 +78,7 @@ def _is_power(b: int) -> bool:
 
 @inner
 def _as_blocks(x, y, width, block):
-    """y, the channels of `half` one block after the other."""
+    """y, with the channels of each `half` block adjacent."""
     count = width // block
     for r in range(count):
         for i in range(block):
@@ -154,8 +155,8 @@ def map_row(x, maps, y, width, block, half, back, scratch):
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T of the rows `first`, with which a vector begins, to `last` of all maps, which are as many as
-    channels."""
+    """dmaps += dy x^T for the rows from `first`, at which a vector begins, to `last` of all maps, which together have
+    as many rows as there are channels."""
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)
@@ -219,9 +220,9 @@ def _gradient_worker(worker, counters, x, dy, starts, dmaps, shape, of_maps, hal
 def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
     """y (B, H, N, D), contiguous, from x by the maps of its rows, or their transposes with `back`.
 
-    strides: of batch, head and row of x, in elements. of_maps: samples, heads and positions that have maps of their
-    own, 1 where one serves all, and the channels of a block. starts: the position of each sample's first row. scratch:
-    `scratch_size` elements for every lane.
+    strides: of batch, head and row of x, in elements. of_maps: numbers of samples, heads and positions with separate
+    maps (1 if shared), and of channels of a block. starts: the position of each sample's first row. scratch:
+    `scratch_size` elements for every worker.
     """
     on_team(
         team, _map_worker, (pointer(counters), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)
@@ -230,5 +231,5 @@ def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, 
 
 @entry(label="gradients of maps of channels")
 def map_gradients(team, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
-    """Add the gradients of the maps, those of their results being dy; x and dy are contiguous."""
+    """Add the gradients of the maps, for dy the gradients of their results; x and dy are contiguous."""
     on_team(team, _gradient_worker, (pointer(counters), x, dy, starts, dmaps, shape, of_maps, half, scratch))

@@ -1,8 +1,8 @@
 """Maps of blocks of b channels, b a power of 2, in whole vectors: see `rows.block_maps`, and `rows.block_maps.lie_in`
-for how they lie.
+for their layout.
 
-Channel i meets channel i ^ d of its block for every d below b: within a vector by an exchange of lanes 1, 2, 4 and 8
-apart, beyond it by another vector.
+Channel i is combined with channel i ^ d of its block for every d below b: within a vector by exchanging lanes 1, 2, 4
+and 8 apart, otherwise with another vector.
 """
 
 from fastpe.kernels.compile.decorators import inlined, inner
@@ -118,7 +118,7 @@ def _add_one(d, x, dmaps, place, left):
 
 @inner
 def add_apart(x, dy, dmaps, first, last, width, block):
-    """dmaps += dy x^T of the channels `first`, at which a vector begins, to `last`."""
+    """dmaps += dy x^T for the channels from `first`, at which a vector begins, to `last`."""
     span = min(block, lanes(x))
     for c in range(first, last, lanes(x)):
         left, own = last - c, load_first(dy, c, last - c)
@@ -126,7 +126,7 @@ def add_apart(x, dy, dmaps, first, last, width, block):
             other = load_first(x, c ^ d, width - c)
             for e in range(span):
                 _add_one(own, other, dmaps, (d + (e ^ (e >> 1))) * width + c, left)
-                turn = (e + 1) & -(e + 1)  # the bit in which the next of Gray's numbers is another
+                turn = (e + 1) & -(e + 1)  # the bit that changes in the next Gray code
                 if turn == 1:
                     other = swapped(other)
                 elif turn == 2:

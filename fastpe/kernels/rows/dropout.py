@@ -1,14 +1,14 @@
 """Dropout (Srivastava et al. 2014): elements times 0 with probability r, else times 1 / (1 - r).
 
 Whether an element is kept is a pure function of (seed, step, sequence, place, row, column), so that the backward pass,
-and any number of threads, finds the same ones again without having stored them. The words come from Philox4x32-10
-(Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): 64 elements side by side, a *cell* of a row, take
-the four words of 16 blocks, word w of block b being that of element 16 w + b, as this needs no shuffling in registers
-of whatever width. Block b of cell g has the counter (16 g + b, place, step mod 2^32, step / 2^32); the key is the
-seed's. An element is dropped where its word is below r 2^32.
+with any number of threads, finds the same elements without storing them. The words come from Philox4x32-10 (Salmon et
+al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): 64 adjacent elements of a row, a *cell*, use the four words of
+16 blocks; word w of block b belongs to element 16 w + b, which needs no shuffling in registers of any width. Block b of
+cell g has the counter (16 g + b, place, step mod 2^32, step / 2^32); the key is that of the seed. An element is dropped
+if its word is below r 2^32.
 
-Cells are numbered row by row; a place is a number of a sequence and of one of the model's places (`places_of`). About
-ten integer operations an element.
+Cells are numbered row by row. A place is a number that combines a sequence and one of the model's dropouts
+(`places_of`). About ten integer operations per element.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Dropout(NamedTuple):
-    """What a step needs to drop: numbers of 32 bits, and what they are compared with."""
+    """The parameters of dropout in a step: 32-bit numbers, and the threshold and scale."""
 
     key_low: int
     key_high: int
@@ -38,15 +38,15 @@ class Dropout(NamedTuple):
     step_high: int
     threshold: int  # r 2^32
     scale: float  # 1 / (1 - r)
-    places: int  # of the model: from one sequence to the next
+    places: int  # number of places of a sequence
 
 
 NO_DROPOUT = Dropout(0, 0, 0, 0, 0, 1.0, 0)
 
 
 def places_of(layers: int, heads: int) -> int:
-    """How many places a model has: 0 is the input; of layer l, from 1 + l (2 + heads) on, the output of attention, that
-    of the feed-forward map, and the weights of every head."""
+    """The number of dropouts of a model: 0 is the input; those of layer l start at 1 + l (2 + heads): the output of
+    attention, the output of the feed-forward map, and the weights of every head."""
     return 1 + layers * (2 + heads)
 
 
@@ -72,7 +72,7 @@ def _factors(typingctx, p, first, place, step_low, step_high, key_low, key_high,
 
 
 class _Lanes:
-    """Numbers of 32 bits, each in a lane of 64, where the whole product of two of them has room."""
+    """32-bit numbers, each in a lane of 64 bits, which holds the product of two of them."""
 
     def __init__(self, b, count):
         self.b, self._type, self._count = b, ir.VectorType(ir.IntType(64), count), count
@@ -93,13 +93,13 @@ class _Lanes:
         return self.b.and_(number, self.constant(_MOST))
 
     def product(self, number, factor):
-        """The upper and the lower half."""
+        """The upper and the lower half of the product."""
         whole = self.b.mul(number, self.constant(factor))
         return self.b.lshr(whole, self.constant(32)), self.low(whole)
 
 
 def philox(lanes, counter, key):
-    """Four words for every lane of a counter of four; the key's two words are scalars."""
+    """Four words for every lane of a counter of four words; the key's two words are scalars."""
     b, (c0, c1, c2, c3), word = lanes.b, counter, ir.IntType(64)
     for number in range(ROUNDS):
         k0, k1 = (
@@ -113,7 +113,7 @@ def philox(lanes, counter, key):
 
 @inner
 def drops(dropout):
-    """Whether anything is dropped: kernels that are compiled for it may be given none."""
+    """Whether anything is dropped: kernels that are compiled for dropout may be called without."""
     if dropout is None:
         return False
     return dropout.scale > 1.0
@@ -127,7 +127,7 @@ def _times(x, j, count, factor):
 
 @inner
 def drop_row(dropout, x, count, cell, place):
-    """`count` elements from x on, in place; the first is that of the cell's first column."""
+    """Apply dropout to `count` elements from x on, in place; the first is in the first column of the cell."""
     scale = scalar(x, dropout.scale)
     for start in range(0, count, CELL):
         for block in range(0, BLOCKS, lanes(x)):
@@ -144,7 +144,7 @@ def drop_row(dropout, x, count, cell, place):
 
 @inner
 def drop_rows(dropout, x, n, c, place):
-    """n rows of c contiguous elements, in place."""
+    """Apply dropout to n rows of c contiguous elements, in place."""
     if dropout is not None:
         cells = (c + CELL - 1) // CELL
         for i in range(n):

@@ -1,8 +1,8 @@
-"""Growth: pairs of channels times powers, of a query its own, of a key the inverse of it (xPos).
+"""Growth: pairs of channels of queries times powers, of keys times the inverse powers (xPos).
 
-Of both logarithms are given, float64, R a row: channels 2c and 2c + 1, or c and c + R with `half`, have one; those from
-2 R on stay as they are. A row's power is that of the distance to an origin, the first query of a block: neither power
-alone need be a finite number. Two to three FLOP an element beside the powers.
+Both are given as logarithms, float64, R per row: channels 2c and 2c + 1, or c and c + R with `half`, share one;
+channels from 2 R on are unchanged. A row's power is relative to an origin, the first query of a block: neither power
+alone need be finite. Two to three FLOP per element in addition to the powers.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from fastpe.kernels.simd import (
     where_negative,
 )
 
-_HIGHEST = 708.0  # beyond it exp is no number that float64 has, or nearly so
+_HIGHEST = 708.0  # beyond it, exp overflows float64, or nearly so
 
 
 @inner
@@ -41,7 +41,7 @@ def growth_factors(growth, origin, n, pairs, half, sign, factors):
 
 @inner
 def grown(x, x_row, factors, channels, y, n, width):
-    """y = x times factors, the channels beyond theirs as they are; y has rows of `width` elements, and may be x."""
+    """y = x times factors; channels without factors are copied. y has rows of `width` elements, and may be x."""
     for i in range(n):
         for c in range(0, channels, lanes(y)):
             left = channels - c

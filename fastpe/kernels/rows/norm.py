@@ -54,7 +54,7 @@ def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
 
 @inner
 def norm_backward(dy, x, weight, stats, dx, dweight, dbias, m, n, residual, centred, biased):
-    """Gradients of `norm_forward`; dweight, dbias are added to, dx (which may be dy) is where `residual`, else
+    """Gradients of `norm_forward`; dweight and dbias are added to. dx (which may be dy) is added to if `residual`, else
     overwritten.
 
     With h = (x - mean) rstd and g = weight dy:  dx = rstd (g - mean(g) - h mean(g h)), without mean(g) if not centred.

@@ -1,9 +1,9 @@
-"""Channels as radii in the plane: of every channel of a row two, y = (softplus(x) cos phi, softplus(x) sin phi).
+"""Channels in polar form: each channel of a row becomes two, y = (softplus(x) cos phi, softplus(x) sin phi).
 
-The first ones of all channels stand before the second ones, so that channel c and c + D are a pair that `rows.rotate`
-turns with `half`. The factors cos phi and sin phi are given, D each. softplus(x) = log(1 + e^x) is max(x, 0) + log(1 +
-t), t = exp(-|x|), with log(1 + t) = 2 artanh(t / (2 + t)) by its series: both terms are positive, and the far tail
-keeps its relative precision. About 40 (float32) or 60 (float64) FLOP a channel."""
+The first ones of all channels come before the second ones, so that channels c and c + D are a pair that `rows.rotate`
+rotates with `half`. The factors cos phi and sin phi are given, D each. softplus(x) = log(1 + e^x) is max(x, 0) + log(1
++ t), t = exp(-|x|), with log(1 + t) = 2 artanh(t / (2 + t)) by its series: both terms are positive, and the far tail
+keeps its relative precision. About 40 (float32) or 60 (float64) FLOP per channel."""
 
 from numba.extending import intrinsic
 
@@ -30,7 +30,7 @@ from fastpe.kernels.threads.team import on_team
 
 ROWS_OF_A_TASK = 64
 
-_TERMS = {32: 8, 64: 18}  # what is left out is below 9^-8 / 17 and 9^-18 / 37
+_TERMS = {32: 8, 64: 18}  # the omitted terms are below 9^-8 / 17 and 9^-18 / 37
 
 
 @intrinsic
@@ -56,7 +56,7 @@ def _softplus(x, one):
 
 @inlined
 def _slope(x, one):
-    """Of softplus: 1 / (1 + exp(-x))."""
+    """Derivative of softplus: 1 / (1 + exp(-x))."""
     t = exp(minus(absolute(x)))
     share = one / (one + t)
     return where_negative(x, t * share, share)
@@ -75,7 +75,7 @@ def lift_row(x, cos, sin, y, width):
 
 @inner
 def lower_row(x, dy, cos, sin, dx, width):
-    """dx, the gradient of x, from dy, that of what `lift_row` made of it."""
+    """dx, the gradient of x, from dy, that of the result of `lift_row`."""
     one = splat(scalar(x, 1.0))
     for c in range(0, width, lanes(x)):
         left = width - c
@@ -105,7 +105,7 @@ def _lane(worker, counters, x, strides, factors, own, y, dy, shape):
 
 @entry(label="factors of radii")
 def fill_factors(phases, width, factors):
-    """Of every `width` phases in a row, float64, their cosines, then their sines."""
+    """For every `width` adjacent phases, float64, their cosines, then their sines."""
     for first in range(0, phases.size, width):
         angles, cos = at(pointer(phases), first), at(pointer(factors), 2 * first)
         for j in range(0, width, lanes(angles)):
@@ -119,13 +119,13 @@ def fill_factors(phases, width, factors):
 def lift_rows(team, counters, x, strides, factors, own, y, shape):
     """y (B, H, N, 2 D), contiguous, from x (B, H, N, D).
 
-    strides: of batch, head and row of x, in elements. factors: D cosines, then D sines, of every head that has its own;
-    own: their strides of batch and head, 0 where one serves all. shape: that of x.
+    strides: of batch, head and row of x, in elements. factors: D cosines, then D sines, for every head with separate
+    ones; own: their strides over batch and head, 0 if shared. shape: that of x.
     """
     on_team(team, _lane, (pointer(counters), x, strides, factors, own, y, None, shape))
 
 
 @entry(label="gradients of radii of channels")
 def lower_rows(team, counters, x, strides, factors, own, dx, dy, shape):
-    """dx (B, H, N, D) from dy (B, H, N, 2 D), both contiguous; the other arguments as those of `lift_rows`."""
+    """dx (B, H, N, D) from dy (B, H, N, 2 D), both contiguous; the other arguments are as for `lift_rows`."""
     on_team(team, _lane, (pointer(counters), x, strides, factors, own, dx, dy, shape))

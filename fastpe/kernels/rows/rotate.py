@@ -1,12 +1,12 @@
 """Rotation of pairs of channels (Su et al. 2021, RoFormer, eq. 34): (x, y) -> (x cos - y sin, x sin + y cos).
 
 x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R;
-the others are copied. Angles: R a row, float64; sine and cosine are taken in float64 (of rows of float32 to 2^-36 of
-themselves), or given, and rounded to x's type. 6 FLOP a pair; bound by memory.
+the others are copied. Angles: R per row, float64; sine and cosine are computed in float64 (for float32 rows with a
+relative error of 2^-36), or given, and rounded to x's type. 6 FLOP per pair; bound by memory.
 
-One task is a block of rows of a few heads: the sines and cosines are made for it in a cache, once for all heads that
-share their angles. They are kept as factors of whole vectors: without `half` a row is x C + x' S, where x' is x with
-neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of each pair.
+A task is a block of rows of a few heads: its sines and cosines are computed in a cache, once for all heads that share
+angles. They are stored as factors of whole vectors: without `half` a row is x C + x' S, where x' is x with neighbours
+swapped, C = cos, cos, ... and S = -sin, sin, ... for each pair.
 """
 
 from numba import types
@@ -39,12 +39,12 @@ HEADS_OF_A_TASK = 16
 
 @inner
 def factors_of_row(pairs, half):
-    """Factors of each kind that a row of `pairs` pairs takes."""
+    """Number of factors of each kind for a row of `pairs` pairs."""
     return pairs if half else 2 * pairs
 
 
 def scratch_size(pairs: int) -> int:
-    """Elements that a worker needs for the sines and cosines of a task."""
+    """Number of elements that a worker needs for the sines and cosines of a task."""
     return 4 * ROWS_OF_A_TASK * pairs
 
 
@@ -75,7 +75,7 @@ def _make_nearly(angles, sign, cos, sin, n, half):
 
 @intrinsic
 def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
-    """As `_make_factors`; those of float32 need not be as near as those of float64."""
+    """As `_make_factors`; for float32 with lower precision than for float64."""
     own = _make_nearly if cos.dtype == types.float32 else _make_exactly
     return overload_by_type(typingctx, own, (angles, sign, cos, sin, n, half))
 
@@ -93,8 +93,8 @@ def _make_factors(turns, sines, place, sign, cos, sin, n, half):
 
 @entry(label="cosines and sines")
 def make_factors(angles, half, found):
-    """Of angles in one row, what `rotate_row` turns rows by, and what turns them back: cosines, sines, and the sines of
-    the other sign. found: (3, as many), or twice as many without `half`."""
+    """The factors by which `rotate_row` rotates rows by the angles of one row, and back: cosines, sines, and sines with
+    the opposite sign. found: (3, number of angles), or twice as many columns without `half`."""
     cos, sin, back = row(found, 0), row(found, 1), row(found, 2)
     _make_factors(angles, None, 0, 1.0, cos, sin, angles.size, half)
     for j in range(0, found.shape[1], lanes(sin)):
@@ -104,7 +104,7 @@ def make_factors(angles, half, found):
 
 @inner
 def rotate_row(x, cos, sin, y, width, pairs, half):
-    """y, which may be x, from x by the factors of one row."""
+    """Rotate x into y, which may be x, with the factors of one row."""
     if half:
         for c in range(0, pairs, lanes(x)):
             left = pairs - c
@@ -123,7 +123,7 @@ def rotate_row(x, cos, sin, y, width, pairs, half):
 
 @inner
 def add_angle_gradients(y, dy, dangles, pairs, half):
-    """dangles += the gradient of a row's angles, y being what they made."""
+    """dangles += the gradient of a row's angles; y is the rotated row."""
     if half:
         for c in range(0, pairs, lanes(y)):
             left = pairs - c
@@ -138,7 +138,7 @@ def add_angle_gradients(y, dy, dangles, pairs, half):
 
 @inner
 def add_growth_gradients(y, dy, dgrowth, pairs, half, sign):
-    """dgrowth += sign times the gradient of a row's logarithms of growth, y being the row before it grew."""
+    """dgrowth += sign times the gradient of a row's logarithms of growth; y is the row before growth."""
     if half:
         for c in range(0, pairs, lanes(y)):
             left = pairs - c
@@ -159,7 +159,7 @@ def _add(sums, c, x, left):
 
 @inlined
 def _add_of_pairs(sums, c, x, left):
-    """Add the worker of each pair's first channel; `left` channels from c on count."""
+    """Add the lane of each pair's first channel; `left` channels from c on count."""
     met = min(left, lanes(sums)) // 2
     store_first(sums, c // 2, load_first(sums, c // 2, met) + evens_first(x), met)
 
@@ -195,11 +195,11 @@ def _rotate_worker(worker, counters, x, strides, turns, sines, sign, turn_stride
 
 @entry(label="rotation")
 def rotate(team, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
-    """y (B, H, N, D), contiguous, from x by angles times `sign` (1 or -1); it may be x itself.
+    """y (B, H, N, D), contiguous, from x by angles times `sign` (1 or -1); y may be x.
 
     turns, sines: angles and None, or cosines and sines. strides, turn_strides: of batch, head (and row) of x and of
-    batch and head of the angles, in elements, 0 where one serves all. factors: scratch of `scratch_size` elements for
-    every worker.
+    batch and head of the angles, in elements, 0 if shared. factors: scratch memory of `scratch_size` elements for every
+    worker.
     """
     on_team(
         team, _rotate_worker,

@@ -1,23 +1,24 @@
 """A vector of floats as a Numba type, and its operations.
 
-Numba's own vectoriser picks half-width registers on many CPUs and calls a scalar `exp`; the kernels here say what they
-mean instead. A kernel gets *pointers* to float32 or float64 elements and works on whole vectors:
+Numba's own vectoriser picks half-width registers on many CPUs and calls a scalar `exp`; the kernels here use explicit
+vectors instead. A kernel gets *pointers* to float32 or float64 elements and works on whole vectors:
 
     for j in range(0, n, lanes(x)):
         store_first(y, j, load_first(x, j, n - j) * splat(alpha), n - j)
 
-The element type is the pointer's, the width the host's: 64 bytes with AVX-512, 32 with AVX2, 16 elsewhere. One source
-serves all of them. Everything here is inlined into its caller, and nothing checks a bound: the callers own the sizes.
-To see that they are right, run with FASTPE_CHECK_BOUNDS=1: a build whose pointers know their ends (`pointers.py`).
+The element type is the pointer's; the width is the host's: 64 bytes with AVX-512, 32 with AVX2, 16 elsewhere. One
+source serves all of them. Everything here is inlined into its caller, and bounds are not checked: callers are
+responsible for sizes. To check them, run with FASTPE_CHECK_BOUNDS=1, a build whose pointers know their ends
+(`pointers.py`).
 
-Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so a row of any length works.
+Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so rows of any length work.
 
-    halves.py      half precision, which is read as float32; bfloat16, which is rounded as it is stored
-    vector.py      the type, the width of its registers, memory aligned to them
-    memory.py      between memory and vectors
-    pointers.py    what a pointer is, and the build in which it is checked
-    arithmetic.py  what is done with vectors in registers
-    code.py        the pieces of LLVM code of which these are made, for kernels that need an instruction of their own
+    half_precision.py  half precision, which is read as float32; bfloat16, which is rounded when stored
+    vector.py          the vector type, the width of its registers, aligned memory
+    memory.py          loads and stores
+    pointers.py        the pointer type, and the build in which it is checked
+    arithmetic.py      operations on vectors in registers
+    code.py            pieces of LLVM code of which these are made, for kernels that need other instructions
 """
 
 from fastpe.kernels.simd.arithmetic import (

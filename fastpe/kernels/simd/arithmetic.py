@@ -1,4 +1,4 @@
-"""What is done with vectors once they are in registers, lane by lane, and what joins or moves lanes."""
+"""Operations on vectors in registers: lane by lane, and those that combine or move lanes."""
 
 import operator
 

@@ -1,2 +1,2 @@
-"""Threads: a team of workers for a kernel (`team`), how they share out tasks (`task_counter`), and OpenMP's
-settings."""
+"""Threads: a team of workers for a kernel (`team`), how workers share tasks (`task_counter`), and settings of
+OpenMP."""

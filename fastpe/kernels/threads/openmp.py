@@ -1,4 +1,4 @@
-"""GNU OpenMP: how Numba's threads wait for work, chosen once, when they start, and without a change to those of other
+"""GNU OpenMP: how Numba's threads wait for work, chosen once when they start, without changing the settings of other
 libraries."""
 
 import ctypes
@@ -9,24 +9,24 @@ import numba
 from numba.np.ufunc import parallel
 
 _WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
-_SHARED = {"max_threads": "num_threads", "max_active_levels": "max_active_levels"}  # as OpenMP says and sets them
+_SHARED = {"max_threads": "num_threads", "max_active_levels": "max_active_levels"}  # getters and setters of OpenMP
 
 
 def start_threads() -> None:
     """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` say
     otherwise.
 
-    By default OpenMP's spin. Where another process wanted a core, that made the median training step 2.3 times as long
-    as on one thread. But one that sleeps takes 60 microseconds to wake, one that spins takes 4, and calls often follow
-    each other closely: GNU's spin for a quarter of a millisecond, and then sleep. OpenMP reads the variables once, when
-    loaded: other OpenMP libraries here must not see them.
+    By default OpenMP's idle threads spin. When another process needed a core, that made the median training step 2.3
+    times as long as with one thread. But a sleeping thread takes 60 microseconds to wake, a spinning one 4, and calls
+    often follow each other closely. So GNU's threads spin for a quarter of a millisecond, and then sleep. OpenMP reads
+    the variables once, when it is loaded: other OpenMP libraries in the process must not see them.
     """
-    # an interrupt of an earlier start may have left it taken; made anew. Private: without it nothing changes
+    # an interrupted earlier start may have left the lock taken, so it is replaced; private: without it nothing changes
     parallel._backend_init_process_lock = None
     own = {} if _WAITING.keys() & os.environ.keys() else _WAITING
     try:
         for name, value in own.items():
-            os.putenv(name, value)  # not os.environ, which is Python's: an interrupt may come within
+            os.putenv(name, value)  # not os.environ, which is implemented in Python: an interrupt may come within it
         _start_and_leave_openmp_as_it_is()
     finally:
         for name in own:
@@ -34,8 +34,8 @@ def start_threads() -> None:
 
 
 def _start_and_leave_openmp_as_it_is() -> None:
-    """Numba tells OpenMP its own number of threads, and that threads may start others: which is also told to others
-    here. PyTorch took up to six times as long with the latter."""
+    """Start Numba's threads, and restore OpenMP's settings: Numba sets the number of threads, and allows nested ones,
+    for all users of OpenMP in the process. PyTorch took up to six times as long with the latter."""
     openmp = _openmp()
     before = {} if openmp is None else {own: getattr(openmp, f"omp_get_{said}")() for said, own in _SHARED.items()}
     try:
@@ -46,10 +46,10 @@ def _start_and_leave_openmp_as_it_is() -> None:
 
 
 def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP that Numba's threads are of, found as the loader does: what all see comes before its own."""
+    """The OpenMP library of Numba's threads, found as the loader does: globally visible symbols come first."""
     try:
         pool = import_module("numba.np.ufunc.omppool").__file__
         libraries = map(ctypes.CDLL, (None, pool))
         return next(own for own in libraries if all(hasattr(own, f"omp_set_{name}") for name in _SHARED.values()))
-    except (ImportError, OSError, TypeError, StopIteration):  # on Windows no name stands for what all see
+    except (ImportError, OSError, TypeError, StopIteration):  # Windows has no name for globally visible symbols
         return None

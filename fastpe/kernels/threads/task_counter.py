@@ -1,6 +1,6 @@
-"""The counters by which workers share out tasks (see `threads.team`).
+"""The counters with which workers share tasks (see `threads.team`).
 
-Two counters, each alone on its cache line: tasks claimed, and tasks finished.
+There are two counters, each on a separate cache line: tasks claimed, and tasks finished.
 """
 
 import os
@@ -14,15 +14,15 @@ from numba.extending import intrinsic
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd.pointers import element
 
-COUNTERS = 24  # elements: its counters with their cache lines
+COUNTERS = 24  # number of elements: the counters with their cache lines
 _FINISHED, _ONE, _LOW = np.int64(8), np.int64(1), np.int64(2**32 - 1)
-_PATIENCE = 2000  # looks at the counter, some microseconds, before a waiting worker offers its core to others
+_PATIENCE = 2000  # reads of the counter, some microseconds, before a waiting worker yields its core
 _YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
 
 
 @intrinsic
 def _fetch_add(typingctx, p, offset, step):
-    """Add to a counter that workers share; returns what it was."""
+    """Add to a shared counter; returns its previous value."""
 
     def emit(context, b, signature, arguments):
         p, offset, step = arguments
@@ -33,7 +33,7 @@ def _fetch_add(typingctx, p, offset, step):
 
 @intrinsic
 def shared_count(typingctx, p, offset):
-    """A counter that workers share, and all that was written before it came to that."""
+    """The value of a shared counter; all that was written before it reached that value is visible."""
 
     def emit(context, b, signature, arguments):
         return b.load_atomic(element(b, *arguments), "acquire", 8)
@@ -43,7 +43,7 @@ def shared_count(typingctx, p, offset):
 
 @intrinsic
 def _give_way(typingctx):
-    """Let another thread have this core."""
+    """Yield this core to another thread."""
 
     def emit(context, b, signature, arguments):
         function = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.IntType(32), []), _YIELD)
@@ -55,14 +55,14 @@ def _give_way(typingctx):
 
 @inner
 def next_task(counters):
-    """The number of a task that is now the caller's to run; past the last task there is nothing left to do."""
+    """The number of a task that the caller must run; numbers beyond the last task mean that nothing is left."""
     return _fetch_add(counters, np.int64(0), _ONE)
 
 
 @inner
 def next_task_from_ends(counters, worker, tasks):
-    """As `next_task`, where no task is later than another: every other worker begins with the last ones, so that two
-    keep to halves, as the threads of others do that wrote what tasks read. Below 2^31 tasks."""
+    """As `next_task`, for independent tasks: every other worker starts with the last tasks, so that two workers keep to
+    halves, like the threads of other libraries that wrote the tasks' inputs. For fewer than 2^31 tasks."""
     back = worker & 1
     claimed = _fetch_add(counters, np.int64(0), _ONE << (32 * back))
     front, last = claimed & _LOW, claimed >> 32
@@ -73,19 +73,19 @@ def next_task_from_ends(counters, worker, tasks):
 
 @inner
 def finish(counters):
-    """Tell the other workers that a claimed task is done, and let them see what it wrote."""
+    """Mark a claimed task as finished, and make its results visible to other workers."""
     _fetch_add(counters, _FINISHED, _ONE)
 
 
 @inner
 def wait_for(counters, tasks):
-    """Return when so many tasks are finished, and all that they wrote can be read."""
+    """Return when `tasks` tasks are finished, and all their results are visible."""
     wait_for_ticket(counters, _FINISHED, tasks)
 
 
 @inner
 def wait_for_ticket(turns, place, turn):
-    """Return when the shared counter at `place` has come to `turn`: what is added up in turns has one order."""
+    """Return when the shared counter at `place` has reached `turn`: turns fix the order of a sum."""
     looks = 0
     while shared_count(turns, place) < turn:
         looks += 1
@@ -95,5 +95,5 @@ def wait_for_ticket(turns, place, turn):
 
 @inner
 def pass_ticket(turns, place):
-    """Let the next one have its turn."""
+    """Pass the turn to the next ticket."""
     _fetch_add(turns, place, _ONE)

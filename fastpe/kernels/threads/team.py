@@ -1,9 +1,9 @@
-"""Threads: how a kernel's work is spread over cores, and the only place that starts any.
+"""Threads: how the work of a kernel is spread over cores. Only this module starts threads.
 
-A batch is cut into numbered *tasks*, by its shape alone. Threads, called *workers*, claim the tasks one after the other
-from a shared counter (`threads.task_counter`), so that a core which another process holds up does fewer of them. Which
-worker runs a task never changes a bit of its result. A task of a later phase waits until all tasks of the phases before
-it are finished:
+A batch is cut into numbered *tasks*, which depend only on its shape. Threads, called *workers*, claim tasks one after
+the other from a shared counter (`threads.task_counter`), so that a core that is used by another process runs fewer of
+them. Results do not depend on which worker runs a task. A task of a later phase waits until all tasks of earlier phases
+are finished:
 
     @inner
     def _work(worker, counters, x, ...):
@@ -21,9 +21,8 @@ it are finished:
 
     run_exclusively(threads, work, x, ...)
 
-A worker waits only for tasks that other workers have claimed and are running, so any number of workers, one included,
-gets through. Numba's `prange` appears once, in `_all_workers`: a kernel inside a `prange` of its own is compiled twice
-over."""
+A worker waits only for tasks that other workers have claimed and are running, so any number of workers, including one,
+makes progress. Numba's `prange` appears once, in `_all_workers`: a kernel with its own `prange` is compiled twice."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -48,37 +47,37 @@ from fastpe.kernels.threads.openmp import start_threads
 from fastpe.kernels.threads.task_counter import COUNTERS
 
 _LITTLE = 2**18
-_MOST_THREADS = 1024  # tens of thousands end the process without a word
+_MOST_THREADS = 1024  # with tens of thousands, the process ends without a message
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
-_RUNS_WORKERS = types.void(types.intp, types.intp, types.intp, types.intp)  # as `_all_workers`
+_RUNS_WORKERS = types.void(types.intp, types.intp, types.intp, types.intp)  # signature of `_all_workers`
 
 
 def threads_for(threads: int | None) -> int:
-    """A user's number of threads, checked; None stands for `default_threads`."""
+    """The checked number of threads; None stands for `default_threads`."""
     if threads is None:
         return default_threads()
     return whole("threads", threads, 1, _MOST_THREADS)
 
 
 def default_threads() -> int:
-    """Threads used where the caller names no number: `numba.get_num_threads()`; all cores, if nobody changed that."""
+    """Number of threads if the caller gives none: `numba.get_num_threads()`; by default all cores."""
     if not (_threads_started or getattr(parallel, "_is_initialized", False)):
-        return int(numba.config.NUMBA_NUM_THREADS)  # asking would start the threads
-    # Numba's own function takes a lock first, in Python, where an interrupt may leave it taken; both private names have
-    # that one in their place
+        return int(numba.config.NUMBA_NUM_THREADS)  # asking Numba would start the threads
+    # Numba's function first takes a lock in Python, which an interrupt may leave taken; both private names are the
+    # same function without the lock
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
 def workers_for(work: int, tasks: int) -> int:
-    """Workers for so many multiplications and tasks: to wake another one takes longer than a little work."""
+    """Number of workers for this many multiplications and tasks: waking a worker takes longer than a little work."""
     if tasks < 2 or work <= _LITTLE:
         return 1
     return min(_most.get(), tasks, default_threads())
 
 
 class at_most:
-    """A context within which `workers_for` gives no more: what a framework was told holds for calls on its behalf."""
+    """A context in which `workers_for` returns at most this number, such as a framework's number of threads."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -95,7 +94,7 @@ class at_most:
 
 
 class Team(NamedTuple):
-    """Who works: the machine code that runs all workers, their number, and that of Numba's threads."""
+    """A team: address of the machine code that runs all workers, their number, and the number of Numba's threads."""
 
     run: int
     workers: int
@@ -109,10 +108,10 @@ _ALONE = Team(0, 1, 1)
 
 
 def run_exclusively(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(team, counters, *arguments)`` returns, with `threads.team` workers, one such call at a
-    time.
+    """The result of an entry ``function(team, counters, *arguments)``, run with `threads.team` workers, one such call
+    at a time.
 
-    Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
+    Numba's default threading layers abort the process if two threads enter them at once, and kill a child that was
     forked after their first use.
     """
     _refuse_lost_threads()
@@ -131,7 +130,7 @@ def _refuse_lost_threads() -> None:
 
 
 def _team_of(workers: int) -> Team:
-    """The team that runs so many workers; the caller holds `_team_lock`."""
+    """The team with this many workers; the caller holds `_team_lock`."""
     global _threads_started
     if not _threads_started:
         start_threads()
@@ -140,16 +139,16 @@ def _team_of(workers: int) -> Team:
 
 
 def run_team(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """`run_exclusively` of what writes to no other call's memory: a single worker is then the calling thread, beside
-    whatever others run."""
+    """`run_exclusively` for a function whose outputs no other call uses. A single worker is then the calling thread, in
+    parallel with other calls."""
     if threads > 1:
         return run_exclusively(threads, function, *arguments)
     return function(_ALONE, np.zeros(COUNTERS, np.int64), *arguments)
 
 
 def run_short(workers: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(run, workers, *arguments)`` returns that needs no counters: as `run_team`, but with no
-    more workers than threads.
+    """The result of an entry ``function(run, workers, *arguments)`` that needs no counters: as `run_team`, but with at
+    most as many workers as threads.
 
     Numba takes 3 microseconds to unpack a `Team` and counters, as long as attention of a query over 64 keys.
     """
@@ -175,12 +174,12 @@ def _run_worker(typingctx, thunk, record, worker):
 
 @intrinsic
 def _exchange_threads(typingctx, threads):
-    """Set the number of Numba's threads; returns what it was.
+    """Set the number of Numba's threads; returns the previous number.
 
-    In compiled code, so that no interrupt comes before it is set back. Numba's own function compares with a limit that
-    it compiles in, and the cache would bring to another process.
+    This is compiled code, so that no interrupt comes before the number is restored. Numba's function compares with a
+    limit that is compiled in, and would reach another process through the cache.
 
-    Private: that Numba's threads have these two symbols. Without them nothing runs on several threads.
+    Private to Numba: these two symbols of its threads. Without them nothing runs on several threads.
     """
 
     def emit(context, b, signature, arguments):
@@ -204,10 +203,10 @@ def _all_workers(thunk, record, workers, threads):
 
 @cache
 def _address_of_all_workers() -> int:
-    """Where the machine code of `_all_workers` lies, compiled now if it was not; Numba keeps it for good.
+    """Address of the machine code of `_all_workers`, compiled now if necessary; Numba never frees it.
 
-    Private, here and in what follows: how Numba calls a function in machine code (`call_conv`, `fndesc`) and where it
-    has put it (`library`). Without these nothing runs on several threads.
+    Private to Numba, here and below: how it calls a function in machine code (`call_conv`, `fndesc`) and where that is
+    (`library`). Without these nothing runs on several threads.
     """
     compiled = _all_workers.get_compile_result(_RUNS_WORKERS)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
@@ -215,12 +214,12 @@ def _address_of_all_workers() -> int:
 
 @intrinsic
 def on_team(typingctx, team, function, arguments):
-    """Call the inner function ``function(worker, *arguments)`` once for each worker of the team, side by side.
+    """Call the inner function ``function(worker, *arguments)`` once for each worker of the team, in parallel.
 
-    The arguments (a tuple) go through a record on the caller's stack to a small C function, the thunk, whose address
-    `_all_workers` gets: that one is compiled once, whatever is run. A single worker is the calling thread itself.
+    The arguments (a tuple) are passed in a record on the caller's stack to a small C function, the thunk, whose address
+    `_all_workers` gets; so that one is compiled only once. A single worker is the calling thread.
 
-    Workers count no references to these arrays, which the caller holds: that takes a locked instruction each time.
+    Workers do not count references to the arrays, which the caller holds: that takes a locked instruction each time.
     """
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
@@ -229,7 +228,7 @@ def on_team(typingctx, team, function, arguments):
         record = cgutils.alloca_once_value(b, _uncounted(b, signature.args[2], values[2]))
         thunk = _thunk_of(context, b.module, function, called, values[2].type)
         _call_workers(context, b, (run, workers, threads), thunk, b.ptrtoint(record, _I64))
-        # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
+        # compiled code calls `function` from the thunk only: tell Numba that the two belong together
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
@@ -237,10 +236,10 @@ def on_team(typingctx, team, function, arguments):
 
 
 def _call_workers(context, b, team, thunk, record):
-    """Call a thunk once for each worker of a team, LLVM's values of one, with a record's address."""
+    """Call a thunk once for each worker of a team (as LLVM values), with the address of a record."""
     run, workers, threads = team
     kind = context.call_conv.get_function_type(types.void, _RUNS_WORKERS.args)
-    result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
+    result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # Numba's calling convention
     with b.if_else(b.icmp_signed("==", workers, ir.Constant(_I64, 1))) as (alone, together):
         with alone:
             b.call(thunk, [record, ir.Constant(_I64, 0)])
@@ -250,9 +249,9 @@ def _call_workers(context, b, team, thunk, record):
 
 
 def _uncounted(b, kind, value):
-    """A value with arrays in it of which nobody owns the memory: what Numba does not count references to."""
+    """A value whose arrays have no owner of their memory, so that Numba does not count references to them."""
     if isinstance(kind, types.Array):
-        # private: that an array's first field is its owner; were it another, that one would be null in workers
+        # private: that an array's first field is its owner; otherwise another field would be null in workers
         return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)
     for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
         value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)
@@ -260,7 +259,7 @@ def _uncounted(b, kind, value):
 
 
 def _thunk_of(context, module, function, called, record_type):
-    """The C function (record's address, worker) -> nothing that unpacks the record and calls `function`."""
+    """The C function (address of the record, worker) -> nothing that unpacks the record and calls `function`."""
     compiled = function.dispatcher.get_compile_result(called)
     name = f"fastpe.worker.{compiled.fndesc.mangled_name}"
     if name in module.globals:

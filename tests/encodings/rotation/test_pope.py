@@ -71,9 +71,9 @@ def test_without_phases_only_distance_counts():
 
 
 @pytest.mark.parametrize(("name", "message"), [
-    ("pope+shaw", "fills 'rel_key', which does not go with its 'polar'"),
-    ("pope+huang3", "fills 'rel_gain', which does not go with its 'polar'"),
-    ("pope+liere", "fills 'rotors', which does not go with its 'polar'"),
+    ("pope+shaw", "fills 'rel_key', which cannot be combined with its 'polar'"),
+    ("pope+huang3", "fills 'rel_gain', which cannot be combined with its 'polar'"),
+    ("pope+liere", "fills 'rotors', which cannot be combined with its 'polar'"),
     ("pope+rope", "slot 'angles' has different shapes"),
     ("pope,nope", "fills 'polar' in some layers"),
     ("rope,pope", "fills 'polar' in some layers"),

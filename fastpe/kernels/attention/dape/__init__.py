@@ -1,1 +1,1 @@
-"""Attention whose scores go through a small network (DAPE)."""
+"""Attention with a small network that corrects the scores (DAPE)."""

@@ -1,4 +1,4 @@
-"""Gradients of attention whose scores go through a small network: see `attention.dape.network`."""
+"""Gradients of attention with a network over scores: see `attention.dape.network`."""
 
 from fastpe.kernels.attention.backward import gradients_from_key, recompute_weights, rel_key_backward, softmax_backward
 from fastpe.kernels.attention.dape.forward import finish_scores, make_inner, make_scores, scale_cells
@@ -34,8 +34,8 @@ from fastpe.kernels.simd import at, get
 
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
-    """The gradients of what the network adds to, in `dcells`, from a head's scores in `cells`; adds to those of all
-    that comes after the network."""
+    """From a head's scores in `cells` to the gradients of the scores after the network, in `dcells`; adds to the
+    gradients of all terms that follow the network."""
     bring_tile_near(grads.dv, case.gv_row, tile.n, case.v_width)
     factor = finish_scores(head, terms, tile, case, scratch)
     transpose_operand(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)
@@ -49,7 +49,7 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def _biases_backward(head, terms, grads, tile, case, cells, scratch):
-    """Adds the gradients of what a head adds to its products; cells: that of its sum."""
+    """Add the gradients of the biases of a head; cells: the gradient of their sum."""
     if get(grads.sums.places, BIAS * PLACES + COUNT) > 0:
         target = at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0)
         sum_by_offset(cells, target, tile.m, tile.n)
@@ -60,8 +60,8 @@ def _biases_backward(head, terms, grads, tile, case, cells, scratch):
 
 @inner
 def _products_backward(head, terms, grads, tile, case, scratch):
-    """Adds the gradients of a head's queries and keys, and of all in its products; `dcells`: that of what the network
-    reads of them. The products are recomputed in `cells` where they are needed."""
+    """Add the gradients of a head's queries and keys, and of all terms in its products; `dcells`: the gradient of the
+    products that the network reads. The products are recomputed in `cells` if they are needed."""
     d = case.width
     bring_tile_near(grads.dk, case.g_row, tile.n, d)
     if terms is None:
@@ -83,7 +83,7 @@ def _products_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def backward_block(source, net, dnet, i0, rows, case, workspace, layout):
-    """Adds the gradients of a block of queries, of all heads, from i0 on. source: what `head_in` takes."""
+    """Add the gradients of a block of queries from i0 on, for all heads. source: the argument of `head_in`."""
     grids = grids_of(workspace, layout)
     block = block_of(source, i0, rows, case, grids)
     for start in range(block.low, block.high, keys_of_chunk(net, block)):

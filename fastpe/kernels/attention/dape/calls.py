@@ -1,5 +1,4 @@
-"""Calls of attention whose scores go through a small network (`attention.dape.network`): samples and blocks of queries
-as tasks."""
+"""Calls of attention with a network over scores (`attention.dape.network`): samples and blocks of queries are tasks."""
 
 from typing import Any, NamedTuple
 
@@ -24,8 +23,8 @@ from fastpe.kernels.threads.team import on_team
 
 
 class OfCall(NamedTuple):
-    """One sample of a call, and where its results go. gradients: `inputs.Gradients`, None forward; those that are sums
-    over queries have as many parts as there are tasks for a sample, and `task` is the number of one of them."""
+    """One sample of a call, and its results. gradients: `inputs.Gradients`, None in the forward pass. Gradients that
+    are sums over queries have as many parts as there are tasks for a sample; `task` is the number of a part."""
 
     x: Any
     dropout: Any
@@ -52,7 +51,7 @@ def _head(source, h):
 
 @inner
 def _gradients_of(g, b, h, task, case):
-    """Where gradients of one head go, those of keys and over offsets from the first one on."""
+    """The gradients of one head, with those of keys and over offsets from the first one on."""
     if g is None:
         return None
     n, m, d, dv, own = case.queries, case.keys, case.width, case.v_width, b * case.heads + h
@@ -77,7 +76,7 @@ def _net_of(net):
 
 @inner
 def _forward(worker, counters, x, net, dropout, out, lse, case, layout, workspaces):
-    """One task is one block of queries, the longest rows first."""
+    """Each task is one block of queries, longest rows first."""
     n, blocks, task = case.queries, count_blocks(case.queries), next_task(counters)
     while task < case.batch * blocks:
         b, i0 = task % case.batch, start_of_block(blocks - 1 - task // case.batch, n)
@@ -88,7 +87,7 @@ def _forward(worker, counters, x, net, dropout, out, lse, case, layout, workspac
 
 @inner
 def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
-    """One task is every `parts`-th block of queries of a sample, whose sums over queries are its own."""
+    """Each task is every `parts`-th block of queries of a sample, with separate sums over queries."""
     n, blocks, task = case.queries, count_blocks(case.queries), next_task(counters)
     while task < case.batch * parts:
         b, weights = task // parts, net.units * case.heads * net.taps
@@ -105,12 +104,12 @@ def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, l
 
 @entry(label="attention through a network over scores")
 def forward(team, counters, x, net, dropout, out, lse, case, layout, workspaces):
-    """out (B, H, N, Dv) and lse (B, H, N), but for queries that are padding; x: `Inputs`; net: `Net` with arrays."""
+    """out (B, H, N, Dv) and lse (B, H, N), except for padding queries; x: `Inputs`; net: `Net` with arrays."""
     on_team(team, _forward, (pointer(counters), x, net, dropout, out, lse, case, layout, workspaces))
 
 
 @entry(label="gradients of attention through a network over scores")
 def backward(team, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
-    """Adds to all gradients, and to those of the network, (B parts, ...) each."""
+    """Add to all gradients, and to those of the network, (B parts, ...) each."""
     rest = dropout, gradients, dnet, parts, case, layout, workspaces
     on_team(team, _backward, (pointer(counters), x, net, *rest))

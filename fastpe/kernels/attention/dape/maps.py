@@ -2,10 +2,10 @@
 
     y[i, cell] = f( start + sum over taps and k of A[tap][i, k] x[k, cell + shift of the tap] )
 
-x and y are grids of cells, one for each i and k, which are `GRID` elements apart. Keys lie side by side in a row, so
-that a tap is shifted by a whole number of elements. A register tile of y is made for the whole depth and all taps, and
-goes through f before it is stored: all units together are larger than a core's first cache, and another pass over them
-would cost as much as a product.
+x and y are grids, one for each i and k, which are `GRID` elements apart; an entry of a grid is a cell. Keys are
+adjacent in a row, so that a tap is a shift by a whole number of elements. A register tile of y is computed over the
+whole depth and all taps, and f is applied before it is stored: all units together are larger than a core's first
+cache, and another pass over them would cost as much as a product.
 """
 
 import numpy as np
@@ -26,15 +26,15 @@ from fastpe.kernels.products.float_gemm import (
 )
 from fastpe.kernels.simd import at, code, fma, get, lanes, load, put, total, zeros
 
-ROWS = np.int64(26)  # queries of a grid, at most
+ROWS = np.int64(26)  # largest number of queries of a grid
 GRID = ROWS * TILE_KEYS + np.int64(80)
-"""Elements from one grid to the next. Between two grids lie so many more that those which are read together, at the
-same cell of every grid, are in different sets of the caches."""
+"""Elements between grids. The padding between two grids puts cells at the same position of all grids, which are read
+together, into different sets of the caches."""
 LEAK = 0.01  # slope of a unit below 0
 FROM, BOTH, LEAKY, SLOPED = (np.int64(number) for number in range(4))
-"""f: nothing, the start d; likewise, the start d and the grids of d behind as many as there are of y; lrelu, the start
-a number d for each grid; times the slope of lrelu where it gave d."""
-_MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids and vectors of tiles: Numba takes a global as a literal
+"""f: the identity, with the start d; the same, with the start d and also the grids that follow in d, as many as in y;
+lrelu, where the start is a number d for each grid; or multiplication by the slope of lrelu at d."""
+_MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids and vectors of tiles: Numba treats globals as literals
 
 
 @intrinsic
@@ -52,7 +52,7 @@ def _leaky(typingctx, tile):
 
 @intrinsic
 def _sloped(typingctx, tile, d, d_row, count):
-    """The tile where D is positive, elsewhere times the slope of lrelu there."""
+    """The tile where D is positive; elsewhere the tile times the slope of lrelu."""
 
     def emit(context, b, signature, arguments):
         packed, start, d_row, count = arguments
@@ -89,10 +89,10 @@ def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
 
 @inner
 def map_cells(a, strides, taps, depth, way, ones, x, y, grids, rows, columns, f, d):
-    """So many grids y from `depth` grids x: in each of the rows the columns from the first to the last of `columns`,
-    both multiples of `column_step`.
+    """`grids` grids y from `depth` grids x: in each row the columns from the first to the last of `columns`, both
+    multiples of `column_step`.
 
-    way: 1, or -1 where taps go the other way, as they do in the adjoint map. ones: a row of them. d: see `f`.
+    way: 1, or -1 if taps are reversed, as in the adjoint map. ones: a row of them. d: see `f`.
     """
     fewer, behind = -grids % _MANY, grids * GRID
     if fewer * _FEWER > grids:
@@ -120,7 +120,7 @@ def map_cells(a, strides, taps, depth, way, ones, x, y, grids, rows, columns, f,
 
 @inlined
 def column_step(x):
-    """How many columns a map goes over at a time."""
+    """The number of columns that a map processes at a time."""
     return np.int64(_WIDE * lanes(x))
 
 
@@ -160,7 +160,7 @@ def _add_totals(s0, s1, s2, s3, i, j, m, n, out):
 
 @inner
 def add_grid_sums(x, grids, rows, columns, out):
-    """out[i] += the sum over the cells of grid i of x."""
+    """out[i] += the sum over grid i of x."""
     for i in range(grids):
         sums = zeros(x)
         for row in range(rows):

@@ -1,25 +1,27 @@
-"""A small network over the scores of all heads, cell by cell or with a few keys on either side (DAPE).
+"""A small network over the scores of all heads, pointwise or with a few keys on either side (DAPE).
 
-With the products C_h = s q_h k_h^T and the biases b_h of all heads, at every cell
+With the products C_h = s q_h k_h^T and the biases b_h of all heads, for every query and key (a cell)
 
     x = [C_1 .. C_H, b_1 .. b_H],    u = lrelu(W1 x + b1),    S = C + b + W2 u
 
 W1 and W2 are T taps of a convolution along the keys. All else is as in any attention (`attention.score`): products with
-rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` are b; columns, the soft cap and the mask
-come after the network.
+rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` are in b; columns, the soft cap and the
+mask come after the network.
 
-x is 0 of a head where a key is hidden from it. So is u where the key is hidden from all heads, but in causal attention
-only of keys before those that the query sees. Past the last key there is neither: a model counts as many more as the
-taps reach (`Net.follow`), so that what its last tokens give stays as it is when others follow.
+x is 0 for a head where a key is hidden from it. u is 0 where the key is hidden from all heads; in causal attention this
+applies only to keys before those that the query sees. After the last key both are 0. A model counts as many further
+keys as the taps reach (`Net.follow`), so that the outputs of its last tokens do not change when others follow.
 
-A block of at most ROWS queries goes through its keys in chunks, with the cells of all heads at hand: a grid of ROWS x
-TILE_KEYS cells for each head's C, for its b, for each unit, and for each head's scores, with the rows that `tile` has.
-So each head's part of a chunk is a tile like any other, with a workspace of its own (`head_scratch`). Of a row as many
-columns are in use as let all grids stay in a core's second cache. More queries in a block would mean fewer keys in a
-chunk; fewer would read and write the gradients of keys and values more often. The first key of a chunk stands in column
-2 R of its row, R being the reach of the taps: on either side of a chunk u is made for R keys more, and x for 2 R.
+A block of at most ROWS queries processes its keys in chunks, with the cells of all heads in memory: a grid of ROWS x
+TILE_KEYS cells for each head's C, for its b, for each unit, and for each head's scores, with rows as in `tile`. So each
+head's part of a chunk is an ordinary tile, with a separate workspace (`head_scratch`). Only as many columns of a row
+are used as let all grids fit into a core's second cache. More queries in a block would mean fewer keys in a chunk;
+fewer would read and write the gradients of keys and values more often. The first key of a chunk is in column 2 R of its
+row, with R the reach of the taps: on either side of a chunk u is computed for R more keys, and x for 2 R.
 
-The backward pass recomputes all of that. What a chunk's own scores say of x and u beyond its edges is added there: the
+The backward pass recomputes all of that. The gradients of x and u beyond the edges of a chunk that come from its scores
+are added there: the slopes of u are known, and the rest is linear. Per cell and tap 6 H W FLOP forward, three times as
+many backward.
 slopes of u are known, and the rest is linear. Per cell and tap 6 H W FLOP forward, three times as many backward.
 """
 
@@ -51,28 +53,28 @@ from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, scalar, splat, store_first, zeros
 
 MOST_TAPS = 63
-"""The most taps: beyond 4 R columns for its edges a chunk then has room for four keys."""
-_CELLS = np.int64(48)  # columns of a row that are in use, and keys of a chunk, at most, ...
-_FEW = np.int64(64)  # but where a block has so many keys or fewer, which are one chunk
-_BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # of TILE_QUERIES queries, which have their bases together
-_NARROW = np.int64(3)  # reach up to which the columns at the edges of a chunk are among these
-_LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may reach
+"""The largest number of taps: after 4 R columns for its edges, a chunk then has four keys left."""
+_CELLS = np.int64(48)  # largest number of columns of a row in use, and of keys of a chunk, ...
+_FEW = np.int64(64)  # except if a block has at most this many keys, which are one chunk
+_BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # for TILE_QUERIES queries, which share their bases
+_NARROW = np.int64(3)  # reach up to which the columns at the edges of a chunk are included in _CELLS
+_LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may access
 
 
 class Net(NamedTuple):
-    """The network, pointers to W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T); and what it reads in addition to products."""
+    """The network: pointers to W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T); and what it reads in addition to products."""
 
     into: Any
     bias: Any
     out: Any
     units: int
     taps: int
-    biased: int  # whether heads have a bias: in the table of slots it is not given, as nobody adds it after the network
-    follow: int  # keys that may follow the last one
+    biased: int  # whether heads have a bias; the table of slots has none, as it is not added again after the network
+    follow: int  # number of keys that may follow the last one
 
 
 class NetGradients(NamedTuple):
-    """Pointers to where its gradients are added: (T, W, 2 H), (W,) and (T, W, H)."""
+    """Pointers to the network's gradients, which are added to: (T, W, 2 H), (W,) and (T, W, H)."""
 
     into: Any
     bias: Any
@@ -81,8 +83,8 @@ class NetGradients(NamedTuple):
 
 
 class OneHead(NamedTuple):
-    """What belongs to one head: `inputs.Head` and `Terms`, where its output and lse go, and its `HeadGradients` from
-    the first key on, None forward."""
+    """The data of one head: `inputs.Head` and `Terms`, the addresses of its output and lse, and its `HeadGradients`
+    from the first key on (None in the forward pass)."""
 
     head: Any
     terms: Any
@@ -95,7 +97,7 @@ _MAKERS: dict[type, Any] = {}
 
 
 def makes_heads(kind: type) -> Callable[[Any], Any]:
-    """Of a function of a tuple of this kind and a head: `head_in` is it, where such a tuple is given."""
+    """Decorator of a function of a tuple of this kind and a head, which becomes `head_in` for such tuples."""
 
     def registered(function: Any) -> Any:
         _MAKERS[kind] = function
@@ -115,23 +117,23 @@ def head_in(typingctx, source, h):
 
 
 class DapeLayout(NamedTuple):
-    """Where things lie in a worker's workspace."""
+    """The layout of a worker's workspace."""
 
     x: int  # 2 H grids
     u: int  # W
     s: int  # H: scores, then weights
-    dx: int  # 2 H; the gradients of scores first stand in those of products
+    dx: int  # 2 H; the gradients of scores are first in the grids of those of products
     du: int  # W
     ones: int
-    mixed: int  # of each head, as `workspace.Layout` has it, with the two that follow
+    mixed: int  # for each head, as in `workspace.Layout`, like the following two
     stats: int
-    rest: int  # where the memory laid out by `general` begins
+    rest: int  # start of the memory laid out by `general`
     general: Layout
     size: int
 
 
 def layout_for_dape(case: Case, table: np.ndarray, units: int, *, backward: bool) -> DapeLayout:
-    """The workspace for a network of so many units."""
+    """The layout of the workspace for a network with `units` units."""
     general, cursor = layout_for(case, table, backward=backward), 0
 
     def take(count: int) -> int:
@@ -153,7 +155,7 @@ def layout_for_dape(case: Case, table: np.ndarray, units: int, *, backward: bool
 
 
 class Grids(NamedTuple):
-    """Pointers to what `DapeLayout` lays out, and the `Scratch` that heads share but for some parts."""
+    """Pointers to the regions of `DapeLayout`, and the `Scratch` that heads mostly share."""
 
     x: Any
     u: Any
@@ -179,7 +181,7 @@ def grids_of(workspace, layout):
 
 @inner
 def head_scratch(grids, h, cells, column, case):
-    """The `Scratch` of a head whose cells stand in a grid of `cells`, gradients in one of `dx`, from a column on."""
+    """The `Scratch` of a head whose cells are in a grid of `cells`, and gradients in one of `dx`, from a column on."""
     mixed, stats = at(grids.mixed, h * ROWS * case.v_width), at(grids.stats, h * 2 * TILE_QUERIES)
     place = h * GRID + column
     return with_cells(grids.scratch, at(cells, place), at(grids.dx, place), mixed, stats)
@@ -199,26 +201,26 @@ class Block(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Some keys that have scores, those of x that are not 0, and those of u."""
+    """A range of keys with scores, of keys with nonzero x, and of keys with nonzero u."""
 
     scores: Tile
     x: Tile
     u_start: int
     u_end: int
     reach: int
-    columns: int  # that are in use, a multiple of `column_step`
-    cleared: int  # those and, where there are taps, some that these reach
+    columns: int  # number in use, a multiple of `column_step`
+    cleared: int  # these and, with taps, further ones that the taps reach
 
 
 @inner
 def count_blocks(n):
-    """How many blocks so many queries are: of TILE_QUERIES, and of what is left of them, all are of one size."""
+    """The number of blocks for n queries: blocks of TILE_QUERIES, and the rest, are each cut into equal blocks."""
     return n // TILE_QUERIES * _BLOCKS + (n % TILE_QUERIES + ROWS - ONE) // ROWS
 
 
 @inner
 def _size_of_blocks(first, n):
-    """How many queries the blocks have into which those from `first` on are cut, a multiple of TILE_QUERIES."""
+    """The size of the blocks into which the queries from `first` on, a multiple of TILE_QUERIES, are cut."""
     left = min(TILE_QUERIES, n - first)
     count = (left + ROWS - ONE) // ROWS
     return (left + count - ONE) // count
@@ -233,7 +235,7 @@ def start_of_block(number, n):
 
 @inner
 def end_of_block(i0, n):
-    """The query after the last one of the block that i0 is in."""
+    """The query after the last one of the block that contains i0."""
     first = i0 // TILE_QUERIES * TILE_QUERIES
     rows = _size_of_blocks(first, n)
     return min(first + ((i0 - first) // rows + ONE) * rows, first + TILE_QUERIES, n)
@@ -241,7 +243,7 @@ def end_of_block(i0, n):
 
 @inner
 def block_of(source, i0, rows, case, grids):
-    """The queries from i0 on, at most `rows`, but for padding; resets the sums and maxima of all heads."""
+    """The queries from i0 on, at most `rows`, without padding; resets the sums and maxima of all heads."""
     head = head_in(source, NONE).head
     m = max(NONE, min(rows, head.query_length - i0))
     for column in range(0, _CELLS, lanes(grids.ones)):
@@ -257,7 +259,7 @@ def block_of(source, i0, rows, case, grids):
 
 @inner
 def keys_of_chunk(net, block):
-    """How many keys a chunk has, at most."""
+    """The largest number of keys of a chunk."""
     reach = net.taps // 2
     if block.high - block.low <= _FEW and _FEW + 4 * reach <= TILE_KEYS:
         return _FEW
@@ -287,21 +289,21 @@ def column_of(key, chunk):
 
 @inner
 def _columns_between(low, high, chunk):
-    """Those of the keys low .. high - 1."""
+    """The columns of the keys low .. high - 1."""
     first = max(NONE, min(column_of(low, chunk), chunk.cleared))
     return first, max(first, min(column_of(high, chunk), chunk.cleared))
 
 
 @inner
 def _columns(first, last, x):
-    """A range of columns that maps take, with the columns from `first` to `last`."""
+    """A range of columns that maps can process, which includes the columns from `first` to `last`."""
     step = column_step(x)
     return first // step * step, (last + step - 1) // step * step
 
 
 @inner
 def clear_around(cells, grids, first, last, chunk):
-    """Zeros in a row of so many grids, but for the columns from `first` to `last`."""
+    """Set a row of `grids` grids to zero, except the columns from `first` to `last`."""
     for number in range(grids):
         row = at(cells, number * GRID)
         clear(row, first)
@@ -316,12 +318,12 @@ def bring_tile_near(x, x_row, n, d):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is hidden
+# Hidden keys
 
 
 @inner
 def hide_inputs(source, x, chunk, case):
-    """Zeros in x, or in its gradients, where a query does not see a key."""
+    """Set x, or its gradients, to zero where a query does not see a key."""
     head, (i0, m, j0, n) = head_in(source, NONE).head, chunk.x
     for i in range(m):
         low, high = visible(i0 + i, head, case)
@@ -345,7 +347,7 @@ def _hide_masked(row, mask, n):
 
 @inner
 def _hide_units(source, net, u, chunk, case, scratch):
-    """Zeros in u, or in its gradients, where a query does not see a key; in causal attention only of keys before."""
+    """Set u, or its gradients, to zero where a query does not see a key; in causal attention only for earlier keys."""
     head, (i0, m, _, _) = head_in(source, NONE).head, chunk.scores
     for i in range(m):
         low, high = visible(i0 + i, head, case)
@@ -361,7 +363,7 @@ def _hide_units(source, net, u, chunk, case, scratch):
 
 @inner
 def _mask_of_all(source, i, j0, n, case, out):
-    """What the masks of all heads add for query i at most."""
+    """The largest number that the mask of any head adds for query i."""
     for h in range(case.heads):
         mask = mask_of_row(i, j0, head_in(source, h).head)
         for j in range(0, n, lanes(out)):
@@ -375,7 +377,7 @@ def _mask_of_all(source, i, j0, n, case, out):
 
 @inner
 def make_units(source, net, chunk, case, grids):
-    """u from x."""
+    """Compute u from x."""
     inputs, reach = 2 * case.heads, chunk.reach
     columns = _columns(reach, chunk.scores.n + 3 * reach, grids.u)
     strides = inputs * net.taps, net.taps, ONE
@@ -388,7 +390,7 @@ def make_units(source, net, chunk, case, grids):
 
 @inner
 def read_out(net, chunk, case, grids):
-    """All heads' scores, from x and u."""
+    """Compute all heads' scores from x and u."""
     columns, strides = _columns_of_scores(chunk, grids.s), (net.units * net.taps, net.taps, ONE)
     map_cells(
         net.out, strides, net.taps, net.units, ONE, grids.ones, grids.u, grids.s, case.heads, chunk.scores.m, columns,
@@ -403,7 +405,7 @@ def _columns_of_scores(chunk, x):
 
 @inner
 def units_backward(source, net, dnet, chunk, case, grids):
-    """The gradients of what lrelu takes, in `du`, and those of W2 and b1. `dx`: the gradients of scores, 0 outside
+    """The gradients of the argument of lrelu, in `du`, and those of W2 and b1. `dx`: the gradients of scores, 0 outside
     of the chunk."""
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     map_cells(
@@ -421,7 +423,7 @@ def units_backward(source, net, dnet, chunk, case, grids):
 
 @inner
 def inputs_backward(source, net, dnet, chunk, case, grids):
-    """The gradients of products and biases, in `dx`, in the place of those of scores, and those of W1."""
+    """The gradients of products and biases, in `dx`, replacing those of scores, and those of W1."""
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     if dnet.wanted:
         for tap in range(net.taps):

@@ -1,18 +1,18 @@
-"""The backward pass through reflections: gradients of queries, keys, values, reflectors and how far each reflects.
+"""Backward pass through reflections: gradients of queries, keys, values, and directions and strengths of reflections.
 
-A block of queries goes through its keys once more, from near to far, and keeps x as it comes to every sub-tile, because
-a reflection has no inverse where it projects. Then it goes from far to near. A tile's weights and the gradients of its
-scores are made as without reflections. With e the gradient of the content, y the gradient of x as it leaves the
-sub-tile, and g_j = -beta_j u_j:
+A block of queries processes its keys once more, from near to far, and stores x at the start of every sub-tile, because
+a reflection has no inverse where it projects. Then it processes them from far to near. A tile's weights and the
+gradients of its scores are computed as without reflections. With e the gradient of the content, y the gradient of x at
+the end of the sub-tile, and g_j = -beta_j u_j:
 
     u_j = w_j . y + sum_n (e_n k_n . w_j + g_n w_n . w_j)      over the sub-tile's n < j
     dk_j = sum_i e_j x_j,   dw_j = sum_i (g_j x_j + r_j y_j),   dbeta_j = -sum_i t_j u_j
     x_j = x + sum_(n > j) r_n w_n,   y_j = y + sum_(n < j) (e_n k_n + g_n w_n)
 
-and y goes on as y + sum_n (e_n k_n + g_n w_n). The sums over a block's queries i are matrix products with x and y, and
-products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and reflectors. 30 D FLOP a cell, about.
+and y becomes y + sum_n (e_n k_n + g_n w_n). The sums over a block's queries i are matrix products with x and y, and
+products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and reflectors. About 30 D FLOP per entry.
 
-A head goes through its blocks in their order, and adds to gradients of its own: nobody waits for a turn.
+Each head processes its blocks in order, and has separate gradients, so there is no waiting for turns.
 """
 
 from typing import Any, NamedTuple
@@ -60,7 +60,7 @@ class PathGradients(NamedTuple):
 
 @inner
 def head_backward(head, terms, grads, of_path, case, scratch):
-    """All gradients of one head; grads: those of keys from key 0 on. `lse` and `deltas` are known."""
+    """All gradients of one head; grads: with those of keys from key 0 on. `lse` and `deltas` are known."""
     queries, keys = ends(head, case)
     d, own = case.width, scratch.path
     clear_rows(grads.dq, case.g_row, queries, d)
@@ -84,7 +84,7 @@ def head_backward(head, terms, grads, of_path, case, scratch):
 
 @inner
 def _rows_of_values(case):
-    """Rows of TILE_KEYS elements that the transposed values of a tile take."""
+    """Number of rows of TILE_KEYS elements for the transposed values of a tile."""
     return max(case.v_width, 16)
 
 
@@ -123,13 +123,13 @@ def _block_backward(head, terms, grads, of_path, i0, m, low, high, case, scratch
 
 @inner
 def _content_of(tile, case, own):
-    """Where the content of a tile is kept."""
+    """The address of the stored content of a tile."""
     return at(own.contents, tile * TILE_QUERIES * TILE_KEYS)
 
 
 @inner
 def _keep_lanes(x, beyond, count, d):
-    """The lanes that a sub-tile is not for, as they were."""
+    """Copy the lanes to which a sub-tile does not apply."""
     for c in range(d):
         for i in range(0, count, lanes(x)):
             store(beyond, c * TILE_QUERIES + i, load(x, c * TILE_QUERIES + i))
@@ -137,7 +137,8 @@ def _keep_lanes(x, beyond, count, d):
 
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
-    """From the content in `cells` to its gradient in `dcells`; adds all gradients but those of what it is made of."""
+    """From the content in `cells` to its gradient in `dcells`; adds all gradients except those of the content's
+    factors."""
     factor = scores_of_content(head, terms, tile, True, case, scratch)
     recompute_weights(head, tile, factor, grads.lse, case, scratch)
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
@@ -155,7 +156,7 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, case, scratch):
-    """y goes on past the sub-tile's keys; adds to the gradients of these and of their reflections. visible: how many of
+    """Move y past the sub-tile's keys; add to the gradients of these and of their reflections. visible: how many of
     them may have a score."""
     d, own = case.width, scratch.path
     lane, ahead = lanes_met(first, i0, NONE, head, own.x)
@@ -184,7 +185,7 @@ def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, 
 
 @inner
 def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
-    """From products of the reflectors with y to those with the gradient as it comes to each, times -beta: g, and
+    """From products of the reflectors with y to those with the gradient at each reflector, times -beta: g; and
     dbeta."""
     for first in range(0, count, CHAIN):
         own, u = min(CHAIN, count - first), at(back, first * TILE_QUERIES)
@@ -196,7 +197,7 @@ def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
-    """`_carry_back` of so few keys that each waits for the one before."""
+    """`_carry_back` for few keys, each of which waits for the one before."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count):
@@ -214,7 +215,7 @@ def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _make_steps(along, beta, steps, n, count):
-    """r from t."""
+    """Compute r from t."""
     for j in range(count):
         far = splat(-get(beta, j))
         for i in range(0, n, lanes(along)):
@@ -229,7 +230,7 @@ def _add_product(a, a_row, a_col, b, b_row, c, c_row, n, m, depth):
 
 @inner
 def _with_steps(lanes_of_keys, own, m, count, queries):
-    """For pairs (j, n) of the sub-tile's keys the sums over queries of a row of j times r of n."""
+    """For pairs (j, n) of the sub-tile's keys, the sums over queries of a row of j times r of n."""
     pairs = own.pairs
     float_gemm(
         lanes_of_keys, TILE_QUERIES, ONE, own.step_rows, SUBTILE, pairs, SUBTILE, m, count, queries, OVERWRITE,
@@ -239,10 +240,10 @@ def _with_steps(lanes_of_keys, own, m, count, queries):
 
 @inner
 def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
-    """What a sub-tile's reflectors get of a block, but for its content."""
+    """Add a block's gradients of a sub-tile's reflectors, except those from the content."""
     pairs = own.pairs
     _with_steps(back, own, count, count, queries)
-    for j in range(count):  # those with n > j are meant: the others are set to mirrored ones
+    for j in range(count):  # only n > j count: the others are set to mirrored entries
         for n in range(j):
             put(pairs, j * SUBTILE + n, get(pairs, n * SUBTILE + j))
         put(pairs, j * SUBTILE + j, scalar(pairs, 0.0))
@@ -253,10 +254,10 @@ def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
 
 @inner
 def _add_to_keys(k, w, count, visible, queries, dcontent, own, dk, dw, case):
-    """What a sub-tile's keys, and its reflectors by its content, get of a block."""
+    """Add a block's gradients of a sub-tile's keys, and those of its reflectors from the content."""
     d, pairs = case.width, own.pairs
     _with_steps(dcontent, own, visible, count, queries)
-    for j in range(visible):  # those with n > j are meant: the others are set to 0
+    for j in range(visible):  # only n > j count: the others are set to 0
         for n in range(j + 1):
             put(pairs, j * SUBTILE + n, scalar(pairs, 0.0))
     _add_product(dcontent, TILE_QUERIES, ONE, own.x_rows, d, dk, case.g_row, d, visible, queries)

@@ -1,4 +1,4 @@
-"""Calls of attention with reflections: products of sub-tiles, and the backward pass. The forward pass is
+"""Calls of attention with reflections: products of sub-tiles, and the backward pass. The forward pass is in
 `attention.calls.forward`."""
 
 from fastpe.kernels.attention.backward import prepare_deltas
@@ -17,7 +17,7 @@ from fastpe.kernels.threads.team import on_team
 
 @inner
 def _products_worker(worker, counters, x, case, workspaces):
-    """One task is one sub-tile."""
+    """Each task is one sub-tile."""
     path, d, columns = x.path, case.width, row(workspaces, worker)
     subtiles, repeats = (case.keys + SUBTILE - 1) // SUBTILE, case.heads // path.pairs
     task = next_task(counters)
@@ -34,13 +34,13 @@ def _products_worker(worker, counters, x, case, workspaces):
 
 @entry(label="products of reflectors")
 def make_products(team, counters, x, case, workspaces):
-    """Fills `Path.products`. workspaces: for a worker D SUBTILE elements."""
+    """Fill `Path.products`. workspaces: D SUBTILE elements per worker."""
     on_team(team, _products_worker, (pointer(counters), x, case, workspaces))
 
 
 @inner
 def _head_gradients(g, head, case):
-    """Where the gradients of one head go; those of its keys are its own."""
+    """The addresses of the gradients of one head; those of its keys are separate for each head."""
     n, m, d, dv = case.queries, case.keys, case.width, case.v_width
     slots = SlotGradients(pointer(g.slots), pointer(g.places), NONE, head)
     return HeadGradients(
@@ -54,7 +54,7 @@ def _head_gradients(g, head, case):
 
 @inner
 def _backward_worker(worker, counters, x, dropout, g, of_path, case, layout, workspaces):
-    """One task is one head."""
+    """Each task is one head."""
     workspace = row(workspaces, worker)
     scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
     task = next_task(counters)
@@ -76,5 +76,5 @@ def _backward_worker(worker, counters, x, dropout, g, of_path, case, layout, wor
 
 @entry(label="the gradients of attention through reflections")
 def backward(team, counters, x, dropout, g, of_path, case, layout, workspaces):
-    """As `attention.calls.backward`; g: (B, H, M, ...) of keys and values, too; of_path: `PathGradients`, arrays."""
+    """As `attention.calls.backward`; in g, keys and values are (B, H, M, ...), too; of_path: `PathGradients`."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, of_path, case, layout, workspaces))

@@ -1,23 +1,23 @@
-"""The content of a tile where queries are reflected by every token between them and a key (PaTH).
+"""The content of a tile if queries are reflected by every token between them and a key (PaTH).
 
     content_ij = x_ij . k_j,   x_ii = q_i,   x_i,j-1 = x_ij + r_j w_j,   r_j = -beta_j t_j,   t_j = w_j . x_ij
 
-q and k stand for their rows as the content has them. All else about a tile is the same as without reflections: the
-content takes the place of `products.make_content`.
+q and k are content rows. All other parts of a tile are as without reflections: this content replaces that of
+`products.make_content`.
 
-A block of queries meets the keys from near to far. x is kept transposed: its rows are channels, its columns (lanes) are
-queries. A tile of keys is taken in sub-tiles of SUBTILE. With x as it comes to the sub-tile,
+A block of queries processes keys from near to far. x is stored transposed: its rows are channels, its columns (lanes)
+are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. With x at the start of the sub-tile,
 
     t_j = w_j . x + sum_n r_n w_j . w_n,   content_j = k_j . x + sum_n r_n k_j . w_n      over the sub-tile's n > j
 
-and x leaves it as x + sum_n r_n w_n: three matrix products, and sums of at most SUBTILE terms with W W^T and K W^T of
-the sub-tile, which `subtile_products` makes once for all blocks. (8 D + 2 SUBTILE) FLOP a cell, half of that for keys
-that no query sees: these reflect, too. A query that stands before key j has t_j = r_j = 0. A sub-tile leaves out
-groups of lanes whose queries all stand before it.
+and x becomes x + sum_n r_n w_n: three matrix products, and sums of at most SUBTILE terms with W W^T and K W^T of the
+sub-tile, which `subtile_products` computes once for all blocks. (8 D + 2 SUBTILE) FLOP per entry, half of that for keys
+that no query sees: these reflect, too. A query before key j has t_j = r_j = 0. A sub-tile skips groups of lanes whose
+queries are all before it.
 
-The lanes of a block cost the same for one query as for several. So few queries go one at a time: x is a row, and one
-pass over its channels for each key reflects it by the key before and multiplies it with the next key and reflector.
-6 D FLOP a cell, and no products beforehand.
+The lanes of a block cost the same for one query as for several. So few queries are processed one at a time: x is a row,
+and one pass over its channels for each key reflects it by the key before and multiplies it with the next key and
+reflector. 6 D FLOP per entry, without products in advance.
 """
 
 import numpy as np
@@ -50,16 +50,16 @@ from fastpe.kernels.simd import (
 )
 
 OF_PAIR = SUBTILE * SUBTILE  # elements of W W^T, and of K W^T, of a sub-tile
-# lanes that meet the keys of a tile together: their memory stays in the nearest cache; whole panels of products count
-# for more where vectors are wide
+# number of lanes that process a tile's keys together: their memory fits into the nearest cache; with wide vectors,
+# whole panels of products matter more
 _TOGETHER = TILE_QUERIES if REGISTER_BYTES == 64 else TILE_QUERIES // 2
-CHAIN = np.int64(11)  # keys of a sub-tile that wait for each other; products bring them what the others add
+CHAIN = np.int64(11)  # keys of a sub-tile that depend on each other in sequence; products handle the others
 GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple for vectors of any width
 
 
 @inner
 def path_of_head(path, b, h, case):
-    """The reflections of one head; None without any."""
+    """The reflections of one head; None without reflections."""
     if path is None:
         return None
     token = b * path.of_sample + h * path.of_head
@@ -73,7 +73,7 @@ def path_of_head(path, b, h, case):
 
 @inner
 def subtile_products(w, k, k_row, d, count, columns, products):
-    """W W^T of a sub-tile, and of K W^T what lies above the diagonal, the rest 0. columns: scratch memory for
+    """W W^T of a sub-tile, and the part of K W^T above the diagonal, the rest 0. columns: scratch memory for
     D SUBTILE elements."""
     transpose(w, d, columns, SUBTILE, count, d)
     own = at(products, OF_PAIR)
@@ -87,18 +87,18 @@ def subtile_products(w, k, k_row, d, count, columns, products):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which keys reflect, and which lanes
+# Keys that reflect, and lanes
 
 
 @inner
 def keys_reflecting(queries_end, head):
-    """The keys before which all reflect a block's last query, which stands before `queries_end`."""
+    """The end of the keys that reflect a block's last query, which is before `queries_end`."""
     return min(queries_end + head.visibility.start, head.key_length)
 
 
 @inner
 def keys_met(path, queries_end, low, high, head):
-    """The end of the keys that a block goes to, which sees low .. high - 1: with reflections all up to its own."""
+    """The end of the keys that a block with keys low .. high - 1 processes: with reflections all up to its queries."""
     if path is None:
         return high
     return max(keys_reflecting(queries_end, head), high) if low < high else high
@@ -106,15 +106,15 @@ def keys_met(path, queries_end, low, high, head):
 
 @inner
 def lanes_of(m, like):
-    """Lanes that m queries take."""
+    """Number of lanes for m queries."""
     group = GROUP * lanes(like)
     return (m + group - 1) // group * group
 
 
 @inner
 def lanes_met(first, i0, begin, head, like):
-    """The first of the block's lanes, from `begin` on, that a sub-tile is for; where the sub-tile's first key stands,
-    counted from the query of that lane, but -SUBTILE at least, as vectors count lanes in 32 bits."""
+    """The first of the block's lanes, from `begin` on, to which a sub-tile applies; and the position of the sub-tile's
+    first key relative to the query of that lane, at least -SUBTILE, as vectors count lanes in 32 bits."""
     group, ahead = GROUP * lanes(like), first - (i0 + head.visibility.start)
     lane = max(ahead // group * group, begin)
     return lane, max(ahead - lane, -SUBTILE)
@@ -122,7 +122,7 @@ def lanes_met(first, i0, begin, head, like):
 
 @inner
 def to_lanes(rows, row, m, d, columns, columns_row):
-    """columns (D, lanes) = rows (m, D) transposed, with zeros in the lanes past the rows."""
+    """columns (D, lanes) = rows (m, D) transposed, with zeros in the lanes after the rows."""
     width, after = lanes(columns), lanes_of(m, columns)
     if m < after:
         for c in range(d):
@@ -143,7 +143,7 @@ def product(a, a_row, a_col, b, c, n, m, depth, mode):
 
 @inner
 def scores_of_content(head, terms, tile, back, case, scratch):
-    """As `score.make_scores`, of the content in `cells`."""
+    """As `score.make_scores`, from the content in `cells`."""
     if terms is None:
         return head.scale
     table = head.table
@@ -161,7 +161,7 @@ def scores_of_content(head, terms, tile, back, case, scratch):
 
 @inner
 def start_path(path, head, i0, m, case, scratch):
-    """x of the queries before they meet a key."""
+    """x of the queries before the first key."""
     if path is None:
         return
     d, own, rows = case.width, scratch.path, at(head.qr, i0 * case.qr_row)
@@ -177,8 +177,8 @@ def start_path(path, head, i0, m, case, scratch):
 
 @inner
 def make_tile_content(path, head, tile, low, seen, case, scratch):
-    """`cells` = the content of the tile's keys from `low` on, where they are `seen`; x goes on past all of these, and
-    past those after the tile's that reflect. Nothing without reflections."""
+    """`cells` = the content of the tile's keys from `low` on, if they are `seen`. Moves x past all of these, and past
+    later keys of the tile, which reflect. Does nothing without reflections."""
     if path is None:
         return
     i0, m, j0, n = tile
@@ -204,15 +204,15 @@ def make_tile_content(path, head, tile, low, seen, case, scratch):
 
 @inner
 def hide_columns(cells, m, count):
-    """Zeros in the place of content that is not made, of the tile's first keys, which no query sees."""
+    """Set cells to zero for the tile's first keys, which no query sees and whose content is not computed."""
     for i in range(m if count > 0 else 0):
         clear(at(cells, i * TILE_KEYS), count)
 
 
 @inner
 def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along, seen, cells, case, own):
-    """Lanes begin .. end - 1 of a block meet the keys of the sub-tile from `first` on: x becomes `beyond`, which may be
-    x itself, where it `goes_on`; `cells` get the content where a key is `seen`."""
+    """Lanes begin .. end - 1 of a block process the keys of the sub-tile from `first` on: x becomes `beyond`, which may
+    be x itself, if `goes_on`; `cells` get the content if a key is `seen`."""
     d, (lane, ahead) = case.width, lanes_met(first, i0, begin, head, x)
     if lane >= end:
         return
@@ -234,7 +234,7 @@ def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along,
 
 @inner
 def _carry(products, beta, along, steps, n, count, ahead):
-    """From products with x alone to those with x as it comes to every reflector: t, and r."""
+    """From products with x at the start to those with x at every reflector: t, and r."""
     for first in range((count - 1) // CHAIN * CHAIN, -1, -CHAIN):
         end = min(first + CHAIN, count)
         t, r = at(along, first * TILE_QUERIES), at(steps, first * TILE_QUERIES)
@@ -247,13 +247,13 @@ def _carry(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _carry_chain(products, beta, along, steps, n, count, ahead):
-    """`_carry` of so few keys that each waits for the one before."""
+    """`_carry` for few keys, each of which waits for the one before."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count - 1, -1, -1):
             t, off = at(along, j * TILE_QUERIES + i), ahead + j - i
             t0, t1, t2 = load(t, 0), load(t, width), load(t, 2 * width)
-            for later in range(count - 1, j, -1):  # the one that was made last comes last
+            for later in range(count - 1, j, -1):  # the most recent one comes last
                 r, f = at(steps, later * TILE_QUERIES + i), splat(get(products, j * SUBTILE + later))
                 t0, t1, t2 = fma(load(r, 0), f, t0), fma(load(r, width), f, t1), fma(load(r, 2 * width), f, t2)
             t0, t1, t2 = blend(none, off, t0), blend(none, off - width, t1), blend(none, off - 2 * width, t2)
@@ -268,13 +268,13 @@ def _carry_chain(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _row_of(d):
-    """Elements from one query's x to the next: whole vectors."""
+    """Number of elements between the rows x of queries: whole vectors."""
     return (d + 15) // 16 * 16
 
 
 @inlined
 def _reflect_and_multiply(x, d, far, behind, w, k):
-    """x + far * behind in the place of x; the products of that with w and k."""
+    """Replace x by x + far * behind; return the products of that with w and k."""
     factor, of_w, of_k = splat(far), zeros(x), zeros(x)
     for c in range(0, d, lanes(x)):
         row = fma(factor, load_first(behind, c, d - c), load(x, c))
@@ -285,7 +285,7 @@ def _reflect_and_multiply(x, d, far, behind, w, k):
 
 @inlined
 def _reflect(x, d, far, behind, w):
-    """As `_reflect_and_multiply`, past a key that is not seen."""
+    """As `_reflect_and_multiply`, for a key that is not seen."""
     factor, of_w = splat(far), zeros(x)
     for c in range(0, d, lanes(x)):
         row = fma(factor, load_first(behind, c, d - c), load(x, c))
@@ -296,7 +296,7 @@ def _reflect(x, d, far, behind, w):
 
 @inner
 def _row_content(path, head, x, step, cells, j0, first, last, shown, case):
-    """One query meets the keys first .. last - 1, and sees those before `shown`. step: r of the key after them."""
+    """One query processes the keys first .. last - 1, and sees those before `shown`. step: r of the key after them."""
     d, far = case.width, get(step, 0)
     behind = at(path.w, (last if far != 0.0 else first) * d)
     for j in range(last - 1, max(first, shown) - 1, -1):

@@ -1,7 +1,7 @@
 """The slot `bias`: a number for each offset of key and query, S += bias[o].
 
-In most calls nothing stands between the products and the bias: `score.score` then adds it where scores are read. Under
-a soft cap it is added here, before the cap.
+In most calls there is no term between the products and the bias: `score.score` then adds it where scores are read.
+Under a soft cap it is added here, before the cap.
 """
 
 from fastpe.kernels.attention.inputs import at_offset, offset_gradient_of
@@ -13,14 +13,14 @@ from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 @inner
 def add_bias(head, tile, case, cells):
-    """Cells with the bias."""
+    """Add the bias to cells."""
     if has_slot(head.table, BIAS):
         add_offsets(cells, at_offset(head.bias, tile, case), tile.m, tile.n)
 
 
 @inner
 def bias_backward(head, grads, tile, case, dcells):
-    """Adds the gradient of the bias; dcells stays."""
+    """Add the gradient of the bias; dcells is unchanged."""
     if wants_gradient(head.table, BIAS):
         target = at(offset_gradient_of(grads, BIAS), case.queries - 1 - tile.i0)
         sum_by_offset(dcells, target, tile.m, tile.n)
@@ -28,7 +28,7 @@ def bias_backward(head, grads, tile, case, dcells):
 
 @inner
 def add_offsets(cells, bias, m, n):
-    """cells += bias, a pointer to the entry of the tile's cell (0, 0)."""
+    """cells += bias; bias: a pointer to the entry of the tile's entry (0, 0)."""
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
         for j in range(0, n, lanes(cells)):

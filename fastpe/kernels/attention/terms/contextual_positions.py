@@ -1,22 +1,22 @@
-"""Contextual positions: a query counts its keys by their gates, and has a vector for every count (CoPE).
+"""Contextual positions (CoPE): a query counts keys by their gates, and there is a vector for every count.
 
     g_ij = sigmoid(u_ij),    p_ij = min(sum of g_it over the keys t >= j that query i sees, P - 1)
     S_ij = u_ij + (1 - w) z_i[floor p_ij] + w z_i[ceil p_ij],    w = p_ij - floor p_ij,    z_im = q_i . counts[m]
 
-u as `scale` and `gain` leave it, q before rotation. Which vectors a tile reads depends on all nearer keys. Forward,
-tiles come from the nearest to the farthest, and a query's running count has what is counted so far; once that is P - 1,
-all farther keys have this count: nothing is counted any more, and a number is added to the row. Backward, key blocks
-come from the farthest to the nearest, and each subtracts its sum from the running count: a key block waits for its turn
-with a block of queries before it makes scores. With e the gradient of S,
+u includes `scale` and `gain`; q is not rotated. The vectors that a tile reads depend on all nearer keys. In the forward
+pass tiles are processed from the nearest to the farthest, and a query's running count holds the count so far. Once it
+is P - 1, all farther keys have this count: counting stops, and one number is added to the row. In the backward pass key
+blocks are processed from the farthest to the nearest, and each subtracts its sum from the running count: a key block
+waits for its turn with a block of queries before it computes scores. With e the gradient of S,
 
     t_ij = e_ij (z_i[ceil p_ij] - z_i[floor p_ij]),    dg_ij = sum of t_it over t <= j,    du = e + dg g (1 - g)
 
-where a clamped count, or a whole one, has no slope. Of z a tile makes the columns between its smallest and its largest
-count, and their gradients go to dq and to the vectors at once: nothing grows with N P.
+where a count that is clamped or an integer has no slope. A tile computes only the columns of z between its smallest and
+its largest count, and their gradients go to dq and to the vectors at once: no memory grows with N P.
 
-A count is an integer and a rest: that of a running count is summed in float64, that of a cell from the integer that a
-vector of cells begins with. Else counts of thousands would leave float32 four digits, and those near the query, which
-key blocks that come from afar find by taking away, none."""
+A count is an integer and a remainder. The remainder of a running count is summed in float64; that of an entry is
+relative to the integer at the start of its vector of entries. Otherwise counts of thousands would leave float32 four
+digits, and those near the query, which key blocks from the far end find by subtraction, none."""
 
 import numpy as np
 
@@ -57,8 +57,8 @@ from fastpe.kernels.simd import (
 )
 
 RUNNING_COUNT = np.int64(4)
-"""Numbers in the running count of a query, of the arrays' own type."""
-# what is counted, or backward what is left, as an integer and a rest; the farthest key block that counts; the sum of t
+"""Number of elements in the running count of a query, of the arrays' type."""
+# the count so far (backward: what is left) as integer and remainder; the farthest key block that counts; the sum of t
 _WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
 
 
@@ -72,14 +72,14 @@ def counts_keys(head, terms):
 
 @inner
 def running_counts_of(counts, table, b, h, case):
-    """Those of one head, if keys are counted."""
+    """The running counts of one head, if keys are counted."""
     size = case.queries * RUNNING_COUNT * table[COUNTS, GIVEN]
     return part(pointer(counts), (b * case.heads + h) * size, size)
 
 
 @inner
 def start_running_counts(head, terms, i0, m, case):
-    """Before the first tile of m queries: nothing is counted."""
+    """Reset the counts before the first tile of m queries."""
     if counts_keys(head, terms):
         running_counts = at(head.running_counts, i0 * RUNNING_COUNT)
         clear(running_counts, m * RUNNING_COUNT)
@@ -88,18 +88,18 @@ def start_running_counts(head, terms, i0, m, case):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What both passes share
+# Shared by both passes
 
 
 @inner
 def _counts(own, j0):
-    """Whether a key block's keys are counted by a query, whose count did not reach the last vector before."""
+    """Whether a key block's keys are counted by a query, whose count had not reached the last vector before."""
     return np.float64(j0 // TILE_KEYS) >= np.float64(get(own, _LAST))
 
 
 @inner
 def _seen(i, tile, head, case):
-    """The cells of the tile, from `first` to before `end`, that query i sees."""
+    """The entries of the tile, from `first` to before `end`, that query i sees."""
     low, high = visible(i, head, case)
     end = min(high - tile.j0, tile.n)
     return min(max(low - tile.j0, NONE), max(end, NONE)), max(end, NONE)
@@ -107,7 +107,7 @@ def _seen(i, tile, head, case):
 
 @inner
 def _row_of_counts(table):
-    """Elements from one row of z to the next."""
+    """Number of elements between rows of z."""
     return (rows_of(table, COUNTS) + PACKED - 1) // PACKED * PACKED
 
 
@@ -133,11 +133,11 @@ def _sum_of_vector(gates, j):
 
 @inlined
 def _gate_row(row, gates, mask, first, end):
-    """The gates of a row, 0 of hidden keys; returns their sum. mask: None where there is none."""
+    """The gates of a row, 0 for hidden keys; returns their sum. mask: None without a mask."""
     width, none, one, found = lanes(row), zeros(row), splat(scalar(row, 1.0)), 0.0
     for j in range(first // width * width, end, width):
         g = hide(_sigmoid(load(row, j), one), j, first, end, none, width)
-        if mask is not None:  # 0 times minus infinity is no number, and not negative either
+        if mask is not None:  # 0 times minus infinity is NaN, which is not negative either
             g = where_negative(load_first(mask, j, end - j) * none - one, g, none)
         store(gates, j, g)
         found += _sum_of_vector(gates, j)
@@ -146,9 +146,9 @@ def _gate_row(row, gates, mask, first, end):
 
 @inner
 def _tally(own, found, top, back):
-    """Add what a row of a tile has counted to its running count, or subtract it where `back`.
+    """Add the count of a row of a tile to its running count, or subtract it if `back`.
 
-    Returns the count at the row's near end: an integer of 0 .. top, and the rest, both 0 of what is no number.
+    Returns the count at the row's near end: an integer of 0 .. top, and the remainder, both 0 for NaN.
     """
     whole, rest = np.float64(get(own, _WHOLE)), np.float64(get(own, _REST))
     far = rest - found if back else rest + found
@@ -164,9 +164,9 @@ def _tally(own, found, top, back):
 
 @inner
 def _place_row(gates, places, wholes, whole, rest, top, first, end):
-    """Counts of the cells of a row, clamped: an integer for each vector of them, and what is beyond that for each cell.
+    """Clamped counts of the entries of a row: an integer for each vector of entries, and a remainder for each entry.
 
-    whole, rest: the count before the nearest cell. Returns the least and the largest row of `counts` that they read.
+    whole, rest: the count before the nearest entry. Returns the first and the last row of `counts` that they read.
     """
     if end <= first:
         return top, NONE
@@ -182,7 +182,7 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
         least = min(least, whole - np.int64(np.ceil(largest(minus(place)))))
         most = max(most, whole + np.int64(np.ceil(largest(place))))
         rest += _sum_of_vector(gates, j)
-        steps = np.int64(rest) if rest > 0.0 else NONE  # 0 of what is no number
+        steps = np.int64(rest) if rest > 0.0 else NONE  # 0 for NaN
         whole, rest = min(whole + steps, top), rest - np.float64(steps)
     return least, most
 
@@ -204,7 +204,7 @@ def _make_z(head, terms, tile, low, wide, case, scratch):
 
 @inner
 def _look_up(row, places, wholes, z, low, first, end):
-    """Add z at the places of a row; z: that of the count `low`."""
+    """Add z at the positions of a row; z starts at the count `low`."""
     for j in range(first, end):
         place = get(places, j)
         steps = np.int64(place)
@@ -215,7 +215,7 @@ def _look_up(row, places, wholes, z, low, first, end):
 
 @inner
 def add_counts(head, terms, tile, back, case, scratch):
-    """cells: u on entry, S on return; gates and places stay for `counts_backward`."""
+    """cells: u on entry, S on return; gates and positions are kept for `counts_backward`."""
     if not has_slot(head.table, COUNTS):
         return
     i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, has_slot(head.table, MASK)
@@ -261,7 +261,7 @@ def _add_everywhere(row, number, first, end):
 
 @inner
 def _row_backward(own, row, gates, places, wholes, z, dz, low, first, end):
-    """row: e on entry, du on return; adds to dz, which begins, as z, with that of the count `low`."""
+    """row: e on entry, du on return; adds to dz, which starts, like z, at the count `low`."""
     for j in range(first, end):
         place, e = get(places, j), get(row, j)
         steps = np.int64(place)
@@ -290,7 +290,7 @@ def _sum_of_row(row, first, end):
 
 @inner
 def counts_backward(head, terms, grads, tile, case, scratch):
-    """dcells: the gradients of S on entry, of u on return; adds those of queries and of the vectors. It is the key
+    """dcells: the gradients of S on entry, of u on return; adds those of queries and of the vectors. It must be the key
     block's turn."""
     if not has_slot(head.table, COUNTS):
         return

@@ -1,14 +1,13 @@
-"""Columns of the score, a number for each key or query: what a layer makes of the content of its input.
+"""Columns of the score, a number for each key or query, which a layer computes from its input.
 
     S_ij += key_offset_j + o (key_slope_j + query_slope_i),      o the offset of key and query
 
-Offsets of keys may be sums over a whole sequence, and only their differences count. They come in float64, and a tile
-takes them less the largest that its block of queries may see, its base, so that what is near the largest score is
-small. Weights do not change with it, and `lse` is left less the base. Under a soft cap, which sees whole scores, the
-base is 0.
+Offsets of keys may be sums over a whole sequence; only their differences matter. They are float64, and a tile subtracts
+the largest that its block of queries may see, the base, so that offsets near the largest score are small. Weights do
+not depend on the base, and `lse` is smaller by it. Under a soft cap, which needs complete scores, the base is 0.
 
-A block of keys has the gradients of its own columns for itself. Those of query_slope are sums over key blocks, which
-take turns with them as with those of queries."""
+A block of keys alone has the gradients of its own columns. Those of query_slope are sums over key blocks, which take
+turns with them as with the gradients of queries."""
 
 from typing import NamedTuple
 
@@ -51,18 +50,18 @@ COLUMN_SLOTS = ("key_offset", "key_slope", "query_slope")
 
 
 class Columns(NamedTuple):
-    """The columns of a call, flat; one that is not given is any array of the right type."""
+    """The columns of a call, flattened; missing ones are placeholders of the right type."""
 
     key_offset: np.ndarray  # float64
     key_slope: np.ndarray
     query_slope: np.ndarray
-    bases: np.ndarray  # float64, one for each block of queries of each head, which the forward pass chooses
+    bases: np.ndarray  # float64, one for each block of queries of each head, chosen by the forward pass
     # float64, (rows of key_offset, 2, key blocks): log sum exp, or the largest, up to each key block, and from it on
     tails: np.ndarray
 
 
 class HeadColumns(NamedTuple):
-    """Pointers to what of `Columns` belongs to one head."""
+    """Pointers to the part of `Columns` that belongs to one head."""
 
     key_offset: int
     key_slope: int
@@ -72,8 +71,8 @@ class HeadColumns(NamedTuple):
 
 
 class ColumnGradients(NamedTuple):
-    """(B, H, M or N) each, any array of what is not wanted; of one head, those of keys from a key block's first one
-    on."""
+    """(B, H, M or N) each, placeholders if not wanted. For one head, those of keys start at a key block's first
+    key."""
 
     dkey_offset: np.ndarray
     dkey_slope: np.ndarray
@@ -82,7 +81,7 @@ class ColumnGradients(NamedTuple):
 
 @inner
 def columns_of(columns, table, b, h, case):
-    """The columns of one head; None where nothing beyond a bias is compiled (`inputs.terms_of`)."""
+    """The columns of one head; None if nothing beyond a bias is compiled (`inputs.terms_of`)."""
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -104,7 +103,7 @@ def has_columns(table):
 
 @inner
 def column_gradients(gradients, head, j0, keys, case):
-    """Where those of so many keys of one head from j0 on go."""
+    """The gradients of one head, with those of `keys` keys from j0 on."""
     if gradients is None:
         return None
     queries = case.queries
@@ -117,7 +116,7 @@ def column_gradients(gradients, head, j0, keys, case):
 
 @inner
 def columns_from_key(columns, j0):
-    """Where those of keys go from this key on."""
+    """The gradients, with those of keys starting at this key."""
     if columns is None:
         return None
     return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
@@ -125,7 +124,7 @@ def columns_from_key(columns, j0):
 
 @inner
 def choose_base(columns, table, i0, low, high, case):
-    """The base of the block of queries from i0 on, which see none but the keys low .. high - 1."""
+    """The base of the block of queries from i0 on, which see only keys low .. high - 1."""
     if columns is None:
         return
     if not has_slot(table, KEY_OFFSET):
@@ -142,7 +141,7 @@ def choose_base(columns, table, i0, low, high, case):
 
 @inner
 def with_columns(columns, factor, head, tile, case, scratch):
-    """Scores, so far cells times the factor, with columns added; returns what the factor is then."""
+    """Add columns to the scores, which so far are cells times the factor; return their new factor."""
     if columns is None:
         return factor
     if not has_columns(head.table):
@@ -184,7 +183,7 @@ def _has_slopes(table):
 
 @inner
 def _offsets(cells, head, tile, i, j):
-    """The offsets of the cells of a row from j on."""
+    """The offsets of a row's entries from j on."""
     return counting(scalar(cells, first_offset(head, tile) - i + j))
 
 
@@ -205,8 +204,8 @@ def _add_slopes(columns, head, tile, cells):
 
 @inner
 def columns_backward(columns, grads, head, tile, scratch):
-    """Adds the gradients of keys' columns; leaves the block's own of query_slope in `stats`. dcells: the gradients of
-    scores."""
+    """Add the gradients of keys' columns; leave the block's gradient of query_slope in `stats`. dcells: the gradients
+    of scores."""
     if columns is None:
         return
     if not has_columns(head.table):
@@ -236,7 +235,7 @@ def columns_backward(columns, grads, head, tile, scratch):
 
 @inner
 def add_query_slopes(columns, grads, table, tile, scratch):
-    """Adds what `columns_backward` left in `stats`; it is the key block's turn."""
+    """Add what `columns_backward` left in `stats`; it must be the key block's turn."""
     if columns is None:
         return
     if wants_gradient(table, QUERY_SLOPE):
@@ -245,7 +244,7 @@ def add_query_slopes(columns, grads, table, tile, scratch):
 
 @inner
 def tail_of_keys(columns, table, tile, number, ahead, case):
-    """What bounds the offsets of the keys of a tile and of all beyond it: see the head of this package."""
+    """A bound of the offsets of the keys of a tile and of all beyond it: see the docstring of `kernels.attention`."""
     if columns is None:
         return 0.0
     if not has_slot(table, KEY_OFFSET):

@@ -1,15 +1,15 @@
 """Terms with vectors over offsets: rel_key, rel_query, rel_value; and rel_gain.
 
-Arrays of vectors over offsets have the rows -reach .. reach, and offsets beyond them read the last ones.
+Arrays of vectors over offsets have the rows -reach .. reach; larger offsets read the first or last row.
 
-A *band* is a matrix with a row for each query (or key) of a tile and m + n - 1 columns, one for each offset that the
-tile meets, so that all products with such an array are matrix products; bands and tiles are copied into each other. A
-tile that lies wholly beyond the reach of the array meets a single row, and its band is one column.
+A *band* is a matrix with a row for each query (or key) of a tile and m + n - 1 columns, one for each offset in the
+tile, so that all products with such an array are matrix products; bands and tiles are copied into each other. A tile
+that is entirely beyond the reach of the array reads a single row, and its band is one column.
 
-Where a tile has few queries it is read row by row instead.
+If a tile has few queries, it is read row by row instead.
 
-2 D (m + n - 1) / n FLOP a cell, or 2 where clipped. rel_gain has a factor for every channel, which no matrix product
-has: 2 D FLOP a cell, 8 D for its gradients.
+2 D (m + n - 1) / n FLOP per entry, or 2 if clipped. rel_gain has a factor for every channel, which matrix products do
+not support: 2 D FLOP per entry, 8 D for its gradients.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Offsets(NamedTuple):
-    """An array of vectors over offsets, and a tile that meets it: `first` is the offset of its cell (0, 0)."""
+    """An array of vectors over offsets, and a tile that reads it: `first` is the offset of its entry (0, 0)."""
 
     rel: int  # pointer
     reach: int
@@ -43,7 +43,7 @@ class Offsets(NamedTuple):
 
 @inner
 def offsets_of(terms, slot, head, tile, case, scratch):
-    """The array of a slot as a tile meets it."""
+    """The array of a slot, for a tile."""
     rel = floats_of(head.table, slot, terms, scratch.band)
     reach, first = rows_of(head.table, slot) // 2, first_offset(head, tile)
     width = case.v_width if slot == REL_VALUE else case.width
@@ -57,7 +57,7 @@ def _row_of(offset, reach):
 
 @inner
 def clipped_row(offsets):
-    """The row that all cells of the tile read, or -1."""
+    """The row that all entries of the tile read, or -1."""
     first, reach = offsets.first, offsets.reach
     if first - (offsets.m - 1) >= reach:
         return 2 * reach
@@ -76,7 +76,7 @@ def _beyond_reach(offsets, i):
 
 @inner
 def _collect_rows(offsets, transposed):
-    """The rows that the tile meets, from offset first - (m - 1) on: (m + n - 1, width), or that transposed."""
+    """The rows that the tile reads, from offset first - (m - 1) on: (m + n - 1, width), or transposed."""
     rel, reach, width, first, m, n, _, rows = offsets
     for t in range(m + n - 1):
         source = at(rel, _row_of(first - (m - 1) + t, reach) * width)
@@ -122,7 +122,7 @@ def _cells_into_band(cells, band, m, n, by_key):
 
 @inner
 def _row_sums(x, x_row, offsets, i, by_key):
-    """band[j] = x_i . rel[o], or x_j . rel[o] where `by_key`, of query i."""
+    """band[j] = x_i . rel[o], or x_j . rel[o] if `by_key`, for query i."""
     rel, reach, width, first, _, n, sums, _ = offsets
     low, high = _beyond_reach(offsets, i)
     last, near = at(rel, 2 * reach * width), at(rel, _row_of(first + low - i, reach) * width)
@@ -146,7 +146,7 @@ def _fill(y, value, n):
 
 @inner
 def relative_scores(x, x_row, offsets, cells, by_key):
-    """cells[i, j] += x_i . rel[o], or x_j . rel[o] where `by_key`."""
+    """cells[i, j] += x_i . rel[o], or x_j . rel[o] if `by_key`."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)
@@ -171,7 +171,7 @@ def relative_scores(x, x_row, offsets, cells, by_key):
 
 @inner
 def relative_mix(cells, offsets, y, y_row, by_key):
-    """y_i += sum_j cells[i, j] rel[o], or y_j += the sum over i where `by_key`."""
+    """y_i += sum_j cells[i, j] rel[o], or y_j += the sum over i if `by_key`."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)
@@ -193,7 +193,7 @@ def relative_mix(cells, offsets, y, y_row, by_key):
 
 @inner
 def relative_gradient(cells, x, x_row, drel, offsets, by_key):
-    """drel[o] += the sum of cells[i, j] x_i, or cells[i, j] x_j where `by_key`."""
+    """drel[o] += the sum of cells[i, j] x_i, or cells[i, j] x_j if `by_key`."""
     _, reach, width, first, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)
@@ -219,7 +219,7 @@ def _row_scores(x, factors, k, k_row, n, width, own, out):
 
 @inner
 def channel_scores(q, q_row, k, k_row, offsets, own, cells):
-    """cells[i, j] = sum_d q_id k_jd rel[o, d]; own: room for a row."""
+    """cells[i, j] = sum_d q_id k_jd rel[o, d]; own: scratch memory for a row."""
     rel, reach, width, first, m, n, _, _ = offsets
     for i in range(m):
         x, row, (low, high) = at(q, i * q_row), at(cells, i * TILE_KEYS), _beyond_reach(offsets, i)
@@ -238,11 +238,11 @@ def channel_scores(q, q_row, k, k_row, offsets, own, cells):
 
 @inner
 def channel_gradients(cells, q, q_row, k, k_row, offsets, dq, dk, drel, wants_rel):
-    """Adds the gradients of `channel_scores`, cells being that of its result."""
+    """Add the gradients of `channel_scores`; cells: the gradient of its result."""
     rel, reach, width, first, m, n, _, _ = offsets
     for i in range(m):
         for j in range(n):
-            if get(cells, i * TILE_KEYS + j) == 0.0:  # a hidden key, or query, may hold NaN
+            if get(cells, i * TILE_KEYS + j) == 0.0:  # a hidden key or query may hold NaN
                 continue
             c, row = splat(get(cells, i * TILE_KEYS + j)), _row_of(first + j - i, reach) * width
             for d in range(0, width, lanes(cells)):

@@ -25,14 +25,14 @@ from fastpe.kernels.simd import (
 
 @inner
 def scale_products(head, terms, tile, case, cells):
-    """Cells times the scale, then max(cells, 0) where `rectify`, then times gain."""
+    """cells *= scale, then max(cells, 0) if `rectify`, then times gain."""
     gain = at_offset(floats_of(head.table, GAIN, terms, cells), tile, case)
     _scale_cells(cells, head.scale, case.options.rectify, gain, has_slot(head.table, GAIN), tile.m, tile.n)
 
 
 @inner
 def scale_products_backward(head, terms, grads, tile, case, scratch):
-    """dcells: the gradient of `scale_products`' result on entry, of its input (`raw`) on return; adds to the others."""
+    """dcells: gradient of the result of `scale_products` on entry, of its input (`raw`) on return; adds others."""
     _, m, _, n = tile
     rectify, has_gain, wants_gain = case.options.rectify, has_slot(head.table, GAIN), wants_gradient(head.table, GAIN)
     gain = at_offset(floats_of(head.table, GAIN, terms, scratch.dcells), tile, case)
@@ -44,7 +44,7 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
         for j in range(0, n, lanes(cells)):
             left = n - j
             d = load_first(row, j, left)
-            x = where_zero(d, none, load_first(inputs, j, left))  # that of a hidden key may be NaN
+            x = where_zero(d, none, load_first(inputs, j, left))  # the input of a hidden key may be NaN
             if has_gain:
                 u = x * factor
                 if rectify:
@@ -61,13 +61,13 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def scale_backward(head, terms, tile, scratch):
-    """dcells times the scale, where nothing but the scale was between products and scores."""
+    """dcells times the scale, if there is only the scale between products and scores."""
     _scale_cells(scratch.dcells, head.scale, False, scratch.dcells, False, tile.m, tile.n)
 
 
 @inner
 def _scale_cells(cells, scale, rectify, gain, has_gain, m, n):
-    """cells *= scale, then max(cells, 0) where `rectify`, then times gain; gain at the tile's cell (0, 0)."""
+    """cells *= scale, then max(cells, 0) if `rectify`, then times gain; gain: at the tile's entry (0, 0)."""
     factor = splat(scale)
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(gain, -i)

@@ -9,7 +9,7 @@ from fastpe.kernels.simd import at
 
 @inner
 def add_scores(head, terms, tile, case, cells):
-    """Cells with the slot's."""
+    """Add the slot to cells."""
     if has_slot(head.table, SCORES):
         scores = at(floats_of(head.table, SCORES, terms, cells), tile.i0 * case.keys + tile.j0)
         add_cells(cells, TILE_KEYS, scores, case.keys, tile.m, tile.n)
@@ -17,7 +17,7 @@ def add_scores(head, terms, tile, case, cells):
 
 @inner
 def slot_scores_backward(head, grads, tile, case, dcells):
-    """Adds the gradient of the slot, that of cells; dcells stays."""
+    """Add the gradient of the slot, which is that of cells; dcells is unchanged."""
     if wants_gradient(head.table, SCORES):
         target = at(gradient_of(grads.whole, SCORES), tile.i0 * case.keys + tile.j0)
         add_cells(target, case.keys, dcells, TILE_KEYS, tile.m, tile.n)

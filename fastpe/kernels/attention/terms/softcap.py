@@ -1,7 +1,7 @@
 """Soft caps: a score S becomes c tanh(S / c), as in Gemma 2 (2024, arXiv:2408.00118, section 2).
 
-tanh of a vector, to about two units in the last place: its series near 0, where the other form cancels, and elsewhere
-(1 - e) / (1 + e), e = exp(-2 |x|). About 35 FLOP a cell in float32.
+tanh of a vector, to about two units in the last place: its series near 0, where the other formula cancels, and
+elsewhere (1 - e) / (1 + e), e = exp(-2 |x|). About 35 FLOP per entry in float32.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ from fastpe.kernels.simd import (
     where_zero,
 )
 
-_NEAR = 0.25  # up to which the series is taken
+_NEAR = 0.25  # the series is used up to here
 # tanh(x) / x in powers of x^2; the series is cut where its next term is below half a unit
 _SERIES = (
     1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875,
@@ -49,7 +49,7 @@ def _series(typingctx, z):
 
 @inlined
 def tanh(x, one, near):
-    """tanh of every lane; near: where the series ends, in every lane."""
+    """tanh of every lane; near: the limit of the series, in every lane."""
     t = absolute(x)
     small = exp(minus(t + t))
     y = where_negative(t - near, t * _series(t * t), (one - small) / (one + small))
@@ -67,7 +67,7 @@ def cap_row(scores, cap, n):
 
 @inner
 def cap_cells(cells, slopes, cap, m, n, keeps):
-    """cells = cap tanh(cells / cap); slopes: its derivative there, where it `keeps` it."""
+    """cells = cap tanh(cells / cap); slopes: its derivative, if `keeps`."""
     one, near = splat(scalar(cells, 1.0)), splat(scalar(cells, _NEAR))
     most, inverse = splat(scalar(cells, cap)), splat(scalar(cells, np.float64(1.0) / cap))
     for i in range(m):
@@ -81,9 +81,9 @@ def cap_cells(cells, slopes, cap, m, n, keeps):
 
 @inner
 def cap_cells_backward(cells, slopes, m, n):
-    """cells: from the gradient of `cap_cells`' result to that of what it was given."""
+    """cells: from the gradient of `cap_cells`' result to that of its input."""
     for i in range(m):
         row, slope = at(cells, i * TILE_KEYS), at(slopes, i * TILE_KEYS)
         for j in range(0, n, lanes(cells)):
             d = load_first(row, j, n - j)
-            store_first(row, j, where_zero(d, d, d * load_first(slope, j, n - j)), n - j)  # that of a hidden key: NaN
+            store_first(row, j, where_zero(d, d, d * load_first(slope, j, n - j)), n - j)  # NaN for a hidden key

@@ -1,4 +1,4 @@
-"""The slots `values` and `index`: S += values[index], a number of a list for each query and key."""
+"""The slots `values` and `index`: S += values[index], a number selected for each query and key."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fastpe.kernels.simd import at, get, put, scalar
 
 @inner
 def add_values(head, terms, tile, case, cells):
-    """Cells with their values."""
+    """Add the selected values to cells."""
     if has_slot(head.table, VALUES):
         index = at(integers_of(head.table, INDEX, terms), tile.i0 * case.keys + tile.j0)
         values = floats_of(head.table, VALUES, terms, cells)
@@ -20,7 +20,7 @@ def add_values(head, terms, tile, case, cells):
 
 @inner
 def values_backward(head, terms, grads, tile, case, dcells, scratch):
-    """Adds the gradient of the values; dcells stays."""
+    """Add the gradient of the values; dcells is unchanged."""
     if wants_gradient(head.table, VALUES):
         index = at(integers_of(head.table, INDEX, terms), tile.i0 * case.keys + tile.j0)
         count = rows_of(head.table, VALUES)
@@ -39,7 +39,7 @@ def _add_values(cells, index, index_row, values, m, n):
 
 @inner
 def _values_backward(cells, index, index_row, dvalues, own, count, m, n):
-    """dvalues[index[i, j]] += cells[i, j]; where there are more cells than values, the tile has its own sums first."""
+    """dvalues[index[i, j]] += cells[i, j]; if there are more cells than values, the tile is summed separately first."""
     if count > m * n:
         _add_by_index(cells, index, index_row, dvalues, m, n)
         return

@@ -1,4 +1,4 @@
-"""Which instructions multiply bfloat16 numbers here, and the pointers whose products are rounded to them."""
+"""The instructions that multiply bfloat16 numbers on this CPU, and pointers whose products are rounded to them."""
 
 import ctypes
 import platform
@@ -17,14 +17,14 @@ from fastpe.kernels.simd.vector import cpu_features
 _ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # of Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 
 
-# A way is told from others by its type, for which compiled code is specialised: a class each, and named tuples, whose
-# types Numba finds without asking Python.
+# Instruction sets are distinguished by type, for which compiled code is specialised: a class each, and named tuples,
+# whose types Numba finds without calling Python.
 
 
 class Amx(NamedTuple):
     """AMX-BF16."""
 
-    terms: int = 32  # that an instruction adds to a sum
+    terms: int = 32  # number of terms that an instruction adds to a sum
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ _NAMES = {type(isa): isa.name for isa in (AMX, AVX512, SHIFTS)}
 
 
 class IsaType(types.Type):
-    """A way within compiled code, which has its name alone."""
+    """An instruction set within compiled code; the type only has its name."""
 
     def __init__(self, isa: str) -> None:
         self.isa = isa
@@ -71,14 +71,14 @@ class _IsaModel(models.OpaqueModel):
 
 @cache
 def _tiles_granted() -> bool:
-    """Ask the operating system for tiles, on behalf of all threads of this process."""
+    """Ask the operating system for AMX tiles, for all threads of this process."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES) == 0)
 
 
 def ways() -> tuple[Isa, ...]:
-    """Those that work here, the fastest first.
+    """The instruction sets that work here, fastest first.
 
     Examples
     --------
@@ -101,8 +101,8 @@ def fastest() -> Isa:
 
 @intrinsic
 def rounding(typingctx, p, memory, isa):
-    """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `isa` is None, or
-    where it points to bfloat16 numbers."""
+    """The pointer `p`, rounding in products, which use `MEMORY` elements at `memory`; p itself if `isa` is None, or if
+    it points to bfloat16 numbers."""
     if isa is types.none or p == pointers.pointer_type(BFLOAT16):
         return p(p, memory, isa), lambda context, b, signature, a: a[0]
     made = pointers.RoundingPointer(p.dtype, _NAMES[isa.instance_class])
@@ -119,7 +119,7 @@ def exact(typingctx, p):
 
 @intrinsic
 def named(typingctx, isa):
-    """A way, as the instructions take it."""
+    """An instruction set, as the instructions take it."""
     return IsaType(_NAMES[isa.instance_class])(isa), lambda context, b, signature, arguments: no_way(b)
 
 

@@ -1,4 +1,4 @@
-"""The product of rounded operands on NumPy arrays: what tests, benchmarks and `fastpe doctor` call."""
+"""The product of rounded operands on NumPy arrays, for tests, benchmarks and `fastpe doctor`."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 @entry(label="products of bfloat16 numbers")
 def _product(isa, memory, a, b, b_row, c, mode, d, e, times):
-    """C = f(start + A B), `times` times over; a row of d or e alone is repeated."""
+    """C = f(start + A B), `times` times; a single row of d or e is repeated."""
     ai, aj, room = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize, pointer(memory)
     for _ in range(times):
         gemm(
@@ -39,7 +39,7 @@ def _pack(isa, matrix, square, words, words_of_transpose):
 
 
 def packed(matrix: Array, isa: Isa | None = None) -> tuple[Array, Array]:
-    """The words of a float32 matrix as B of products, and those of its transpose."""
+    """The words of a float32 matrix as operand B of products, and those of its transpose."""
     words, of_transpose = (np.full(packed_words(*matrix.shape), np.nan, np.float32) for _ in range(2))
     _pack(isa or fastest(), matrix, aligned_zeros(int(STEP * STEP), np.float32), words, of_transpose)
     return words, of_transpose
@@ -52,7 +52,7 @@ def _turn(isa, memory, rows, words):
 
 
 def turned_into(words: Array, rows: Array, isa: Isa | None = None) -> None:
-    """The words of the transpose of a float32 matrix, whose rows may lie apart, as B of products."""
+    """The words of the transpose of a float32 matrix, whose rows may have gaps, as operand B of products."""
     _turn(isa or fastest(), aligned_zeros(MEMORY, np.float32), rows, words)
 
 
@@ -60,11 +60,11 @@ def product_into(
     c: Array, a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None,
     isa: Isa | None = None, times: int = 1, memory: Array | None = None, packed_rows: int = 0,
 ) -> None:  # fmt: skip
-    """c = f(start + a b), of a (m, k), plain or transposed, and b (k, n), float32, rounded; mode as in
+    """c = f(start + a b), with a (m, k), plain or transposed, and b (k, n), float32, rounded; mode as in
     `kernels.products.gemm`.
 
-    d, e : (m, n) or (1, n). way: the fastest by default. memory: MEMORY elements. packed_rows: where b is packed, of a
-    matrix with so many rows, the first k and n of whose rows and columns count.
+    d, e : (m, n) or (1, n). way: by default the fastest instruction set. memory: MEMORY elements. packed_rows: if b is
+    packed, the number of rows of the packed matrix, whose first k rows and n columns are used.
     """
     room = aligned_zeros(MEMORY, np.float32) if memory is None else memory
     first, second = (c if addend is None else addend for addend in (d, e))
@@ -76,7 +76,7 @@ def product_into(
 def product(
     a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None, isa: Isa | None = None
 ) -> Array:
-    """As `product_into`, into a new array."""
+    """As `product_into`, with a new array as the result."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
     product_into(c, a, b, mode, d, e, isa)
     return c

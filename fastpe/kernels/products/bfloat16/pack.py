@@ -3,11 +3,11 @@
     A    blocks of 16 rows x 16 words, one after the other along the depth, then the next 16 rows
     B    a panel of `PANEL_COLUMNS` columns: row p holds the words of rows 2 p and 2 p + 1 of B
 
-Past the ends of the matrices stand zeros, up to whole blocks: no instruction is masked, and nothing outside is read.
-Bound by the caches: an element is read once, and half of it written.
+Matrices are padded with zeros to whole blocks: no instruction is masked, and nothing outside is read. Bound by the
+caches: an element is read once, and half of it written.
 
-A matrix that is B of many products, and its transpose too, is packed once (`pack_band`): panel after panel, each of the
-whole depth.
+A matrix that is operand B of many products is packed once, and so is its transpose (`pack_band`): panel after panel,
+each over the whole depth.
 """
 
 import math
@@ -25,7 +25,7 @@ PANEL_COLUMNS = np.int64(32)
 
 @inner
 def _row_of_words(isa, row, depth, out):
-    """A row of A, contiguous, into its places in the blocks."""
+    """Copy a contiguous row of A into the blocks."""
     width = lanes(row)
     for k in range(0, depth, 2 * width):
         words = words_along(load_first(row, k, depth - k), load_first(row, k + width, depth - k - width), isa)
@@ -36,8 +36,8 @@ def _row_of_words(isa, row, depth, out):
 
 @inner
 def _columns_to_words(isa, a, a_col, m, depth, turned, out):
-    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned. As memory is read fastest,
-    columns are read side by side, from their beginnings to their ends."""
+    """A with contiguous columns: words of squares of `lanes` rows, which are transposed. Columns are read in parallel,
+    from their starts to their ends, as memory is read fastest this way."""
     width, steps = lanes(a), (depth + STEP - 1) // STEP
     for k in range(0, steps * STEP, 2 * width):
         for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
@@ -53,7 +53,7 @@ def _columns_to_words(isa, a, a_col, m, depth, turned, out):
 
 @inner
 def pack_rows(isa, a, a_row, a_col, m, depth, spare, out):
-    """A (m, depth). spare: room for a row of it, or for a square of words."""
+    """A (m, depth). spare: memory for a row of it, or for a square of words."""
     steps = (depth + STEP - 1) // STEP
     if a_row == 1 and a_col != 1:
         _columns_to_words(isa, a, a_col, m, depth, spare, out)
@@ -74,7 +74,7 @@ def pack_rows(isa, a, a_row, a_col, m, depth, spare, out):
 
 @inner
 def words_of_panel(depth):
-    """Words from one panel of a packed matrix of `depth` rows to the next."""
+    """Words between panels of a packed matrix of `depth` rows."""
     return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
 
 
@@ -98,9 +98,9 @@ def packed_words(rows: int, columns: int) -> int:
 
 @inner
 def pack_band(isa, matrix, first, rows, columns, turned, words, words_of_transpose):
-    """The rows from `first` on, STEP of them at most, of a matrix that is packed whole, and its transpose.
+    """The rows from `first` on, at most STEP of them, of a matrix that is packed completely, and its transpose.
 
-    matrix: its first element. turned: room for a square of words.
+    matrix: its first element. turned: memory for a square of words.
     """
     band, width = at(matrix, first * columns), lanes(matrix)
     left, stride = min(rows - first, STEP), words_of_panel(rows)
@@ -117,7 +117,7 @@ def pack_band(isa, matrix, first, rows, columns, turned, words, words_of_transpo
 
 @inner
 def _panel_of_transpose(isa, rows, row, m, n, turned, out):
-    """The panel whose columns are m rows of n elements, PANEL_COLUMNS of them at most."""
+    """The panel whose columns are m rows of n elements, at most PANEL_COLUMNS of them."""
     width = lanes(rows)
     for j in range(0, PANEL_COLUMNS, width):
         for k in range(0, (n + STEP - 1) // STEP * STEP, 2 * width):
@@ -130,7 +130,7 @@ def _panel_of_transpose(isa, rows, row, m, n, turned, out):
 
 @inner
 def pack_transpose(isa, matrix, row, m, n, turned, words):
-    """The transpose of m rows of n elements, panel after panel. turned: room for a square of words."""
+    """The transpose of m rows of n elements, panel after panel. turned: memory for a square of words."""
     for first in range(0, m, PANEL_COLUMNS):
         panel = at(words, first // PANEL_COLUMNS * words_of_panel(n))
         _panel_of_transpose(isa, at(matrix, first * row), row, min(m - first, PANEL_COLUMNS), n, turned, panel)

@@ -1,4 +1,4 @@
-"""The sums of a block of the product of packed operands, 32 x 32, in AMX tiles or in vectors."""
+"""The sums of a 32 x 32 block of the product of packed operands, in AMX tiles or in vectors."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from fastpe.kernels.products.bfloat16.tiles import (
 from fastpe.kernels.products.float_gemm import tile_store, tile_zeros
 from fastpe.kernels.simd import REGISTER_BYTES, at, bring_near
 
-BLOCK = np.int64(32)  # rows and columns of the sums that are made at a time
+BLOCK = np.int64(32)  # rows and columns of the sums that are computed at a time
 
 # the tile of sums in vector registers
 TILE_ROWS = 8 if REGISTER_BYTES == 64 else 2
@@ -30,12 +30,12 @@ TILE_VECTORS = 128 // REGISTER_BYTES
 
 
 class Ahead(NamedTuple):
-    """What is brought near while sums are made, so that nobody waits for it: rows of 32 elements of the block of C that
-    is written next, and of the panel of B after this one; each step of the depth asks for some of both."""
+    """What is prefetched while sums are computed: rows of 32 elements of the block of C that is written next, and of
+    the panel of B after this one; each step of the depth prefetches some of both."""
 
     c: int  # pointer
     c_row: int
-    c_count: int  # a step
+    c_count: int  # per step
     b: int  # pointer
     b_count: int
 
@@ -101,7 +101,7 @@ def _sums_in_vectors(isa, a, a_block, b, first, last, rows, sums, row, ahead):
 
 @intrinsic
 def sums_of_block(typingctx, isa, a, a_block, b, first, last, rows, sums, row, ahead):
-    """sums[i * row + j]: 32 x 32 of them, or 16 x 32 where there are no more than 16 `rows`."""
+    """sums[i * row + j]: 32 x 32 of them, or 16 x 32 if there are at most 16 `rows`."""
     own = _sums_in_tiles if isa.isa == AMX.name else _sums_in_vectors
     return overload_by_type(typingctx, own, (isa, a, a_block, b, first, last, rows, sums, row, ahead))
 
@@ -113,13 +113,13 @@ def _nothing(isa):
 
 @intrinsic
 def begin(typingctx, isa):
-    """Before the first sums."""
+    """Called before the first sums."""
     return overload_by_type(typingctx, _begin_tiles if isa.isa == AMX.name else _nothing, (isa,))
 
 
 @intrinsic
 def end(typingctx, isa):
-    """After the last ones."""
+    """Called after the last sums."""
     return overload_by_type(typingctx, _end_tiles if isa.isa == AMX.name else _nothing, (isa,))
 
 

@@ -1,8 +1,8 @@
 """The instructions: rounding of vectors to pairs of bfloat16, and products of pairs, in vectors and in AMX tiles.
 
-A *word* is 32 bits, a pair of bfloat16 numbers, the first in the lower half; memory and registers hold words as
-float32 elements, which nothing computes with. llvmlite has no `bfloat`: a vector type that only prints itself as one
-is enough to declare LLVM's functions of such vectors.
+A *word* is 32 bits, a pair of bfloat16 numbers, the first in the lower half. Memory and registers hold words as float32
+elements, with which nothing is computed. llvmlite has no `bfloat`; a vector type that only prints as one is enough to
+declare LLVM's functions of such vectors.
 """
 
 from llvmlite import ir
@@ -43,7 +43,7 @@ def _picked(b, x, y, lanes):
 
 
 def _rounded(b, kind, x):
-    """Bits of x, rounded to the upper half of each lane: NaN stays, what is below 2^-126 becomes zero."""
+    """Bits of x, rounded to the upper half of each lane: NaN is kept, values below 2^-126 become zero."""
     bits = b.bitcast(x, _integers(kind))
     odd = b.and_(b.lshr(bits, _every(kind, 16)), _every(kind, 1))
     nearest = b.add(bits, b.add(odd, _every(kind, 0x7FFF)))
@@ -134,7 +134,7 @@ def tile_multiply_words(typingctx, tile, a, a_row, words, isa):
 
 @intrinsic
 def fetch_to_write(typingctx, p, offset):
-    """Begin to bring the cache line of an element, which is to be written, near. It may lie anywhere."""
+    """Prefetch the cache line of an element that will be written. The address need not be valid."""
 
     def emit(context, b, signature, arguments):
         place = b.bitcast(pointers.anywhere(b, *arguments), ir.IntType(8).as_pointer())
@@ -159,7 +159,7 @@ def _do(b, name, arguments):
 
 
 def _rows_of(b, pointer, row):
-    """LLVM's values for the rows of a tile in memory, `row` elements apart: the address, and the bytes between them."""
+    """LLVM's values for the rows of a tile in memory, `row` elements apart: the address, and the stride in bytes."""
     end = b.add(b.mul(row, ir.Constant(I64, ROWS_OF_TILE - 1)), ir.Constant(I64, WORDS_OF_ROW))
     address = b.bitcast(element(b, pointer, ir.Constant(I64, 0), end), ir.IntType(8).as_pointer())
     return [address, b.mul(row, ir.Constant(I64, 4))]
@@ -167,7 +167,7 @@ def _rows_of(b, pointer, row):
 
 @intrinsic
 def begin_tiles(typingctx):
-    """Make all tile registers 16 rows of 64 bytes; those of sums hold as many float32."""
+    """Configure all tile registers as 16 rows of 64 bytes; sums are that many float32."""
 
     def emit(context, b, signature, arguments):
         wanted = bytearray(64)
@@ -183,7 +183,7 @@ def begin_tiles(typingctx):
 
 @intrinsic
 def end_tiles(typingctx):
-    """Give the tile registers back: until then every switch of threads saves them."""
+    """Release the tile registers: until then every thread switch saves them."""
 
     def emit(context, b, signature, arguments):
         _do(b, "tilerelease", [])
@@ -194,7 +194,7 @@ def end_tiles(typingctx):
 
 @intrinsic(prefer_literal=True)
 def tile_clear(typingctx, tile):
-    """Zeros into a register; `tile` is its number."""
+    """Set a register to zeros; `tile` is its number."""
 
     def emit(context, b, signature, arguments):
         _do(b, "tilezero", [_number(tile)])
@@ -205,7 +205,7 @@ def tile_clear(typingctx, tile):
 
 @intrinsic(prefer_literal=True)
 def tile_load(typingctx, tile, p, row):
-    """16 rows of 16 elements, `row` apart, into a register."""
+    """Load 16 rows of 16 elements, `row` apart, into a register."""
 
     def emit(context, b, signature, arguments):
         _do(b, "tileloadd64", [_number(tile), *_rows_of(b, *arguments[1:])])
@@ -227,7 +227,7 @@ def tile_products(typingctx, sums, a, b_):
 
 @intrinsic(prefer_literal=True)
 def tile_keep(typingctx, tile, p, row):
-    """A register into 16 rows of 16 elements, `row` apart."""
+    """Store a register to 16 rows of 16 elements, `row` apart."""
 
     def emit(context, b, signature, arguments):
         _do(b, "tilestored64", [_number(tile), *_rows_of(b, *arguments[1:])])
