@@ -101,7 +101,7 @@ def _column(
 
 
 def parameters(spec: Spec, *, learned: bool, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The slopes, where they are learned."""
+    """The slopes, if they are learned."""
     names = ("slope", "slope_future") if form == "nonsymmetric" else ("slope",)
     return dict.fromkeys(names, (spec.heads,)) if learned else {}
 
@@ -186,7 +186,7 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, learned: bool, form: str, schedule: str,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     own = params["slope"].astype(np.float64) if learned else _chosen(spec, form=form, **options)
     sides = np.array([own, params["slope_future"] if form == "nonsymmetric" else own]) * _factor(spec, schedule)
     sides = np.where(_visible(spec.heads, form), sides, _HIDDEN)

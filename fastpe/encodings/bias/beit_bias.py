@@ -13,13 +13,13 @@ zeros.
 
 **Options**
 - `class_token`: the first token is a class token, which has no cell: one token fewer is left for the grid.
-- `grid`: rows and columns of this sequence's cells, in raster order; the two factors of their number closest to each
-  other where not given.
-- `window`: rows and columns the table is for; the grid of the training length where not given.
+- `grid`: rows and columns of this sequence's cells, in raster order. Default: the two factors of the number of cells
+  that are closest to each other.
+- `window`: rows and columns the table is for. Default: the grid of the training length.
 - `beyond`: what another grid gets. `error`: a smaller one uses the middle of the table, a larger one is refused.
   `resize`: the table is resampled as the authors do, see below; the rows of the class token are kept.
 
-Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; that of a class token is not read.
+Positions, if given, are (N, 2) or (B, N, 2) integers, row and column; that of a class token is not read.
 
 **Past the training length**: undefined, or resized by `beyond`; what counts is the grid, each side by itself. The
 learned offsets 1, 2, 3, ... are taken to stand at 1, 1 + q, 1 + q + q^2, ... with the q that puts the last at the end

@@ -9,7 +9,7 @@ Source: Wang et al. 2021, "CrossFormer: A Versatile Vision Transformer Hinging o
 DynamicPosBias, as its attention makes it, without residual connections.
 
 **Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
-w; `scores` (H, N, N) where positions are given. **Learns**, in every layer its own: `w_in` (2, K), `b_in` (K,), `w`
+w; `scores` (H, N, N) if positions are given. **Learns**, separately in every layer: `w_in` (2, K), `b_in` (K,), `w`
 (2, K, K), `b` (2, K), `w_out` (K, H), `b_out` (H,), and `norm_weight` and `norm_bias` (3, K) of the normalisations.
 
 **Initial values.** N(0, 0.02^2) for the maps, zeros for what is added, ones for `norm_weight`.
@@ -17,10 +17,10 @@ w; `scores` (H, N, N) where positions are given. **Learns**, in every layer its 
 **Options**
 - `hidden`: K; by default a sixteenth of the model's width, as the authors have it, but at least the 4 of their
   narrowest layer.
-- `grid`: rows and columns of this sequence's tokens, in raster order; the two factors of N closest to each other where
-  not given.
+- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
+  each other.
 
-Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real.
+Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real.
 
 **Past the training length**: defined for any grid, which is its purpose. The last normalisation bounds the bias by the
 size of its weights, whatever the offset.
@@ -113,7 +113,7 @@ def _between(network: dict[str, Array], found: dict[str, Array]) -> offset_netwo
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, hidden: int | None, grid: Sides | None
 ) -> None:  # fmt: skip
-    """Fill `index` and `values`, or `scores` where positions are given."""
+    """Fill `index` and `values`, or `scores` if positions are given."""
     network = offset_network.as_float64(params)
     offset_tables.write_own_index(out, spec, grid)
     for offsets, values in offset_tables.blocks(spec, out, grid):

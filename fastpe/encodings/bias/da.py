@@ -6,8 +6,8 @@ Source: Wu, Wu and Huang 2021, "DA-Transformer: Distance-aware Transformer" (arX
 Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), eqs. (16) and
 (17). No official code is known.
 
-**Slots**: `gain` (H, 2N-1), and `rectify`, true. **Learns**, in every layer: `w` and `v` (H,). The authors' initial
-values are not on record; ours are N(0, 0.1^2) and 1.
+**Slots**: `gain` (H, 2N-1), and `rectify`, true. **Learns**, separately in every layer: `w` and `v` (H,). The authors'
+initial values are not on record; ours are N(0, 0.1^2) and 1.
 
 **Options**: none.
 

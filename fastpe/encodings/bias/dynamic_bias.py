@@ -6,16 +6,16 @@
 Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the idea is that of CrossFormer (Wang et al.
 2021, arXiv:2108.00154), section 3.2, whose own network, for grids, is `crossformer_bias`.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**, once for all layers: `w_in`,
-`b_in` (K,), `w` (L-1, K, K), `b` (L-1, K), of which there are none with one layer, `w_out` (K, H), `b_out` (H,); each
-uniform in +-1/sqrt(fan in) at first, as PyTorch's linear maps.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**, shared by all layers: `w_in`, `b_in`
+(K,), `w` (L-1, K, K), `b` (L-1, K), of which there are none with one layer, `w_out` (K, H), `b_out` (H,); each uniform
+in +-1/sqrt(fan in) at first, as PyTorch's linear maps.
 
 **Options**
 - `hidden`: K; by default a quarter of the width, at least 1.
 - `depth`: L, the number of hidden layers; 2.
 - `logarithm`: of the look-back, as above.
 
-Positions, where given, may be real.
+Positions, if given, may be real.
 
 **Past the training length**: defined. A network of SiLU units grows in proportion to its input, so that without
 `logarithm` far keys get the more, or the less, the farther they are.
@@ -64,7 +64,7 @@ def init(spec: Spec, rng: Any, *, hidden: int | None, depth: int, **options: Any
 def reference(
     spec: Spec, params: dict[str, Any], *, hidden: int | None, depth: int, logarithm: bool
 ) -> dict[str, Any]:  # fmt: skip
-    """The formula above, a hidden unit at a time."""
+    """The formula above, computed one hidden unit at a time."""
 
     def g(z: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -105,7 +105,7 @@ def _silu(z: Array, layer: int) -> tuple[Array, offset_network.Back]:
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, logarithm: bool, **options: Any) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     network = offset_network.as_float64(params)
     for x, values in _pieces(spec, out, logarithm, len(network["b_in"])):
         values[...] = offset_network.forward(x, network, _silu).T

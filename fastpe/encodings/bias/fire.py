@@ -90,7 +90,7 @@ def init(spec: Spec, rng: Any, *, hidden: int, initial_c: float, **options: Any)
 def reference(
     spec: Spec, params: dict[str, Any], *, hidden: int, initial_c: float, threshold: float, eps: float, symmetric: bool
 ) -> dict[str, Any]:
-    """The formula above, a hidden unit at a time."""
+    """The formula above, computed one hidden unit at a time."""
     points, c = spec.points(), params["c"][0]
     back = points[..., :, None] - points[..., None, :]
     x = np.abs(back) if symmetric else np.maximum(back, 0)

@@ -71,7 +71,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def parameters(spec: Spec, *, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The slopes, where they are learned."""
+    """The slopes, if they are learned."""
     return {"slope": (spec.heads,)} if learned else {}
 
 

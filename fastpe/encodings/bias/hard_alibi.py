@@ -7,14 +7,14 @@ Source: Jelassi, Brandfonbrener, Kakade and Malach 2024, "Repeat After Me: Trans
 Models at Copying" (arXiv:2402.01032); the windows: sjelassi/transformers_ssm_copy, synthetic_exps/models/
 hard_alibi_model.py.
 
-**Slot**: `bias` (H, 2N-1), 0 or -2^30, which leaves no weight; `scores` (H, N, N) where positions are given. Attention
+**Slot**: `bias` (H, 2N-1), 0 or -2^30, which leaves no weight; `scores` (H, N, N) if positions are given. Attention
 leaves out whole tiles that a head does not see. **Learns**: nothing.
 
 **Options**
 - `masked`: how many heads have windows; by default the authors' 8, or all where there are fewer.
 
 Head 0 sees the query's own key alone, head h the h nearest before it as well. In a causal model, which masks keys after
-the query; other models are refused. Positions, where given, may be real; i - j is their difference.
+the query; other models are refused. Positions, if given, may be real; i - j is their difference.
 
 **Past the training length**: defined: windows stay as they are, and the other heads have no positions.
 
@@ -58,7 +58,7 @@ def reference(spec: Spec, params: dict[str, Any], *, masked: int | None) -> dict
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, masked: int | None) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     windows = _windows(spec, masked)
     if spec.positions is None:
         out["bias"][...] = 0.0

@@ -5,12 +5,12 @@
 Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better Relative Position Embeddings"
 (arXiv:2009.13658), method 1. No public code is known.
 
-**Slot**: `gain` (H, 2K-1). **Learns**, in every layer: `weight` (1, K), or (H, K) with `per_head`; initially 1, which
-changes nothing (ours: the initial values are not on record).
+**Slot**: `gain` (H, 2K-1). **Learns**, separately in every layer: `weight` (1, K), or (H, K) with `per_head`; initially
+1, which changes nothing (ours: the initial values are not on record).
 
 **Options**
-- `reach`: the clip count K, at most 10^6; the training length where none is given. All 2K-1 weights are kept, however
-  short the sequence is.
+- `reach`: the clip count K, at most 10^6. Default: the training length. All 2K-1 weights are kept, however short the
+  sequence is.
 - `per_head`: a set of weights for every head. Whether the authors share them is not on record; their released
   checkpoint, of method 4, shares them.
 

@@ -19,10 +19,10 @@ G = 1 or H; in every layer its own. They start as zeros.
 - `ratio`: alpha, from 1e-6 to 512; 1.9 gives B = 3, so 49 buckets by `product`.
 - `shared_heads`: one table for all heads (G = 1), the authors' default, or one for each.
 - `class_token`: the first token is a class token, which has no cell; all its pairs share one more bucket.
-- `grid`: rows and columns of the cells, in raster order; the two factors of their number closest to each other where
-  not given.
+- `grid`: rows and columns of the cells, in raster order. Default: the two factors of the number of cells that are
+  closest to each other.
 
-Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real; that of a class token is not read.
+Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real; that of a class token is not read.
 
 **Past the training length**: clipped: offsets beyond gamma share the outermost buckets, so any grid is defined.
 

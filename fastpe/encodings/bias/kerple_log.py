@@ -6,7 +6,7 @@ Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positi
 Extrapolation" (arXiv:2205.09921), section 4, eqs. (1) and (4); initial values and clamps: chijames/KERPLE,
 megatron/mpu/layers.py, ParallelKerpleLog.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given.
 **Learns**: `r1` (H,), uniform in (0, 2) at first, and `r2` (H,), uniform in (0, 1); one pair for all layers.
 
 **Options**: none.
@@ -59,7 +59,7 @@ def _logarithms(runs: Runs, r2: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     values = kerple.clamped(params, {})
     if spec.positions is not None:
         kerple.fill(spec, values, out["scores"], lambda r, r1, r2: -r1 * np.log1p(r2 * r))

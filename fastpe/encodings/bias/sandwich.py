@@ -7,7 +7,7 @@ Field Analysis" (arXiv:2212.10356), of which abstract and definitions were read,
 divisors g_h are **unverified**. A port, NVIDIA/NeMo, sandwich_relative_position_embedding.py, has the same ones; its
 sum goes over t = 1 .. dbar/2, and it subtracts dbar/2 (which no softmax sees).
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**: nothing.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**: nothing.
 
 **Options**
 - `dbar`: terms of the product, twice as many as there are frequencies, an even number up to 10^6; the authors have 128.
@@ -103,7 +103,7 @@ def _around(anchors: np.ndarray, sine: np.ndarray, cosine: np.ndarray, dbar: int
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, dbar: int, divisors: tuple[float, ...] | None
 ) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     factors = 1.0 / _divisors(spec, divisors)
     if spec.positions is None:
         for first, sums in _sums(spec.length, dbar, out["bias"].nbytes // 8):

@@ -7,7 +7,7 @@ and the factor is s_h ln N in every row.
 
 Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501.19399), its form without a bias.
 
-**Slot**: `row_scale` (H, N). **Learns**, in every layer: `scale` (H,), which is s.
+**Slot**: `row_scale` (H, N). **Learns**, separately in every layer: `scale` (H,), which is s.
 
 **Options**
 - `initial`: the initial s. 0.43 is the one of the paper's figure 1; which one its models begin with was not verified

@@ -7,17 +7,17 @@ section 3.2, eq. (4); the index, query minus key: microsoft/Swin-Transformer, mo
 WindowAttention.
 
 **Slot**: `index` (N, N) and `values` (H, V); heads share the index, so the memory for the biases themselves is O(V).
-**Learns**: `table` ((2h-1)(2w-1), H), in every layer its own; it starts as N(0, 0.02^2), which is what the authors'
+**Learns**: `table` ((2h-1)(2w-1), H), separately in every layer; it starts as N(0, 0.02^2), which is what the authors'
 truncation at +-2 leaves of it.
 
 **Options**
-- `grid`: rows and columns of this sequence's tokens, in raster order; the two factors of N closest to each other where
-  not given.
-- `window`: rows and columns the table is for; the grid of the training length where not given.
+- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
+  each other.
+- `window`: rows and columns the table is for. Default: the grid of the training length.
 - `beyond`: what another grid gets. `error`: a smaller one uses the middle of the table, a larger one is refused.
   `resize`: the table is resampled bicubically, as the authors do to fine-tune with other windows.
 
-Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; all must fit in a window.
+Positions, if given, are (N, 2) or (B, N, 2) integers, row and column; all must fit in a window.
 
 **Past the training length**: undefined, or resized by `beyond`. A longer sequence may fit: what counts is the grid,
 each side by itself. `resize` gives the table with which to go on learning.

@@ -8,17 +8,17 @@ eqs. (3) and (4); the factors 8, log2 8 and 16 and the initial values: microsoft
 models/swin_transformer_v2.py, WindowAttention.
 
 **Slot**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
-w; `scores` (H, N, N) where positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), in every layer its
-own; the weights start as N(0, 0.02^2), b1 as zeros.
+w; `scores` (H, N, N) if positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), separately in every
+layer; the weights start as N(0, 0.02^2), b1 as zeros.
 
 **Options**
 - `hidden`: K, the width of the network.
-- `grid`: rows and columns of this sequence's tokens, in raster order; the two factors of N closest to each other where
-  not given.
-- `window`: rows and columns of the window it was trained for, whose sides divide the coordinates; the grid of the
-  training length where not given.
+- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
+  each other.
+- `window`: rows and columns of the window it was trained for, whose sides divide the coordinates. Default: the grid of
+  the training length.
 
-Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real.
+Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real.
 
 **Past the training length**: defined, which is its purpose: a grid of twice the window reaches l = 1.36 instead of
 1.06.
@@ -77,7 +77,7 @@ def logarithmic(offsets: Array, window: Sides) -> Array:
 def reference(
     spec: Spec, params: dict[str, Any], *, hidden: int, grid: Sides | None, window: Sides | None
 ) -> dict[str, Any]:
-    """The formula above, a hidden unit at a time."""
+    """The formula above, computed one hidden unit at a time."""
     side = np.array(offset_tables.window_of(spec, window, grid))
     c, index = offset_tables.printed_offsets(spec, grid)
     c = 8 * c / np.where(side > 1, side - 1, 1)
@@ -100,7 +100,7 @@ def _blocks(
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, hidden: int, grid: Sides | None, window: Sides | None
 ) -> None:
-    """Fill `index` and `values`, or `scores` where positions are given."""
+    """Fill `index` and `values`, or `scores` if positions are given."""
     network = _network(params)
     offset_tables.write_own_index(out, spec, grid)
     for places, values in _blocks(spec, out, grid, window):

@@ -11,9 +11,9 @@ Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Un
 (arXiv:1910.10683), section 2.1; the buckets: tensorflow/mesh, mesh_tensorflow/transformer/transformer_layers.py,
 _relative_position_bucket.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given, which must be integers. `scale` is 1: the
-published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), one for all layers; it starts as N(0,
-1/C), as in the Hugging Face copy.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given, which must be integers. `scale` is 1: the
+published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), one for all layers; it starts as
+N(0, 1/C), as in the Hugging Face copy.
 
 **Options**
 - `buckets`: how many; in a bidirectional model half of them for each side.
@@ -135,7 +135,7 @@ def reference(spec: Spec, params: dict[str, Any], *, buckets: int, max_distance:
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, buckets: int, max_distance: int, scaled: bool
 ) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     table = np.ascontiguousarray(params["table"].T, np.float64)
     if spec.positions is None:
         runs, behind, ahead = _runs(spec.length, spec.causal, buckets, max_distance)

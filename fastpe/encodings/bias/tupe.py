@@ -6,7 +6,7 @@
 Source: Ke, He and Liu 2021, "Rethinking Positional Encoding in Language Pre-training" (arXiv:2006.15595, ICLR 2021);
 guolinke/TUPE, fairseq/modules/transformer_sentence_encoder.py. Without buckets it is their TUPE-A, with them TUPE-R.
 
-**Slots**: `scores` (H, N, N), O(N^2) numbers, and `scale`, 1/sqrt(2 D), for the content. **Learns**, once for all
+**Slots**: `scores` (H, N, N), O(N^2) numbers, and `scale`, 1/sqrt(2 D), for the content. **Learns**, shared by all
 layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q and `key` U_K (C, C), `query_bias` and
 `key_bias` (C,), and `table` (buckets, H).
 
@@ -22,7 +22,7 @@ layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q 
 - `max_distance`: the distance from which offsets share the last bucket.
 - `rows`: for how many positions there are vectors; where not given, the training length. `fastpe train` has 1024.
 
-Positions, where given, are integers from 0 to rows - 1.
+Positions, if given, are integers from 0 to rows - 1.
 
 **Past the training length**: undefined, as there are no vectors; with more `rows` those past the training length are
 there, and untrained.

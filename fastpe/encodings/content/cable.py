@@ -7,8 +7,8 @@ x is a layer's input after its norm.
 Source: Veisi, Fartoot and Amirzadeh 2025, "Context-aware Biases for Length Extrapolation" (arXiv:2503.08067);
 axiomlab/Cable, src/Cable.py, CausalSelfAttention.
 
-**Slots**: `scale`. What it adds is `key_offset`, which the model's layers make of their input. **Learns**, in every
-layer: `weight` (H, C) and `bias` (H,), which begin as `fox`'s do.
+**Slots**: `scale`. What it adds is `key_offset`, which the model's layers make of their input. **Learns**, separately
+in every layer: `weight` (H, C) and `bias` (H,), which begin as `fox`'s do.
 
 **Options**
 - `initial`: the initial bias.

@@ -9,8 +9,8 @@ sentences.
 Source: Golovneva, Wang, Weston and Sukhbaatar 2024, "Contextual Position Encoding: Learning to Count What's Important"
 (arXiv:2405.18719), section 4 and appendix B; facebookresearch/RAM, projects/cope, ContextPosSelfAttn.
 
-**Slots**: `counts` (1, P, D), shared by all heads: e, times s where `divided`. **Learns**, in every layer: `vectors`
-(P, D), which begin at 0.
+**Slots**: `counts` (1, P, D), shared by all heads: e, times s where `divided`. **Learns**, separately in every layer:
+`vectors` (P, D), which begin at 0.
 
 **Options**
 - `most`: P - 1, the largest count. The training length if none is given, 2^20 at most, as in the authors' code, whose

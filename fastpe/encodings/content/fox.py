@@ -10,7 +10,7 @@ Source: Lin, Nikishin, He and Courville 2025, "Forgetting Transformer: Softmax A
 
 **Slots**: none that can be filled beforehand: what it adds is `key_offset`, which the model's layers make of their
 input. With `fastpe.attention`, hand in `key_offset` = -cumsum(log f): the part of the query drops out of the softmax.
-**Learns**, in every layer: `weight` (H, C) and `bias` (H,).
+**Learns**, separately in every layer: `weight` (H, C) and `bias` (H,).
 
 **Options**
 - `gate`: `full`; or `bias_only`, which learns `bias` alone: an ALiBi of learned slopes, softplus(-b).

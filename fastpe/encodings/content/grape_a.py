@@ -9,8 +9,8 @@ Source: GRAPE (ICLR 2026, as its code says), model-architectures/GRAPE, llama-mh
 and -querykeygated.py. Its paper was not read.
 
 **Slots**: none that can be filled beforehand: what it adds are `key_slope` and `query_slope`, which the model's layers
-make of their keys and queries; `fastpe.columns.gated_slopes` makes them for `fastpe.attention`. **Learns**, in every
-layer: `weight` (H,), w; `key` (H, D), u; `query` (H, D), v. The directions are divided by their norms.
+make of their keys and queries; `fastpe.columns.gated_slopes` makes them for `fastpe.attention`. **Learns**, separately
+in every layer: `weight` (H,), w; `key` (H, D), u; `query` (H, D), v. The directions are divided by their norms.
 
 **Options**
 - `gate`: whose content: `key`, `query` or `both`.

@@ -13,7 +13,8 @@ Householder Transformations" (arXiv:2505.16381), by its code: fla-org/flash-line
 PaTHAttention. The paper was not read.
 
 **Slots**: none that can be filled beforehand: the model's layers make `reflectors`, w, and `reflect`, beta, of their
-input; `fastpe.reference.reflections` makes them in NumPy for `fastpe.attention`. **Learns**, in every layer: `down`
+input; `fastpe.reference.reflections` makes them in NumPy for `fastpe.attention`. **Learns**, separately in every layer:
+`down`
 (C, rank), `up` (rank, C), `taps` (3, C), that of the oldest first, `weight` (H, C) and `bias` (H,).
 
 **Options**

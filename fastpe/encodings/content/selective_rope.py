@@ -11,7 +11,8 @@ openreview AQo1SEElNb), by its code: timurcarstensen/selective-rope, modules/rot
 read.
 
 **Slots**: `pairs`. The angles cannot be filled beforehand: the model's layers make them of their input;
-`fastpe.angles.selective` makes them for `fastpe.attention`. **Learns**, in every layer: `down` (C, rank), `up`
+`fastpe.angles.selective` makes them for `fastpe.attention`. **Learns**, separately in every layer: `down` (C, rank),
+`up`
 (rank, C/2) and `taps` (4, C/2), that of the oldest first, with a column for each pair of channels of each head.
 
 **Options**

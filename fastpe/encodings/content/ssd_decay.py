@@ -9,7 +9,8 @@ Source: Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 7.2
 state-spaces/mamba, modules/mamba2.py. As a bias of softmax attention an own construction: Mamba-2 has no softmax, and
 multiplies the key by D_j too.
 
-**Slots**: none that can be filled beforehand: what it adds is `key_offset`. **Learns**, in every layer: `weight`
+**Slots**: none that can be filled beforehand: what it adds is `key_offset`. **Learns**, separately in every layer:
+`weight`
 (H, C), `bias` (H,) and `rate` (H,), which is a.
 
 **Options**

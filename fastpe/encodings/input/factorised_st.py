@@ -18,8 +18,8 @@ N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at
   class token's, without a time.
 - `scale`: multiplies the table.
 
-Positions, where given, are integers (t, y, x) on `grid`, or on the learned grid where there is none; a class token's
-are not looked at.
+Positions, if given, are integers (t, y, x) on `grid`, or on the learned grid where there is none; a class token's are
+not looked at.
 
 **Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W')
 cell (t, y, x) takes those of floor(t T/T'), floor(y H/H') and floor(x W/W'). (When they load a checkpoint into another

@@ -14,8 +14,8 @@ get_sinusoid_encoding_table. Often called a three-dimensional encoding; it is on
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are triples (t, y, x), real numbers, on the grid `grid`; `start` is added to p. Accuracy and
-speed are those of `sinusoidal`.
+Positions, if given, are triples (t, y, x), real numbers, on the grid `grid`; `start` is added to p. Accuracy and speed
+are those of `sinusoidal`.
 
 **Past the training length**: defined, but a grid of another height or width renumbers every token after its first
 row: the same place in the same frame gets another vector.

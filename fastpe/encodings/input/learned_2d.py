@@ -18,7 +18,7 @@ it is resized.
 - `class_token`: whether token 0 is a class token, outside the grid, with the table's row 0.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x), real numbers on `grid`, or on the learned grid where there is none; a class
+Positions, if given, are pairs (y, x), real numbers on `grid`, or on the learned grid where there is none; a class
 token's are not looked at.
 
 **Past the training length**: resized, as above; `resize` gives the table with which to go on learning on a new grid.

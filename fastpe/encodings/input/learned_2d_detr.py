@@ -15,7 +15,7 @@ each, from the uniform distribution on [0, 1).
 - `entries`: how many rows, and how many columns, there are vectors for.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x) of integers.
+Positions, if given, are pairs (y, x) of integers.
 
 **Past the training length**: undefined past `entries` rows or columns. Up to there the training length does not
 matter, but rows and columns that did not occur in training have their initial values.

@@ -8,7 +8,7 @@ u_1, u_2, .. are the eigenvectors that `laplacian` takes, and phi, the same for 
 Source: Lim, Robinson, Zhao, Smidt, Sra, Maron and Jegelka 2022, "Sign and Basis Invariant Networks for Spectral Graph
 Representation Learning" (arXiv:2202.13013); cptq/SignNet-BasisNet, GraphPrediction/layers/deepsigns.py.
 
-**Slot**: `table` (N, C). **Learns**, once for all layers: `phi_w_in`, `phi_b_in` (K,), `phi_w` (L-1, K, K), `phi_b`
+**Slot**: `table` (N, C). **Learns**, shared by all layers: `phi_w_in`, `phi_b_in` (K,), `phi_w` (L-1, K, K), `phi_b`
 (L-1, K), of which there are none with one layer, `phi_w_out` (K, p), `phi_b_out` (p,); `rho_w_in` (k p, K) and so on to
 `rho_w_out` (K, C), `rho_b_out` (C,); each uniform in ±1/sqrt(fan in) at first.
 

@@ -17,7 +17,7 @@ positional encoding"; facebookresearch/detr, models/position_encoding.py, Positi
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x), real numbers, such as the counts of valid cells of a padded image less one;
+Positions, if given, are pairs (y, x), real numbers, such as the counts of valid cells of a padded image less one;
 H and W are then the largest of each sample plus one. Normalised ones must not be negative.
 
 **Past the training length**: defined. Normalised, a larger image interpolates between the positions of a smaller one

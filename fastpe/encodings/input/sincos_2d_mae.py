@@ -15,7 +15,7 @@ no formula: facebookresearch/mae, util/pos_embed.py, get_2d_sincos_pos_embed.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x), real numbers; a class token's are not looked at. Accuracy is that of
+Positions, if given, are pairs (y, x), real numbers; a class token's are not looked at. Accuracy is that of
 `sinusoidal`.
 
 **Past the training length**: defined for any coordinate. A wider grid gives a token of the same number other

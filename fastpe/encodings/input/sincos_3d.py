@@ -16,7 +16,7 @@ smaller one, and the channels left over are zero; Scenic refuses it.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are triples (t, y, x), real numbers. Accuracy is that of `sinusoidal`.
+Positions, if given, are triples (t, y, x), real numbers. Accuracy is that of `sinusoidal`.
 
 **Past the training length**: defined for any coordinate. A wider grid gives a token of the same number other
 coordinates.

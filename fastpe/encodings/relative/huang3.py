@@ -5,12 +5,12 @@
 Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better Relative Position Embeddings"
 (arXiv:2009.13658), method 3. No public code is known.
 
-**Slot**: `rel_gain` (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, in every layer: `weight`, of the slot's
-shape; initially 1, which changes nothing (ours: the initial values are not on record).
+**Slot**: `rel_gain` (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in every layer: `weight`, of
+the slot's shape; initially 1, which changes nothing (ours: the initial values are not on record).
 
 **Options**
-- `reach`: the clip count K, at most 10^6; the training length where none is given. All 2K-1 weights are kept, however
-  short the sequence is.
+- `reach`: the clip count K, at most 10^6. Default: the training length. All 2K-1 weights are kept, however short the
+  sequence is.
 - `per_head`: a set of weights for every head, see `huang1`.
 
 **Past the training length**: clipped; offsets from K - 1 on share one vector on either side.

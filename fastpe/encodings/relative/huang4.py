@@ -6,8 +6,8 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 (arXiv:2009.13658), method 4; huggingface/transformers, models/bert/modeling_bert.py (version 4), BertSelfAttention
 with `relative_key_query`.
 
-**Slots**: `rel_key` and `rel_query`, both w: (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, in every
-layer: `weight`, of the same shape, initially N(0, 0.02^2).
+**Slots**: `rel_key` and `rel_query`, both w: (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in
+every layer: `weight`, of the same shape, initially N(0, 0.02^2).
 
 **Options**
 - `reach`: the clip count K, at most 10^6; the training length where none is given, the maximal position of that code.

@@ -6,8 +6,8 @@ Source: Shaw, Uszkoreit and Vaswani 2018, "Self-Attention with Relative Position
 sections 3.1 and 3.2, eqs. (3) and (4); initial values: tensorflow/tensor2tensor,
 tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 
-**Slots**: `rel_key` and `rel_value` (1, 2K+1, D), shared by all heads. **Learns**, in every layer: `key` and `value`
-(2K+1, D); initially uniform in +-sqrt(6 / (2K+1 + D)), the released code's default.
+**Slots**: `rel_key` and `rel_value` (1, 2K+1, D), shared by all heads. **Learns**, separately in every layer: `key` and
+`value` (2K+1, D); initially uniform in +-sqrt(6 / (2K+1 + D)), the released code's default.
 
 **Options**
 - `reach`: the clipping distance K, at most 10^6; 16 in the paper, 20 in the released settings.

@@ -10,7 +10,7 @@ Source: Yan et al. 2019, "TENER: Adapting Transformer Encoder for Named Entity R
 sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, RelativeMultiHeadAttn.
 
 **Slots**: `rel_key` (1, 2N-1, D), in form "code" `rel_query` as well; `key_bias` u; `bias` s v . R; and `scale`, which
-is 1 unless the score is `scaled`. **Learns**, in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
+is 1 unless the score is `scaled`. **Learns**, separately in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
 
 **Options**
 - `form`: `paper` or `code`. They differ in the sign of the query's distance, in the key's term and in the table. The
