@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 def check(spec: Spec, edges: Edges) -> None:
-    """The graph must be one, and a connected part fit into a dense matrix."""
+    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
     graphs.check(spec, edges, spec.length)
     if edges is None:
         return
