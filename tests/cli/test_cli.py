@@ -77,7 +77,7 @@ def test_train_help_names_every_encoding_and_promised_option():
             "error: --positions must be 'random:L' with L a number of positions, not 'random'",
         ),
         ("train --encoding nope --positions random:150", "error: --test-length must have at most 150"),
-        ("train --encoding shaw --positions random:200", "'shaw' knows the offsets of consecutive positions alone"),
+        ("train --encoding shaw --positions random:200", "'shaw' supports only offsets of consecutive positions"),
         ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: a key after"),
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),

@@ -186,9 +186,7 @@ ENCODING = Encoding(
     options={
         "edges": graphs.ARCS,
         "count": replace(eigenvectors.COUNT, default=10),
-        "q": Option(
-            0.25, "change of phase by an edge, in turns", float, minimum=-1.0, maximum=1.0, samples=(0.1,)
-        ),
+        "q": Option(0.25, "change of phase by an edge, in turns", float, minimum=-1.0, maximum=1.0, samples=(0.1,)),
         "absolute": Option(False, "whether to use q without dividing it", bool),
         "normalisation": eigenvectors.NORMALISATION,
         "scale": Option(1.0, "multiplies the table", float),

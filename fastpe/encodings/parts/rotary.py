@@ -1,7 +1,7 @@
-"""Rotations: what their options and sizes are, and their frequencies and rescalings, to more digits than float64 has.
+"""Options, sizes, frequencies and rescalings of rotations, in more than float64 precision.
 
-Frequencies are `Decimal`, radians for a step of one position, the fastest first. A rescaling takes a tuple of them and
-gives another. `angles.py` makes angles of them.
+Frequencies are `Decimal`, in radians per position, the fastest first. A rescaling maps a tuple of frequencies to
+another. `angles.py` computes angles from them.
 """
 
 import math
@@ -18,28 +18,26 @@ from fastpe.encodings.parts.row_blocks import farthest_of
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.fills.trig import PI
 
-ROTATED = Option(
-    None, "how many channels of a head are rotated, an even number; none: all", int, minimum=2, optional=True
-)
-LARGEST = 1e15  # of options without a limit by nature: the references, as printed, lose the digits of larger ones
+ROTATED = Option(None, "number of channels of a head that are rotated, even; none: all", int, minimum=2, optional=True)
+LARGEST = 1e15  # limit of options that have no natural one: references lose the digits of larger values
 FACTOR = Option(
-    None, "how many times longer than the training length; none: as needed", float, minimum=1, maximum=LARGEST,
+    None, "target length / training length; none: as needed", float, minimum=1, maximum=LARGEST,
     optional=True,
 )  # fmt: skip
 
-GRID = Option(None, "rows and columns; none: as close to a square as there is", tuple, optional=True)
-CLASS_TOKEN = Option(False, "whether the first token stands on no cell", bool)
+GRID = Option(None, "rows and columns; none: the closest factors", tuple, optional=True)
+CLASS_TOKEN = Option(False, "whether the first token has no cell", bool)
 
 
 def base_option(default: float = 10000.0) -> Option:
-    """The base of the ladder of frequencies; its slowest is about 1/base."""
+    """The option for the base of the frequencies, of which the slowest is about 1/base."""
     return Option(default, "the slowest frequency is about 1/base", float, minimum=1.0)
 
 
 def pairs_option(default: str) -> Option:
-    """Which channels are rotated together."""
+    """The option for the channels that are rotated together."""
     return Option(
-        default, "which channels are a pair: neighbours, or two half a head apart", str, ("interleaved", "half")
+        default, "which channels form a pair: adjacent ones, or two half a head apart", str, ("interleaved", "half")
     )
 
 
@@ -53,7 +51,7 @@ def rotated_width(spec: Spec, rotated: int | None) -> int:
     Raises
     ------
     ValueError
-        If it is odd, or larger than a head.
+        If it is odd, or larger than the width of a head.
     """
     head = spec.head_dim
     if rotated is None and head % 2:
@@ -64,12 +62,12 @@ def rotated_width(spec: Spec, rotated: int | None) -> int:
 
 
 def shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One angle for every token and pair, the same for all heads."""
+    """An angle for every token and pair, shared by all heads."""
     return {"angles": (*spec.batch, 1, spec.length, rotated_width(spec, rotated) // 2)}
 
 
 def sharper_shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """`shapes` of an encoding with a temperature. `rotors` holds it if some channels of a head are not rotated."""
+    """`shapes` for an encoding with a temperature, which is in `rotors` if some channels of a head are not rotated."""
     found = shapes(spec, rotated=rotated)
     if rotated_width(spec, rotated) < spec.head_dim:
         found["rotors"] = (1, 1, spec.head_dim, 1, 1)
@@ -77,7 +75,8 @@ def sharper_shapes(spec: Spec, *, rotated: int | None = None, **options: Any) ->
 
 
 def sharper_scale(spec: Spec, rotated: int | None, mscale: float) -> float:
-    """`scale`: mscale^2 / sqrt(D) if all channels are rotated, otherwise 1 / sqrt(D) beside `sharper_channels`."""
+    """`scale`: mscale^2 / sqrt(D) if all channels are rotated, otherwise 1 / sqrt(D), together with
+    `sharper_channels`."""
     whole = rotated_width(spec, rotated) == spec.head_dim
     return (mscale**2 if whole else 1.0) / math.sqrt(spec.head_dim)
 
@@ -85,7 +84,7 @@ def sharper_scale(spec: Spec, rotated: int | None, mscale: float) -> float:
 def sharper_channels(spec: Spec, rotated: int | None, mscale: float) -> dict[str, Array]:
     """`rotors` that multiply the rotated channels of query and key by mscale, if other channels are not rotated.
 
-    Rotations by cosines and sines times mscale, as models have them, give the same rows.
+    Models multiply cosines and sines by mscale instead, with the same result.
     """
     width, head = rotated_width(spec, rotated), spec.head_dim
     if width == head:
@@ -94,17 +93,17 @@ def sharper_channels(spec: Spec, rotated: int | None, mscale: float) -> dict[str
 
 
 def check(spec: Spec, *, rotated: int | None = None, **options: Any) -> None:
-    """A head must be made of pairs."""
+    """Require heads of an even width, and a valid `rotated`."""
     rotated_width(spec, rotated)
 
 
 def plain_pairs(spec: Spec, *, pairs: str, **options: Any) -> dict[str, Any]:
-    """Which channels are a pair."""
+    """The slot `pairs`."""
     return {"pairs": pairs}
 
 
 def reach(spec: Spec) -> Decimal:
-    """The length that the positions need: the largest and one, but at least the training length."""
+    """The length that covers the positions: the largest plus one, but at least the training length."""
     with precise():
         return max(Decimal(farthest_of(spec)) + 1, Decimal(spec.train_length))
 
@@ -116,7 +115,7 @@ def stretch(spec: Spec, factor: float | None) -> Decimal:
 
 
 def check_cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> None:
-    """The tokens, but for a class token, must fill the grid."""
+    """Require that the tokens without a class token fill the grid."""
     if spec.positions is None:
         if class_token and spec.length < 2:
             raise ValueError(f"length must be at least 2 with a class token, not {spec.length}")
@@ -124,14 +123,15 @@ def check_cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> 
 
 
 def cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> Array:
-    """Row and column of every token, (..., N, 2); a class token is at (0, 0), where nothing turns."""
+    """Row and column of every token, (..., N, 2); a class token is at (0, 0) and is not rotated."""
     if spec.positions is not None or not class_token:
         return coordinates(spec, grid, 2)
     return np.concatenate([np.zeros((1, 2)), raster(chosen_sides(spec, grid, 2, extra=1)) + spec.start])
 
 
 def raster_places(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> tuple[list[Array], int]:
-    """As `axis_places`, of all tokens but for so many at (0, 0), none where positions are given."""
+    """`axis_places` of the tokens, and the number of tokens before them at (0, 0), which is 0 if positions are
+    given."""
     extra = int(class_token and spec.positions is None)
     sides = chosen_sides(spec, grid, 2, extra=extra) if spec.positions is None else (1, 1)
     return axis_places(spec, sides, extra=extra), extra
@@ -155,14 +155,15 @@ def interpolated(theta: Frequencies, s: Decimal) -> Frequencies:
 
 
 def of_larger_base(theta: Frequencies, s: Decimal) -> Frequencies:
-    """The ladder of the base times s^(R/(R-2)): frequency t of R/2 is divided by s^(t/(R/2-1)), the last one by s."""
+    """The frequencies for the base times s^(R/(R-2)): frequency t of R/2 is divided by s^(t/(R/2-1)), the last one by
+    s."""
     last = max(len(theta) - 1, 1)
     with precise():
         return tuple(each / s ** (Decimal(t) / last) for t, each in enumerate(theta))
 
 
 def mixed(theta: Frequencies, s: Decimal, shares: tuple[Decimal, ...]) -> Frequencies:
-    """Every frequency between itself (share 0) and itself divided by s (share 1)."""
+    """Every frequency, interpolated between itself (share 0) and itself divided by s (share 1)."""
     with precise():
         return tuple(each * (1 - share) + each / s * share for each, share in zip(theta, shares, strict=True))
 
@@ -172,7 +173,7 @@ def ramp_of_dimensions(
 ) -> tuple[Decimal, ...]:
     """YaRN's shares as in its code: linear in t between the pairs that turn `fast` and `slow` times in `length`.
 
-    `truncate`: between whole pairs, the first rounded down, the last up.
+    `truncate`: round the first pair down and the last pair up.
     """
     with precise():
         low, high = (
@@ -188,7 +189,7 @@ def ramp_of_dimensions(
 
 
 def ramp_of_turns(theta: Frequencies, length: int, fast: float, slow: float) -> tuple[Decimal, ...]:
-    """Shares linear in how many turns a pair makes in `length` positions: 0 from `fast` on, 1 up to `slow`."""
+    """Shares linear in the number of turns of a pair in `length` positions: 0 from `fast` on, 1 up to `slow`."""
     with precise():
         most, least = Decimal(fast), Decimal(slow)
         return tuple(1 - _clipped((length * each / (2 * PI) - least) / (most - least)) for each in theta)
