@@ -118,7 +118,7 @@ def _pieces(w1: Array, b1: Array, w2: Array, b2: Array) -> _Pieces:
     kinks = np.unique(own[bent])
     rank, piece = np.searchsorted(kinks, own), np.arange(kinks.size + 1)[:, None]
     active = np.where(bent, np.where(w1 > 0.0, piece > rank, piece <= rank), b1 > 0.0).astype(np.float64)
-    # einsum, unlike @, adds in the same order whatever the number of threads
+    # einsum, unlike @, adds in the same order with any number of threads
     return _Pieces(
         kinks, active, np.einsum("pk,k,kh->ph", active, w1, w2), np.einsum("pk,k,kh->ph", active, b1, w2) + b2
     )
@@ -290,7 +290,7 @@ ENCODING = Encoding(
     slots=("scores",),
     options={
         "hidden": Option(32, "width of the network", int, minimum=1),
-        "initial_c": Option(0.1, "where c starts", float, above=0.0),
+        "initial_c": Option(0.1, "initial value of c", float, above=0.0),
         "threshold": Option(512.0, "positions below this times the multiplier share a divisor", float, above=0.0),
         "eps": Option(1e-6, "added to the divisor", float, above=0.0),
         "symmetric": Option(False, "x = |i - j|, for models without a causal mask", bool),

@@ -48,7 +48,7 @@ ENCODING = Encoding(
     slots=("row_scale",),
     options={
         "rule": Option("llama4", "whose steps", str, choices=("llama4", "ministral")),
-        "strength": Option(0.1, "how fast it grows", float, minimum=-100.0, maximum=100.0, samples=(0.5,)),
+        "strength": Option(0.1, "factor of the logarithm", float, minimum=-100.0, maximum=100.0, samples=(0.5,)),
         "every": Option(8192, "number of positions of a step", int, minimum=1, samples=(2, 16384)),
     },
     beyond="defined",

@@ -274,7 +274,7 @@ ENCODING = Encoding(
     use="proposed",
     slots=("scores", "scale"),
     options={
-        "class_token": Option(False, "whether the first token is a class token, with terms of its own", bool),
+        "class_token": Option(False, "whether the first token is a class token, with separate terms", bool),
         "buckets": Option(None, "number of offset buckets, even; none: no such term", int, minimum=4, optional=True),
         "max_distance": Option(128, "distances from this one on share a bucket", int, minimum=2),
         "rows": Option(None, "number of positions; none: the training length", int, minimum=1, optional=True),

@@ -87,7 +87,7 @@ ENCODING = Encoding(
     use="arithmetic",
     needs=Needs("digits", "digits:99"),
     slots=("table",),
-    options={"rows": Option(None, "of the table; the training length if none", int, optional=True, minimum=1)},
+    options={"rows": Option(None, "number of rows; none: the training length", int, optional=True, minimum=1)},
     beyond="undefined",
     direction="yes",
     source="McLeish et al. 2024, arXiv:2405.17399, section 3, and released code",

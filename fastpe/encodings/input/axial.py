@@ -159,7 +159,7 @@ ENCODING = Encoding(
             None, "the sides; none: the closest factors of the training length", tuple, optional=True,
             samples=((8, 8), (3, 7, 4), (70,)),
         ),
-        "widths": Option(None, "the channels of each axis; equal if none", tuple, optional=True, samples=((2, 14),)),
+        "widths": Option(None, "channels of each axis; none: equal widths", tuple, optional=True, samples=((2, 14),)),
         "order": Option("trax", "whether the first or the last axis is the slow one", str, ("trax", "dufter")),
         "combine": Option("concat", "whether the axes' vectors are concatenated or added", str, ("concat", "sum")),
         "scale": Option(1.0, "multiplies the table", float),

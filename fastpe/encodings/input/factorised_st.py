@@ -145,8 +145,8 @@ ENCODING = Encoding(
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),
-        "train_grid": Option(None, "sides of the learned grid; the closest factors if none", tuple, optional=True),
+        "grid": Option(None, "sides of the sequence's grid; none: the closest factors", tuple, optional=True),
+        "train_grid": Option(None, "sides of the learned grid; none: the closest factors", tuple, optional=True),
         "class_token": Option(False, "whether token 0 is outside the grid", bool),
         "scale": Option(1.0, "multiplies the table", float),
     },

@@ -90,7 +90,7 @@ ENCODING = Encoding(
     needs=Needs("coordinates", "positions are the index in raster order: this is sinusoidal"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the grid that given positions lie on", tuple, optional=True),
+        "grid": Option(None, "sides of the grid of given positions", tuple, optional=True),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, minimum=1.0),
         "scale": Option(1.0, "multiplies the table", float),
     },

@@ -273,7 +273,7 @@ ENCODING = Encoding(
         "coordinates": Option(1, "number of coordinates of a position", int, minimum=1),
         "learned": Option(False, "whether the frequencies are learned", bool),
         "draw": Option(0, "seed of random frequencies that are not learned", int, minimum=0, maximum=1e18),
-        "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),
+        "grid": Option(None, "sides of the grid; none: the closest factors of N", tuple, optional=True),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",

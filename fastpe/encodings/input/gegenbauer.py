@@ -93,7 +93,9 @@ ENCODING = Encoding(
     use="study",
     slots=("table",),
     options={
-        "alpha": Option(1.0, "which family", float, above=-0.5, samples=(2.5, -0.4, 0.0, 0.5)),
+        "alpha": Option(
+            1.0, "parameter of the family of polynomials", float, above=-0.5, samples=(2.5, -0.4, 0.0, 0.5)
+        ),
         "map": Option("tanh", "how a position becomes x", str, ("tanh", "clamp", "log")),
         "gamma": Option(1.0, "steepness of the map tanh", float, above=0.0),
         "learned": Option(False, "whether gamma is learned", bool),

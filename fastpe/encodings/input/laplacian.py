@@ -23,7 +23,7 @@ bias is left out).
 Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
 
 **Choice of eigenvectors.** Each connected component is treated separately, with its own unit vectors, without the one
-of the eigenvalue 0. A component therefore has the same rows whatever other components there are, a node without edges
+of the eigenvalue 0. A component therefore has the same rows regardless of other components, a node without edges
 has zeros, and a component with fewer than k + 1 nodes has zeros in the last columns. If an eigenvalue repeats (to 1e-9
 of the largest), any rotation of its eigenvectors is valid. The chosen ones depend only on the eigenspace and the order
 of nodes: with P the projector on the eigenspace, the first is the column of P at the node with the largest P_vv, the

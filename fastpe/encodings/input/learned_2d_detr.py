@@ -95,7 +95,7 @@ ENCODING = Encoding(
     needs=Needs("coordinates"),
     slots=("qk_table",),
     options={
-        "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),
+        "grid": Option(None, "sides of the sequence's grid; none: the closest factors", tuple, optional=True),
         "entries": Option(50, "number of rows, and of columns, that have vectors", int, minimum=1),
         "scale": Option(1.0, "multiplies the table", float),
     },

@@ -34,7 +34,7 @@ at the node where the imaginary part of v_1 is largest. If several nodes are equ
 on LAPACK for node 0 to be real. A vector that is zero at the chosen node is made positive where it is largest.
 
 Each connected component is treated separately, including q and the unit vectors, and its lowest node is its node 0: a
-component has the same rows whatever other components there are, and a node without edges has zeros. If an eigenvalue
+component has the same rows regardless of other components, and a node without edges has zeros. If an eigenvalue
 repeats, to 1e-9 of the largest, the vectors depend on the order of the nodes, as in `laplacian`, and a remark says so.
 
 **Past the training length**: resized. The path's vectors are those of `laplacian`, including the one of eigenvalue 0,

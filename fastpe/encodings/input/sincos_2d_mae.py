@@ -75,7 +75,7 @@ ENCODING = Encoding(
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),
+        "grid": Option(None, "sides of the grid; none: the closest factors of N", tuple, optional=True),
         "class_token": Option(False, "whether token 0 is outside the grid", bool),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, minimum=1.0),
         "scale": Option(1.0, "multiplies the table", float),

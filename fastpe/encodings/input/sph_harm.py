@@ -185,7 +185,9 @@ ENCODING = Encoding(
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "degrees": Option(None, "number of degrees; as many as there are channels for", int, minimum=1, optional=True),
+        "degrees": Option(
+            None, "number of degrees; none: as many as the channels allow", int, minimum=1, optional=True
+        ),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",

@@ -24,7 +24,7 @@ def fill_columns(table: Array, columns: Callable[[slice], Array], scale: float) 
         _fill(columns(rows), scale, block, first, row_step, step, table.nbytes >= LARGE)
 
 
-@entry(label="columns beside zeros")
+@entry(label="feature columns")
 def _fill(columns: Array, scale: float, block: Array, first: Array, row_step: int, step: int, large: bool) -> None:
     dim = block.shape[1]
     for i in range(0, columns.shape[1], _RUN):

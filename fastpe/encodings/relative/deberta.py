@@ -172,7 +172,9 @@ ENCODING = Encoding(
     slots=("rel_key", "rel_query", "scale"),
     options={
         "reach": Option(512, "distances from this one on are not distinguished", int, minimum=1, maximum=MOST_REACH),
-        "buckets": Option(None, "how many buckets distances fall into", int, minimum=2, optional=True, samples=(2, 6)),
+        "buckets": Option(
+            None, "number of buckets of distances; none: no buckets", int, minimum=2, optional=True, samples=(2, 6)
+        ),
         "p2c_index": Option("code", "the distance that multiplies the key", str, ("code", "paper")),
         "c2p": Option(True, "whether queries multiply positions", bool),
         "p2c": Option(True, "whether keys multiply positions", bool),

@@ -136,7 +136,7 @@ ENCODING = Encoding(
     summary="query and biases times sinusoids of the distance",
     use="earlier",
     slots=("rel_key", "key_bias", "bias"),
-    options={"clamp_len": Option(None, "the largest distance told apart", int, minimum=1, optional=True)},
+    options={"clamp_len": Option(None, "larger distances are replaced by this one", int, minimum=1, optional=True)},
     beyond="defined",
     direction="yes",
     source="Dai et al. 2019, arXiv:1901.02860, section 3.3",
