@@ -4,6 +4,6 @@ Each file in `input/`, `rotation/`, `relative/`, `bias/` or `content/` defines o
 acts. Code shared by several encodings is in `parts/`. You can define an encoding of your own in a file of the same
 form, in any folder (`own`, `template`).
 
-Modules for use by other packages: `build`, `catalogue`, `combined`, `encoding`, `input.wavelet`, `needed`, `own`,
+From outside: `build`, `catalogue`, `combined`, `encoding`, `input.wavelet`, `needed`, `own`,
 `parts.daubechies`, `registry`, `resize`, `slots`.
 """

@@ -3,7 +3,7 @@
 `task` describes what a file defines, `frame` builds sequences of tokens from it, and `sizes` gives the numbers of
 tokens and positions. You can define a task of your own in a file of the same form, in any folder (`template`).
 
-Modules for use by other packages: `frame`, `registry`, `sizes`, `targets`, `task`.
+From outside: `frame`, `registry`, `sizes`, `targets`, `task`.
 """
 
 from fastpe.tasks.registry import list_tasks as list_tasks
