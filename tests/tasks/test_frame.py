@@ -135,7 +135,7 @@ OK = np.zeros((2, 3), int)
         ("labels", drawn(OK, OK - 2), r"answers must be tokens of 0 .. 1, not -2"),
         ("labels", drawn(OK, OK - 1), "every sequence needs a label with weight > 0, but one at length=3 has none"),
         ("answer", drawn(OK, OK - 1), "an answer must begin with a token, and -1 may only follow its last token"),
-        ("answer", drawn(OK, OK - [0, 1, 0]), "an answer must begin with a token, and -1 may only follow its last token"),
+        ("answer", drawn(OK, OK - [0, 1, 0]), "an answer must begin with a token, and -1 may only follow"),
         ("labels", drawn(OK, OK, OK - 1), "weights must be finite and >= 0"),
         ("labels", drawn(OK, OK, OK + np.nan), "weights must be finite and >= 0"),
         ("labels", drawn(OK, OK, np.ones(3)), r"weights must be \(2, 3\) numbers, not \(3,\) of float64"),
