@@ -1,7 +1,8 @@
-"""Position encodings: what one is, how it is found, added up and built, and all of them.
+"""Position encodings: their definition, lookup, sums and construction, and all encodings of fastpe.
 
-One file of `input/`, `rotation/`, `relative/` or `bias/` is one encoding, in the folder of where it acts; what several
-of them share is in `parts/`. An encoding of one's own is a file of the same kind, anywhere (`own`, `template`).
+Each file in `input/`, `rotation/`, `relative/`, `bias/` or `content/` defines one encoding; the folder says where it
+acts. Code shared by several encodings is in `parts/`. You can define an encoding of your own in a file of the same
+form, in any folder (`own`, `template`).
 
 From outside: `build`, `catalogue`, `combined`, `encoding`, `input.wavelet`, `needed`, `own`,
 `parts.daubechies`, `registry`, `resize`, `slots`.

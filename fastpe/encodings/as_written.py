@@ -1,4 +1,4 @@
-"""What the file of an encoding says of it, read without importing the file, which would load NumPy and Numba."""
+"""Reads the record of an encoding from its file without importing the file, which would load NumPy and Numba."""
 
 import ast
 from pathlib import Path
@@ -7,17 +7,17 @@ from typing import Any
 from fastpe.encodings.encoding import Needs, Reported
 
 FIELDS = ("summary", "use", "slots", "beyond", "source", "reported", "needs")
-"""The fields of `fastpe.encodings.encoding.Encoding` that an encoding of this package gives as literals."""
+"""The fields of `fastpe.encodings.encoding.Encoding` that encodings of this package give as literals."""
 
 _RECORD = "ENCODING = "
 
 
 def record(file: Path) -> dict[str, Any]:
-    """The literal fields of a file's `ENCODING`, where it gives them, whether it is `gated`, and `learned`: "yes",
-    "optional" or "no".
+    """The literal fields of a file's `ENCODING` that it gives, whether it is `gated`, and `learned`: "yes", "optional"
+    or "no".
 
-    What learns has a `pull`, or a gate, and, where it learns by choice, the option `learned`, which is False by
-    default.
+    An encoding that learns has a `pull` or a gate; if learning is optional, it has the option `learned`, which is False
+    by default.
 
     >>> found = record(Path(__file__).parent / "bias" / "alibi.py")
     >>> found["slots"], found["learned"], found["reported"].outcome

@@ -1,6 +1,6 @@
-"""What there is to choose from: all encodings by where they act, and what a list says of each.
+"""The catalogue of all encodings: their entries in lists, filters, and groups.
 
-Of this package's own encodings a list reads the files and imports none of them.
+For encodings of this package, lists read the files without importing them.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "input": ("Added to the input", ("table", "qk_table", "taps")),
     "rotation": ("Rotations of query and key", ("polar", "angles", "growth", "rotors")),
     "relative": (
-        "Vectors of the offset in score and output", ("rel_key", "rel_query", "rel_value", "rel_gain", "key_bias"),
+        "Vectors of the offset, in score and output", ("rel_key", "rel_query", "rel_value", "rel_gain", "key_bias"),
     ),
     "bias": ("Biases and factors of the score", ("bias", "gain", "row_scale", "scores", "index", "values")),
     "content": (
         "Gates of a layer's input, queries, keys and scores", ("counts", "mlp_in", "mlp_bias", "mlp_out"),
     ),
 }  # fmt: skip
-"""Folder of `fastpe/encodings/` -> its title, and the slots that put an encoding there, in the order of acting."""
+"""Folder of `fastpe/encodings/` -> its title, and the slots of its encodings, in the order in which they act."""
 
-_FIRST = ("rotation", "relative", "bias", "content")  # of several groups that slots point to
+_FIRST = ("rotation", "relative", "bias", "content")  # the order of precedence if the slots belong to several groups
 LEARNED = ("yes", "no", "optional")
 
 NEEDS: Mapping[str, str] = {
-    "": "Nothing but positions",
-    "training": "Parameters that are trained",
-    "length": "The length of training",
+    "": "Only positions",
+    "training": "Trained parameters",
+    "length": "The training length",
     "causal": "A causal mask",
-    "digits": "Places of digits within numbers, which follow from the tokens",
+    "digits": "Positions of digits within numbers, derived from the tokens",
     "coordinates": "Positions of several coordinates: a grid, a sphere, space",
     "graph": "A graph: a plain sequence is a path",
 }
-"""What an encoding needs beside positions, in a word -> a title; of several the last is its group, "" is for none."""
+"""What an encoding needs in addition to positions, as a word -> a title. Its group is the last that applies; "":
+none."""
 
 ORDERS = ("use", "year", "place", "needs")
-"""What a list can be grouped by."""
+"""The properties by which a list can be grouped."""
 _NO_USE, _NO_YEAR = "No use stated", "Own constructions, and sources without a year"
-_TRAINED, _POSITIONS = (6, 12), 18  # two training lengths, and positions beyond both
+_TRAINED, _POSITIONS = (6, 12), 18  # two training lengths, and a number of positions beyond both
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a list says of an encoding: its key, its group, fields of its record, and whether it learns.
+    """The entry of an encoding in lists: its key, its group, fields of its record, and whether it learns.
 
     `learned` is "yes", "optional" (only with some option) or "no".
     """
@@ -68,7 +69,7 @@ class Entry:
 
     @property
     def group(self) -> str:
-        """The folder that it belongs to."""
+        """The folder of the encoding."""
         return group_of(self.slots, gated=self.gated)
 
     @property
@@ -78,12 +79,12 @@ class Entry:
 
     @property
     def outcome(self) -> str:
-        """What is reported of longer sequences, in a word: one of `OUTCOMES`, or "none" where nothing was found."""
+        """The reported result on longer sequences: one of `OUTCOMES`, or "none" if no report was found."""
         return self.reported.outcome if self.reported else "none"
 
 
 def entry(key: str) -> Entry:
-    """What a list says of one encoding.
+    """The entry of one encoding.
 
     >>> entry("rope_yarn").outcome, entry("da").outcome
     ('tuned', 'none')
@@ -99,7 +100,8 @@ def entry(key: str) -> Entry:
 
 
 def entries() -> tuple[list[Entry], dict[str, str]]:
-    """All encodings by key, and of those that installed packages offer but cannot be loaded, why."""
+    """The entries of all encodings, sorted by key, and the errors of those in installed packages that cannot be
+    loaded."""
     found, broken = [], {}
     for key in list_encodings():
         try:
@@ -120,7 +122,7 @@ def chosen(
     causal: bool = False,
     axes: int | None = None,
 ) -> list[Entry]:
-    """Those of `every` that meet each criterion given; of a collection, one of its words.
+    """The entries of `every` that meet all given criteria; a collection is met by any of its words.
 
     >>> "alibi" in [each.key for each in chosen(entries()[0], slots=["bias"], reported=["holds"], causal=True)]
     True
@@ -139,10 +141,10 @@ def chosen(
 
 
 def grouped(entries: Iterable[Entry], by: str = "use") -> dict[str, list[Entry]]:
-    """Title of a group -> its encodings; no group is empty.
+    """Title of a group -> its encodings, without empty groups.
 
-    by: one of `ORDERS`: "use", whom they are for; "year", of the source, the newest first; "place", where they act;
-    "needs", the most special thing that they need.
+    by: one of `ORDERS`: "use", their field of use; "year", the year of the source, newest first; "place", where they
+    act; "needs", the most special thing that they need.
 
     >>> [each.key for each in grouped(entries()[0], "year")["2018"]]
     ['shaw', 'sinusoidal_t2t']
@@ -156,7 +158,7 @@ def grouped(entries: Iterable[Entry], by: str = "use") -> dict[str, list[Entry]]
 
 
 def _titles(entries: Iterable[Entry], by: str) -> dict[Any, str]:
-    """Groups in order -> their titles."""
+    """The groups in order -> their titles."""
     match by:
         case "use":
             return {**USES, "": _NO_USE}
@@ -169,7 +171,7 @@ def _titles(entries: Iterable[Entry], by: str) -> dict[Any, str]:
 
 
 def _group(each: Entry, by: str) -> Any:
-    """The group of an encoding, as `_titles` has them."""
+    """The group of an encoding, a key of `_titles`."""
     match by:
         case "use":
             return each.use
@@ -181,8 +183,7 @@ def _group(each: Entry, by: str) -> Any:
 
 
 def group_of(slots: Iterable[str], *, gated: bool = False) -> str:
-    """The folder of an encoding that fills these slots, or has a gate; what does neither is among those added to the
-    input.
+    """The folder of an encoding that fills these slots or has a gate; an encoding with neither belongs to "input".
 
     >>> group_of(["rel_key", "bias"])
     'relative'
@@ -201,9 +202,10 @@ def learned(encoding: Encoding) -> str:
 
 
 def needs(key: str) -> tuple[str, ...]:
-    """What an encoding needs beside positions, by default: words of `NEEDS`, as its record and its formula say.
+    """What an encoding needs in addition to positions, by default, in words of `NEEDS`, from its record and its
+    formula.
 
-    Of one of the user's own that cannot be filled, what its record says alone.
+    For a user's encoding that cannot be filled, only from its record.
 
     >>> needs("rope"), needs("fire"), needs("learned_2d")
     ((), ('training', 'causal'), ('training', 'length', 'coordinates'))
@@ -220,8 +222,8 @@ def needs(key: str) -> tuple[str, ...]:
 
 
 def _knows_training_length(key: str, causal: bool) -> bool:
-    """Whether the same positions get anything else where the training length is another one."""
-    import numpy as np  # a list needs none of it
+    """Whether the slots for the same positions depend on the training length."""
+    import numpy as np  # lists do not need it
 
     from fastpe.encodings.build import build
 
@@ -232,7 +234,7 @@ def _knows_training_length(key: str, causal: bool) -> bool:
             filled.append(build(key, _POSITIONS, **sizes, dtype="float64", reference=True))
         except BeyondTrainingLength:
             return True
-        except (ValueError, TypeError):  # of one of the user's own: lists have it all the same
+        except (ValueError, TypeError):  # a faulty encoding of the user, which lists still contain
             return False
     one, other = filled
     return one.keys() != other.keys() or any(
@@ -241,7 +243,7 @@ def _knows_training_length(key: str, causal: bool) -> bool:
 
 
 def moves(encoding: Encoding) -> bool:
-    """Whether, by default, a sequence past the training length changes what earlier positions get.
+    """Whether, by default, the slots of earlier positions change when a sequence exceeds the training length.
 
     >>> from fastpe.encodings.registry import get
     >>> moves(get("rope_dynamic")), moves(get("rope"))
@@ -251,7 +253,7 @@ def moves(encoding: Encoding) -> bool:
 
 
 def coordinates(encoding: Encoding) -> int:
-    """How many coordinates a position has by default.
+    """The number of coordinates of a position, by default.
 
     >>> coordinates(get("rope")), coordinates(get("rope_2d"))
     (1, 2)
@@ -260,7 +262,7 @@ def coordinates(encoding: Encoding) -> int:
 
 
 def suits_sequences(encoding: Encoding) -> bool:
-    """Whether it suits a causal model of a plain sequence: positions have one coordinate, and there is no graph.
+    """Whether it suits a causal model of a plain sequence: positions have one coordinate, and it needs no graph.
 
     >>> suits_sequences(get("xpos")), suits_sequences(get("rope_2d")), suits_sequences(get("graphormer"))
     (True, False, False)

@@ -1,6 +1,6 @@
-"""A sum of encodings, such as "wavelet+alibi", treated as one: its parameters, its slots, its gradients.
+"""Sums of encodings, such as "wavelet+alibi", treated as one encoding: parameters, slots and gradients.
 
-A single encoding is a sum of one. Everything here takes the validated parts that `registry.parse` returns.
+A single encoding is a sum of one. All functions take the validated parts that `registry.parse` returns.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SPARE_BITS = 32
-_LARGE = 2**18  # elements that are more than a fast cache holds
+_LARGE = 2**18  # number of elements from which an array does not fit in a fast cache
 
 
 def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
-    """Arrays for every slot that the parts fill together, each from a cache line on.
+    """Arrays for every slot that the parts fill together, aligned to cache lines.
 
     Raises
     ------
     ValueError
-        If the parts cannot share a slot, or an array has no room in this machine's memory.
+        If the parts cannot share a slot, or an array does not fit in memory.
     """
     from fastpe.kernels.simd import aligned_zeros
 
@@ -49,7 +49,7 @@ def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
 
 
 def _dtype(slot: str, shape: tuple[int, ...], spec: Spec) -> np.dtype:
-    """float64 for factors of single channels, as for angles: both fit queries of any dtype."""
+    """float64 for factors of single channels, as for angles: both apply to queries of any dtype."""
     import numpy as np
 
     if slot == "rotors" and shape[-1] == 1:
@@ -58,12 +58,12 @@ def _dtype(slot: str, shape: tuple[int, ...], spec: Spec) -> np.dtype:
 
 
 def plain(parts: Sequence[Part], spec: Spec) -> dict[str, Any]:
-    """The values of the slots that are no arrays.
+    """The values of the slots that are not arrays.
 
     Raises
     ------
     ValueError
-        If two parts set one to different values.
+        If two parts set a slot to different values.
     """
     import numpy as np
 
@@ -71,15 +71,13 @@ def plain(parts: Sequence[Part], spec: Spec) -> dict[str, Any]:
     for part in parts:
         for slot, value in part.encoding.plain(spec, **part.options).items():
             if slot in found and not np.array_equal(found[slot], value):
-                raise ValueError(
-                    f"{_name(parts)!r} sets {slot!r} to {found[slot]!r} and to {value!r}: it can be but one"
-                )
+                raise ValueError(f"{_name(parts)!r} sets {slot!r} to both {found[slot]!r} and {value!r}")
             found[slot] = value
     return found
 
 
 def axes(parts: Sequence[Part], *, given: bool) -> int:
-    """How many coordinates the parts' positions have.
+    """The number of coordinates of the parts' positions.
 
     Raises
     ------
@@ -94,21 +92,21 @@ def axes(parts: Sequence[Part], *, given: bool) -> int:
 
 
 def check(parts: Sequence[Part], spec: Spec) -> None:
-    """Raise what is wrong with a request."""
+    """Raise an error if a part refuses this spec and its options."""
     for part in parts:
         part.encoding.check(spec, **part.options)
 
 
 def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
-    """Raise ValueError if a parameter has no room in this machine's memory."""
+    """Raise ValueError if a parameter does not fit in memory."""
     import numpy as np
 
     for name, shape in parameter_shapes(parts, spec).items():
-        _check_room(f"parameter {name!r}", parts, shape, np.dtype(np.float64), spec)  # as it is drawn
+        _check_room(f"parameter {name!r}", parts, shape, np.dtype(np.float64), spec)  # the dtype in which it is drawn
 
 
 def typed(parts: Sequence[Part], name: str, value: np.ndarray, spec: Spec) -> np.ndarray:
-    """A parameter's initial value in the dtype, which may have no room for it: then a ValueError."""
+    """A parameter's initial value in the spec's dtype; a ValueError if it overflows."""
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -125,7 +123,7 @@ def _check_room(what: str, parts: Sequence[Part], shape: tuple[int, ...], dtype:
 
 
 def numbers(parts: Sequence[Part]) -> list[str]:
-    """The options that are numbers, and not the defaults, in words."""
+    """Descriptions of options that are numbers other than the defaults."""
     return [
         f"option {key(parts, part, name)}={f'{value:g}' if isinstance(value, float) else value}"
         for part in parts
@@ -170,7 +168,7 @@ def slot_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, ...]]
 
 
 def _own(parts: Sequence[Part], part: Part, params: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
-    """The part's own parameters out of those of the sum."""
+    """The parameters of one part, from those of the sum."""
     if len(parts) == 1:
         return dict(params)
     return {name: params[key(parts, part, name)] for name in part.encoding.parameters(spec, **part.options)}
@@ -182,7 +180,7 @@ def key(parts: Sequence[Part], part: Part, parameter: str) -> str:
 
 
 def parameter_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter that the parts learn."""
+    """The shape of every parameter of the parts."""
     return {
         key(parts, part, name): shape
         for part in parts
@@ -194,17 +192,17 @@ def fill(
     parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool = False,
     finite: bool = True, sizes: Collection[float] | None = None, checked: bool = False,
 ) -> None:  # fmt: skip
-    """Fill `out`, arrays as from `allocate`, whatever their strides, with what the parts add up to.
+    """Fill `out`, arrays as from `allocate` with any strides, with the sum of the parts.
 
-    Values that leave the dtype are an error, unless `finite` is false. `sizes`: the largest absolute values of the
-    parameters, where they are known. `checked`: whether the same parts were filled for the same spec before.
+    Values that overflow the dtype are an error, unless `finite` is false. `sizes`: the largest absolute values of the
+    parameters, if they are known. `checked`: whether the same parts were filled for the same spec before.
     """
     import numpy as np
 
     if not checked:
         check(parts, spec)
         plain(parts, spec)
-    with np.errstate(over="ignore", invalid="ignore"):  # what leaves the dtype is found below
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected below
         _fill(parts, spec, params, out, reference)
     if finite and _may_overflow(parts, spec, map(largest, params.values()) if sizes is None else sizes, out):
         _check_finite(parts, spec, out)
@@ -245,14 +243,14 @@ def _fill_part(part: Part, spec: Spec, own: dict[str, Any], out: dict[str, Any],
 
 
 def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out: Mapping[str, np.ndarray]) -> bool:
-    """Whether some value may leave its dtype: if not, nobody need look at large arrays.
+    """Whether a value may overflow its dtype; if not, large arrays need not be checked.
 
-    Values are taken to be at most 2^32 times the product of all numbers that they are made of, each one counted as it
-    is or inverted, whichever is larger. Legendre's linear map grows faster: it refuses by its own `check`.
+    Assumes that values are at most 2^32 times the product of all numbers that they depend on, each taken as it is or
+    inverted, whichever is larger. Legendre's linear map grows faster, and has a `check` of its own.
     """
     import numpy as np
 
-    if any(part.encoding.file for part in parts):  # of which nothing is known
+    if any(part.encoding.file for part in parts):  # a user's encoding, of which nothing is known
         return True
     numbers = [float(value) for part in parts for value in part.options.values() if isinstance(value, int | float)]
     numbers += [spec.farthest, float(spec.train_length), *sizes]
@@ -263,7 +261,7 @@ def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out
 
 
 def largest(value: np.ndarray) -> float:
-    """As `validation.largest`, in one pass where an array is large; below that there is nothing to compile."""
+    """`validation.largest`, compiled to a single pass for large arrays only."""
     if value.size < _LARGE or not value.flags.c_contiguous:
         return validation.largest(value)
     from fastpe.kernels.fills.table import largest_of
@@ -296,10 +294,10 @@ def add_gradients(
     dslots: Mapping[str, np.ndarray],
     dparams: Mapping[str, np.ndarray],
 ) -> None:
-    """Add the parameters' gradients into `dparams`, given those of the slots (C-contiguous, in `spec.dtype`)."""
+    """Add the parameters' gradients to `dparams`, given those of the slots (C-contiguous, in `spec.dtype`)."""
     import numpy as np
 
-    with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges has gradients that are not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # gradients of a diverging model may not be finite
         for part in parts:
             own = _own(parts, part, params, spec)
             if not own or part.encoding.pull is None:
@@ -316,7 +314,7 @@ def add_gradients(
 
 
 def check_gradients(parts: Sequence[Part], spec: Spec) -> None:
-    """Raise ValueError if a part learns something and does not say how."""
+    """Raise ValueError if a part has parameters but no `pull`."""
     for part in parts:
         learned = part.encoding.parameters(spec, **part.options)
         if learned and part.encoding.pull is None and part.encoding.gate is None:
@@ -329,7 +327,7 @@ def check_gradients(parts: Sequence[Part], spec: Spec) -> None:
 def _times_others(
     parts: Sequence[Part], part: Part, slot: str, spec: Spec, params: Mapping[str, Any], gradient: np.ndarray
 ) -> np.ndarray:
-    """The gradient of one factor, given that of the product; that of a term is the sum's."""
+    """The gradient of one factor, given that of the product; the gradient of a term is that of the sum."""
     import numpy as np
 
     if SLOTS[slot].combine != "multiply":
@@ -344,5 +342,5 @@ def _times_others(
 
 
 def remarks(parts: Sequence[Part], spec: Spec) -> tuple[str, ...]:
-    """What a user should read about this request: padded channels, clipped positions and the like."""
+    """The remarks of the parts for the user: padded channels, clipped positions and so on."""
     return tuple(f"{part.scheme}: {text}" for part in parts for text in part.encoding.remarks(spec, **part.options))

@@ -1,7 +1,7 @@
-"""A slot that several encodings fill together: the shape they agree on, and each one's own array in it.
+"""Slots that several encodings fill together: their common shape, and each encoding's array in it.
 
-An array over fewer offsets is widened by repeating its first and its last row, which is what clipping means; what is
-the same for all heads, or for all samples, is repeated for each.
+An array over fewer offsets is widened by repeating its first and last rows, as in clipping; an array shared by all
+heads, or all samples, is repeated for each.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _REPEATED = ("B", "H", "H or 1")
 
 
 def _axes(slot: str, count: int) -> list[str]:
-    """The names of a slot's axes; those of samples stand in front of its own."""
+    """The names of a slot's axes; axes of samples come first."""
     own = SLOTS[slot].axes.strip("()").split(", ")
     return ["B"] * (count - len(own)) + own
 
 
 def common_shape(slot: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The smallest shape that arrays of all these shapes can be widened to, or None where there is none.
+    """The smallest shape to which arrays of all these shapes can be widened, or None if there is none.
 
     >>> common_shape("rel_key", [(1, 5, 8), (4, 3, 8)])
     (4, 5, 8)
@@ -42,7 +42,7 @@ def common_shape(slot: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...
 
 
 def widened(slot: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The array in the common shape; not to be written to.
+    """The array in the common shape; do not write to it.
 
     >>> import numpy as np
     >>> widened("bias", np.array([[1, 2, 3]]), (2, 7)).tolist()
@@ -58,7 +58,7 @@ def widened(slot: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def narrowed(slot: str, gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The gradient of an array of this shape, given that of what it was widened to: the adjoint of `widened`.
+    """The gradient of an array of this shape, given that of the widened array: the adjoint of `widened`.
 
     >>> import numpy as np
     >>> narrowed("bias", np.arange(14.0).reshape(2, 7), (1, 3)).tolist()

@@ -1,7 +1,8 @@
-"""What one file of an encoding defines: `Encoding`, the record of it, which its module completes; one term of a sum.
+"""`Encoding`, the record that the file of an encoding defines, completed by functions of the file, and `Part`, one term
+of a sum.
 
-Whatever its paper says, an encoding only fills a few small arrays, its *slots*, and each slot acts at one known place
-of a transformer (`fastpe.encodings.slots.SLOTS`).
+An encoding fills a few small arrays, its *slots*. Each slot is used at one fixed point of a transformer
+(`fastpe.encodings.slots.SLOTS`).
 """
 
 from __future__ import annotations
@@ -22,24 +23,25 @@ DIRECTIONS = ("yes", "no", "causal", "unknown")
 OUTCOMES = ("holds", "partly", "fails", "tuned")
 NEEDED = ("digits", "coordinates", "graph")
 USES: Mapping[str, str] = {
-    "current": "Language models of today",
-    "earlier": "Language models before",
+    "current": "Current language models",
+    "earlier": "Earlier language models",
     "proposed": "Proposed for language models",
     "arithmetic": "Arithmetic",
     "images": "Images and video",
     "other": "Graphs, space, sound and time",
     "study": "Formulas to study",
 }
-"""Whom an encoding is for, in a word -> as the title of a list. "current": models that people use have it; "earlier":
-known models had it; "proposed": a paper has it, and no known model; "study": papers about formulas, this library."""
+"""The field of use of an encoding -> its title in lists. "current": used in current models; "earlier": used in earlier
+well-known models; "proposed": proposed in a paper, not used in a well-known model; "study": from papers about formulas,
+or from this library."""
 
-SUMMARY = 50  # characters that a list has room for
+SUMMARY = 50  # the largest number of characters, so that it fits in a list
 _OWN = "own construction"
-_YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # no number of arXiv
+_YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # but no arXiv number
 
 
 class BeyondTrainingLength(ValueError):
-    """The encoding is undefined at this length or position; the message says why.
+    """Raised if the encoding is undefined at this length or position; the message says why.
 
     Examples
     --------
@@ -53,17 +55,17 @@ class BeyondTrainingLength(ValueError):
 
 
 class Reported(NamedTuple):
-    """What others measured on sequences longer than those of training.
+    """A published result on sequences longer than those of training.
 
     Parameters
     ----------
     outcome : {"holds", "partly", "fails", "tuned"}
-        "holds": well past the training length, as trained; "partly": for a while, or in some reports; "tuned": after
-        interpolation or further training.
+        "holds": quality holds well past the training length without further training; "partly": up to some length, or
+        in some reports; "fails": it does not hold; "tuned": it holds after interpolation or further training.
     evidence : str
-        What was measured, in a sentence.
+        The result, in a sentence.
     source : str
-        Where.
+        The publication.
 
     Examples
     --------
@@ -77,20 +79,20 @@ class Reported(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an encoding needs and a plain sequence of tokens does not have.
+    """What an encoding needs that a plain sequence of tokens does not have.
 
-    `fastpe.train` and `fastpe.compare` give an encoding what it needs by default, or refuse it where there is no
-    default and the run's settings do not give it. `fastpe.build` always fills the slots.
+    `fastpe.train` and `fastpe.compare` use the default, or refuse the encoding if there is no default and the settings
+    of the run do not provide it. `fastpe.build` always fills the slots.
 
     Parameters
     ----------
     what : {"digits", "coordinates", "graph"}
-        "digits": each token's place within a number; a run gives it by the setting ``positions="digits:K"``.
-        "coordinates": positions of several coordinates; a run gives them by the encoding's option ``grid``.
-        "graph": a graph; a run gives it by the encoding's option ``edges``.
+        "digits": the position of each token within a number, set by ``positions="digits:K"``. "coordinates": positions
+        with several coordinates, set by the encoding's option ``grid``. "graph": a graph, set by the encoding's option
+        ``edges``.
     default : str
-        What a run takes if its settings give nothing. Of "digits" the value of `positions`, such as ``"digits:99"``; of
-        the others a description of what the encoding makes of a sequence. "": a run is refused.
+        The default of a run. For "digits" the value of `positions`, such as ``"digits:99"``; for the others a
+        description of how the encoding treats a sequence. "": no default, the run is refused.
 
     Examples
     --------
@@ -103,25 +105,27 @@ class Needs(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """What a layer makes of its input: offsets of keys, see `fastpe.reference.gate`; slopes, of its queries and keys,
-    see `fastpe.columns.gated_slopes`; or angles, see `fastpe.angles.selective`; or reflections, see
+    """What a layer computes from its input: offsets of keys, see `fastpe.reference.gate`; slopes, from its queries and
+    keys, see `fastpe.columns.gated_slopes`; angles, see `fastpe.angles.selective`; or reflections, see
     `fastpe.reference.reflections`.
 
-    The encoding's parameters are those of the gate: ``bias`` (H,), and ``weight`` (H, C) and ``rate`` (H,) where it has
-    them; of slopes ``weight`` (H,), and ``key`` (H, D), ``query`` (H, D) or both, the directions; of angles ``down``
-    (C, rank), ``up`` (rank, C/2) and ``taps`` (4, C/2); of reflections ``down`` (C, rank), ``up`` (rank, C), ``taps``
-    (3, C), ``weight`` (H, C) and ``bias`` (H,).
+    The encoding's parameters are those of the gate:
+
+    - of offsets: ``bias`` (H,), and optionally ``weight`` (H, C) and ``rate`` (H,);
+    - of slopes: ``weight`` (H,), and the directions ``key`` (H, D), ``query`` (H, D) or both;
+    - of angles: ``down`` (C, rank), ``up`` (rank, C/2) and ``taps`` (4, C/2);
+    - of reflections: ``down`` (C, rank), ``up`` (rank, C), ``taps`` (3, C), ``weight`` (H, C) and ``bias`` (H,).
 
     Parameters
     ----------
     sign : {-1, 1, 0}
-        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets; 0 of all others.
+        The sign of the argument of softplus: -1 for a gate that keeps, 1 for a gate that forgets; 0 for other kinds.
     slopes : callable, optional
-        Number of heads -> what their slopes are multiples of.
+        Number of heads -> the fixed factors of their slopes.
     frequencies : callable, optional
-        (D, **options) -> what a step of 1 turns each pair of channels by.
+        (D, **options) -> the angle of each pair of channels for a step of 1.
     reflects : bool
-        Whether it makes reflections.
+        Whether it computes reflections.
 
     Examples
     --------
@@ -136,88 +140,90 @@ class Gate(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it does: "adds" to scores, "turns" or "reflects"; a layer has one of a kind at most."""
+        """What it does: "adds" to scores, "turns" or "reflects"; a layer has at most one of each kind."""
         return "reflects" if self.reflects else "turns" if self.turns else "adds"
 
     @property
     def turns(self) -> bool:
-        """Whether it makes angles."""
+        """Whether it computes angles."""
         return self.frequencies is not None
 
 
 @named_arguments
 @dataclass(frozen=True)
 class Encoding:
-    """A position encoding, as its own file defines it.
+    """A position encoding, as defined by its file.
 
-    The file's docstring is its page. The functions below are those that the file defines under these names: they need
-    not be given here.
+    The file's docstring is the page of the encoding. The functions below are taken from the file by these names; they
+    need not be passed here.
 
     Parameters
     ----------
     slots : tuple of str
         The slots that it may fill.
     summary : str
-        What it is, for a list: at most 50 characters, no full stop.
+        A description for lists: at most 50 characters, no full stop.
     options : dict of str to Option
-        Its options; the defaults are its authors'.
+        Its options, with the authors' defaults.
     beyond : {"defined", "clipped", "resized", "undefined"}
         What the formula does past the training length.
     direction : {"yes", "no", "causal", "unknown"}
-        Whether a model without a causal mask can tell left from right by it; "no": equal for both sides, only with a
-        causal mask; "causal": made for causal models alone.
+        Whether a model without a causal mask can tell left from right by it. "no": it is equal for both sides;
+        "causal": it is made for causal models only.
     source : str
-        Where it was published: authors and year first, so that `year_of` finds it.
+        The publication, with authors and year first, so that `year_of` finds the year.
     use : str
-        Whom it is for, one of `USES`; "" where that is not said.
+        Its field of use, one of `USES`, or "" if not given.
     reported : Reported, optional
-        What was measured on longer sequences; None where nothing was found.
+        Published results on longer sequences; None if none were found.
     needs : Needs, optional
-        What it needs and a plain sequence of tokens does not have: places of digits, several coordinates, a graph.
+        What it needs that a plain sequence of tokens does not have: positions of digits, several coordinates, or a
+        graph.
     ulp : float or callable
         Error of a float64 fill in units of `eps * max|slot|`: a number, or a function (spec, **options) that returns
         one or an array that broadcasts against the slot; see `fastpe.doctor.allowed_error.fill_bound`.
     per_layer : tuple of str
-        The parameters of which every layer has its own.
+        The parameters that each layer has separately.
     paper : dict
-        Options that Li (2025) names, which the preset `TrainConfig.paper` takes.
+        Options named by Li (2025), used by the preset `TrainConfig.paper`.
     tested : dict
-        Options that a run takes where none are given, because it tests beyond the training length, where the defaults
-        refuse.
+        Default options of a run, which tests beyond the training length, where the usual defaults refuse.
     gate : Gate, optional
-        What the model's layers make of their input by the encoding's parameters, in place of a slot.
+        What the model's layers compute from their input with the encoding's parameters, instead of a slot.
     reference : callable
         (spec, params, **options) -> {slot: float64 array}: the printed formula in NumPy.
     fill : callable, optional
-        (spec, params, out, **options) writes arrays of any strides; its loops are compiled. Without it the reference
-        serves.
+        (spec, params, out, **options) writes to arrays of any strides, usually with compiled loops. Default: the
+        reference.
     pull : callable, optional
-        (spec, params, dslots, dparams, **options) adds the parameters' gradients into dparams. What is learned cannot
-        be trained without it.
+        (spec, params, dslots, dparams, **options) adds the parameters' gradients to dparams. Required to train
+        parameters.
     init : callable
         (spec, rng, **options) -> {parameter: float64 array}: the authors' initial values.
     parameters : callable
-        (spec, **options) -> {parameter: shape}; empty where nothing is learned.
+        (spec, **options) -> {parameter: shape}; empty if nothing is learned.
     shapes : callable
-        (spec, **options) -> {slot: shape}, where they are not the usual ones or depend on the options.
+        (spec, **options) -> {slot: shape}, if the shapes are not the usual ones or depend on the options.
     plain : callable
-        (spec, **options) -> {slot: value} of the slots that are no arrays: "scale", "pairs", "rectify".
+        (spec, **options) -> {slot: value} for the slots that are not arrays: "scale", "pairs", "rectify".
     axes : callable
-        (**options) -> how many coordinates a position has, where they are given.
+        (**options) -> the number of coordinates of given positions.
     moves : callable
-        (**options) -> whether, past the training length, a longer sequence changes what earlier positions get (of a
-        grid, its cells), so that keys cached before do not fit.
+        (**options) -> whether, past the training length, a longer sequence changes the slots of earlier positions (or
+        of the cells of a grid), so that cached keys become invalid.
     column : callable
-        (spec, **options) -> what each head's scores in a causal model gain with every position that a key is further
-        on, a tuple; or None where there is more to it. By it an encoding acts on positions that tokens decide.
+        (spec, **options) -> a tuple with the slope of each head, if in a causal model its scores grow by this amount
+        per position of the key and depend on the position in no other way; otherwise None. With it the encoding can use
+        positions that depend on the tokens.
     check : callable
-        (spec, **options) raises what is wrong with a request before any work.
+        (spec, **options) raises an error for an invalid request before any computation.
     remarks : callable
-        (spec, **options) -> sentences that a user should read about this request.
+        (spec, **options) -> sentences about this request for the user.
     resize : callable, optional
-        (params, *, sizes by name) -> {parameter: array}: what was learned, for another length, grid or window.
+        (params, *, sizes by name) -> {parameter: array}: learned parameters, converted to another length, grid or
+        window.
     file : str
-        Of an encoding of one's own, the name of the file that defines it: `fastpe.register` sets it.
+        For an encoding of your own, the name of the file that defines it; set by `fastpe.register`.
 
     Examples
     --------
@@ -239,7 +245,7 @@ class Encoding:
     paper: Mapping[str, Any] = field(default_factory=dict)
     tested: Mapping[str, Any] = field(default_factory=dict)
     gate: Gate | None = None
-    reference: Callable[..., dict[str, Any]] = None  # type: ignore[assignment] # the module's, see `of_module`
+    reference: Callable[..., dict[str, Any]] = None  # type: ignore[assignment] # taken from the module, see `of_module`
     fill: Callable[..., None] | None = None
     pull: Callable[..., None] | None = None
     init: Callable[..., dict[str, Any]] = lambda spec, rng, **options: {}
@@ -259,18 +265,18 @@ FUNCTIONS = (
     "reference", "fill", "pull", "init", "parameters", "shapes", "plain", "axes", "moves", "check", "remarks",
     "resize",
 )  # fmt: skip
-"""The fields of `Encoding` for which a module's functions of the same names are taken."""
+"""The fields of `Encoding` that are taken from functions of the same names in the module."""
 
 
 @cache
 def of_module(module: ModuleType) -> Encoding:
-    """A module's `ENCODING`, completed by the functions that the module defines; what `ENCODING` itself gives stays."""
+    """A module's `ENCODING`, completed by functions of the module for fields that `ENCODING` does not set."""
     encoding: Encoding = own.of_module(module, "ENCODING", FUNCTIONS)
     return encoding
 
 
 def year_of(source: str) -> int | None:
-    """The year that a source names first; None where it names none, or is an own construction, after whomever.
+    """The first year in a source; None if there is none, or if the source is an own construction (after any author).
 
     >>> year_of("Su 2023, kexue.fm/archives/9706"), year_of("arXiv:2009.13658, 2020"), year_of("own construction")
     (2023, 2020, None)

@@ -1,6 +1,6 @@
-"""What the terms of an encoding need and a plain sequence does not have, and whether options give it.
+"""What the terms of an encoding need that a plain sequence does not have, and whether options provide it.
 
-Of this package's own encodings without options the files are read, and none of them is imported.
+For encodings of this package without options, the files are read but not imported.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.registry import all_terms, file_of, get, parse_all
 
 _OPTIONS = {"coordinates": "grid", "graph": "edges"}
-"""By which option an encoding is given what it needs."""
+"""The option that provides what an encoding needs."""
 
 
 class Needed(NamedTuple):
-    """What one term of an encoding needs, and whether its options give it."""
+    """What one term of an encoding needs, and whether its options provide it."""
 
     term: str
     needs: Needs
@@ -27,11 +27,11 @@ class Needed(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What is needed, how a run gives it, and what it takes by default, in plain words."""
+        """What is needed, how a run provides it, and the default, in words."""
         return told(get(self.term), self.needs)
 
     def refusal(self, why: str = "") -> str:
-        """The message for a run that does not give what is needed; why: what it gives instead, of digits."""
+        """The message for a run that does not provide what is needed; why: for digits, what it provides instead."""
         if self.needs.what == "digits":
             return f"encoding {self.term!r} needs positions='digits:K', as in {self.needs.default!r}, {why}"
         encoding = get(self.term)
@@ -44,7 +44,7 @@ class Needed(NamedTuple):
 
 
 def needed(name: str, options: Mapping[str, Any] | None = None) -> list[Needed]:
-    """The terms of a name that need more than a plain sequence.
+    """The terms of an encoding's name that need more than a plain sequence.
 
     >>> [(each.term, each.needs.what, each.given) for each in needed("rope_2d+abacus", {"rope_2d.grid": (2, 3)})]
     [('rope_2d', 'coordinates', True), ('abacus', 'digits', False)]
@@ -61,14 +61,14 @@ def needed(name: str, options: Mapping[str, Any] | None = None) -> list[Needed]:
 
 
 def of(encoding: Encoding, options: Mapping[str, Any]) -> Needs | None:
-    """What an encoding needs with these options, all of them: as its file says, or by its number of coordinates."""
+    """What an encoding needs, given all its options: from its file, or from its number of coordinates."""
     if encoding.needs is None and encoding.axes(**options) > 1:
         return Needs("coordinates")
     return encoding.needs
 
 
 def told(encoding: Encoding, needs: Needs) -> str:
-    """What an encoding needs, how a run gives it, and what it takes by default, in plain words.
+    """What an encoding needs, how a run provides it, and the default, in words.
 
     >>> told(get("laplacian"), Needs("graph", "the graph is a path"))
     'a graph: a run gives it by option edges; by default the graph is a path'

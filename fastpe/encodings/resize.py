@@ -1,4 +1,4 @@
-"""What an encoding has learned, for another length, grid or window."""
+"""Conversion of learned parameters to another length, grid or window."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.ndarray]:
-    """What an encoding has learned, carried over to another length, grid or window as its authors do it.
+    """Convert learned parameters to another length, grid or window, by the method of the encoding's authors.
 
     Parameters
     ----------
     name : str
-        Key of an encoding that has such a rule: `learned` (linear), `learned_2d` (bilinear), `factorised_st` (nearest
+        Key of an encoding that has such a method: `learned` (linear), `learned_2d` (bilinear), `factorised_st` (nearest
         neighbour), `swin_bias` (bicubic), `beit_bias` (an uneven spline).
     params : dict
-        Its parameters, as `fastpe.init` has them or a model has learned them.
+        Its parameters, as from `fastpe.init` or a trained model.
     **sizes
         `length` for `learned`; `grid`, `new_grid` and `class_token` for `learned_2d` and `factorised_st`; `window` and
         `new_window` for `swin_bias` and `beit_bias`.
@@ -29,12 +29,12 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
     Returns
     -------
     dict
-        Parameter -> array, of the dtype that was given.
+        Parameter -> array, of the given dtype.
 
     Raises
     ------
     ValueError, TypeError
-        If the encoding has no such rule, or an argument is not what the rule takes; the message names it.
+        If the encoding has no such method, or an argument is invalid; the message names it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What an encoding is built for (`Spec`), and the places of a transformer where it may act (`SLOTS`)."""
+"""The sizes an encoding is built for (`Spec`), and the points of a transformer where it may act (`SLOTS`)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_POSITION = 2.0**27
-"""Largest position in size; up to here every encoding keeps its stated accuracy."""
+"""Largest absolute value of a position, up to which every encoding keeps its stated accuracy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """The sizes an encoding is built for: what its functions are given.
+    """The sizes an encoding is built for, passed to its functions.
 
     Parameters
     ----------
     length, dim, heads : int
         Number of positions N, width C, number of heads H.
     train_length : int
-        Length that the encoding is made for.
+        The training length.
     causal : bool
         Whether the model that uses it is causal.
     positions : array or None
@@ -35,9 +35,9 @@ class Spec:
     start : float
         Added to every position.
     dtype : dtype
-        Of the slots: float32 or float64.
+        The dtype of the slots: float32 or float64.
     axes : int
-        How many coordinates a position has.
+        The number of coordinates of a position.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Spec:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """(B,) where every sample has its own positions, else ()."""
+        """(B,) if every sample has its own positions, else ()."""
         return () if self.positions is None else self.positions.shape[: -1 if self.axes == 1 else -2]
 
     @property
@@ -77,13 +77,13 @@ class Spec:
 
     @cached_property
     def farthest(self) -> float:
-        """The largest position in size."""
+        """The largest absolute value of a position."""
         if self.positions is None:
             return max(abs(self.start), abs(self.start + (self.length - 1)))
         return max(abs(float(end) + self.start) for end in (self.positions.min(), self.positions.max()))
 
     def points(self) -> np.ndarray:
-        """The positions, offset included: float64 of shape (N,) or (B, N), or (..., N, axes) where they are given."""
+        """The positions, offset included: float64 of shape (N,) or (B, N), or (..., N, axes) if they are given."""
         import numpy as np
 
         base = np.arange(self.length, dtype=np.float64) if self.positions is None else self.positions
@@ -108,11 +108,11 @@ def _pairs(spec: Spec) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Slot:
-    """One place where an encoding acts: what it does there, its shape, and how two encodings share it.
+    """One point of a transformer where an encoding acts: what it does there, its shape, and how encodings share it.
 
-    `combine` is "add", "multiply" or "alone" (two encodings cannot both have it). `dtype` is "same" (the dtype asked
-    for), "float64", "int32", or "" for a plain value that is no array. `shape` gives the usual shape; an encoding whose
-    slot has another one says so in `Encoding.shapes`.
+    `combine` is "add", "multiply" or "alone" (only one encoding may fill it). `dtype` is "same" (the requested dtype),
+    "float64", "int32", or "" for a value that is not an array. `shape` gives the usual shape; an encoding with another
+    shape defines `Encoding.shapes`.
     """
 
     axes: str
@@ -127,7 +127,7 @@ SLOTS: Mapping[str, Slot] = {
     "qk_table": Slot("(N, C)", "added to the input of every layer's query and key maps", shape=_rows),
     "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
     "rotors": Slot("(H or 1, N or 1, D/b, b, b)", "maps blocks of b channels of query and key", "alone"),
-    "polar": Slot("(H or 1, D)", "makes each channel a radius at an angle: phases of keys", "alone"),
+    "polar": Slot("(H or 1, D)", "turns each channel into a radius and an angle: phases of keys", "alone"),
     "angles": Slot("(H or 1, N, R/2)", "rotates the first R channels of query and key", dtype="float64"),
     "growth": Slot("(N, R/2)", "natural logarithm of a factor on query and, inverted, on key", dtype="float64"),
     "row_scale": Slot("(H or 1, N)", "multiplies the products of each query and its keys", "multiply"),
@@ -138,27 +138,27 @@ SLOTS: Mapping[str, Slot] = {
     "rectify": Slot("bool", "score: negative values become zero", "alone", ""),
     "gain": Slot("(H, 2K+1)", "multiplies the score", "multiply", shape=_offsets),
     "bias": Slot("(H, 2K+1)", "added to the score; the row of offset o = key - query is o + K", shape=_offsets),
-    "index": Slot("(N, M)", "score: which entry of values is added", "alone", "int32"),
-    "values": Slot("(H, V)", "score: what index chooses from", "alone"),
+    "index": Slot("(N, M)", "score: index of the entry of values that is added", "alone", "int32"),
+    "values": Slot("(H, V)", "score: the entries that index selects from", "alone"),
     "scores": Slot("(H, N, M)", "added to the score", shape=_pairs),
-    "counts": Slot("(H or 1, P, D)", "score: query times a vector of how many keys it counts", "alone"),
+    "counts": Slot("(H or 1, P, D)", "score: query times a vector of the number of keys it counts", "alone"),
     "mlp_in": Slot("(W, 2H, T)", "score: adds a network of the scores and biases of all heads: its first map", "alone"),
-    "mlp_bias": Slot("(W,)", "what that map adds", "alone"),
-    "mlp_out": Slot("(H, W, T)", "its second map, to a number for each head", "alone"),
+    "mlp_bias": Slot("(W,)", "the bias of that map", "alone"),
+    "mlp_out": Slot("(H, W, T)", "the second map of the network, to a number for each head", "alone"),
     "rel_value": Slot("(H or 1, 2K+1, D)", "output: attention times a vector of the offset"),
-    "scale": Slot("float or (H,)", "factor of the score, 1/sqrt(D) where it is not given", "alone", ""),
+    "scale": Slot("float or (H,)", "factor of the score, 1/sqrt(D) by default", "alone", ""),
     "pairs": Slot("'interleaved' or 'half'", "which channels a rotation pairs", "alone", ""),
 }
-"""By name. Where tokens have positions of their own (documents that begin anew, places of digits), a table is gathered,
-``table[positions]``, and so are rotations, ``angles[:, positions]``; a model does that by its setting `positions`."""
+"""Name -> slot. If positions depend on the tokens (documents that restart at 0, positions of digits), gather tables,
+``table[positions]``, and rotations, ``angles[:, positions]``; a model does this with its setting `positions`."""
 
 
 OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.axes)
-"""Slots that know the offset key - query alone, of consecutive positions."""
+"""Slots that depend only on the offset key - query of consecutive positions."""
 
 
 def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """A slot that changes nothing; there is none such of `polar`.
+    """A neutral slot, which changes nothing (`polar` has none).
 
     >>> neutral("gain", (1, 3), "float32").tolist(), neutral("rotors", (1, 1, 1, 2, 2), "float32")[0, 0, 0].tolist()
     ([[1.0, 1.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]])
@@ -170,7 +170,7 @@ def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def misfit(slot: str, shape: tuple[int, ...], spec: Spec, beside: Collection[str] = ()) -> bool:
-    """Whether an array of this shape cannot be that slot at these sizes, beside others: with `polar` D pairs turn.
+    """Whether an array of this shape cannot be this slot, given other slots: with `polar` there are D angles.
 
     >>> misfit("rel_key", (1, 5, 8), make_spec(3, dim=16, heads=2)), misfit("bias", (2, 4), make_spec(3, heads=2))
     (False, True)
@@ -221,7 +221,7 @@ def make_spec(
     dtype: Any = "float32",
     axes: int = 1,
 ) -> Spec:
-    """A validated `Spec`; the arguments are those of `fastpe.build`, and how many coordinates a position has."""
+    """A validated `Spec`, from the arguments of `fastpe.build` and the number of coordinates of a position."""
     if train_length is not None:
         train_length = whole("train_length", train_length, 1, 2**27)
     length = whole("length", length, 1, 2**27)
@@ -244,7 +244,7 @@ def make_spec(
 def _positions(positions: Any, length: int, axes: int) -> np.ndarray:
     import numpy as np
 
-    given = validation.array("positions", positions).copy()  # fills index with them: what is checked stays
+    given = validation.array("positions", positions).copy()  # a copy: checked values must not change
     shape = given.shape
     if axes > 1:
         if given.ndim not in (2, 3) or shape[-2:] != (length, axes) or given.size == 0:

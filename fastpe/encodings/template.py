@@ -1,16 +1,16 @@
-"""Root penalty: falls with a power of the distance, with a slope that every head learns.
+"""Root penalty: a penalty by a power of the distance, with a learned slope for each head.
 
     S_ij = s q_i . k_j - slope_h |j - i|^power
 
 Source: an own construction.
 
 **Slot**: `bias` (H, 2N-1), row j - i + N - 1.
-**Learns**: `slope` (H,), uniform in (0, 1) at first.
+**Learns**: `slope` (H,), initially uniform in (0, 1).
 
 **Options**
-- `power`: of the distance.
+- `power`: the power of the distance.
 
-**Past the training length**: defined; the penalty goes on growing.
+**Past the training length**: defined; the penalty keeps growing.
 """
 
 import numpy as np
@@ -40,8 +40,8 @@ def pull(spec, params, dslots, dparams, *, power):
 
 ENCODING = fastpe.Encoding(
     slots=("bias",),
-    summary="a learned penalty, a power of the distance",
-    options={"power": fastpe.Option(0.5, "of the distance", float, above=0.0, maximum=4.0)},
+    summary="a penalty by a power of the distance",
+    options={"power": fastpe.Option(0.5, "power of the distance", float, above=0.0, maximum=4.0)},
     beyond="defined",
     direction="no",
     source="an own construction",

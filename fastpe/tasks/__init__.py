@@ -1,7 +1,7 @@
-"""Tasks: what a model is trained on and tested by. One file is one task; the file's name is its key.
+"""Tasks that models are trained and tested on. Each file defines one task; the file's name is its key.
 
-What a file defines is in `task`, how it becomes sequences of tokens in `frame`, how many there are in `sizes`. A task
-of one's own is a file of the same kind, anywhere (`template`).
+`task` describes what a file defines, `frame` builds sequences of tokens from it, and `sizes` gives the numbers of
+tokens and positions. You can define a task of your own in a file of the same form, in any folder (`template`).
 
 From outside: `frame`, `registry`, `sizes`, `targets`, `task`.
 """

@@ -1,22 +1,22 @@
 """The sum of two numbers, digit by digit.
 
 **Sequence**: begin, a, +, b, separator (which is the sign "="), a + b, end. The length counts the digits of a and b and
-the "+"; how many digits a has is uniform, and so are digits, but that no number of several digits begins with 0.
-**Metric**: share of answers that are right from first to last, end included; share of right tokens.
-**Chance**: measured, on sums drawn for it.
-**Without positions**: a model without a mask and without a position signal cannot tell which digits stand under each
-other.
+the "+". The number of digits of a is uniform, and so are the digits, except that no number with several digits begins
+with 0. **Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
+**Chance**: measured on randomly drawn sums.
+**Without positions**: a model without a mask and without a position signal cannot tell which digits belong to the same
+power of the base.
 
 **Options**
-- `digits`: "ordinary", the most significant first, or "reversed", the least significant first, so that a carry is known
-  when it is wanted, or "answer_reversed", in answers alone.
-- `base`: of the numbers.
-- `padded`: the shorter number has zeros before its most significant digit, up to the length of the other one, and the
-  answer up to one digit more; an input of length 2 n + 1 then has numbers of at most n digits.
+- `digits`: "ordinary", most significant digit first; "reversed", least significant digit first, so that a carry is
+  known when it is needed; or "answer_reversed", reversed in answers only.
+- `base`: the base of the numbers.
+- `padded`: zeros before the most significant digit make the shorter number as long as the other one, and the answer one
+  digit longer; an input of length 2 n + 1 then has numbers of at most n digits.
 
 **Positions** of digits: "digits:K" (Abacus) counts them along a number, and is meant for "reversed"; "coupled:L" gives
-those of one significance one place, and needs `padded` where answers are "ordinary": where their digits stand is known
-from their number alone.
+digits of the same significance the same position. With "ordinary" answers it needs `padded`, because the positions of
+their digits then follow from the number of digits alone.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers" (binary,
 ordinary; its length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
@@ -55,7 +55,7 @@ def sample(draws: Draws, length: int, count: int, *, digits: str, base: int, pad
 
 
 def _number(draws: Draws, sizes: Array, width: int, base: int) -> Array:
-    """Numbers of so many digits, the least significant first, zeros after the last, (count, width)."""
+    """Numbers with these numbers of digits, least significant digit first, zeros after the last, (count, width)."""
     found, leading = draws.integers(base, (len(sizes), width)), 1 + draws.integers(base - 1, sizes.shape)
     places = np.arange(width)
     found = np.where((places == sizes - 1) & (sizes > 1), leading, found)
@@ -73,7 +73,7 @@ def _sum(a: Array, b: Array, base: int) -> Array:
 
 
 def _sizes(numbers: Array) -> Array:
-    """How many digits there are up to the last that is not 0, at least one, (count, 1)."""
+    """The number of digits up to the last nonzero one, at least one, (count, 1)."""
     used = np.where(numbers > 0, np.arange(1, numbers.shape[1] + 1), 1)
     return used.max(axis=1, keepdims=True)
 

@@ -1,11 +1,12 @@
-"""The bit that there is more of.
+"""The bit that occurs more often.
 
-**Sequence**: begin, bits, separator, bit, end. The number of zeros is uniform over 0 .. N; where both bits are equally
-many, it is drawn anew.
-**Metric**: share of exact answers, end included.
+**Sequence**: begin, bits, separator, bit, end. The number of zeros is uniform over 0 .. N; it is drawn again if both
+bits occur equally often.
+**Metric**: share of exact answers, including the end.
 **Chance**: 1/2.
-**Without positions**: solvable by a causal model; attention that averages is enough. One layer and one head of width
-16 do. Without a mask too the symbol can be right, and never its end: all blanks of an answer look alike.
+**Without positions**: solvable by a causal model: averaging attention is enough, and one layer with one head of width
+16 suffices. Without a mask the symbol can be correct, but not the end after it, because the blanks of an answer are
+indistinguishable.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """
@@ -36,7 +37,7 @@ def chance(length: int) -> Chance:
 
 TASK = Task(
     kind="answer",
-    summary="the bit that there is more of",
+    summary="the bit that occurs more often",
     symbols=2,
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
 )

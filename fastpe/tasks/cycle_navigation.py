@@ -1,9 +1,9 @@
-"""Where a walk on a circle of five places ends that begins at 0.
+"""The last place of a walk on a circle of five places that begins at 0.
 
 **Sequence**: begin, moves, separator, place, end. A move is 0 (back), 1 (stay) or 2 (on), independent and uniform.
-**Metric**: share of exact answers, end included.
-**Chance**: the likeliest place: 1/3 at length 1, soon 1/5.
-**Without positions**: counts of moves are enough, but they are wanted modulo five, as in `parity`.
+**Metric**: share of exact answers, including the end.
+**Chance**: the probability of the likeliest place: 1/3 at length 1, close to 1/5 at larger lengths.
+**Without positions**: counts of moves are enough, but they are needed modulo five, as in `parity`.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at an empty token).
 """
@@ -30,7 +30,7 @@ def answer_length(length: int) -> int:
 
 
 def chance(length: int) -> Chance:
-    # each move turns a wave of frequency k into (1 + 2 cos(2 pi k / 5)) / 3 of it
+    # each move multiplies a wave of frequency k by (1 + 2 cos(2 pi k / 5)) / 3
     angles = 2 * np.pi * np.arange(_PLACES) / _PLACES
     waves = ((1 + 2 * np.cos(angles)) / 3) ** length
     likeliest = float(max(np.mean(waves * np.cos(place * angles)) for place in range(_PLACES)))

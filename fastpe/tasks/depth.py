@@ -1,9 +1,9 @@
-"""Whether this is the last of k alternating blocks: the language L_k, which takes a depth of k - 2.
+"""Whether a symbol is in the last of k alternating blocks: the language L_k, which needs a depth of k - 2.
 
 **Sequence**: begin, and k blocks of equal symbols, 0 .. 0 1 .. 1 0 .. 0 ...; every way to cut the length into k is
-equally likely. The label beside a symbol is 1 in the k-th block, else 0.
-**Metric**: share of sequences whose labels are all right; share of right labels.
-**Chance**: a label the likelier of its place: early ones are 0, the last is 1.
+equally likely. The label of a symbol is 1 in the k-th block, else 0.
+**Metric**: share of sequences whose labels are all correct; share of correct labels.
+**Chance**: the likelier label at each position: early labels are 0, the last is 1.
 **Without positions**: a causal model of depth d solves it up to k = d + 2, and not at k = d + 3.
 
 **Options**
@@ -37,15 +37,15 @@ def lengths(*, blocks: int) -> Lengths:
 
 
 def chance(length: int, *, blocks: int) -> Chance:
-    # a place is in the last block if all k - 1 ends of others are before it
+    # a position is in the last block if the ends of all k - 1 other blocks are before it
     inside = [math.comb(place, blocks - 1) / math.comb(length - 1, blocks - 1) for place in range(length)]
-    # the last block is one symbol more often than any other number
+    # the most frequent length of the last block is one symbol
     return Chance(sum(max(p, 1 - p) for p in inside) / length, (blocks - 1) / (length - 1))
 
 
 TASK = Task(
     kind="labels",
-    summary="whether this is the last of k alternating blocks",
+    summary="whether a symbol is in the last of k blocks",
     symbols=2,
     options={"blocks": Option(3, "k", int, minimum=2, maximum=1024)},
     source="Yang et al. 2025, Knee-deep in C-RASP: a transformer depth hierarchy",

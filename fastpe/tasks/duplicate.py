@@ -1,9 +1,9 @@
 """The input twice.
 
-**Sequence**: begin, bits, separator, the same bits twice, end. They are independent and uniform.
-**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Sequence**: begin, bits, separator, the same bits twice, end. Bits are independent and uniform.
+**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: 1/2 for a token, 2^-N for all.
-**Without positions**: a model without a mask and without a position signal cannot.
+**Without positions**: not solvable by a model without a mask and without a position signal.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at empty tokens).
 """

@@ -1,10 +1,11 @@
-"""Whether neighbours differ an odd number of times: 1, or even: 0. The same as: does the last bit differ from the
-first?
+"""Whether adjacent bits differ an odd (1) or even (0) number of times, that is, whether the last bit differs from the
+first.
 
-**Sequence**: begin, bits, separator, bit, end. They are independent and uniform.
-**Metric**: share of exact answers, end included.
+**Sequence**: begin, bits, separator, bit, end. Bits are independent and uniform.
+**Metric**: share of exact answers, including the end.
 **Chance**: 1/2 from length 2 on; 1 at length 1.
-**Without positions**: a model without a mask and without a position signal cannot; one that finds the two ends can.
+**Without positions**: not solvable by a model without a mask and without a position signal; solvable by one that can
+find the first and the last bit.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at an empty token).
 """

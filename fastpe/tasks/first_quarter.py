@@ -1,12 +1,12 @@
-"""Whether a place lies within the first quarter: x_i independent N(0, 1), y_i = 1 where i - 1 < N / 4, else 0.
+"""Whether a position lies within the first quarter: x_i independent N(0, 1), y_i = 1 if i - 1 < N / 4, else 0.
 
-What is asked depends on the position alone, and on the length: "a purely relative encoding may struggle".
+The answer depends only on the position and the length: "a purely relative encoding may struggle".
 
-**Kind**: numbers, one answer beside each.
-**Metric**: mean squared error, and that divided by the error of always answering 0.
-**Controls**: with a share q of places in the quarter, no model whose position signal acts on scores alone gets below q
-(1 - q) on a constant input, causal or not: there is no start to count from. None that cannot tell a sequence from its
-reverse gets below q / 2. A causal one does not see the end: the length is not known to it at all.
+**Kind**: numbers, with one answer for each.
+**Metric**: mean squared error, and this error divided by that of always answering 0.
+**Controls**: with a share q of positions in the quarter, no model whose position signal acts only on scores gets below
+q (1 - q) on a constant input, causal or not, because it has no start to count from. No model that cannot tell a
+sequence from its reverse gets below q / 2. A causal model does not see the end, so it does not know the length.
 
 Source: Li 2025, section 3.4.
 """

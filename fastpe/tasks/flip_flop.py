@@ -1,15 +1,15 @@
 """The bit that was written last.
 
-**Sequence**: begin, and pairs of an instruction and a bit: w(rite), i(gnore) or r(ead). The first instruction is w, the
-last r; the others are i with the chance `ignore`, and w or r with half of the rest. After w and i the bit is random,
-after r it is the one written last: that is the label beside r, and there are no others.
-**Metric**: share of sequences whose labels are all right; share of right labels.
+**Sequence**: begin, and pairs of an instruction, w(rite), i(gnore) or r(ead), and a bit. The first instruction is w,
+the last r; the others are i with probability `ignore`, and w or r with half of the remaining probability each. After w
+and i the bit is random; after r it is the bit written last. This bit is the label of r; other tokens have no label.
+**Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/2 for a label.
-**Made for causal models**: the bit after r gives the label away.
-**Without positions**: a causal model can do it; recency is what it must learn.
+**Made for causal models**: the bit after r reveals the label.
+**Without positions**: solvable by a causal model, which must learn recency.
 
 **Options**
-- `ignore`: 0.8 to train with; 0.98 (sparse) and 0.1 (dense) to test with.
+- `ignore`: the probability of i: 0.8 for training; 0.98 (sparse) and 0.1 (dense) for tests.
 
 Source: Liu et al. 2023, "Exposing attention glitches with flip-flop language modeling" (there 512 tokens).
 """
@@ -58,6 +58,6 @@ TASK = Task(
     symbols=len(_WORDS),
     causal=True,
     lengths=Lengths(least=4, step=2),
-    options={"ignore": Option(0.8, "the chance of an instruction to ignore", float, minimum=0.0, maximum=1.0)},
+    options={"ignore": Option(0.8, "probability of an instruction to ignore", float, minimum=0.0, maximum=1.0)},
     source="Liu et al. 2023, Exposing attention glitches with flip-flop language modeling",
 )

@@ -1,11 +1,12 @@
-"""From what a task draws to what a model reads: tokens in their frame, targets, and which of them count.
+"""Builds model inputs from the draws of a task: framed tokens, targets, and weights of targets.
 
     answer, causal          begin i1 .. in separator a1 .. am         target at the separator a1, at a1 a2, at am end
     answer, bidirectional   begin i1 .. in separator blank .. blank   targets at the blanks: a1 .. am, end
-    labels                  begin i1 .. in                            beside i its label
-    numbers                 i1 .. in                                  beside i its answer
+    labels                  begin i1 .. in                            at each i its label
+    numbers                 i1 .. in                                  at each i its answer
 
-Sequences of a batch differ in length; what lies past the end of one is padding, of which nothing is computed.
+Sequences of a batch may differ in length; positions past the end of a sequence are padding, for which nothing is
+computed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from fastpe.tasks.task import Chosen
 Array = np.ndarray[Any, Any]
 
 NONE = -1
-"""In answers: no token, a label that does not count."""
+"""The value in answers for a missing token or a label without weight."""
 
 
 class Drawn(NamedTuple):
-    """Inputs (count, length), answers (count, any), and what each answer counts; None where all count alike."""
+    """Inputs (count, length), answers (count, any), and their weights; None if all weights are equal."""
 
     inputs: Array
     answers: Array
@@ -45,9 +46,9 @@ class Sequences(NamedTuple):
     x, y : (count, positions)
         Inputs and targets, padded at the end: tokens int64, numbers float64.
     weights : (count, positions) float64 or None
-        What each target counts, 0 being nothing; None where all count alike.
+        The weight of each target, 0 for none; None if all weights are equal.
     lengths : (count,) int64 or None
-        Positions of each sequence; None where none is padded.
+        The number of positions of each sequence; None if no sequence is padded.
     """
 
     x: Array
@@ -57,7 +58,7 @@ class Sequences(NamedTuple):
 
 
 def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLike = np.float64) -> Drawn:
-    """Inputs of one length and their answers, as the task draws them, checked.
+    """Draw inputs of one length and their answers from a task, and check them.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     stream : Stream
     count, length : int
     dtype : float32 or float64
-        What the model reads numbers in, and what those drawn are rounded to.
+        The dtype of the model's numbers, to which drawn numbers are rounded.
 
     Returns
     -------
@@ -74,7 +75,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     Raises
     ------
     ValueError
-        If the task cannot have this length, or draws what is no sequence of it; the message says what.
+        If the task does not allow this length, or draws something invalid; the message says what.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     drawn = chosen.task.sample(Draws(stream, dtype), length, count, **chosen.options)
     most = 2 if chosen.task.kind == "answer" else 3
     if not isinstance(drawn, tuple) or not 2 <= len(drawn) <= most:
-        found = f"{len(drawn)} things" if isinstance(drawn, tuple) else type(drawn).__name__
+        found = f"{len(drawn)} values" if isinstance(drawn, tuple) else type(drawn).__name__
         more = ", or (inputs, answers, weights)" if most > 2 else ""
         raise ValueError(f"{chosen.whose}: sample must return (inputs, answers){more}, not {found}")
     inputs, answers = _checked(chosen, "inputs", drawn[0]), _checked(chosen, "answers", drawn[1])
@@ -103,7 +104,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     counts = answers != NONE if weights is None else (answers != NONE) & (weights > 0)
     if chosen.task.kind != "numbers" and not counts.any(axis=1).all():
         raise ValueError(
-            f"{chosen.whose}: of every sequence a label must count, and of one at length={length} none does"
+            f"{chosen.whose}: every sequence needs a label with weight > 0, but one at length={length} has none"
         )
     return Drawn(inputs, answers, weights)
 
@@ -112,10 +113,10 @@ def sequences(
     chosen: Chosen, stream: Stream, lengths: Sequence[int] | Array, causal: bool, dtype: DTypeLike = np.float64,
     width: int | None = None,
 ) -> Sequences:  # fmt: skip
-    """Sequences of a task whose inputs have these lengths, in their frame.
+    """Draw framed sequences of a task whose inputs have these lengths.
 
-    Those of one length have a stream of their own, unless there is no other length: a longer list of several lengths
-    begins with the same sequences.
+    If there are several lengths, each has a random stream of its own, so that a longer list begins with the same
+    sequences.
 
     Parameters
     ----------
@@ -125,9 +126,9 @@ def sequences(
     causal : bool
         Whether the model is causal.
     dtype : float32 or float64
-        As for `draw`.
+        As in `draw`.
     width : int, optional
-        Positions of the batch. By default those of its longest sequence.
+        The number of positions of the batch. Default: that of its longest sequence.
 
     Returns
     -------
@@ -187,7 +188,7 @@ def _framed(chosen: Chosen, drawn: Drawn, causal: bool) -> Sequences:
     x[:, length + 2 :] = np.maximum(answers, 0) if causal else blank
     y = np.full((count, length + 2 + most), NONE)
     y[:, length + 1 :] = targets
-    if not causal:  # one blank for each token of the answer, and for its end, at its own place
+    if not causal:  # one blank for each token of the answer and for its end, in place of it
         x = np.concatenate([x, np.full((count, 1), blank)], axis=1)
         y = np.concatenate([np.full((count, 1), NONE), y], axis=1)
         return Sequences(x, np.maximum(y, 0), (y != NONE).astype(np.float64))
@@ -206,7 +207,7 @@ def _checked(chosen: Chosen, name: str, value: Any) -> Array:
         array = array.astype(np.int64)
     try:
         return validation.integers(f"{chosen.whose}: {name}", array)
-    except TypeError as error:  # the task is wrong, not an argument
+    except TypeError as error:  # the error is in the task, not in an argument
         raise ValueError(str(error)) from None
 
 
@@ -216,7 +217,7 @@ def _weights(chosen: Chosen, value: Any, shape: tuple[int, ...]) -> Array:
     if weights.dtype.kind not in "biuf" or weights.shape != shape:
         raise ValueError(f"{chosen.whose}: weights must be {shape} numbers, not {weights.shape} of {weights.dtype}")
     if not (np.isfinite(weights).all() and weights.min() >= 0):
-        raise ValueError(f"{chosen.whose}: weights must be finite, and at least 0")
+        raise ValueError(f"{chosen.whose}: weights must be finite and >= 0")
     return weights.astype(np.float64)
 
 
@@ -230,4 +231,4 @@ def _check_tokens(chosen: Chosen, inputs: Array, answers: Array) -> None:
             raise ValueError(f"{chosen.whose}: {name} must be tokens of 0 .. {chosen.symbols - 1}, not {wrong}")
     counts = answers != NONE
     if chosen.task.kind == "answer" and not (counts[:, 0].all() and (counts[:, :-1] >= counts[:, 1:]).all()):
-        raise ValueError(f"{chosen.whose}: an answer must begin with a token, and -1 only follow its last")
+        raise ValueError(f"{chosen.whose}: an answer must begin with a token, and -1 may only follow its last token")

@@ -1,14 +1,14 @@
-"""What followed the last time that this symbol was there?
+"""The symbol that followed the last occurrence of this symbol.
 
-**Sequence**: begin, symbols, independent and uniform. Beside each that was there before stands the symbol that followed
-its last occurrence; beside the others, nothing. Of inputs without any such symbol there are none.
-**Metric**: share of sequences whose labels are all right; share of right labels.
+**Sequence**: begin, symbols. Symbols are independent and uniform. The label of a symbol that occurred before is the
+symbol that followed its last occurrence; other symbols have no label. Inputs without any label are not drawn.
+**Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/S for a label.
-**Without positions**: a causal model can count; without a mask and without a position signal it cannot tell what
-followed. Two layers solve it, with one head each; one layer needs a width that grows with the number of symbols.
+**Without positions**: a causal model can count; a model without a mask and without a position signal cannot tell what
+followed. Two layers with one head each solve the task; one layer needs a width that grows with the number of symbols.
 
 **Options**
-- `symbols`: how many there are.
+- `symbols`: the number of symbols, S.
 
 Source: Sanford, Hsu and Telgarsky 2024, "One-layer transformers fail to solve the induction heads task"; Olsson et al.
 2022, "In-context learning and induction heads".
@@ -30,7 +30,7 @@ _NONE = -1
 def sample(draws: Draws, length: int, count: int, *, symbols: int) -> tuple[Array, Array]:
     inputs = _inputs(draws, length, count, symbols)
     answers = np.full(inputs.shape, _NONE)
-    followed = np.full((count, symbols), _NONE)  # what came after the last of each symbol
+    followed = np.full((count, symbols), _NONE)  # what followed the last occurrence of each symbol
     rows = np.arange(count)
     for place in range(length):
         if place:
@@ -40,10 +40,11 @@ def sample(draws: Draws, length: int, count: int, *, symbols: int) -> tuple[Arra
 
 
 def _inputs(draws: Draws, length: int, count: int, symbols: int) -> Array:
-    """Uniform among those with a repetition: where the first one stands is drawn before what stands there."""
-    most = min(length - 1, symbols)  # different symbols that can come before it
+    """Uniform inputs among those with a repetition: the position of the first repetition is drawn before the
+    symbols."""
+    most = min(length - 1, symbols)  # the most different symbols that can come before it
     places = np.arange(1, most + 1)
-    differ = np.cumprod(1 - np.arange(most) / symbols)  # the chance that the first 1, 2, ... symbols do
+    differ = np.cumprod(1 - np.arange(most) / symbols)  # the probability that the first 1, 2, ... symbols differ
     level = np.cumsum(differ * places / symbols)
     place = places[np.searchsorted(level[:-1], draws.uniform((count,)) * level[-1], side="right")]
     inputs, before = draws.integers(symbols, (count, length)), draws.subsets(symbols, most, count)
@@ -59,9 +60,9 @@ def chance(length: int, *, symbols: int) -> Chance:
 
 TASK = Task(
     kind="labels",
-    summary="what followed this symbol the last time",
+    summary="what followed this symbol at its last occurrence",
     symbols=lambda symbols: symbols,
     lengths=Lengths(least=2),
-    options={"symbols": Option(16, "how many there are", int, minimum=2, maximum=2**16)},
+    options={"symbols": Option(16, "number of symbols", int, minimum=2, maximum=2**16)},
     source="Sanford, Hsu and Telgarsky 2024, One-layer transformers fail to solve the induction heads task",
 )

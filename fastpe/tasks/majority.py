@@ -1,14 +1,15 @@
-"""The letter that there is most of, of 26.
+"""The most frequent of 26 letters.
 
-**Sequence**: begin, letters, separator, letter, end. Letters are independent and uniform; where two are most frequent,
-the input is drawn anew.
-**Metric**: share of exact answers, end included.
+**Sequence**: begin, letters, separator, letter, end. Letters are independent and uniform; the input is drawn again if
+several letters are most frequent.
+**Metric**: share of exact answers, including the end.
 **Chance**: 1/26.
 **Without positions**: solvable by a causal model; counts are enough.
-Without a mask too the symbol can be right, and never its end: all blanks of an answer look alike.
+Without a mask the symbol can be correct, but not the end after it, because the blanks of an answer are
+indistinguishable.
 
 **Options**
-- `letters`: how many there are.
+- `letters`: the number of letters.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """
@@ -33,7 +34,7 @@ def sample(draws: Draws, length: int, count: int, *, letters: int) -> tuple[Arra
 
 
 def _counts(rows: Array, letters: int) -> Array:
-    """How often each letter is in each row, (rows, letters)."""
+    """The number of occurrences of each letter in each row, (rows, letters)."""
     flat = (rows + letters * np.arange(len(rows))[:, None]).ravel()
     return np.bincount(flat, minlength=letters * len(rows)).reshape(len(rows), letters)
 
@@ -56,7 +57,7 @@ def chance(length: int, *, letters: int) -> Chance:
 
 TASK = Task(
     kind="answer",
-    summary="the letter that there is most of",
-    options={"letters": Option(26, "how many there are", int, minimum=3, maximum=26)},
+    summary="the most frequent letter",
+    options={"letters": Option(26, "number of letters", int, minimum=3, maximum=26)},
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
 )

@@ -1,12 +1,12 @@
-"""The bit that is missing from a word that is there twice.
+"""The bit that is missing from a word that is written twice.
 
-**Sequence**: begin, w w with one bit of the two replaced by 2, separator, that bit, end. Bits are independent and
-uniform, and so is the place; lengths are even.
-**Metric**: share of exact answers, end included.
+**Sequence**: begin, w w with one bit of the two replaced by 2, separator, that bit, end. Bits and the replaced position
+are independent and uniform; lengths are even.
+**Metric**: share of exact answers, including the end.
 **Chance**: 1/2.
-**Without positions**: a word that is there twice has each bit an even number of times, so the parity of what is left
-gives the bit, and counts are enough for it; without a mask too all blanks of an answer look alike, and its end is
-missed: no answer is exact (`fastpe.theory.tasks.limit`).
+**Without positions**: a word written twice contains each bit an even number of times, so the parity of the remaining
+bits gives the missing one, and counts are enough for it. Without a mask the blanks of an answer are indistinguishable
+and the end is missed, so no answer is exact (`fastpe.theory.tasks.limit`).
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there odd lengths are padded, and the answer
 is read at an empty token).
@@ -42,7 +42,7 @@ def chance(length: int) -> Chance:
 
 TASK = Task(
     kind="answer",
-    summary="the bit missing from a word that is there twice",
+    summary="the bit missing from a word that is written twice",
     symbols=3,
     lengths=Lengths(least=2, step=2),
     source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",

@@ -1,14 +1,13 @@
 """The value of an expression of digits with +, - and *, modulo five.
 
 **Sequence**: begin, digit, sign, digit, ..., digit, separator, digit, end. Digits 0 .. 4 and signs are independent and
-uniform; products come before sums; lengths are odd.
-**Metric**: share of exact answers, end included.
-**Chance**: measured, on expressions drawn for it: near 1/5.
-**Without positions**: a model without a mask and without a position signal cannot tell which digits a sign stands
-between.
+uniform; multiplication precedes addition and subtraction; lengths are odd.
+**Metric**: share of exact answers, including the end.
+**Chance**: measured on randomly drawn expressions: near 1/5.
+**Without positions**: a model without a mask and without a position signal cannot tell which digits a sign is between.
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there an even length is cut by one, and the
-answer is read at an empty token).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there an even length is reduced by one, and
+the answer is read at an empty token).
 """
 
 from typing import Any

@@ -1,18 +1,19 @@
-"""Associative recall of several pairs: what value came with this key?
+"""Associative recall of several pairs: the value that belongs to a key.
 
-**Sequence**: begin, key value key value ..., then each key once more, at even places, and 0 elsewhere. A label, the
-key's value, stands beside a key that comes again, and nowhere else. Keys are 1 .. V/2 - 1, values V/2 .. V - 1, none
-twice. Gaps between the pairs and the questions are drawn without replacement, gap g (from 1) with a chance in
-proportion to g^(power - 1): short ones are frequent.
-**Metric**: share of sequences whose labels are all right; share of right labels.
+**Sequence**: begin, key value key value ..., then each key once more, at even positions, and 0 elsewhere. The label of
+a repeated key is its value; other tokens have no label. Keys are 1 .. V/2 - 1, values V/2 .. V - 1, all different. Gaps
+between the pairs and the questions are drawn without replacement, gap g (from 1) with probability proportional to
+g^(power - 1), so short gaps are frequent.
+**Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 2/V for a label.
-**Without positions**: a model without a mask and without a position signal cannot tell which value a key stands before.
-One layer of attention that looks one place back, and a second that looks for equal keys, solve it; one layer cannot.
+**Without positions**: a model without a mask and without a position signal cannot tell which value follows a key. Two
+layers of attention solve the task, the first looking one position back, the second looking for equal keys; one layer
+cannot.
 
 **Options**
-- `pairs`: of a key and a value.
-- `vocabulary`: V, tokens in all.
-- `power`: of the law of the gaps.
+- `pairs`: the number of pairs of a key and a value.
+- `vocabulary`: V, the number of tokens.
+- `power`: the exponent of the distribution of gaps.
 
 Source: Arora et al. 2023, "Zoology: measuring and improving recall in efficient language models" (its lengths and
 pairs: 64 and 4, 128 and 8, 256 and 16, 512 and 64).
@@ -65,9 +66,9 @@ TASK = Task(
     kind="labels",
     summary="recall of the values of several keys",
     options={
-        "pairs": Option(4, "of a key and a value", int, minimum=1, maximum=2**16),
+        "pairs": Option(4, "number of pairs of a key and a value", int, minimum=1, maximum=2**16),
         "vocabulary": Option(8192, "tokens in all", int, minimum=4, maximum=2**20, samples=(19, 64)),
-        "power": Option(0.01, "of the law of the gaps: 1 is uniform", float, above=0.0, maximum=1.0),
+        "power": Option(0.01, "exponent of the distribution of gaps: 1 is uniform", float, above=0.0, maximum=1.0),
     },
     source="Arora et al. 2023, Zoology: measuring and improving recall in efficient language models",
 )

@@ -1,12 +1,12 @@
-"""The symbols at the places 2, 4, 6, ..., and after them those at 1, 3, 5, ....
+"""The symbols at positions 2, 4, 6, ..., followed by those at 1, 3, 5, ....
 
-**Sequence**: begin, bits, separator, the same bits in that order, end. They are independent and uniform.
-**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Sequence**: begin, bits, separator, the same bits in that order, end. Bits are independent and uniform.
+**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: 1/2 for a token, 2^-N for all.
-**Without positions**: a model without a mask and without a position signal cannot.
+**Without positions**: not solvable by a model without a mask and without a position signal.
 
-Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy", whose places count from 0 (there the answer
-is read at empty tokens).
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy", where positions count from 0 (there the
+answer is read at empty tokens).
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def chance(length: int) -> Chance:
 
 TASK = Task(
     kind="answer",
-    summary="every second symbol, and then the others",
+    summary="every second symbol, then the others",
     symbols=2,
     source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
 )

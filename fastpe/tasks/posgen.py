@@ -1,15 +1,15 @@
-"""The next token of a sequence whose rule names tokens by their position.
+"""The next token of a sequence whose rule refers to tokens by their position.
 
 **Sequence**: begin, and tokens modulo m. The first `near` + `far` are random; each later one is the sum, modulo m, of
-the `near` tokens before it and of `far` others. The label beside a token is the next one, from where a rule gives it.
-**Metric**: share of sequences whose labels are all right; share of right labels.
+the `near` tokens before it and of `far` others. The label of a token is the next token, if the rule determines it.
+**Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/m for a label.
 **Made for causal models**: the next token is the label.
 
 **Options**
-- `rule`: which the others are. "recursive": those before the near ones; "cot": the first of the sequence, as of a
-  question that all steps refer to; "semi_recursive": from a place that moves on by one at every second step.
-- `near`, `far`: how many.
+- `rule`: which tokens the others are. "recursive": those before the near ones; "cot": the first of the sequence, like a
+  question that all steps refer to; "semi_recursive": starting at a position that moves by one at every second step.
+- `near`, `far`: the numbers of near and of other tokens.
 - `modulus`: m.
 
 Source: Wang et al. 2024, "Resonance RoPE: improving context length generalization of large language models" (PosGen;
@@ -59,12 +59,12 @@ def chance(length: int, *, rule: str, near: int, far: int, modulus: int) -> Chan
 
 TASK = Task(
     kind="labels",
-    summary="sums of tokens near and far, named by position",
+    summary="sums of near and far tokens, chosen by position",
     causal=True,
     options={
-        "rule": Option("recursive", "which the far tokens are", str, choices=("recursive", "cot", "semi_recursive")),
-        "near": Option(3, "how many tokens just before", int, minimum=1, maximum=1024),
-        "far": Option(1, "how many others", int, minimum=1, maximum=1024),
+        "rule": Option("recursive", "which tokens are far", str, choices=("recursive", "cot", "semi_recursive")),
+        "near": Option(3, "number of tokens just before", int, minimum=1, maximum=1024),
+        "far": Option(1, "number of other tokens", int, minimum=1, maximum=1024),
         "modulus": Option(17, "of the sums", int, minimum=2, maximum=2**16),
     },
     source="Wang et al. 2024, Resonance RoPE: improving context length generalization of large language models",

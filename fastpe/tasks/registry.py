@@ -1,6 +1,6 @@
-"""How tasks and their options are found by name: as `fastpe.base.registry` finds all things.
+"""Finds tasks and their options by name, using `fastpe.base.registry`.
 
-Importing this module imports neither NumPy nor Numba, so that a command line can list tasks in no time.
+Importing this module imports neither NumPy nor Numba, so that the command line can list tasks quickly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastpe.tasks.task import FUNCTIONS, KINDS, Chosen, Lengths, Task
 
 
 def _completed(module: ModuleType, path: Path) -> Task:
-    """A module's task with its functions, checked; its errors name the file."""
+    """The checked task of a module, with its functions; errors name the file."""
     own.declared(TASKS.kind, module, path, Task)
     found = task.of_module(module)
     if wrong := _fault(found):
@@ -43,7 +43,7 @@ TASKS: Registry[Task] = Registry(
 
 
 def _fault(found: Task) -> str:
-    """What is wrong with a task, or what it lacks, or "" where it is complete."""
+    """What is wrong with a task or missing from it, or "" if it is complete."""
     if found.kind not in KINDS:
         return f"kind must be one of {', '.join(KINDS)}, not {found.kind!r}"
     for name in ("summary", "source"):
@@ -65,7 +65,7 @@ def _fault(found: Task) -> str:
         return f"symbols must be {wanted}, not {found.symbols!r}"
     for name, option in found.options.items():
         if not isinstance(name, str) or not name.isidentifier() or name in ("draws", "length", "count"):
-            return f"options: {name!r} is no name that an option of a task can have"
+            return f"options: {name!r} is not a valid name for an option of a task"
         try:
             option.validate(name, option.default)
         except (TypeError, ValueError) as error:
@@ -74,7 +74,7 @@ def _fault(found: Task) -> str:
 
 
 def list_tasks() -> tuple[str, ...]:
-    """Return the keys of all tasks, sorted: fastpe's, those of installed packages, and those registered.
+    """Return the sorted keys of all tasks: those of fastpe, of installed packages, and registered ones.
 
     Examples
     --------
@@ -106,10 +106,11 @@ def load_task(name: str) -> Task:
 
 
 def register(module_or_path: Any) -> str:
-    """Make a task of one's own known, as if it came with fastpe.
+    """Register a task of your own, so that it can be used like those of fastpe.
 
-    The file's docstring is its page; it defines `TASK` and the functions that `fastpe.tasks.Task` lists, of which
-    `sample` is enough. ``fastpe check --template task`` prints one to start from, and ``fastpe check FILE`` tests one.
+    The file's docstring is the page of the task. The file defines `TASK` and the functions listed in
+    `fastpe.tasks.Task`, of which only `sample` is required.
+    ``fastpe check --template task`` prints a file to start from, and ``fastpe check FILE`` tests a file.
 
     Parameters
     ----------
@@ -119,12 +120,12 @@ def register(module_or_path: Any) -> str:
     Returns
     -------
     str
-        Its key: the module's or the file's own name.
+        Its key: the name of the module or file.
 
     Raises
     ------
     ValueError
-        If the key is taken, or the file is no task; the message names the file, and the line where there is one.
+        If the key is taken, or the file does not define a task; the message names the file and, if known, the line.
 
     Examples
     --------
@@ -149,7 +150,7 @@ def register(module_or_path: Any) -> str:
 
 
 def page(name: str) -> str:
-    """The page of a task: what is asked, the format, chance, controls and its source. Raises as `load_task` does.
+    """The page of a task: the question, the format, chance, controls and the source. Raises the errors of `load_task`.
 
     Examples
     --------
@@ -165,7 +166,7 @@ def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
     Raises
     ------
     ValueError, TypeError
-        If there is no such task or option, or an option's value is none that it may have.
+        If there is no such task or option, or the value of an option is invalid.
 
     Examples
     --------
@@ -179,7 +180,7 @@ def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
     with _telling_whose(key):
         given = {each: _option(key, each).validate(each, value) for each, value in (options or {}).items()}
         chosen = Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)
-        _ = chosen.symbols, chosen.lengths  # which may refuse options that do not go together
+        _ = chosen.symbols, chosen.lengths  # these may refuse combinations of options
     return chosen
 
 
@@ -195,7 +196,7 @@ def parse_option(name: str, option: str, text: str) -> Any:
 
 @contextmanager
 def _telling_whose(name: str) -> Iterator[None]:
-    """An error that names an option says that it is the task's: encodings have some of the same names."""
+    """Add the task to errors that name an option, because encodings have options with the same names."""
     try:
         yield
     except (TypeError, ValueError) as error:

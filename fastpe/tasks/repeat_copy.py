@@ -1,13 +1,13 @@
-"""The input again, of few symbols that repeat.
+"""A copy of the input, whose few symbols repeat.
 
-**Sequence**: begin, symbols, separator, the same symbols, end. They are independent and uniform.
-**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Sequence**: begin, symbols, separator, the same symbols, end. Symbols are independent and uniform.
+**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: 1/S for a token of S symbols, S^-N for all.
-**Without positions**: a model without a mask and without a position signal cannot. A causal one has to count: looking
-for what followed the last symbol, which is enough where none repeats, finds too many places.
+**Without positions**: not solvable by a model without a mask and without a position signal. A causal model has to
+count: looking up what followed the last symbol, which is enough if no symbol repeats, finds too many positions.
 
 **Options**
-- `symbols`: how many there are.
+- `symbols`: the number of symbols, S.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """
@@ -38,8 +38,8 @@ def chance(length: int, *, symbols: int) -> Chance:
 
 TASK = Task(
     kind="answer",
-    summary="the input again, of symbols that repeat",
+    summary="a copy of an input whose symbols repeat",
     symbols=lambda symbols: symbols,
-    options={"symbols": Option(2, "how many there are", int, minimum=2, maximum=26)},
+    options={"symbols": Option(2, "number of symbols", int, minimum=2, maximum=26)},
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
 )

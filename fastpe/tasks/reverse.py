@@ -1,12 +1,12 @@
 """The input from its end to its beginning.
 
-**Sequence**: begin, symbols, separator, the same symbols backwards, end. They are independent and uniform.
-**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Sequence**: begin, symbols, separator, the same symbols backwards, end. Symbols are independent and uniform.
+**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: 1/S for a token of S symbols, S^-N for all.
-**Without positions**: a model without a mask and without a position signal cannot.
+**Without positions**: not solvable by a model without a mask and without a position signal.
 
 **Options**
-- `symbols`: how many there are.
+- `symbols`: the number of symbols, S.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at empty tokens).
 """
@@ -35,6 +35,6 @@ TASK = Task(
     kind="answer",
     summary="the input from end to beginning",
     symbols=lambda symbols: symbols,
-    options={"symbols": Option(2, "how many there are", int, minimum=2, maximum=2**20)},
+    options={"symbols": Option(2, "number of symbols", int, minimum=2, maximum=2**20)},
     source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
 )

@@ -1,12 +1,12 @@
 """The mean of the numbers so far: x_i independent N(0, 1), y_i = (x_1 + ... + x_i) / i.
 
-A model without a mask must know where each position is, and how far it is; a causal one must average alone.
+A model without a mask must know each position and how far along it is; a causal model must only average.
 
-**Kind**: numbers, one answer beside each.
-**Metric**: mean squared error, and that divided by the error of always answering 0.
+**Kind**: numbers, with one answer for each.
+**Metric**: mean squared error, and this error divided by that of always answering 0.
 **Controls**: no model that cannot tell a sequence from its reverse gets below (1/N) sum_i (1/i + 1/(N+1-i) -
-2/(i(N+1-i))) / 4, and none that knows no order at all below H/N (1 - H/N) - (1 - H/N)^2 / (N - 1), H the N-th harmonic
-number.
+2/(i(N+1-i))) / 4, and no model that does not know the order at all gets below H/N (1 - H/N) - (1 - H/N)^2 / (N - 1),
+with H the N-th harmonic number.
 
 Source: Li 2025, section 7 (running sums), here divided by the number of terms.
 """

@@ -1,11 +1,11 @@
 """The sum of the numbers so far: x_i independent N(0, 1), y_i = x_1 + ... + x_i.
 
-A model without a mask must tell left from right; a causal one must count, as softmax gives means and not sums.
+A model without a mask must tell left from right; a causal model must count, because softmax gives means, not sums.
 
-**Kind**: numbers, one answer beside each.
-**Metric**: mean squared error, and that divided by the error of always answering 0, (N + 1) / 2.
-**Controls**: no model that cannot tell a sequence from its reverse gets below (N - 1) / 4, and none that knows no order
-at all below (N - 1) / 4 either.
+**Kind**: numbers, with one answer for each.
+**Metric**: mean squared error, and this error divided by that of always answering 0, (N + 1) / 2.
+**Controls**: no model that cannot tell a sequence from its reverse gets below (N - 1) / 4, and neither does a model
+that does not know the order at all.
 
 Source: Li 2025, section 7.1.
 """
@@ -30,17 +30,17 @@ def squares(length: int) -> Array:
 
 
 def reversal_bound(length: int, factors: Array) -> float:
-    # The answer at i must serve the prefix sum P_i and, mirrored, the suffix sum S_i, and their mean is the best it can
-    # do. Their difference, times the factors f_i and f_{N+1-i}, has variance f_i^2 i + f_{N+1-i}^2 (N+1-i) -
-    # 2 f_i f_{N+1-i}: they share x_i alone.
+    # The answer at i must serve as the prefix sum P_i and, mirrored, as the suffix sum S_i; their mean is best. Their
+    # difference, times the factors f_i and f_{N+1-i}, has variance f_i^2 i + f_{N+1-i}^2 (N+1-i) - 2 f_i f_{N+1-i},
+    # because they share only x_i.
     places, mirrored = squares(length), factors[::-1]
     variances = factors**2 * places + mirrored**2 * places[::-1] - 2.0 * factors * mirrored
     return float(np.mean(variances) / 4.0)
 
 
 def permutation_bound(length: int, factors: Array) -> float:
-    # Of a token at an unknown place p, its own number counts f_p, and each other one f_p with the chance (p-1) / (N-1):
-    # the best that can be said is the mean of these times the numbers.
+    # For a token at an unknown position p, its own number has the factor f_p, and every other number has it with
+    # probability (p-1) / (N-1): the optimal answer uses the mean of these over p.
     places = squares(length)
     before = float(np.mean(factors * (places - 1.0)))
     return float(np.mean(factors**2 * places) - np.mean(factors) ** 2 - before**2 / max(length - 1, 1))

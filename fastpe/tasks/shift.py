@@ -1,13 +1,13 @@
-"""The number before: x_i independent N(0, 1), y_1 = 0 and y_i = x_{i-1}.
+"""The previous number: x_i independent N(0, 1), y_1 = 0 and y_i = x_{i-1}.
 
-The simplest task of a relative position: attend one place to the left.
+The simplest task that needs relative positions: attend one position to the left.
 
-**Kind**: numbers, one answer beside each.
-**Metric**: mean squared error, and that divided by the error of always answering 0.
-**Controls**: no model that cannot tell a sequence from its reverse gets below (N - 1) / (2 N), and none that knows no
-order at all below ((N - 1) / N)^2.
+**Kind**: numbers, with one answer for each.
+**Metric**: mean squared error, and this error divided by that of always answering 0.
+**Controls**: no model that cannot tell a sequence from its reverse gets below (N - 1) / (2 N), and no model that does
+not know the order at all gets below ((N - 1) / N)^2.
 
-Source: an own construction; the bounds follow as those of the running sum do.
+Source: an own construction; the bounds are derived as for the running sum.
 """
 
 from typing import Any
@@ -30,13 +30,13 @@ def squares(length: int) -> Array:
 
 
 def reversal_bound(length: int, factors: Array) -> float:
-    # the answer at i must serve the neighbour on its left and, mirrored, the one on its right: two independent numbers
+    # the answer at i must serve as the left neighbour and, mirrored, as the right one: two independent numbers
     variances = factors**2 * squares(length)
     return float(np.mean(variances + variances[::-1]) / 4.0)
 
 
 def permutation_bound(length: int, factors: Array) -> float:
-    # each of the others is the wanted one with the same chance, and its best weight is the mean of the factors over N
+    # every other number is the answer with equal probability; its optimal weight is the mean of the factors over N
     wanted = factors * squares(length)
     return float(np.mean(wanted**2) - wanted.sum() ** 2 / (length**2 * max(length - 1, 1)))
 

@@ -1,20 +1,20 @@
-"""How many positions and tokens a model of a task has. Importing this imports no NumPy."""
+"""The numbers of positions and tokens of a model for a task. Importing this module does not import NumPy."""
 
 from __future__ import annotations
 
 from fastpe.tasks.task import Chosen
 
 FRAME = ("begin", "separator", "end", "blank")
-"""The tokens after a task's own symbols, in this order."""
+"""The tokens that follow the symbols of a task, in this order."""
 
 
 def vocabulary(chosen: Chosen) -> int | None:
-    """How many tokens a model of this task knows; None where its inputs are numbers, or a text says it."""
+    """The number of tokens of a model for this task; None if inputs are numbers, or if a text determines it."""
     return None if chosen.task.kind in ("numbers", "text") else chosen.symbols + len(FRAME)
 
 
 def positions(chosen: Chosen, length: int, causal: bool) -> int:
-    """Positions of the longest sequence of an input of this length.
+    """The number of positions of the longest sequence for an input of this length.
 
     >>> from fastpe.tasks.registry import choose
     >>> positions(choose("reverse"), 50, causal=True), positions(choose("running_sum"), 50, causal=True)
@@ -26,7 +26,7 @@ def positions(chosen: Chosen, length: int, causal: bool) -> int:
 
 
 def check_length(chosen: Chosen, length: int, name: str = "length") -> None:
-    """Raise ValueError if the task cannot have inputs of this length; `name` is what the caller calls it.
+    """Raise ValueError if the task does not allow inputs of this length; `name` is the name of the caller's argument.
 
     >>> from fastpe.tasks.registry import choose
     >>> check_length(choose("missing_duplicate"), 4)
@@ -34,4 +34,4 @@ def check_length(chosen: Chosen, length: int, name: str = "length") -> None:
     least, step, most = chosen.lengths
     if not least <= length <= most or (length - least) % step:
         which = f"every {step} from {least}" if step > 1 else f"{least}"
-        raise ValueError(f"{name} must be {which} to {most}, as task {chosen.name!r} has it, not {length}")
+        raise ValueError(f"{name} must be {which} to {most} for task {chosen.name!r}, not {length}")

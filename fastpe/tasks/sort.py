@@ -1,12 +1,13 @@
-"""The input in ascending order, of symbols that are all different.
+"""The input in ascending order; its symbols are all different.
 
-**Sequence**: begin, symbols, separator, the same symbols in order, end. They are drawn without replacement.
-**Metric**: share of answers that are right from first to last, end included; share of right tokens.
-**Chance**: one in as many as there are sets of N among S symbols for all; a token the likeliest of its place.
-**Without positions**: solvable; the next is the least of those that are larger than the last.
+**Sequence**: begin, symbols, separator, the same symbols in order, end. Symbols are drawn without replacement.
+**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
+**Chance**: for the entire answer, one over the number of sets of N out of S symbols; for a token, the likeliest symbol
+at its position.
+**Without positions**: solvable: the next symbol is the smallest one that is larger than the last.
 
 **Options**
-- `symbols`: how many there are to choose from; an input is no longer than that.
+- `symbols`: S, the number of symbols to choose from; an input cannot be longer.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """
@@ -45,6 +46,6 @@ TASK = Task(
     kind="answer",
     summary="the input in ascending order",
     symbols=lambda symbols: symbols,
-    options={"symbols": Option(150, "how many there are to choose from", int, minimum=2, maximum=2**20)},
+    options={"symbols": Option(150, "number of symbols to choose from", int, minimum=2, maximum=2**20)},
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
 )

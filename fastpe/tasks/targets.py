@@ -1,4 +1,4 @@
-"""Answers that are numbers: what they are multiplied by, and what it costs to know nothing of them."""
+"""Factors on answers that are numbers, and the error of always answering 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCALES = ("one", "train", "root_train", "position", "length")
 
 
 def factors(length: int, scale: str = "one", train_length: int = 50) -> Array:
-    """Return what the targets of a sequence are multiplied by (Li 2025 does not say whether they were), (length,).
+    """Return the factors on the targets of a sequence, (length,). (Li 2025 does not say whether targets are scaled.)
 
     ``one``: 1; ``train``: 1 / train_length; ``root_train``: 1 / sqrt(train_length); ``position``: 1 / sqrt(i) at
     position i = 1, 2, ..., which makes every variance of a running sum 1; ``length``: 1 / length.
@@ -45,7 +45,7 @@ def zero_error(chosen: Chosen, length: int, multiplied: Array | None = None) -> 
         A task of numbers.
     length : int
     multiplied : (length,), optional
-        What the targets are multiplied by, if they are.
+        Factors on the targets.
 
     Examples
     --------

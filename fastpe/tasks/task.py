@@ -1,4 +1,4 @@
-"""What one file of a task defines: `Task`, the record of it, which its module completes."""
+"""`Task`, the record that the file of a task defines, completed by the functions of the file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fastpe.base.option import Option
 from fastpe.base.validation import whole
 
 KINDS = ("answer", "labels", "numbers")
-"""Of what a task may be. One that comes with fastpe has another, "text": it draws nothing, and learns from files."""
-SUMMARY = 52  # characters that a list has room for
-_MOST_SYMBOLS = 2**24 - 4  # with the four of the frame, as many as a model knows
+"""The kinds of tasks. A built-in task has another kind, "text": it draws nothing and reads files."""
+SUMMARY = 52  # the largest number of characters, so that it fits in a list
+_MOST_SYMBOLS = 2**24 - 4  # plus the four of the frame, this is the largest vocabulary of a model
 _DIGITS_AMONG = 2**16  # symbols
 _WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -33,7 +33,7 @@ class Lengths(NamedTuple):
     most: int = 2**27
 
     def within(self, first: int, last: int) -> Any:
-        """Those from first to last, as an array."""
+        """The lengths from first to last, as an array."""
         import numpy as np
 
         steps = -(-max(first - self.least, 0) // self.step)
@@ -41,14 +41,14 @@ class Lengths(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """What the best answer reaches that does not look at the input, only at its length.
+    """The accuracy of the best answer that depends only on the length of the input.
 
     Parameters
     ----------
     token : float
-        Share of the tokens of the answer that are right.
+        Share of correct tokens of the answer.
     exact : float, optional
-        Share of the answers that are right from their first token to their last; None where nobody has worked it out.
+        Share of answers that are entirely correct; None if it is not known.
     """
 
     token: float
@@ -57,52 +57,51 @@ class Chance(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A task, as its own file defines it.
+    """A task, as defined by its file.
 
-    The file's docstring is its page. The functions below are those that the file defines under these names: they need
-    not be given here.
+    The file's docstring is the page of the task. The functions below are taken from the file by these names; they need
+    not be passed here.
 
     Parameters
     ----------
     kind : {"answer", "labels", "numbers"}
-        "answer": tokens, and an answer after them (begin, input, separator, answer, end). "labels": tokens, and a label
-        beside each of them (begin, input), or beside some. "numbers": real numbers, and one beside each.
+        "answer": tokens, followed by an answer (begin, input, separator, answer, end). "labels": tokens, with a label
+        for each or some of them (begin, input). "numbers": real numbers, with an answer for each.
     summary : str
-        What it is, for a list: at most 52 characters, no full stop.
+        A description for lists: at most 52 characters, no full stop.
     symbols : int or callable
-        How many symbols inputs and answers are made of, 0 .. symbols - 1: a number, or a function (**options) that
-        returns one. 0 for numbers.
+        The number of symbols of inputs and answers, 0 .. symbols - 1: a number, or a function (**options) that returns
+        one. 0 for numbers.
     options : dict of str to Option
         Its options.
     causal : bool
-        Whether it is made for causal models alone, because a later token gives an earlier label away.
+        Whether it is made for causal models only, because a later token reveals an earlier label.
     source : str
-        Where it was defined.
+        The publication that defined it.
     sample : callable
-        (draws, length, count, **options) -> (inputs, answers). `draws` (`fastpe.base.draws.Draws`) is all that is
-        random. inputs (count, length); answers of the same shape, or (count, any) where they follow the input. Tokens
-        are integers, and -1 in answers is none: a label that does not count, or what lies past the end of a shorter
-        answer. Numbers are float64. Where labels or numbers do not count alike, a third array says what each counts,
-        0 being nothing.
+        (draws, length, count, **options) -> (inputs, answers). `draws` (`fastpe.base.draws.Draws`) is the only source
+        of randomness. inputs (count, length); answers of the same shape, or (count, any) for kind "answer". Tokens are
+        integers; -1 in answers means no token: a label without weight, or the rest of a shorter answer. Numbers are
+        float64. If labels or numbers have different weights, a third array gives the weight of each, 0 for none.
     lengths : Lengths or callable
         The lengths that an input may have, or a function (**options) that returns them.
     answer_length : callable
-        (length, **options) -> tokens of the longest answer, for "answer". By default that of the input.
+        (length, **options) -> number of tokens of the longest answer, for "answer". Default: the length of the input.
     word : callable
-        (symbol, **options) -> how a symbol is printed. By default a digit or letter, or its number.
+        (symbol, **options) -> the printed form of a symbol. Default: a digit or letter, or its number.
     chance : callable, optional
         (length, **options) -> Chance.
     squares : callable, optional
         (length, **options) -> mean squares of the answers (length,), for "numbers".
     reversal_bound, permutation_bound : callable, optional
-        (length, factors, **options) -> the least mean squared error, of answers multiplied by factors (length,), of a
-        model that cannot tell a sequence from its reverse, or from any other order of it; for "numbers".
+        (length, factors, **options) -> the smallest mean squared error, for answers multiplied by factors (length,), of
+        a model that cannot tell a sequence from its reverse, or from any permutation; for "numbers".
     digit_order : callable, optional
-        (**options) -> where the digits of a + b = c stand: "ordinary", the most significant first, and c one digit
-        longer than a and b; "reversed", the least significant first; "answer_reversed", in c alone; "" where that does
-        not say where those of c stand. What positions "coupled:L" go by.
+        (**options) -> the order of the digits in a + b = c: "ordinary", most significant first, with c one digit longer
+        than a and b; "reversed", least significant first; "answer_reversed", reversed in c only; "" if the order does
+        not determine the positions of the digits of c. Used by the positions "coupled:L".
     file : str
-        Of a task of one's own, the name of the file that defines it: `fastpe.tasks.register` sets it.
+        For a task of your own, the name of the file that defines it; set by `fastpe.tasks.register`.
 
     Examples
     --------
@@ -116,7 +115,7 @@ class Task:
     options: Mapping[str, Option] = field(default_factory=dict)
     causal: bool = False
     source: str = ""
-    sample: Callable[..., tuple[Any, Any]] = None  # type: ignore[assignment] # the module's, see `of_module`
+    sample: Callable[..., tuple[Any, Any]] = None  # type: ignore[assignment] # taken from the module, see `of_module`
     lengths: Lengths | Callable[..., Lengths] = Lengths()  # noqa: RUF009 - it cannot be changed
     answer_length: Callable[..., int] = lambda length, **options: length
     word: Callable[..., str] | None = None
@@ -132,12 +131,12 @@ FUNCTIONS = (
     "sample", "symbols", "lengths", "answer_length", "word", "chance", "squares", "reversal_bound", "permutation_bound",
     "digit_order",
 )  # fmt: skip
-"""The fields of `Task` for which a module's functions of the same names are taken."""
+"""The fields of `Task` that are taken from functions of the same names in the module."""
 
 
 @cache
 def of_module(module: ModuleType) -> Task:
-    """A module's `TASK`, completed by the functions that the module defines; what `TASK` itself gives stays."""
+    """A module's `TASK`, completed by functions of the module for fields that `TASK` does not set."""
     task: Task = own.of_module(module, "TASK", FUNCTIONS)
     return task
 
@@ -151,7 +150,7 @@ class Chosen:
     name : str
     task : Task
     options : dict
-        Every option by its name, validated.
+        All options by name, validated.
     """
 
     name: str
@@ -160,12 +159,12 @@ class Chosen:
 
     @property
     def whose(self) -> str:
-        """What an error calls the task: a file of one's own, or its key."""
+        """The name of the task in errors: its file, if it is a task of your own, or its key."""
         return self.task.file or f"task {self.name!r}"
 
     @property
     def symbols(self) -> int:
-        """How many symbols inputs and answers are made of."""
+        """The number of symbols of inputs and answers."""
         found = self.task.symbols
         count = found(**self.options) if callable(found) else found
         if self.task.kind == "numbers":
@@ -182,11 +181,11 @@ class Chosen:
         return lengths
 
     def answer_length(self, length: int) -> int:
-        """Tokens of the longest answer to an input of this length."""
+        """The number of tokens of the longest answer to an input of this length."""
         return self._whole(f"answer_length(length={length})", self.task.answer_length(length, **self.options), 2**30)
 
     def word(self, symbol: int) -> str:
-        """How a symbol is printed."""
+        """The printed form of a symbol."""
         if self.task.word is None:
             return _WORDS[symbol] if self.symbols <= len(_WORDS) else str(symbol)
         if not isinstance(word := self.task.word(symbol, **self.options), str):
@@ -195,17 +194,17 @@ class Chosen:
 
     @property
     def digits(self) -> tuple[int, ...]:
-        """The symbols that are printed as one digit."""
+        """The symbols that are printed as a single digit."""
         few = range(self.symbols if self.symbols <= _DIGITS_AMONG else 0)
         return tuple(symbol for symbol in few if (own := self.word(symbol)) and own in "0123456789")
 
     @property
     def digit_order(self) -> str:
-        """Where the digits of numbers stand, or "" where the task does not say."""
+        """The order of the digits of numbers, or "" if the task does not give one."""
         return "" if self.task.digit_order is None else self.task.digit_order(**self.options)
 
     def chance(self, length: int) -> Chance | None:
-        """What the best answer reaches that does not look at the input; None where the task does not say."""
+        """The accuracy of the best answer that ignores the input; None if the task does not give it."""
         if self.task.chance is None:
             return None
         found = self.task.chance(length, **self.options)
@@ -224,14 +223,14 @@ class Chosen:
         found = np.asarray(self.task.squares(length, **self.options), np.float64)
         if found.shape != (length,) or not (np.isfinite(found) & (found >= 0)).all():
             raise ValueError(
-                f"{self.whose}: squares(length={length}) must be {length} finite numbers of at least 0, not {found!r}"
+                f"{self.whose}: squares(length={length}) must be {length} finite numbers >= 0, not {found!r}"
             )
         return found
 
     def _whole(self, name: str, value: object, most: int) -> int:
         try:
             return whole(f"{self.whose}: {name}", value, 1, most)
-        except TypeError as error:  # a mistake in a file of one's own, as others there
+        except TypeError as error:  # a mistake in the user's file, reported like others
             raise ValueError(str(error)) from None
 
 

@@ -1,10 +1,10 @@
 """Every symbol twice: a b becomes a a b b.
 
-**Sequence**: begin, symbols, separator, every symbol twice, end. They are independent and uniform.
+**Sequence**: begin, symbols, separator, every symbol twice, end. Symbols are independent and uniform.
 **Chance**: 1/S for a token of S symbols, S^-N for all.
 
 **Options**
-- `symbols`: how many there are.
+- `symbols`: the number of symbols, S.
 
 Source: an own construction.
 """
@@ -32,6 +32,6 @@ TASK = Task(
     kind="answer",
     summary="every symbol twice",
     symbols=lambda symbols: symbols,
-    options={"symbols": fastpe.Option(4, "how many there are", int, minimum=2, maximum=26)},
+    options={"symbols": fastpe.Option(4, "number of symbols", int, minimum=2, maximum=26)},
     source="an own construction",
 )

@@ -1,13 +1,13 @@
-"""The input again, of symbols that are all different.
+"""A copy of the input, whose symbols are all different.
 
-**Sequence**: begin, symbols, separator, the same symbols, end. They are drawn without replacement.
-**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Sequence**: begin, symbols, separator, the same symbols, end. Symbols are drawn without replacement.
+**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: 1/S for a token of S symbols, (S - N)! / S! for all.
-**Without positions**: a causal model solves it in two layers, the second of which looks for what followed the last
-symbol; a model without a mask and without a position signal cannot, as it cannot tell the blanks from each other.
+**Without positions**: a causal model solves it in two layers, the second of which looks up what followed the last
+symbol; a model without a mask and without a position signal cannot solve it, because the blanks are indistinguishable.
 
 **Options**
-- `symbols`: how many there are to choose from; an input is no longer than that.
+- `symbols`: S, the number of symbols to choose from; an input cannot be longer.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """
@@ -39,8 +39,8 @@ def chance(length: int, *, symbols: int) -> Chance:
 
 TASK = Task(
     kind="answer",
-    summary="the input again, no symbol of it twice",
+    summary="a copy of an input whose symbols are all different",
     symbols=lambda symbols: symbols,
-    options={"symbols": Option(150, "how many there are to choose from", int, minimum=2, maximum=2**20)},
+    options={"symbols": Option(150, "number of symbols to choose from", int, minimum=2, maximum=2**20)},
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
 )

@@ -77,7 +77,7 @@ def test_train_help_names_every_encoding_and_promised_option():
             "error: --positions must be 'random:L' with L a number of positions, not 'random'",
         ),
         ("train --encoding nope --positions random:150", "error: --test-length must have at most 150"),
-        ("train --encoding shaw --positions random:200", "'shaw' knows the offsets of consecutive positions alone"),
+        ("train --encoding shaw --positions random:200", "'shaw' supports only offsets of consecutive positions"),
         ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: a key after"),
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),
@@ -95,7 +95,7 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding nope --task sort --keep best", "error: --keep 'best' needs validation"),
         ("train --encoding nope --task sort --validation -1", "error: --validation must be at least 0, not -1"),
         ("train --encoding rope, --layers 2", "error: encoding 'rope,' must have a name before and after every comma"),
-        ("tasks sort --length 151", "error: --length must be 1 to 150, as task 'sort' has it, not 151"),
+        ("tasks sort --length 151", "error: --length must be 1 to 150 for task 'sort', not 151"),
         ("tasks missing_duplicate --length 7", "error: --length must be every 2 from 2"),
         ("tasks sort --length 5 --json", "error: --length is of the sequences on a page, and --json prints none"),
         (

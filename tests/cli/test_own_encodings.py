@@ -112,7 +112,7 @@ def test_pages_lists_and_pictures(folder):
     write(folder)
     page = fastpe("encodings", "./mine.py")
     assert page.exit_code == 0
-    assert page.stdout.startswith("mine\n\nRoot penalty: falls with")
+    assert page.stdout.startswith("mine\n\nRoot penalty: a penalty by")
     assert any(line.split()[:1] == ["mine"] for line in fastpe("encodings").stdout.splitlines())
     shown = fastpe("show", "./mine.py", "--json")
     assert shown.exit_code == 0

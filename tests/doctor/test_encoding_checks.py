@@ -31,7 +31,7 @@ def test_the_template_has_no_fault(tmp_path):
 @pytest.mark.parametrize(
     ("change", "check", "note"),
     [
-        (('"of the distance", float', '"", float'), "options", "option 'power' does not say what it means"),
+        (('"power of the distance", float', '"", float'), "options", "option 'power' does not say what it means"),
         (("rng.uniform(spec.heads)", "np.random.rand(spec.heads)"), "parameters", "the initial 'slope' drawn twice"),
         (("ulp=4.0", 'ulp=4.0,\n    per_layer=("slop",)'), "parameters", "per_layer names 'slop', which is none of"),
         (filled_by("out['bias'][...] = 0.25"), "fill", "bias[0, 0] is 0.25, the reference -"),
@@ -116,8 +116,10 @@ ENCODING = fastpe.Encoding(slots=("table",), {declared[what]} needs=fastpe.Needs
 
 
 def test_what_is_unsaid_is_remarked(tmp_path):
-    change = ('summary="a learned penalty, a power of the distance"', f'summary="{"long " * 12}"')
-    fastpe.register(write(tmp_path, change, ("- `power`: of the distance.\n", ""), ("Source: an own", "An own")))
+    change = ('summary="a penalty by a power of the distance"', f'summary="{"long " * 12}"')
+    fastpe.register(
+        write(tmp_path, change, ("- `power`: the power of the distance.\n", ""), ("Source: an own", "An own"))
+    )
     assert encoding_checks.remarks("mine") == [
         "the page, its docstring, says nothing of its source",
         "the page, its docstring, says nothing of option 'power'",

@@ -22,7 +22,7 @@ SIZES = {"dim": 8, "heads": 2}
 def test_a_registered_encoding_is_one_like_any_other(tmp_path):
     assert fastpe.register(write(tmp_path)) == "mine"
     assert "mine" in fastpe.list_encodings()
-    assert registry.page("mine").startswith("Root penalty: falls with")
+    assert registry.page("mine").startswith("Root penalty: a penalty by")
     for by, title in (("place", "Biases and factors of the score"), ("use", "No use stated")):
         assert "mine" in {each.key for each in catalogue.grouped(catalogue.entries()[0], by)[title]}
     assert catalogue.needs("mine") == ("training",)

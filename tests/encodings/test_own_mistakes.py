@@ -44,7 +44,7 @@ def test_an_index_holds_whole_numbers_that_point_to_values(tmp_path, value):
 
 # Records -------------------------------------------------------------------------------------------------------------
 
-OPTION = 'fastpe.Option(0.5, "of the distance", float, above=0.0, maximum=4.0)'
+OPTION = 'fastpe.Option(0.5, "power of the distance", float, above=0.0, maximum=4.0)'
 
 
 @pytest.mark.parametrize(

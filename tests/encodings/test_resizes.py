@@ -32,7 +32,7 @@ def test_sides_are_so_many_whole_numbers(name):
     cases = [(TypeError, wrong) for wrong in (3, "ab", "22", (2.5, 2, 2)[:count], None, (True, 2, 2)[:count])]
     cases += [(ValueError, wrong) for wrong in ((), (3,), (2, 2, 2, 2), (3, -5, 5)[:count], (0, 1, 1)[:count])]
     for error, wrong in cases:
-        expected = re.escape(f" must be {count} whole numbers of at least 1, not {wrong!r}")
+        expected = re.escape(f" must be {count} integers >= 1, not {wrong!r}")
         with pytest.raises(error, match=f"^{argument}{expected}"):
             resize(name, params, old, wrong)
         with pytest.raises(error, match=f"^{argument.removeprefix('new_')}{expected}"):

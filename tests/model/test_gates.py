@@ -106,5 +106,5 @@ def test_mistakes():
             Transformer(replace(BASE, encoding=name, causal=False))
     with pytest.raises(ValueError, match=r"^'fox\+cable' has two gates in one layer, 'fox' and 'cable': choose one"):
         Transformer(replace(BASE, encoding="fox+cable"))
-    with pytest.raises(ValueError, match=r"^slowest and fastest must be in this order, not 3.0 and 2.0"):
+    with pytest.raises(ValueError, match=r"^options slowest and fastest must be in ascending order, not 3.0 and 2.0"):
         Transformer(replace(BASE, encoding="ssd_decay", options={"slowest": 3, "fastest": 2}))

@@ -203,10 +203,10 @@ EVIL = "<script>alert(1)</script>"
 
 def test_nothing_of_an_own_encoding_is_run_or_breaks_the_page(tmp_path):
     changes = [
-        ("a learned penalty, a power of the distance", EVIL),
+        ("a penalty by a power of the distance", EVIL),
         ("Root penalty:", f"Root {EVIL} & penalty:"),
         ("S_ij = s", f"{EVIL} S_ij = s"),
-        ('"of the distance"', f"'''of \"the\" {EVIL}'''"),
+        ('"power of the distance"', f"'''of \"the\" {EVIL}'''"),
         ('source="an own construction"', f"source='by \"me\" {EVIL} 2024'"),
     ]
     key = fastpe.register(write(tmp_path, *changes))

@@ -87,7 +87,7 @@ def test_another_process_finds_it(tmp_path):
         (("symbols=lambda symbols: symbols", "symbols=0"), "symbols must be at least 1 for tokens, not 0"),
         (("symbols=lambda symbols: symbols", "symbols=2.5"), "symbols must be a function, not 2.5"),
         (('summary="every', "summary=3 or \"every"), "summary must be a str, not 3"),
-        (('{"symbols": fastpe.Option', '{"length": fastpe.Option'), "options: 'length' is no name that an option"),
+        (('{"symbols": fastpe.Option', '{"length": fastpe.Option'), "options: 'length' is not a valid name"),
         (("fastpe.Option(4,", "fastpe.Option(1,"), "the default of option 'symbols' must be an integer >= 2"),
         (("def sample(", "raise OSError(3)\n\n\ndef sample("), "line 18: OSError: 3"),
         (("import numpy", "import numbpy"), "line 12: ModuleNotFoundError: No module named 'numbpy'"),
@@ -189,7 +189,7 @@ def test_of_every_sequence_something_counts(tmp_path):
     (tmp_path / "mine.py").write_text(LABELS)
     register(tmp_path / "mine.py")
     with pytest.raises(
-        ValueError, match=r"^mine\.py: of every sequence a label must count, and of one at length=3 none"
+        ValueError, match=r"^mine\.py: every sequence needs a label with weight > 0, but one at length=3 has none"
     ):
         frame.draw(choose("mine"), Stream(0, "test"), 2, 3)
 

@@ -158,7 +158,7 @@ def test_sizes_are_positive_integers(name, value, error):
         (
             {"task": "sort", "test_lengths": (151,)},
             ValueError,
-            "must be 1 to 150, as task 'sort' has it, not 151",
+            "must be 1 to 150 for task 'sort', not 151",
         ),
         ({"task": "mqar", "test_lengths": ("17-17",)}, ValueError, "every 2 from 16 to"),
         ({"vocabulary": 1}, ValueError, "vocabulary must be at least 2, not 1"),

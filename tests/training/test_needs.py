@@ -27,7 +27,7 @@ def test_a_file_declares_what_its_formula_reads():
     assert [name for name in built_in() if kind(name) == "digits"] == ["abacus"]
     for name in built_in():
         if kind(name) == "graph":
-            assert "Without it the path" in page(name)
+            assert "Default: the path" in page(name)
             assert get(name).needs.default
 
 

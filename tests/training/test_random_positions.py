@@ -147,7 +147,7 @@ def test_the_largest_range_of_all_is_drawn_from_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("shaw", "positions cannot be given: 'shaw' knows the offsets of consecutive positions alone"),
+        ("shaw", "positions cannot be given: 'shaw' supports only offsets of consecutive positions"),
         ("alibi+huang1", "positions cannot be given: 'huang1' knows the offsets"),
         ("graphormer", "positions cannot be given"),
         ("rope_2d", "needs positions of several coordinates"),

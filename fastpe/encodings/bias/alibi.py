@@ -1,4 +1,4 @@
-"""ALiBi: a penalty on the score that grows linearly with the distance of query and key.
+"""ALiBi: a penalty on the score that grows linearly with the distance between query and key.
 
     S_ij = s q_i . k_j - slope_h |j - i|
 
@@ -7,41 +7,43 @@ Extrapolation" (arXiv:2108.12409), section 3; the list of slopes: ofirpress/atte
 fairseq/models/transformer.py, get_slopes. Li (2025), section 5.3 and eq. (9), uses one slope alpha = 0.1 / N_train for
 its one head.
 
-**Slot**: `bias` (H, 2N-1), row j - i + N - 1. Where positions are given, the distance is no function of j - i any
-more: then `scores` (H, N, N), a value for every pair, is filled instead.
-**Learns**: nothing, or with `learned` the `slope` (H,), and in the form `nonsymmetric` a `slope_future` (H,) for j > i.
+**Slot**: `bias` (H, 2N-1), row j - i + N - 1. If positions are given, the distance is not a function of j - i; then
+`scores` (H, N, N), with a value for every pair, is filled instead.
+**Learns**: nothing by default; with `learned`, `slope` (H,), and in the form `nonsymmetric` also `slope_future` (H,)
+for j > i.
 
-**Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, those of the power of two below it,
-and then every other one of the slopes of twice as many heads, from the first, until there are H.
+**Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, take the slopes of the largest power of
+two below H, then append every second slope of twice as many heads, starting from the first, until there are H.
 
-**Forms.** `symmetric` is the formula above. It is the paper's too: a causal model masks the keys with j > i, so that
--slope (i - j) is what is left. For models without a mask the first author names two others (issue 5 of the code's
-repository): `one_sided` ("nonsymmetric with mask") shows the past to the first half of the heads and the
-future to the other half, each half with the slopes of H/2 heads; what is hidden gets a slope of 2^30, so every score
-there is 10^9 lower. `nonsymmetric` ("with no mask") learns a slope for each side; there they start at the sigmoid of
-N(-2, 1), here at the list's.
+**Forms.** `symmetric` is the formula above. It is also the paper's: a causal model masks the keys with j > i, which
+leaves -slope (i - j). For models without a mask the first author names two others (issue 5 of the code's repository):
+`one_sided` ("nonsymmetric with mask") shows the past to the first half of the heads and the future to the other half,
+each half with the slopes of H/2 heads; hidden keys get a slope of 2^30, so their scores are at least 10^9 lower.
+`nonsymmetric` ("with no mask") learns a slope for each side. The author initialises them as the sigmoid of N(-2, 1);
+here they start as the list of slopes.
 
 **Options**
 - `slope`: one slope for all heads instead of the list.
 - `alpha0`: one slope alpha0 / N_train for all heads, Li's form. Not together with `slope`.
-- `factor`: multiplies the slopes, however chosen: 96 in BiPE (He et al. 2024, arXiv:2401.16421), where positions are
-  numbers of segments. Hand them in as positions; or give a causal model `--positions segments:SEP`.
-- `learned`: the slopes, however chosen, are only initial values.
+- `factor`: multiplies the slopes, whichever option sets them: 96 in BiPE (He et al. 2024, arXiv:2401.16421), where a
+  position is the index of a segment. Pass the segment indices as positions, or give a causal model
+  `--positions segments:SEP`.
+- `learned`: train the slopes; the values set by the other options are only the initial ones.
 - `form`: `symmetric`, `one_sided` or `nonsymmetric`.
-- `schedule`: what the slopes are multiplied by at a length N beyond N_train. `constant`: 1. `linear`: N_train / N, so
-  that the penalties of the training length are stretched over the new one (Al-Khateeb et al. 2023, "Position
-  Interpolation Improves ALiBi Extrapolation", arXiv:2310.13017). `log`: ln(1 + N_train) / ln(1 + N), an own
-  construction in between: Li (2025), section 8, asks for slopes that adapt to the length and names no formula.
+- `schedule`: the factor on the slopes at a length N beyond N_train. `constant`: 1. `linear`: N_train / N, so that the
+  penalties of the training length are stretched over the new length (Al-Khateeb et al. 2023, "Position Interpolation
+  Improves ALiBi Extrapolation", arXiv:2310.13017). `log`: ln(1 + N_train) / ln(1 + N), a construction of this library
+  that lies between these two: Li (2025), section 8, asks for slopes that adapt to the length but gives no formula.
 
-The released code adds slope * j instead, which is the same after the softmax of a causal row, but wrong in a
-bidirectional model. The bias is not multiplied by 1/sqrt(D).
+The released code adds slope * j instead, which gives the same result after the softmax of a causal row but is wrong in
+a bidirectional model. The bias is not multiplied by 1/sqrt(D).
 
-**Past the training length**: defined; the penalty goes on growing, more slowly with a `schedule`, which changes it at
-every distance.
+**Past the training length**: defined; the penalty keeps growing with the distance. A `schedule` makes it grow more
+slowly, and changes the penalty at every distance.
 
 **Traps.** Without a causal mask the symmetric bias is even in j - i: such a model commutes with reversing its input and
-cannot tell left from right. With one, and without a start token, equal tokens still give equal outputs. Li's slope
-0.1/50 = 0.002 is nearly no bias at all. A learned slope may become negative, and then rewards distance.
+cannot tell left from right. With a causal mask but no start token, equal tokens still give equal outputs. Li's slope
+0.1/50 = 0.002 is almost no bias. A learned slope may become negative; it then favours distant keys.
 """
 
 import math
@@ -63,8 +65,8 @@ from fastpe.kernels.simd import at, lanes, load_first, minus, pointer, splat, st
 def slopes(heads: int) -> np.ndarray:
     """The authors' slopes, (H,) float64, for any number of heads.
 
-    With H rounded up to a power of two n: of the n slopes those at odd places, then those at even places, cut at H. The
-    authors' recursion gives the same list.
+    Round H up to a power of two n; list the slopes of n heads at odd indices, then those at even indices, and keep the
+    first H. The authors' recursion gives the same list.
 
     >>> slopes(6).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]
@@ -74,15 +76,15 @@ def slopes(heads: int) -> np.ndarray:
     return full if n == heads else np.concatenate([full[1::2], full[0::2]])[:heads]
 
 
-_HIDDEN = 2.0**30  # the slope towards keys that a head of the form one_sided must not see
+_HIDDEN = 2.0**30  # the slope for keys that a head of the form one_sided must not see
 
 
 def check(
     spec: Spec, *, slope: float | None, alpha0: float | None, learned: bool, form: str, **options: Any
 ) -> None:  # fmt: skip
-    """At most one of `slope` and `alpha0`; a form that fits heads, direction and learning."""
+    """Allow at most one of `slope` and `alpha0`, and only a form that fits the heads, the mask and `learned`."""
     if slope is not None and alpha0 is not None:
-        raise ValueError(f"options 'slope' ({slope:g}) and 'alpha0' ({alpha0:g}) exclude each other: give one of them")
+        raise ValueError(f"options 'slope' ({slope:g}) and 'alpha0' ({alpha0:g}) exclude each other: give only one")
     if form == "one_sided" and (spec.causal or spec.heads % 2):
         raise ValueError(
             f"form 'one_sided' needs an even number of heads and no causal mask, not heads={spec.heads}, "
@@ -95,13 +97,13 @@ def check(
 def _column(
     spec: Spec, *, learned: bool, form: str, schedule: str, **options: Any
 ) -> tuple[float, ...] | None:  # fmt: skip
-    """The slopes, where they are what they are."""
+    """The slopes if they depend on neither parameters nor schedule; else None."""
     fixed = not learned and form == "symmetric" and schedule == "constant"
     return tuple(_chosen(spec, form=form, **options).tolist()) if fixed else None
 
 
 def parameters(spec: Spec, *, learned: bool, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The slopes, where they are learned."""
+    """The slopes, if they are learned."""
     names = ("slope", "slope_future") if form == "nonsymmetric" else ("slope",)
     return dict.fromkeys(names, (spec.heads,)) if learned else {}
 
@@ -160,7 +162,7 @@ def _authors_slopes(heads: int) -> list[float]:
 
 
 def _factor(spec: Spec, schedule: str) -> float:
-    """What the schedule multiplies the slopes by."""
+    """The factor by which the schedule multiplies the slopes."""
     if schedule == "constant" or spec.length <= spec.train_length:
         return 1.0
     if schedule == "linear":
@@ -178,7 +180,7 @@ _ONE, _NOTHING = np.ones((1, 1, 1)), np.zeros((1, 1, 1))
 
 
 def _all_distances(spec: Spec) -> Runs:
-    """One run, on which the penalty is a series of one term."""
+    """All distances as one run, because the penalty is linear: a series of one term."""
     return Runs(np.array([0, spec.length]), np.zeros(1), np.ones(1, np.int64))
 
 
@@ -186,7 +188,7 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, learned: bool, form: str, schedule: str,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     own = params["slope"].astype(np.float64) if learned else _chosen(spec, form=form, **options)
     sides = np.array([own, params["slope_future"] if form == "nonsymmetric" else own]) * _factor(spec, schedule)
     sides = np.where(_visible(spec.heads, form), sides, _HIDDEN)
@@ -206,7 +208,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, form: str, schedule: str,
     **options: Any,
 ) -> None:  # fmt: skip
-    """dslope_h = -sum of dbias times distance, of each side for itself."""
+    """dslope_h = -sum of dbias times distance, separately for each side."""
     sides = np.zeros((2, spec.heads))
     if spec.positions is None:
         sides = moments(dslots["bias"], _all_distances(spec), _ONE, 1, sides=2)[:, :, 0, 1]
@@ -221,7 +223,7 @@ def pull(
         dparams["slope"] -= past + future
 
 
-_PIECE = 4096  # elements of a row that are computed before they are moved
+_PIECE = 4096  # elements of a row computed in a buffer before they are copied
 
 
 @inlined
@@ -262,7 +264,7 @@ def _pull_pairs(points: np.ndarray, dscores: np.ndarray, sides: np.ndarray) -> N
 
 
 ENCODING = Encoding(
-    summary="linear penalty of distance, a slope for each head",
+    summary="linear penalty on distance, one slope per head",
     use="current",
     slots=("bias", "scores"),
     options={
@@ -270,7 +272,7 @@ ENCODING = Encoding(
         "alpha0": Option(None, "one slope alpha0 / train_length for all heads", float, minimum=0.0, optional=True),
         "factor": Option(1.0, "multiplies the slopes", float, minimum=0.0, samples=(96.0,)),
         "learned": Option(False, "whether the slopes are learned", bool),
-        "form": Option("symmetric", "what is on which side", str, ("symmetric", "one_sided", "nonsymmetric")),
+        "form": Option("symmetric", "what heads see, by which slopes", str, ("symmetric", "one_sided", "nonsymmetric")),
         "schedule": Option(
             "constant", "how slopes shrink beyond the training length", str, ("constant", "linear", "log")
         ),

@@ -7,29 +7,30 @@ Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transfor
 code; index and initial values: microsoft/unilm, beit/modeling_finetune.py, RelativePositionBias; resizing:
 beit/run_class_finetuning.py.
 
-**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with a class token three rows more;
-in every layer its own, as the authors have it for fine-tuning (they pre-train with one for all layers). It starts as
-zeros.
+**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with three more rows for a class
+token, separately in every layer, as in the authors' fine-tuning (they pre-train with one table for all layers). It
+starts as zeros.
 
 **Options**
-- `class_token`: the first token is a class token, which has no cell: one token fewer is left for the grid.
-- `grid`: rows and columns of this sequence's cells, in raster order; the two factors of their number closest to each
-  other where not given.
-- `window`: rows and columns the table is for; the grid of the training length where not given.
-- `beyond`: what another grid gets. `error`: a smaller one uses the middle of the table, a larger one is refused.
-  `resize`: the table is resampled as the authors do, see below; the rows of the class token are kept.
+- `class_token`: the first token is a class token, which has no cell; the grid then has one token fewer.
+- `grid`: rows and columns of this sequence's cells, in raster order. Default: the two factors of the number of cells
+  that are closest to each other.
+- `window`: rows and columns of the grid that the table is made for. Default: the grid of the training length.
+- `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, a larger
+  one is refused. `resize`: the table is resampled by the authors' method (see below); the rows of the class token are
+  kept.
 
-Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; that of a class token is not read.
+Positions, if given, are (N, 2) or (B, N, 2) integers, row and column; the class token's position is not read.
 
-**Past the training length**: undefined, or resized by `beyond`; what counts is the grid, each side by itself. The
-learned offsets 1, 2, 3, ... are taken to stand at 1, 1 + q, 1 + q + q^2, ... with the q that puts the last at the end
-of the new grid, and a cubic spline through them is read at whole offsets: near ones keep their values, far ones are
-spread. As in the released code, q is sought by bisection in 1.01 .. 1.5, to 1e-6, and beyond the outermost place its
-value holds: a smaller grid, or one many times larger, does not meet the end. `resize` gives the table with which to go
-on learning.
+**Past the training length**: undefined, or resized by `beyond`. Each side of the grid is compared with the window, not
+the number of tokens. Resizing places the learned offsets 1, 2, 3, ... at 1, 1 + q, 1 + q + q^2, ..., with q chosen so
+that the last one lies at the end of the new grid, and reads a cubic spline through them at whole offsets: near offsets
+keep their values, far ones are spread. As in the released code, q is found by bisection in 1.01 .. 1.5, to 1e-6, and
+beyond the outermost point the spline keeps the value of that point; for a smaller grid, or one many times larger, no q
+in this range reaches the end. `resize` returns the resampled table for further training.
 
-**Traps.** The entry of two class tokens is the last one: filling the class token's row and column of an index in the
-wrong order leaves another. A table of zeros is no bias at all until it has been trained.
+**Traps.** The entry for the class token with itself is the last one; filling the class token's row and column of an
+index in the wrong order leaves another entry there. The table of zeros adds no bias until it has been trained.
 """
 
 from functools import lru_cache
@@ -48,7 +49,7 @@ _CLASS_ROWS = 3
 
 
 def resize(params: Any, *, window: Sides, new_window: Sides) -> dict[str, Array]:
-    """The table ((2h-1)(2w-1), H), or with a class token's three rows more, resampled for another window.
+    """The table ((2h-1)(2w-1), H), possibly with three more rows for a class token, resampled for another window.
 
     >>> smaller = resize({"table": np.arange(25.0)[:, None] ** 2}, window=(3, 3), new_window=(2, 2))
     >>> smaller["table"].round(3).ravel().tolist()
@@ -62,7 +63,7 @@ def resize(params: Any, *, window: Sides, new_window: Sides) -> dict[str, Array]
 
 @lru_cache(maxsize=64)
 def uneven_spline(source: int, target: int) -> Array:
-    """The matrix (target, source) that reads a cubic spline through ever wider spaced values at whole offsets.
+    """The matrix (target, source) that evaluates, at whole offsets, a cubic spline through increasingly spaced values.
 
     >>> (uneven_spline(5, 9) @ [0, 1, 2, 1, 0]).round(3)[3:6].tolist()
     [1.0, 2.0, 1.0]
@@ -80,13 +81,13 @@ def uneven_spline(source: int, target: int) -> Array:
 
 
 def check(spec: Spec, *, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str) -> None:
-    """Every offset has an entry, unless the table is resampled."""
+    """Refuse offsets without an entry, unless the table is resampled."""
     own = offset_tables.window_of(spec, window, grid, class_token)
     offset_tables.check_inside("beit_bias", spec, own, grid, class_token, beyond == "resize")
 
 
 def _sides(spec: Spec, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str) -> tuple[Sides, Sides]:
-    """The window that is learned, and the one whose offsets the values are for."""
+    """The window of the learned table, and the window of the values."""
     own = offset_tables.window_of(spec, window, grid, class_token)
     return own, own if beyond == "error" or spec.positions is not None else offset_tables.grid_of(
         spec, grid, class_token
@@ -96,7 +97,7 @@ def _sides(spec: Spec, class_token: bool, grid: Sides | None, window: Sides | No
 def shapes(
     spec: Spec, *, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str
 ) -> dict[str, tuple[int, ...]]:
-    """The index of every pair, and the values it chooses from."""
+    """The index of every pair, and the values that it selects from."""
     _, used = _sides(spec, class_token, grid, window, beyond)
     values = offset_tables.entries(used) + _CLASS_ROWS * class_token
     return {"index": (*spec.batch, spec.length, spec.length), "values": (spec.heads, values)}
@@ -105,7 +106,7 @@ def shapes(
 def parameters(
     spec: Spec, *, class_token: bool, grid: Sides | None, window: Sides | None, **options: Any
 ) -> dict[str, tuple[int, ...]]:
-    """A number for every offset in the window, and for a class token's three kinds of pairs."""
+    """A number for every offset in the window, and for the three kinds of pairs with a class token."""
     own = offset_tables.window_of(spec, window, grid, class_token)
     return {"table": (offset_tables.entries(own) + _CLASS_ROWS * class_token, spec.heads)}
 
@@ -154,7 +155,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, class_token: bool,
     grid: Sides | None, window: Sides | None, beyond: str,
 ) -> None:  # fmt: skip
-    """dtable = the transpose of the resampling, of dvalues; the class token's rows are copies."""
+    """dtable = the transposed resampling applied to dvalues; the class token's rows are copied."""
     own, used = _sides(spec, class_token, grid, window, beyond)
     before, after = offset_tables.entries(own), offset_tables.entries(used)
     dparams["table"][:before] += offset_tables.resized_gradient(dslots["values"][:, :after].T, own, used, uneven_spline)
@@ -170,7 +171,7 @@ ENCODING = Encoding(
         "class_token": Option(False, "whether the first token is a class token, which has no cell", bool),
         "grid": GRID,
         "window": WINDOW,
-        "beyond": Option("error", "what another grid than the window's gets", str, ("error", "resize")),
+        "beyond": Option("error", "how a grid other than the window is handled", str, ("error", "resize")),
     },
     beyond="undefined",
     moves=lambda *, beyond, **options: beyond == "resize",

@@ -1,4 +1,4 @@
-"""CrossFormer's dynamic position bias: a small network, normalised, of the offset of two cells.
+"""CrossFormer's dynamic position bias: a small network with normalisation maps the offset of two cells to a bias.
 
     z_0 = (dy, dx) w_in + b_in,   z_l = f_l(z_(l-1)) w_(l-1) + b_(l-1), l = 1, 2,   u = f_3(z_2) w_out + b_out
     f_l(z) = max(norm_weight_l (z - mean z) / sqrt(var z + 1e-5) + norm_bias_l, 0),   query minus key in dy and dx
@@ -6,31 +6,31 @@
 
 Source: Wang et al. 2021, "CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention"
 (arXiv:2108.00154), section 3.2; number of layers, width and initial values: cheerss/CrossFormer, models/crossformer.py,
-DynamicPosBias, as its attention makes it, without residual connections.
+DynamicPosBias, as the attention layers there create it: without residual connections.
 
 **Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
-w; `scores` (H, N, N) where positions are given. **Learns**, in every layer its own: `w_in` (2, K), `b_in` (K,), `w`
+w; `scores` (H, N, N) if positions are given. **Learns**, separately in every layer: `w_in` (2, K), `b_in` (K,), `w`
 (2, K, K), `b` (2, K), `w_out` (K, H), `b_out` (H,), and `norm_weight` and `norm_bias` (3, K) of the normalisations.
 
-**Initial values.** N(0, 0.02^2) for the maps, zeros for what is added, ones for `norm_weight`.
+**Initial values.** N(0, 0.02^2) for the maps, zeros for `b_in`, `b`, `b_out` and `norm_bias`, ones for `norm_weight`.
 
 **Options**
-- `hidden`: K; by default a sixteenth of the model's width, as the authors have it, but at least the 4 of their
+- `hidden`: K. Default: a sixteenth of the model's width, as in the authors' code, but at least 4, the width in their
   narrowest layer.
-- `grid`: rows and columns of this sequence's tokens, in raster order; the two factors of N closest to each other where
-  not given.
+- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
+  each other.
 
-Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real.
+Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real.
 
-**Past the training length**: defined for any grid, which is its purpose. The last normalisation bounds the bias by the
-size of its weights, whatever the offset.
+**Past the training length**: defined for any grid, which is the purpose of this encoding. The last normalisation bounds
+the bias by the size of its weights, for any offset.
 
-**Accuracy.** What enters a normalisation is divided by its deviation, never by less than 0.003: rounding of large
-offsets may be multiplied by as much as 300.
+**Accuracy.** A normalisation divides its input by the standard deviation, but never by less than 0.003; rounding errors
+of large offsets may be multiplied by up to 300.
 
-**Traps.** The first normalisation takes an offset's length away: only b_in, which starts as zeros, tells near from far,
-so that at first all offsets in one direction share a bias. One unit is normalised to zero, so K = 1 is a constant; of
-two units little more than a sign is left. `dynamic_bias` is the variant of x-transformers for sequences.
+**Traps.** The first normalisation removes the length of an offset: only b_in, which starts as zeros, can tell near from
+far, so at first all offsets in one direction share a bias. A single unit is normalised to zero, so K = 1 gives a
+constant; two units keep little more than a sign. `dynamic_bias` is the variant of x-transformers for sequences.
 """
 
 from typing import Any
@@ -56,13 +56,13 @@ def _width(spec: Spec, hidden: int | None) -> int:
 
 
 def check(spec: Spec, *, hidden: int | None, grid: Sides | None) -> None:
-    """The grid is that of the tokens."""
+    """Check that the grid fits the tokens."""
     if spec.positions is None:
         offset_tables.grid_of(spec, grid)
 
 
 def parameters(spec: Spec, *, hidden: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The network, and the factors of its normalisations."""
+    """The network, and the weights of its normalisations."""
     width = _width(spec, hidden)
     maps = offset_network.parameters((2,), width, _LAYERS, spec.heads)
     return {**maps, "norm_weight": (_LAYERS, width), "norm_bias": (_LAYERS, width)}
@@ -92,7 +92,7 @@ def reference(spec: Spec, params: dict[str, Any], *, hidden: int | None, grid: S
 
 
 def _between(network: dict[str, Array], found: dict[str, Array]) -> offset_network.Between:
-    """f_l; on the way back it adds the gradients of its own factors into `found`."""
+    """f_l; its backward pass adds the gradients of its own weights to `found`."""
 
     def units(z: Array, layer: int) -> tuple[Array, offset_network.Back]:
         weight = network["norm_weight"][layer]
@@ -113,7 +113,7 @@ def _between(network: dict[str, Array], found: dict[str, Array]) -> offset_netwo
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, hidden: int | None, grid: Sides | None
 ) -> None:  # fmt: skip
-    """Fill `index` and `values`, or `scores` where positions are given."""
+    """Fill `index` and `values`, or `scores` if positions are given."""
     network = offset_network.as_float64(params)
     offset_tables.write_own_index(out, spec, grid)
     for offsets, values in offset_tables.blocks(spec, out, grid):
@@ -136,7 +136,7 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="a bias by a normalised network of the offset",
+    summary="bias from a normalised network of the 2-D offset",
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values", "scores"),
@@ -147,7 +147,7 @@ ENCODING = Encoding(
     beyond="defined",
     direction="yes",
     source="Wang et al. 2021, arXiv:2108.00154, section 3.2, and released code",
-    # sums of K products after each of four maps; and 1/sqrt(1e-5) times the rounding of the first, 0.06 an offset
+    # sums of K products after each of four maps, and 1/sqrt(1e-5) times the rounding of the first, 0.06 per offset
     ulp=lambda spec, *, hidden, **options: 256.0 + 64.0 * _width(spec, hidden) + 40.0 * spec.farthest,
     axes=lambda **options: 2,
     shapes=shapes,

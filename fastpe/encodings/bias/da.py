@@ -6,21 +6,22 @@ Source: Wu, Wu and Huang 2021, "DA-Transformer: Distance-aware Transformer" (arX
 Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), eqs. (16) and
 (17). No official code is known.
 
-**Slots**: `gain` (H, 2N-1), and `rectify`, true. **Learns**, in every layer: `w` and `v` (H,). The authors' initial
-values are not on record; ours are N(0, 0.1^2) and 1.
+**Slots**: `gain` (H, 2N-1), and `rectify`, true. **Learns**, separately in every layer: `w` and `v` (H,). The authors'
+initial values are not on record; those here are N(0, 0.1^2) and 1.
 
 **Options**: none.
 
 **The factor.** f(0) = 1. It falls to 0 with the distance where w < 0, rises to 1 + e^v where w > 0, and is 1
-everywhere where w = 0. v says how far the rise or fall goes on before the curve levels off.
+everywhere where w = 0. v sets how far the rise or fall continues before the curve levels off.
 
-**Past the training length**: defined; the factor is near its limit there.
+**Past the training length**: defined; at such distances the factor is close to its limit.
 
-**Accuracy.** Both sides of the fraction are divided by its largest power of e, so that nothing overflows but f. Within
-6 + 3 |v| units of 2^-52 times the largest factor. A v that takes a factor out of the dtype is refused.
+**Accuracy.** Numerator and denominator are divided by the largest power of e, so that only f itself can overflow. The
+error is within 6 + 3 |v| units of 2^-52 times the largest factor. A v that makes a factor too large for the dtype is
+refused.
 
-**Traps.** A negative product becomes a score of 0, not a weight of 0: the softmax still gives it mass. The distance has
-no direction: without a causal mask the model cannot tell left from right. Positions cannot be given.
+**Traps.** A negative product becomes a score of 0, not a weight of 0: the softmax still gives that key some weight. The
+distance has no direction: without a causal mask the model cannot tell left from right. Positions cannot be given.
 """
 
 import math
@@ -62,12 +63,12 @@ def init(spec: Spec, rng: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any]) -> dict[str, Any]:
-    """Wu et al. 2021: f(r; w, v), both sides of the printed fraction divided by e^v where v > 0."""
+    """Wu et al. 2021: f(r; w, v), with numerator and denominator of the printed fraction divided by e^v if v > 0."""
     distance = np.abs(np.arange(1 - spec.length, spec.length))
     w, v = params["w"][:, None], params["v"][:, None]
     over = np.maximum(v, 0.0)
     one = np.exp(-over)
-    with np.errstate(over="ignore", divide="ignore"):  # a factor of 0, and one that no float holds
+    with np.errstate(over="ignore", divide="ignore"):  # a factor may be 0, or too large for a float
         return {"gain": (one + np.exp(v - over)) / (one + np.exp((v - over) - w * distance))}
 
 
@@ -77,10 +78,10 @@ _AT_ONCE, _BLOCK = 4 * PIECE, 64
 
 @inner
 def _factors_of(w, v, start, factors, sigmas, both):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """f of the distances from `start` on and, where `both`, sigma(v - w r).
+    """f of the distances from `start` on and, if `both`, sigma(v - w r).
 
-    For v < 0, f = (1 + e^v) / (1 + e^x), x = v - w r, else (1 + e^-v) / (e^-v + e^x), x = -w r. Where x > 0, both
-    sides of the fraction are divided by e^x, so that nothing overflows but f.
+    For v < 0, f = (1 + e^v) / (1 + e^x), x = v - w r, else (1 + e^-v) / (e^-v + e^x), x = -w r. If x > 0, numerator and
+    denominator are divided by e^x, so that only f itself can overflow.
     """
     width, one, count = lanes(splat(0.0)), splat(1.0), factors.size
     small, shift = math.exp(-abs(v)), min(v, 0.0)
@@ -150,7 +151,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
     dw, dv = np.zeros((2, spec.heads))
     for r in blocks(spec.length, max(1, spec.heads // 4)):
         factor, sigma = _at(r, w, v)
-        weighted = np.add(behind[:, r], ahead[:, r], dtype=np.float64) * factor  # those of distance 0 do not matter
+        weighted = np.add(behind[:, r], ahead[:, r], dtype=np.float64) * factor  # distance 0 does not matter
         dw += np.einsum("hr,r,hr->h", weighted, np.arange(r.start, r.stop, dtype=np.float64), sigma)
         dv += np.einsum("hr,hr->h", weighted, expit(v)[:, None] - sigma)
     dparams["w"] += dw
@@ -165,7 +166,7 @@ ENCODING = Encoding(
     beyond="defined",
     direction="no",
     source="Wu, Wu and Huang 2021, arXiv:2010.06925; arXiv:2102.11090, eqs. (16) and (17)",
-    ulp=9.0,  # while |v| is at most 1, as it is at first; see the page
+    ulp=9.0,  # for |v| at most 1, as at initialisation; see "Accuracy" above
     shapes=lambda spec: {"gain": (spec.heads, 2 * spec.length - 1)},
     plain=lambda spec: {"rectify": True},
     check=lambda spec: check_offsets("da", spec),

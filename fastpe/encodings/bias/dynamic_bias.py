@@ -1,27 +1,28 @@
-"""Dynamic position bias: a small network of the look-back makes a bias for every head.
+"""Dynamic position bias: a small network maps the look-back i - j to a bias for every head.
 
     S_ij = s q_i . k_j + u_h(i - j),      u = W_out g(.. g(W g(w_in x + b_in) + b) ..) + b_out,      g(z) = z sigmoid(z)
     x = m = i - j,      or with `logarithm`      x = sign(m) ln(|m| + 1)
 
-Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the idea is that of CrossFormer (Wang et al.
-2021, arXiv:2108.00154), section 3.2, whose own network, for grids, is `crossformer_bias`.
+Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the idea is from CrossFormer (Wang et al.
+2021, arXiv:2108.00154), section 3.2, whose network for grids is `crossformer_bias`.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**, once for all layers: `w_in`,
-`b_in` (K,), `w` (L-1, K, K), `b` (L-1, K), of which there are none with one layer, `w_out` (K, H), `b_out` (H,); each
-uniform in +-1/sqrt(fan in) at first, as PyTorch's linear maps.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**, shared by all layers: `w_in`, `b_in`
+(K,), `w` (L-1, K, K), `b` (L-1, K) (absent if L = 1), `w_out` (K, H), `b_out` (H,). Each is initially uniform in
++-1/sqrt(fan in), as in PyTorch's linear layers.
 
 **Options**
-- `hidden`: K; by default a quarter of the width, at least 1.
-- `depth`: L, the number of hidden layers; 2.
-- `logarithm`: of the look-back, as above.
+- `hidden`: K. Default: a quarter of the model's width, at least 1.
+- `depth`: L, the number of hidden layers. Default: 2.
+- `logarithm`: the network's input is the signed logarithm of the look-back (see above) instead of the look-back.
 
-Positions, where given, may be real.
+Positions, if given, may be real.
 
-**Past the training length**: defined. A network of SiLU units grows in proportion to its input, so that without
-`logarithm` far keys get the more, or the less, the farther they are.
+**Past the training length**: defined. The output of SiLU units grows in proportion to their input, so without
+`logarithm` the bias of far keys keeps rising, or falling, in proportion to the distance.
 
-**Traps.** x is raw: with a long training length the units of the first layer are saturated from the start, and
-gradients of `w_in` are sums weighted by distances. The bias is added to scores that are already divided by sqrt(D).
+**Traps.** Without `logarithm` x is not scaled: with a long training length the units of the first layer are saturated
+from the start, and gradients of `w_in` are sums weighted by distances. The bias is added to scores that are already
+divided by sqrt(D).
 """
 
 import math
@@ -64,7 +65,7 @@ def init(spec: Spec, rng: Any, *, hidden: int | None, depth: int, **options: Any
 def reference(
     spec: Spec, params: dict[str, Any], *, hidden: int | None, depth: int, logarithm: bool
 ) -> dict[str, Any]:  # fmt: skip
-    """The formula above, a hidden unit at a time."""
+    """The formula above, computed one hidden unit at a time."""
 
     def g(z: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -86,7 +87,7 @@ def reference(
 
 
 def _pieces(spec: Spec, slots: dict[str, Array], logarithm: bool, width: int) -> Iterator[tuple[Array, Array]]:
-    """x of some look-backs (M, 1), and their part (H, M) of the slot or of its gradient: a view."""
+    """Yield x (M, 1) of some look-backs, and a view (H, M) of their part of the slot or of its gradient."""
     step = max(1, _BLOCK // width)
     for offsets, slot in blocks(spec, slots):
         lines = [(offsets, slot)] if offsets.ndim == 1 else zip(offsets, slot.swapaxes(0, 1), strict=True)
@@ -98,14 +99,14 @@ def _pieces(spec: Spec, slots: dict[str, Array], logarithm: bool, width: int) ->
 
 
 def _silu(z: Array, layer: int) -> tuple[Array, offset_network.Back]:
-    """g(z) = z sigmoid(z), and the way back."""
+    """g(z) = z sigmoid(z), and its backward pass."""
     with np.errstate(over="ignore"):
         gate = 1.0 / (1.0 + np.exp(-z))
     return z * gate, lambda dg: dg * (gate * (1.0 + z * (1.0 - gate)))
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, logarithm: bool, **options: Any) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     network = offset_network.as_float64(params)
     for x, values in _pieces(spec, out, logarithm, len(network["b_in"])):
         values[...] = offset_network.forward(x, network, _silu).T
@@ -127,13 +128,13 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="a bias by a small network of the look-back",
+    summary="bias from a small network of the look-back",
     use="proposed",
     slots=("bias", "scores"),
     options={
         "hidden": Option(None, "width of the network; none: a quarter of the model's", int, minimum=1, optional=True),
         "depth": Option(2, "hidden layers of the network", int, minimum=1, maximum=64),
-        "logarithm": Option(False, "of the look-back, instead of itself", bool),
+        "logarithm": Option(False, "take the signed logarithm of the look-back as input", bool),
     },
     beyond="defined",
     direction="yes",

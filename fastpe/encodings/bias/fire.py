@@ -1,4 +1,4 @@
-"""FIRE: a small network of the distance, divided by how far the query can look back, as a bias.
+"""FIRE: a bias from a small network of the distance, which is divided by how far the query can look back.
 
     t_ij = ln(c x + 1) / (ln(c max(L, i) + 1) + eps),    x = i - j,    L = |multiplier| threshold
     S_ij = s q_i . k_j + b2_h + sum_k w2_kh max(w1_k t_ij + b1_k, 0)
@@ -7,28 +7,29 @@ Source: Li, You, Guruganesh et al. 2023, "Functional Interpolation for Relative 
 Transformers" (arXiv:2310.04418), section 3. The authors' code is not public: initial values, eps and the absolute
 values of c x and c max(L, i) are those of a port, mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
 
-**Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor depends on the query, so the bias is no function of j - i.
+**Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor depends on the query, so the bias is not a function of j - i.
 **Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1` (K,), `w2` (K, H), `b2` (H,), shared by all
-layers; the network starts uniform in +-1/sqrt(fan in).
+layers; the network's weights are initially uniform in +-1/sqrt(fan in).
 
 **Options**
 - `hidden`: K, the width of the network.
-- `initial_c`: where c starts.
-- `threshold`: what the multiplier, which starts at 1, multiplies: positions below L share one divisor.
+- `initial_c`: the initial value of c.
+- `threshold`: multiplied by the multiplier, which starts at 1, this gives L; positions below L share one divisor.
 - `eps`: added to the divisor.
-- `symmetric`: x = |i - j|, for models without a causal mask. This is what the port's absolute values make of it; the
-  paper has causal models only, and so nothing else is accepted without this option.
+- `symmetric`: x = |i - j|, for models without a causal mask, as the port's absolute values imply. The paper has causal
+  models only, so without this option the model must be causal.
 
-Keys after the query count as x = 0: a causal model masks them.
+Keys after the query have x = 0: a causal model masks them.
 
-**Past the training length**: defined, and meant to interpolate: for a causal model t stays in [0, 1].
+**Past the training length**: defined; the encoding is designed to interpolate: for a causal model t stays in [0, 1].
 
-**Traps.** With `symmetric` the divisor of an early query is smaller than its distance to far keys: t exceeds 1 past L.
-The bias is even in j - i only there where both queries are below L. `start` and given positions move i, and thus the
+**Traps.** With `symmetric` the divisor of an early query is smaller than its distance to far keys, so t exceeds 1 past
+L. The bias is even in j - i only where both positions are below L. `start` and given positions change i, and thus the
 divisor. The paper divides by i, some texts by i + 1.
 
-**Accuracy.** t is right to some units in the last place. The network is piecewise linear in t, and is evaluated as
-such: between two kinks all terms are summed once. What that sum cancels is lost, as in any order of summation.
+**Accuracy.** t is exact to a few units in the last place. The network is piecewise linear in t and is evaluated as
+such: all terms are summed once for each interval between two kinks. Digits that cancel in this sum are lost, as in any
+order of summation.
 """
 
 from collections.abc import Iterator
@@ -58,12 +59,12 @@ from fastpe.kernels.simd import (
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 2**16  # pairs that are computed at once
+_BLOCK = 2**16  # pairs that are computed together
 _NAMES = ("c", "multiplier", "w1", "b1", "w2", "b2")
 
 
 def check(spec: Spec, *, symmetric: bool, **options: Any) -> None:
-    """Causal, unless `symmetric` says what else x is."""
+    """Require a causal model, unless `symmetric` is set."""
     if not (spec.causal or symmetric):
         raise ValueError("'fire' is published for causal models: set causal=True, or option symmetric=True")
 
@@ -80,7 +81,7 @@ def parameters(spec: Spec, *, hidden: int, **options: Any) -> dict[str, tuple[in
 
 
 def init(spec: Spec, rng: Any, *, hidden: int, initial_c: float, **options: Any) -> dict[str, Any]:
-    """c and 1 as given, the network uniform in +-1/sqrt(fan in), as PyTorch's linear maps."""
+    """`initial_c`, 1, and a network uniform in +-1/sqrt(fan in), as in PyTorch's linear layers."""
     drawn = 2.0 * rng.uniform(2 * hidden + hidden * spec.heads + spec.heads) - 1.0
     w1, b1, w2, b2 = np.split(drawn, [hidden, 2 * hidden, 2 * hidden + hidden * spec.heads])
     inner, outer = w2.reshape(hidden, spec.heads) / np.sqrt(hidden), b2 / np.sqrt(hidden)
@@ -90,7 +91,7 @@ def init(spec: Spec, rng: Any, *, hidden: int, initial_c: float, **options: Any)
 def reference(
     spec: Spec, params: dict[str, Any], *, hidden: int, initial_c: float, threshold: float, eps: float, symmetric: bool
 ) -> dict[str, Any]:
-    """The formula above, a hidden unit at a time."""
+    """The formula above, computed one hidden unit at a time."""
     points, c = spec.points(), params["c"][0]
     back = points[..., :, None] - points[..., None, :]
     x = np.abs(back) if symmetric else np.maximum(back, 0)
@@ -117,17 +118,18 @@ def _pieces(w1: Array, b1: Array, w2: Array, b2: Array) -> _Pieces:
     kinks = np.unique(own[bent])
     rank, piece = np.searchsorted(kinks, own), np.arange(kinks.size + 1)[:, None]
     active = np.where(bent, np.where(w1 > 0.0, piece > rank, piece <= rank), b1 > 0.0).astype(np.float64)
-    # einsum, unlike @, adds in the same order whatever the number of threads
+    # einsum, unlike @, adds in the same order with any number of threads
     return _Pieces(
         kinks, active, np.einsum("pk,k,kh->ph", active, w1, w2), np.einsum("pk,k,kh->ph", active, b1, w2) + b2
     )
 
 
 class _Map(NamedTuple):
-    """Some queries' map of the distance x to t = n / d, n = ln(|c| x + 1), d = ln(|c| m + 1) + eps, m = max(L, i).
+    """For some queries, the map of the distance x to t = n / d, n = ln(|c| x + 1), d = ln(|c| m + 1) + eps, m = max(L,
+    i).
 
-    Without given positions n is a function of j - i: all queries share one array, and the row of the first begins at
-    `start`, those of the others before it.
+    Without given positions n is a function of j - i: all queries share one array, in which the row of the first query
+    begins at `start`, and each later row begins one element earlier.
     """
 
     n: Array  # (rows, N), or (1, 2N-1)
@@ -140,7 +142,7 @@ class _Map(NamedTuple):
 def _maps(
     spec: Spec, slots: dict[str, Array], c: float, least: float, eps: float, symmetric: bool
 ) -> Iterator[tuple[_Map, Array]]:
-    """The map of some queries, and their part (H, rows, N) of the slot or of its gradient."""
+    """Yield the map of some queries, and their part (H, rows, N) of the slot or of its gradient."""
     length, rows, every = spec.length, max(1, _BLOCK // spec.length), spec.points()
 
     def logarithms(back: Array) -> tuple[Array, Array]:
@@ -158,7 +160,7 @@ def _maps(
 
 
 def _place(scores: Array) -> tuple[Any, ...]:
-    """The first element of (H, rows, N), and the elements between heads, rows and neighbours."""
+    """The first element of (H, rows, N), and the strides between heads, rows and keys, in elements."""
     return start_of(scores), *(stride // scores.itemsize for stride in scores.strides)
 
 
@@ -170,7 +172,8 @@ def _row(shared, start, keys, i):  # type: ignore[no-untyped-def] # a kernel's t
 
 @inner
 def _pieces_of_row(n, d, kinks, keys, t, begin, piece):  # type: ignore[no-untyped-def]
-    """t = n / d of one query; where runs of neighbouring keys on one piece begin, on which one; how many there are."""
+    """Write t = n / d of one query, and the start and piece of each run of adjacent keys on one piece; count the
+    runs."""
     divisor, width = splat(d), lanes(splat(0.0))
     for j in range(0, keys, width):
         store_first(pointer(t), j, load_first(n, j, keys - j) / divisor, keys - j)
@@ -192,7 +195,7 @@ def _fill(
     row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
     width = lanes(splat(0.0))
-    t, line = np.zeros(keys + width), np.empty(keys + width, first.dtype)  # what a run writes past its end is lost
+    t, line = np.zeros(keys + width), np.empty(keys + width, first.dtype)  # runs may write past their end
     begin, piece = np.empty(keys + 1, np.int64), np.empty(keys + 1, np.int64)
     for i in range(d.size):
         runs = _pieces_of_row(_row(n, start, keys, i), d[i], kinks, keys, t, begin, piece)
@@ -211,7 +214,8 @@ def _pull(
     n: Array, start: int, along: Array, d: Array, kinks: Array, slope: Array, keys: int, sums: Array, moments: Array,
     dmap: Array, first: Array, head_step: int, row_step: int,
 ) -> None:  # fmt: skip
-    """Sums of the gradient and of it times t by piece and head, (P, H); by query those of dt times `along` and t."""
+    """Sum the gradient, and the gradient times t, by piece and head (P, H); by query sum dt times `along`, and times
+    t."""
     width = lanes(splat(0.0))
     t, dt = np.zeros(keys + width), np.zeros(keys + width)
     begin, piece = np.empty(keys + 1, np.int64), np.empty(keys + 1, np.int64)
@@ -253,7 +257,8 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, threshold: float,
     eps: float, symmetric: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """The network's gradient from sums of dscores and of dscores t on each piece, the map's by its quotient rule."""
+    """The network's gradient comes from the sums of dscores and dscores t on each piece, the map's from the quotient
+    rule."""
     c, multiplier, *network = (params[name].astype(np.float64) for name in _NAMES)
     size, least = abs(float(c[0])), abs(float(multiplier[0]) * threshold)
     pieces = _pieces(*network)
@@ -280,12 +285,12 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="a small network of the normalised distance, a bias",
+    summary="bias from a small network of normalised distance",
     use="proposed",
     slots=("scores",),
     options={
         "hidden": Option(32, "width of the network", int, minimum=1),
-        "initial_c": Option(0.1, "where c starts", float, above=0.0),
+        "initial_c": Option(0.1, "initial value of c", float, above=0.0),
         "threshold": Option(512.0, "positions below this times the multiplier share a divisor", float, above=0.0),
         "eps": Option(1e-6, "added to the divisor", float, above=0.0),
         "symmetric": Option(False, "x = |i - j|, for models without a causal mask", bool),

@@ -2,26 +2,26 @@
 
     S_ij = s q_i . k_j - slope_h angle_ij,      angle_ij in [0, pi] radians between the points i and j
 
-Source: own construction, after Press, Smith and Lewis 2021, "Train Short, Test Long" (arXiv:2108.12409), section 3:
-their distance of two tokens becomes that of two points.
+Source: own construction, after Press, Smith and Lewis 2021, "Train Short, Test Long" (arXiv:2108.12409), section 3,
+with the distance of two points in place of the distance of two tokens.
 
-**Slot**: `scores` (H, N, N), a value for every pair: O(N^2) memory. **Learns**: nothing, or with `learned` the `slope`
-(H,).
+**Slot**: `scores` (H, N, N), a value for every pair: O(N^2) memory. **Learns**: nothing by default; with `learned`,
+`slope` (H,).
 
 **Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. Without positions a spiral from pole to pole is taken, see `cartesian3d`.
+`start` is added to both. If no positions are given, the points follow a spiral from pole to pole, see `cartesian3d`.
 
 **Options**
-- `slope`: one slope for all heads, per radian; none: the list of `alibi`, times `scale`.
-- `scale`: multiplies that list, whose steepest slope of eight heads is 1/2 per radian by itself.
-- `learned`: the slopes, however chosen, are only initial values.
+- `slope`: one slope for all heads, per radian. Default: the slopes of `alibi` times `scale`.
+- `scale`: multiplies the slopes of `alibi`, of which the steepest is 1/2 per radian for eight heads.
+- `learned`: train the slopes; the values set by the other options are only the initial ones.
 
-**Past the training length**: defined for every point. The spiral turns back at the pole there; its points within the
-training length do not move.
+**Past the training length**: defined for every point. Past the training length the spiral turns back at the pole; its
+points within the training length do not move.
 
-**Traps.** The angle is even: such a model cannot tell east from west, nor any point from its mirror image, without
-another encoding beside it. The arc cosine of a product of unit vectors loses half of the digits of small angles; here
-the angle is 4 arctan(|a - b| / (2 + |a + b|)), which loses none.
+**Traps.** The angle is symmetric: without a second encoding the model cannot tell east from west, nor any point from
+its mirror image. The arc cosine of a product of unit vectors loses half of the digits of small angles; here the angle
+is computed as 4 arctan(|a - b| / (2 + |a + b|)), which loses none.
 """
 
 import math
@@ -61,17 +61,17 @@ def _chosen(spec: Spec, slope: float | None, scale: float) -> Array:
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Latitudes end at the poles."""
+    """Require latitudes within ±90 degrees."""
     sphere.check_latitudes(spec)
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A square for every sample."""
+    """A square matrix for every sample."""
     return {"scores": (*spec.batch, spec.heads, spec.length, spec.length)}
 
 
 def parameters(spec: Spec, *, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The slopes, where they are learned."""
+    """The slopes, if they are learned."""
     return {"slope": (spec.heads,)} if learned else {}
 
 
@@ -83,7 +83,7 @@ def init(spec: Spec, rng: Any, *, slope: float | None, scale: float, learned: bo
 def reference(
     spec: Spec, params: dict[str, Any], *, slope: float | None, scale: float, learned: bool
 ) -> dict[str, Any]:
-    """The haversine formula, of the angle and of what it lacks to pi: as exact for near points as for opposite ones."""
+    """The haversine formula for the angle and for pi minus the angle: as exact for near points as for opposite ones."""
     chosen = params["slope"] if learned else _chosen(spec, slope, scale)
     lon, lat = sphere.coordinates(spec)
     angles = _haversine(*(x[..., :, None] for x in (lon, lat)), *(x[..., None, :] for x in (lon, lat)))
@@ -99,14 +99,14 @@ def _haversine(lon_a: Array, lat_a: Array, lon_b: Array, lat_b: Array) -> Array:
 
 
 def _ulp(spec: Spec, **options: Any) -> float:
-    """16 where points are a radian apart: coordinates of unit vectors are rounded near 1, however close the points."""
+    """16, or more if all points are within a radian: coordinates of unit vectors have an absolute rounding error."""
     lon, lat = sphere.coordinates(spec)
     widest = float(_haversine(lon[..., :1], lat[..., :1], lon, lat).max())
     return 16.0 / min(1.0, widest) if widest else 16.0
 
 
 def _samples(spec: Spec) -> Iterator[tuple[Any, Array]]:
-    """Every sample and its points, unit vectors (3, N)."""
+    """Yield every sample and its points as unit vectors (3, N)."""
     n = spec.length
     cos_lon, sin_lon, cos_lat, sin_lat = sphere.directions(spec, slice(0, None if spec.batch else n))
     points = np.stack([cos_lon * cos_lat, sin_lon * cos_lat, sin_lat]).reshape(3, *spec.batch, n)
@@ -139,9 +139,10 @@ _ARC_TANGENT = np.array([(-1.0) ** k / (2 * k + 1) for k in range(21, 0, -1)])  
 
 @inner
 def _angles(points, i, series, angles):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """The angles of point i with all points: 4 arctan(|a - b| / (2 + |a + b|)), as the halves are right-angled.
+    """The angles of point i with all points: 4 arctan(|a - b| / (2 + |a + b|)), from the right-angled halves of the
+    triangle.
 
-    The arc tangent of x past tan(pi/8) is pi/4 plus that of (x - 1) / (x + 1), so that its series is short.
+    For x above tan(pi/8) the arc tangent is pi/4 plus that of (x - 1) / (x + 1), which keeps the series short.
     """
     n, none, two = points.shape[1], splat(0.0), splat(2.0)
     for j in range(0, n, lanes(none)):
@@ -186,7 +187,7 @@ def _pull(points: Array, dscores: Array, found: Array) -> None:
 
 
 ENCODING = Encoding(
-    summary="linear penalty of the great-circle distance",
+    summary="linear penalty on the great-circle distance",
     use="other",
     needs=Needs("coordinates"),
     slots=("scores",),

@@ -1,37 +1,38 @@
-"""Graphormer: a learned bias for every distance in a graph, a learned vector for every degree.
+"""Graphormer: a learned bias for every distance in a graph, and a learned vector for every degree.
 
     S_uv = s q_u . k_v + bias[min(d(u, v), 510) + 1, h]
     PE[v] = zin[min(degree v, 510) + 1] + zout[min(degree v, 510) + 1]
 
-d is the number of edges of a shortest path; nodes that none joins have d = 510.
+d is the number of edges of a shortest path; nodes that no path joins have d = 510.
 
 Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?" (arXiv:2106.05234), section
 3.1, eqs. (5) and (6); microsoft/Graphormer, graphormer/modules/graphormer_layers.py, GraphNodeFeature and
-GraphAttnBias: tables of 512 rows, of which row 0 is for padding and stays zero.
+GraphAttnBias: its tables have 512 rows, of which row 0 is for padding and stays zero.
 
-**Slots**: `index` (N, N) and `values` (H, V), and `table` (N, C) with `centrality`. **Learns**: `bias` (512, H), `zin`
-and `zout` (512, C), `virtual` (1, H); N(0, 0.02^2) at first. Every layer shares them. The authors' term of edge
-features has no place here: edges have none.
+**Slots**: `index` (N, N) and `values` (H, V); with `centrality` also `table` (N, C). **Learns**: `bias` (512, H), `zin`
+and `zout` (512, C), `virtual` (1, H); initially N(0, 0.02^2). All layers share them. The authors' term for edge
+features is left out: edges have no features here.
 
 **Options**
-- `edges`: the graph, undirected: nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1, N being the length; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Without it the path 0-1-2-...
-- `spatial_max`: pairs with d at least this do not attend to each other: their entry of `values` is -1e30, which leaves
-  no weight, for the authors' -inf. The default, as theirs, cuts off nothing; at most 510 also parts what no path joins.
+- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
+  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `spatial_max`: pairs with d at least this large do not attend to each other: their entry of `values` is -1e30, which
+  leaves no weight (the authors use -inf). The default, as in the authors' code, cuts off nothing; a value of at most
+  510 also separates nodes that no path joins.
 - `centrality`: whether the degrees' vectors are added to the embeddings.
-- `virtual_node`: token 0 stands for the whole graph, and nodes 0 .. N-2 are the tokens after it: its row and column of
-  scores get `virtual` instead, and its row of the table is zero.
+- `virtual_node`: token 0 stands for the whole graph, and nodes 0 .. N-2 are the tokens after it. The row and column of
+  scores of token 0 get `virtual` instead of a distance's bias, and its row of the table is zero.
 
-Undirected graphs have equal degrees in and out, and both tables are added all the same. Nodes have no positions but
-their edges: `positions` are refused, and `start` changes nothing.
+In undirected graphs the in-degree equals the out-degree, but both tables are added. Nodes are placed by their edges
+alone: `positions` are refused, and `start` changes nothing.
 
-**Past the training length**: clipped at d = 510, as at any length. On the path every longer distance is one whose row
-was never trained, so it adds next to nothing there. Its last node has one neighbour, and so another row once the path
-goes on.
+**Past the training length**: clipped at d = 510, as at any length. On the path the rows of distances longer than those
+of training were never trained, so they add almost nothing. The last node of the path has one neighbour; on a longer
+path the same node has two, and so another row.
 
-**Traps.** `index` is quadratic in N, whatever the graph, and paths of a given graph, found once and kept, take half of
-that again. On the path the bias is even in j - i: without a causal mask left and right are the same. Degrees past 510
-share a row, where the released code fails.
+**Traps.** `index` is quadratic in N for any graph; the path lengths of a given graph, which are computed once and kept,
+take half as much memory again. On the path the bias is even in j - i: without a causal mask the model cannot tell left
+from right. Degrees past 510 share a row; the released code fails on them.
 """
 
 from dataclasses import replace
@@ -49,9 +50,9 @@ from fastpe.kernels.compile.decorators import entry
 
 TABLE_ROWS = 512
 FARTHEST = 510
-"""The length of a path that does not exist, and the longest of those that do."""
+"""The distance of nodes that no path joins, and the largest distance otherwise."""
 NEVER = -1e30
-"""Added to the score of a pair that does not attend."""
+"""Added to the score of a pair of nodes that do not attend to each other."""
 _ROWS = 256
 
 
@@ -60,18 +61,18 @@ def _nodes(spec: Spec, virtual_node: bool) -> int:
 
 
 def _special(spatial_max: int, virtual_node: bool) -> tuple[int, int, int]:
-    """The entries of `values` for the virtual node and for pairs that do not attend, and how many there are."""
+    """The entries of `values` for the virtual node and for pairs that do not attend, and the number of entries."""
     masked = TABLE_ROWS + virtual_node
     return TABLE_ROWS, masked, masked + (spatial_max <= FARTHEST)
 
 
 def check(spec: Spec, *, edges: Edges, virtual_node: bool, **options: Any) -> None:
-    """The graph must be one."""
+    """Check that `edges` is a graph of these nodes, and that no positions are given."""
     graphs.check(spec, edges, _nodes(spec, virtual_node))
 
 
 def shapes(spec: Spec, *, centrality: bool, spatial_max: int, virtual_node: bool, **options: Any) -> dict[str, Any]:
-    """The usual ones."""
+    """The shapes of `index` and `values`, and of `table` with `centrality`."""
     found = {"index": (spec.length, spec.length), "values": (spec.heads, _special(spatial_max, virtual_node)[2])}
     return found | {"table": (spec.length, spec.dim)} if centrality else found
 
@@ -103,7 +104,7 @@ def reference(
     centrality: bool,
     virtual_node: bool,
 ) -> dict[str, Any]:
-    """Ying et al. 2021, section 3.1; paths by Floyd and Warshall, as the authors find them."""
+    """Ying et al. 2021, section 3.1; paths by the Floyd-Warshall algorithm, as in the authors' code."""
     nodes = _nodes(spec, virtual_node)
     adjacent = graphs.dense(nodes, edges)
     path = np.where(adjacent > 0, 1.0, np.inf)
@@ -142,7 +143,7 @@ def fill(
     index, nodes = index[virtual_node:, virtual_node:], _nodes(spec, virtual_node)
     entries = np.arange(1, FARTHEST + 2, dtype=np.int32)
     entries[spatial_max:] = masked
-    if edges is None:  # the row of every node is a part of the same line
+    if edges is None:  # every node's row is a slice of the same array
         line = entries[np.minimum(np.abs(np.arange(1 - nodes, nodes)), FARTHEST)]
         index[...] = np.lib.stride_tricks.sliding_window_view(line, nodes)[::-1]
     else:
@@ -167,7 +168,7 @@ def pull(
     centrality: bool,
     virtual_node: bool,
 ) -> None:
-    """Rows of `values` are those of `bias`; a row of the table goes back to its degree's."""
+    """Rows of `values` add to those of `bias`; rows of the table add to those of their degrees."""
     dvalues = dslots["values"]
     dparams["bias"] += dvalues[:, :TABLE_ROWS].T
     if virtual_node:
@@ -181,7 +182,7 @@ def pull(
 
 @lru_cache(maxsize=8)
 def _by_degree(nodes: int, edges: Edges) -> tuple[Array, Array, Array]:
-    """The nodes in the order of their rows of the tables; where in it each row's begin, and which rows they are."""
+    """The nodes sorted by their rows of the tables; where the nodes of each row begin; and the rows that occur."""
     degree = _degree_rows(nodes, edges)
     rows, starts = np.unique(np.sort(degree), return_index=True)
     found = np.argsort(degree, kind="stable"), starts, rows
@@ -199,7 +200,7 @@ def _degree_rows(nodes: int, edges: Edges) -> Array:
 
 @lru_cache(maxsize=2)
 def _lengths(nodes: int, edges: Edges) -> Array:
-    """d(u, v), at most `FARTHEST`, of all nodes, int16."""
+    """d(u, v) of all nodes, at most `FARTHEST`, int16."""
     matrix, path = graphs.adjacency(nodes, edges), np.full((nodes, nodes), FARTHEST, np.int16)
     _search(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), FARTHEST, path)
     path.flags.writeable = False
@@ -208,7 +209,7 @@ def _lengths(nodes: int, edges: Edges) -> Array:
 
 @entry(label="shortest paths")
 def _search(begin: Array, neighbours: Array, farthest: int, path: Array) -> None:
-    """Breadth first from every node; nodes + edges operations for each."""
+    """Breadth-first search from every node; nodes + edges operations for each."""
     waiting = np.empty(path.shape[1], np.int64)
     for row in range(path.shape[0]):
         path[row, row] = 0
@@ -227,14 +228,14 @@ def _search(begin: Array, neighbours: Array, farthest: int, path: Array) -> None
 
 
 ENCODING = Encoding(
-    summary="a bias for each shortest-path length in a graph",
+    summary="learned bias for each shortest-path length",
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table", "index", "values"),
     options={
         "edges": graphs.EDGES,
-        "spatial_max": Option(1024, "pairs this many edges apart, or more, do not attend", int, minimum=1),
-        "centrality": Option(True, "whether degrees have vectors", bool),
+        "spatial_max": Option(1024, "pairs at least this many edges apart do not attend", int, minimum=1),
+        "centrality": Option(True, "whether vectors of the degrees are added to the input", bool),
         "virtual_node": Option(False, "whether token 0 stands for the graph", bool),
     },
     beyond="clipped",

@@ -1,4 +1,4 @@
-"""Hard-ALiBi: the first heads see windows of 1, 2, 3, ... keys; the others have no positions.
+"""Hard-ALiBi: the first heads see windows of 1, 2, 3, ... keys; the other heads use no positions.
 
     S_ij = s q_i . k_j                      head h >= masked, or i - j <= h
          = -infinity                        otherwise
@@ -7,19 +7,20 @@ Source: Jelassi, Brandfonbrener, Kakade and Malach 2024, "Repeat After Me: Trans
 Models at Copying" (arXiv:2402.01032); the windows: sjelassi/transformers_ssm_copy, synthetic_exps/models/
 hard_alibi_model.py.
 
-**Slot**: `bias` (H, 2N-1), 0 or -2^30, which leaves no weight; `scores` (H, N, N) where positions are given. Attention
-leaves out whole tiles that a head does not see. **Learns**: nothing.
+**Slot**: `bias` (H, 2N-1), 0 or -2^30, which leaves no weight; `scores` (H, N, N) if positions are given. Attention
+skips tiles of which a head sees nothing. **Learns**: nothing.
 
 **Options**
-- `masked`: how many heads have windows; by default the authors' 8, or all where there are fewer.
+- `masked`: the number of heads with windows. Default: 8, as in the authors' code, or all heads if there are fewer.
 
-Head 0 sees the query's own key alone, head h the h nearest before it as well. In a causal model, which masks keys after
-the query; other models are refused. Positions, where given, may be real; i - j is their difference.
+Head 0 sees only the key at the query's position; head h also sees the h nearest keys before it. The model must be
+causal, so that keys after the query are masked; other models are refused. Positions, if given, may be real; i - j is
+their difference.
 
-**Past the training length**: defined: windows stay as they are, and the other heads have no positions.
+**Past the training length**: defined: the windows do not change, and the other heads use no positions.
 
-**Traps.** With 8 heads or fewer, by default, no head sees farther back than 7 keys in a layer: the authors have more
-heads. Head 0 only maps its token. Order comes from the windows and the causal mask alone.
+**Traps.** With 8 heads or fewer and the default, no head sees farther back than 7 keys in a layer; the authors use more
+heads. Head 0 only maps its own token. The model learns about order only from the windows and the causal mask.
 """
 
 from typing import Any
@@ -32,11 +33,11 @@ from fastpe.encodings.parts.offset_biases import as_slots, blocks, pairwise, sha
 from fastpe.encodings.slots import Spec
 
 _HIDDEN = -(2.0**30)
-_MASKED = 8  # the authors'
+_MASKED = 8  # as in the authors' code
 
 
 def check(spec: Spec, *, masked: int | None) -> None:
-    """A causal model, with as many heads."""
+    """Require a causal model, and at least `masked` heads."""
     if not spec.causal:
         raise ValueError("'hard_alibi' is made for causal models: set causal=True")
     if masked is not None and masked > spec.heads:
@@ -44,7 +45,7 @@ def check(spec: Spec, *, masked: int | None) -> None:
 
 
 def _windows(spec: Spec, masked: int | None) -> np.ndarray:
-    """How far back each head sees, (H,)."""
+    """How many keys back each head sees, (H,)."""
     heads = np.arange(float(spec.heads))
     return np.where(heads < (_MASKED if masked is None else masked), heads, np.inf)
 
@@ -58,7 +59,7 @@ def reference(spec: Spec, params: dict[str, Any], *, masked: int | None) -> dict
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, masked: int | None) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     windows = _windows(spec, masked)
     if spec.positions is None:
         out["bias"][...] = 0.0
@@ -75,7 +76,7 @@ ENCODING = Encoding(
     use="proposed",
     slots=("bias", "scores"),
     options={
-        "masked": Option(None, "heads with windows; none: 8, or all where fewer", int, minimum=0, optional=True),
+        "masked": Option(None, "heads with windows; none: 8, or all if fewer", int, minimum=0, optional=True),
     },
     beyond="defined",
     direction="causal",

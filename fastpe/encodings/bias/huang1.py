@@ -5,14 +5,14 @@
 Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better Relative Position Embeddings"
 (arXiv:2009.13658), method 1. No public code is known.
 
-**Slot**: `gain` (H, 2K-1). **Learns**, in every layer: `weight` (1, K), or (H, K) with `per_head`; initially 1, which
-changes nothing (ours: the initial values are not on record).
+**Slot**: `gain` (H, 2K-1). **Learns**, separately in every layer: `weight` (1, K), or (H, K) with `per_head`; initially
+1, which changes nothing (chosen here: the authors' initial values are not on record).
 
 **Options**
-- `reach`: the clip count K, at most 10^6; the training length where none is given. All 2K-1 weights are kept, however
-  short the sequence is.
-- `per_head`: a set of weights for every head. Whether the authors share them is not on record; their released
-  checkpoint, of method 4, shares them.
+- `reach`: the number K of distances that have a weight, at most 10^6. Default: the training length. The slot keeps all
+  2K-1 weights, even for shorter sequences.
+- `per_head`: learn separate weights for every head. Whether the authors share them between heads is not on record;
+  their released checkpoint, of method 4, shares them.
 
 **Past the training length**: clipped; distances from K - 1 on share one weight.
 
@@ -31,12 +31,12 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, *, reach: int | None, per_head: bool) -> dict[str, tuple[int, ...]]:
-    """One weight for every distance below K."""
+    """A weight for every distance below K."""
     return {"weight": (spec.heads if per_head else 1, clip_count(spec, reach))}
 
 
 def shapes(spec: Spec, *, reach: int | None, per_head: bool) -> dict[str, tuple[int, ...]]:
-    """Both directions."""
+    """A factor for every offset, in both directions."""
     return {"gain": (spec.heads, 2 * clip_count(spec, reach) - 1)}
 
 
@@ -53,20 +53,20 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
-    """Mirror the weights."""
+    """Copy the weights to the offsets of both directions."""
     for side in sides(out["gain"]):
         side[...] = params["weight"]
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """Both directions add up."""
+    """Add up the gradients of both directions."""
     behind, ahead = sides(summed(dslots["gain"], len(params["weight"])))
     dparams["weight"] += behind
     dparams["weight"][:, 1:] += ahead[:, 1:]
 
 
 ENCODING = Encoding(
-    summary="a trained factor on the score for each distance",
+    summary="learned factor on the score for each distance",
     use="proposed",
     slots=("gain",),
     options=OPTIONS,

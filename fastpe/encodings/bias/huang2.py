@@ -5,13 +5,13 @@
 Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better Relative Position Embeddings"
 (arXiv:2009.13658), method 2. No public code is known.
 
-**Slot**: `gain` (H, 2K-1). **Learns**, in every layer: `weight` (1, 2K-1), or (H, 2K-1) with `per_head`; initially 1,
-which changes nothing (ours: the initial values are not on record).
+**Slot**: `gain` (H, 2K-1). **Learns**, separately in every layer: `weight` (1, 2K-1), or (H, 2K-1) with `per_head`;
+initially 1, which changes nothing (chosen here: the authors' initial values are not on record).
 
 **Options**
-- `reach`: the clip count K, at most 10^6; the training length where none is given. All 2K-1 weights are kept, however
-  short the sequence is.
-- `per_head`: a set of weights for every head, see `huang1`.
+- `reach`: the number K of distances on either side that have a weight, at most 10^6. Default: the training length. The
+  slot keeps all 2K-1 weights, even for shorter sequences.
+- `per_head`: learn separate weights for every head, see `huang1`.
 
 **Past the training length**: clipped; offsets from K - 1 on share one weight on either side.
 
@@ -29,12 +29,12 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One weight for every offset from 1-K to K-1."""
+    """A weight for every offset from 1-K to K-1."""
     return {"weight": offset_sets(spec, **options)}
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """As the weights, for every head."""
+    """The shape of the weights, for all heads."""
     return {"gain": (spec.heads, offset_sets(spec, **options)[1])}
 
 
@@ -51,7 +51,7 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 
 ENCODING = Encoding(
-    summary="a trained factor on the score for each offset",
+    summary="learned factor on the score for each offset",
     use="proposed",
     slots=("gain",),
     options=OPTIONS,

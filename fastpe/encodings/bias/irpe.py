@@ -1,4 +1,4 @@
-"""Image RPE, bias mode: a learned number for each bucket of two-dimensional offsets.
+"""Image RPE (iRPE), bias mode: a learned bias for each bucket of two-dimensional offsets.
 
     g(x) = round(x)                                                                       |x| <= alpha
          = sign(x) int(min(round(alpha + ln(|x|/alpha) / ln(gamma/alpha) (beta - alpha)), beta))    otherwise
@@ -12,26 +12,27 @@ Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for
 iRPE/DeiT-with-iRPE/irpe.py, piecewise_index.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` (G, V), or for `cross` `rows` and `columns` (G, 2B+1),
-G = 1 or H; in every layer its own. They start as zeros.
+G = 1 or H, separately in every layer. They start as zeros.
 
 **Options**
 - `method`: `product` (the authors' default), `cross`, `euclidean` or `quant`.
 - `ratio`: alpha, from 1e-6 to 512; 1.9 gives B = 3, so 49 buckets by `product`.
-- `shared_heads`: one table for all heads (G = 1), the authors' default, or one for each.
-- `class_token`: the first token is a class token, which has no cell; all its pairs share one more bucket.
-- `grid`: rows and columns of the cells, in raster order; the two factors of their number closest to each other where
-  not given.
+- `shared_heads`: whether all heads share one table (G = 1), the authors' default, or each has one (G = H).
+- `class_token`: the first token is a class token, which has no cell; all pairs with it share one additional bucket.
+- `grid`: rows and columns of the cells, in raster order. Default: the two factors of the number of cells that are
+  closest to each other.
 
-Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real; that of a class token is not read.
+Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real; the class token's position is not read.
 
-**Past the training length**: clipped: offsets beyond gamma share the outermost buckets, so any grid is defined.
+**Past the training length**: clipped: offsets beyond gamma share the outermost buckets, so the bias is defined for any
+grid.
 
-**Traps.** beta need not be whole, and what is clipped to it is truncated: with ratio 1.9, g = 0, 1, 2, 2, 3, 3, ...
-Halves are rounded to even. `quant` is the code's; eq. (21) has, for the squared distance, its rank among those that
-occur. The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (13) divides it too).
+**Traps.** beta need not be an integer, and values clipped to it are truncated: with ratio 1.9, g = 0, 1, 2, 2, 3, 3,
+... Halves are rounded to even. `quant` follows the code; eq. (21) uses the rank of the squared distance among those
+that occur. The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (13) divides it too).
 `euclidean` and `quant` never use the buckets below B, and cannot tell left from right. The authors' other mode,
-"contextual", where a bucket's vector meets query, key or value, is not built here. A table of zeros is no bias at all
-until it has been trained.
+"contextual", in which query, key or value is multiplied by a vector of the bucket, is not implemented here. The table
+of zeros adds no bias until it has been trained.
 """
 
 import math
@@ -50,17 +51,17 @@ Array = np.ndarray[Any, Any]
 
 
 def _line(ratio: float) -> int:
-    """How many buckets a coordinate has."""
+    """The number of buckets of a coordinate."""
     return 2 * int(2 * ratio) + 1
 
 
 def check(spec: Spec, *, ratio: float, class_token: bool, grid: Sides | None, **options: Any) -> None:
-    """The grid fits the tokens."""
+    """Check that the grid fits the tokens."""
     offset_tables.grid_of(spec, grid if spec.positions is None else None, class_token)
 
 
 def shapes(spec: Spec, *, method: str, ratio: float, class_token: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The index of every pair, and the values it chooses from."""
+    """The index of every pair, and the values that it selects from."""
     line = _line(ratio)
     buckets = line * line if method in ("product", "cross") else line
     return {
@@ -72,7 +73,7 @@ def shapes(spec: Spec, *, method: str, ratio: float, class_token: bool, **option
 def parameters(
     spec: Spec, *, method: str, ratio: float, shared_heads: bool, class_token: bool, **options: Any
 ) -> dict[str, tuple[int, ...]]:
-    """A number for every bucket, for all heads or for each."""
+    """A number for every bucket, for all heads together or for each head."""
     groups, line = 1 if shared_heads else spec.heads, _line(ratio)
     if method == "cross":
         return {"rows": (groups, line + class_token), "columns": (groups, line + class_token)}
@@ -99,7 +100,7 @@ def reference(
     spec: Spec, params: dict[str, Any], *, method: str, ratio: float, shared_heads: bool, class_token: bool,
     grid: Sides | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The released code, an offset at a time."""
+    """The released code, computed one offset at a time."""
     alpha, beta, gamma = ratio, 2 * ratio, 8 * ratio
     reach = int(beta)
 
@@ -162,7 +163,7 @@ def fill(
     inner = index[..., class_token:, class_token:]
     if spec.positions is None:
         rows, columns = offset_tables.grid_of(spec, grid, class_token)
-        # a query's row: the part of all offsets, from the last to the first, that begins at its own
+        # a query's row is a slice of the buckets of all offsets, listed from last to first
         backwards = _backwards((rows, columns), method, ratio)
         windows = np.lib.stride_tricks.sliding_window_view(backwards, (rows, columns))
         inner.reshape(rows, columns, rows, columns)[...] = windows[::-1, ::-1]
@@ -183,7 +184,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, method: str, ratio: float,
     shared_heads: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """dtable = dvalues, added up over the heads that share it; the tables of `cross` get sums over the other one."""
+    """dtable = dvalues, summed over the heads that share it; each table of `cross` gets sums over the other table."""
     dvalues = dslots["values"].astype(np.float64)
     if shared_heads:
         dvalues = dvalues.sum(axis=0, keepdims=True)
@@ -199,13 +200,13 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="a trained bias for each bucket of 2-D offsets",
+    summary="learned bias for each bucket of 2-D offsets",
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values"),
     options={
         "method": Option("product", "how an offset becomes a bucket", str, ("product", "cross", "euclidean", "quant")),
-        "ratio": Option(1.9, "offsets up to it have buckets of their own", float, minimum=1e-6, maximum=512.0),
+        "ratio": Option(1.9, "offsets up to this have separate buckets", float, minimum=1e-6, maximum=512.0),
         "shared_heads": Option(True, "whether all heads share a table", bool),
         "class_token": Option(False, "whether the first token is a class token, which has no cell", bool),
         "grid": GRID,

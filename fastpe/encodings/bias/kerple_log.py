@@ -1,4 +1,4 @@
-"""KERPLE, logarithmic kernel: a penalty of r1 ln(1 + r2 distance), both learned for each head.
+"""KERPLE, logarithmic kernel: a penalty r1 ln(1 + r2 distance), with r1 and r2 learned for each head.
 
     S_ij = s q_i . k_j - r1_h ln(1 + r2_h |j - i|)
 
@@ -6,21 +6,22 @@ Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positi
 Extrapolation" (arXiv:2205.09921), section 4, eqs. (1) and (4); initial values and clamps: chijames/KERPLE,
 megatron/mpu/layers.py, ParallelKerpleLog.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given.
-**Learns**: `r1` (H,), uniform in (0, 2) at first, and `r2` (H,), uniform in (0, 1); one pair for all layers.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given.
+**Learns**: `r1` (H,), initially uniform in (0, 2), and `r2` (H,), initially uniform in (0, 1); shared by all layers.
 
 **Options**: none.
 
-**Past the training length**: defined. The penalty flattens: twice the distance costs about r1 ln 2 more.
+**Past the training length**: defined. The penalty flattens: doubling the distance adds about r1 ln 2.
 
-**Accuracy.** Off by at most 4 units in the last place in float64, 0.52 in float32, at any distance without given
-positions: past 64 a run of distances takes one logarithm, of its middle m, and the series of ln(1 + u), |u| < 1/16.
+**Accuracy.** Without given positions the error is at most 4 units in the last place in float64 and 0.52 in float32, at
+any distance. Past distance 64 one logarithm is computed for a run of distances, at its middle m, and the rest comes
+from the series of ln(1 + u), |u| < 1/16.
 
-**Traps.** Before every use the authors set an r1 or r2 below 0.01 to 0.01. Here the parameter stays as it is, acts as
-0.01, and its gradient is zero: only the optimiser's momentum can carry it back, where theirs leaves the clamp freely.
-The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (1) of the paper divides it too),
-and is even in j - i: a model without a causal mask cannot tell left from right by it. The release is for causal
-models.
+**Traps.** Before every use the authors set an r1 or r2 below 0.01 to 0.01. Here the parameter is not changed: it acts
+as 0.01 and its gradient is zero, so only the optimiser's momentum can move it back, whereas the authors' parameter can
+leave the clamp freely. The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (1) of the
+paper divides it too), and is even in j - i: without a causal mask the model cannot tell left from right. The released
+code is for causal models.
 """
 
 from typing import Any
@@ -35,7 +36,7 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Two numbers a head."""
+    """Two numbers per head."""
     return {"r1": (spec.heads,), "r2": (spec.heads,)}
 
 
@@ -52,14 +53,14 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def _logarithms(runs: Runs, r2: np.ndarray) -> tuple[np.ndarray, ...]:
-    """ln(1 + r2 r) of each run's middle and what 1 + r2 r is there, (H, R); and of ln(1 + u) the series (1, n)."""
+    """ln(1 + r2 r) and 1 + r2 r at each run's middle, (H, R), and the series of ln(1 + u), (1, n)."""
     at_middle = r2[:, None] * runs.middle
     k = np.arange(1, most_terms(runs) + 1)
     return np.log1p(at_middle), 1.0 + at_middle, ((-1.0) ** (k + 1) / k)[None]
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     values = kerple.clamped(params, {})
     if spec.positions is not None:
         kerple.fill(spec, values, out["scores"], lambda r, r1, r2: -r1 * np.log1p(r2 * r))
@@ -94,7 +95,7 @@ def _totals(spec: Spec, dbias: np.ndarray, r1: np.ndarray, r2: np.ndarray) -> np
 
 
 ENCODING = Encoding(
-    summary="a penalty that grows as the logarithm of distance",
+    summary="learned penalty, logarithmic in the distance",
     use="proposed",
     slots=("bias", "scores"),
     options={},

@@ -1,4 +1,4 @@
-"""KERPLE, power kernel: a penalty of a distance^p, both learned for each head.
+"""KERPLE, power kernel: a penalty a distance^p, with a and p learned for each head.
 
     S_ij = s q_i . k_j - a_h |j - i|^p_h,    0 < p <= 2
 
@@ -6,21 +6,23 @@ Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positi
 Extrapolation" (arXiv:2205.09921), section 4, eqs. (1) and (4); initial values and clamps: chijames/KERPLE,
 megatron/mpu/layers.py, ParallelKerplePower.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given.
-**Learns**: `a` (H,), uniform in (0, 1) at first, and `p` (H,), uniform in (0, 2); one pair for all layers.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given.
+**Learns**: `a` (H,), initially uniform in (0, 1), and `p` (H,), initially uniform in (0, 2); shared by all layers.
 
 **Options**: none.
 
-**Past the training length**: defined; with p = 1 it is ALiBi with learned slopes, with p = 2 a Gaussian window.
+**Past the training length**: defined; p = 1 is ALiBi with learned slopes, p = 2 a Gaussian window.
 
-**Accuracy.** Off by at most 4 units in the last place in float64, 0.52 in float32, at any distance without given
-positions: past 64 a run of distances takes one power, of its middle m, and the series of (1 + u)^p, |u| < 1/16.
+**Accuracy.** Without given positions the error is at most 4 units in the last place in float64 and 0.52 in float32, at
+any distance. Past distance 64 one power is computed for a run of distances, at its middle m, and the rest comes from
+the series of (1 + u)^p, |u| < 1/16.
 
 **Traps.** Before every use the authors set an a below 0.01 to 0.01, and a p outside [0.01, 2] to the nearest end. Here
-the parameter stays as it is, acts as that end, and its gradient is zero: only the optimiser's momentum can carry it
-back, where theirs leaves the clamp freely. The bias is added to scores that are already divided by sqrt(D), as in the
-code (eq. (1) of the paper divides it too), and is even in j - i: a model without a causal mask cannot tell left from
-right by it. The release, for causal models, can also multiply the scores by exp(-a' r^p'); that is not built here.
+the parameter is not changed: it acts as that end and its gradient is zero, so only the optimiser's momentum can move it
+back, whereas the authors' parameter can leave the clamp freely. The bias is added to scores that are already divided by
+sqrt(D), as in the code (eq. (1) of the paper divides it too), and is even in j - i: without a causal mask the model
+cannot tell left from right. The released code, for causal models, can also multiply the scores by exp(-a' r^p'); that
+is not implemented here.
 """
 
 from typing import Any
@@ -37,7 +39,7 @@ _MOST = {"p": 2.0}
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Two numbers a head."""
+    """Two numbers per head."""
     return {"a": (spec.heads,), "p": (spec.heads,)}
 
 
@@ -55,14 +57,14 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def _powers(runs: Runs, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """m^p of each run's middle, (H, R), its u for one distance, (1, 1, R), and of (1 + u)^p the series, (H, 1 + n)."""
+    """m^p of each run's middle, (H, R); the u of one step, (1, 1, R); and the series of (1 + u)^p, (H, 1 + n)."""
     k = np.arange(1, most_terms(runs) + 1)
     series = np.cumprod(np.concatenate([np.ones((len(p), 1)), (p[:, None] - k + 1) / k], axis=1), axis=1)
     return runs.middle ** p[:, None], 1.0 / np.maximum(runs.middle, 1.0)[None, None], series
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     values = kerple.clamped(params, _MOST)
     if spec.positions is not None:
         kerple.fill(spec, values, out["scores"], lambda r, a, p: -a * r**p)
@@ -92,7 +94,7 @@ def _totals(spec: Spec, dbias: np.ndarray, a: np.ndarray, p: np.ndarray) -> np.n
     runs = geometric(spec.length, dbias.dtype)
     power, rate, series = _powers(runs, p)
     sums = moments(dbias, runs, rate, series.shape[1] - 1)[0] * power[:, :, None]
-    slopes = np.zeros_like(series)  # d/dp of the series: that of (1 + u)^p ln(1 + u)
+    slopes = np.zeros_like(series)  # the derivative of the series by p: the series of (1 + u)^p ln(1 + u)
     for k in range(1, series.shape[1]):
         slopes[:, k] = (slopes[:, k - 1] * (p - k + 1) + series[:, k - 1]) / k
     along = np.einsum("hrk,hk->hr", sums, series)
@@ -101,7 +103,7 @@ def _totals(spec: Spec, dbias: np.ndarray, a: np.ndarray, p: np.ndarray) -> np.n
 
 
 ENCODING = Encoding(
-    summary="a penalty that grows as a power of the distance",
+    summary="penalty by a learned power of the distance",
     use="proposed",
     slots=("bias", "scores"),
     options={},

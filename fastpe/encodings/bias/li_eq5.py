@@ -1,23 +1,23 @@
-"""Li's simplification of Shaw: a bias for every clipped offset, the product of two learned vectors.
+"""Li's simplification of Shaw's encoding: a bias for every clipped offset, the product of two learned vectors.
 
     S_ij = s q_i . k_j + vector . table[t],    t = clip(i - j, -K, K) + K
 
 Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", eq. (5), which presents it as
-Shaw's encoding. It is not: the query does not meet the offset's vector, so that one number for every offset is all
-there is, T5's table without buckets and with D parameters for each number.
+Shaw's encoding. It is not the same: the query is not multiplied by the vector of the offset, so each offset has a
+single number. This is T5's table without buckets, with D parameters for each number.
 
-**Slot**: `bias` (H, 2K+1), equal for all heads, not multiplied by 1/sqrt(D); without `scaled` also `scale`, which is 1.
-**Learns**, once for the whole model: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values: N(0, 1/D)
-and N(0, 0.02^2).
+**Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D); without `scaled` also `scale` = 1.
+**Learns**, shared by all layers: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values: N(0, 1/D) and
+N(0, 0.02^2).
 
 **Options**
-- `reach`: the clipping distance K, Shaw's 16; at most 10^6.
-- `scaled`: whether the product of query and key is divided by sqrt(D), as in the paper's own model. The equation is
-  printed without; false takes it at its word.
+- `reach`: the clipping distance K, at most 10^6. Default: 16, as in Shaw's encoding.
+- `scaled`: whether the product of query and key is divided by sqrt(D), as in the paper's own model. The printed
+  equation has no such division; false follows the equation.
 
 **Past the training length**: clipped; all offsets beyond K share one number on either side.
 
-**Traps.** Rows of the table go by i - j, query minus key, those of the slot by j - i: one is the other upside down.
+**Traps.** Rows of the table are ordered by i - j (query minus key), those of the slot by j - i: the order is reversed.
 Positions cannot be given. The gradient of each of the two parameters is the other one times a number: if both start
 near zero, neither moves.
 """
@@ -34,12 +34,12 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, *, reach: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The global vector, and one vector for every offset."""
+    """The global vector, and a vector for every offset."""
     return {"vector": (spec.head_dim,), "table": (2 * reach + 1, spec.head_dim)}
 
 
 def shapes(spec: Spec, *, reach: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One row of 2K+1 numbers, once for each head."""
+    """A row of 2K+1 numbers, repeated for each head."""
     return {"bias": (spec.heads, 2 * reach + 1)}
 
 
@@ -71,7 +71,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 ENCODING = Encoding(
-    summary="a trained bias for each clipped offset",
+    summary="learned bias for each clipped offset",
     use="study",
     slots=("bias", "scale"),
     options={

@@ -1,19 +1,20 @@
-"""Log-n: attention over more keys than in training is made as sharp as it was there.
+"""Log-n: scales queries so that attention over more keys than in training stays as sharp as in training.
 
     S_ij = f_i scale q_i . k_j,    f_i = max(ln(i + 1) / ln L0, 1)
 
-i counts from 0: i + 1 keys are seen. L0 is the training length. Without a causal mask all N keys are seen, and f is
-max(ln N / ln L0, 1) in every row.
+i counts from 0, so a causal query sees i + 1 keys. L0 is the training length. Without a causal mask all N keys are
+seen, and f is max(ln N / ln L0, 1) in every row.
 
-Source: Su 2021, on the scale that keeps the entropy of attention (kexue.fm/archives/8823), with his code
-bojone/rerope; Qwen 1, in texts longer than those of training.
+Source: Su 2021, on the scale that keeps the entropy of attention (kexue.fm/archives/8823), and the released code
+bojone/rerope; Qwen 1 uses it for texts longer than those of training.
 
 **Slot**: `row_scale` (1, N). **Options**: none. **Learns**: nothing.
 
-**Past the training length**: defined, and what it is for; up to there it changes nothing. "rope+log_n" rotates as well.
+**Past the training length**: defined; the encoding is made for this range, and up to the training length it changes
+nothing. "rope+log_n" combines it with RoPE.
 
-**Traps.** It counts positions: where a window or padding hides some of the keys, there are fewer. The factor is on the
-products of queries and keys, not on biases.
+**Traps.** The factor counts positions: if a window or padding hides some keys, a query sees fewer than that. The factor
+multiplies the products of queries and keys, not biases.
 """
 
 from typing import Any
@@ -27,7 +28,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Its logarithm is divided by that of the training length."""
+    """Require a training length whose logarithm is not 0."""
     sharpness.check("log_n", spec)
     if spec.train_length < 2:
         raise ValueError(f"'log_n' needs train_length to be at least 2, not {spec.train_length}: ln 1 is 0")
@@ -39,7 +40,7 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 ENCODING = Encoding(
-    summary="sharper past the training length, by ln i",
+    summary="sharper attention past training, by ln i",
     slots=("row_scale",),
     beyond="defined",
     direction="causal",

@@ -1,4 +1,4 @@
-"""A learned function of the distance of two points in space, by Gaussians, added to the score.
+"""A learned function of the distance of two points in space, a network of Gaussians, added to the score.
 
     S_ij = s q_i . k_j + MLP(g(y_ij))_h,   y_ij = mul |x_i - x_j| + bias
     g_k(y) = exp(-((y - mu_k)/s_k)^2 / 2) / (sqrt(2 pi) s_k),   s_k = |sigma_k| + 1e-5,   k = 1 .. K
@@ -6,27 +6,28 @@
 
 Source: Shi et al. 2022, "Benchmarking Graphormer on Large-Scale Molecular Modeling Datasets" (arXiv:2203.04810), the
 3-D bias; its numbers: microsoft/Graphormer, graphormer/models/graphormer_3d.py, GaussianLayer, NonLinear and
-Graphormer3D, where mul and bias belong to a pair of atom types (here all pairs are of one type) and pi is 3.14159.
+Graphormer3D, where each pair of atom types has its own mul and bias (here all pairs have the same type) and pi is
+3.14159.
 
-**Slot**: `scores` (H, N, N), quadratic in N. **Learns**: `mu`, `sigma` (K,), uniform in (0, 3) at first; `mul`, `bias`
-(1,), 1 and 0; `hidden_weight` (K, K), `hidden_bias` (K,), `out_weight` (K, H), `out_bias` (H,), uniform in
-±1/sqrt(K). Every layer shares them.
+**Slot**: `scores` (H, N, N), quadratic in N. **Learns**, shared by all layers: `mu`, `sigma` (K,), initially uniform in
+(0, 3); `mul`, `bias` (1,), initially 1 and 0; `hidden_weight` (K, K), `hidden_bias` (K,), `out_weight` (K, H),
+`out_bias` (H,), initially uniform in ±1/sqrt(K).
 
-**Positions** are points, (N, 3) or (B, N, 3), in the unit that mu and sigma are in; `start` is added to every
-coordinate and changes nothing then. Without positions a helix is taken, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), t = p/N
+**Positions** are points, (N, 3) or (B, N, 3), in the unit of mu and sigma; `start` is added to every coordinate, which
+changes no distance. If no positions are given, the points lie on a helix, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), t = p/N
 with N the training length: three turns, and a distance that grows with |i - j|, from 0 to 3.
 
 **Options**
 - `gaussians`: K, also the width of the hidden layer.
 
-**Past the training length**: defined. Points within the training length stay where they are, and the helix goes on; at
-distances past 3, which no Gaussian was made for, the scores tend to what the MLP gives for no Gaussian at all.
+**Past the training length**: defined. Points within the training length do not move, and the helix continues. At
+distances past 3, beyond all initial Gaussians, the scores tend to the output of the MLP for an input of zeros.
 
-**Facts.** Moving and rotating all points changes nothing, nor does a reflection: mirror images have equal scores.
-Along the helix i - j and j - i are not told apart. The score of a token with itself is that of distance 0.
+**Facts.** Translating, rotating or reflecting all points does not change the scores: mirror images have equal scores.
+On the helix the scores of i - j and j - i are equal. The score of a token with itself is that of distance 0.
 
-**Speed.** On the helix a score depends on |i - j| alone: N distances are computed, 4 K^2 operations each, 3 million at
-N = 50 and K = 128, four times that with gradients. Given points take all pairs i <= j, 80 million.
+**Speed.** On the helix a score depends only on |i - j|: N distances are computed with 4 K^2 operations each, which is 3
+million at N = 50 and K = 128, and four times that with gradients. Given points need all pairs i <= j, 80 million.
 """
 
 from collections.abc import Iterator
@@ -62,8 +63,8 @@ Array = np.ndarray[Any, Any]
 
 _LEAST = 1e-5
 _DENSITY = 1 / np.sqrt(2 * np.pi)
-_PAIRS = 2**16  # computed before they are moved
-_RUN = 60  # pairs that stay in cache, ten rows of a matrix product's tile
+_PAIRS = 2**16  # computed in a buffer before they are copied
+_RUN = 60  # pairs that fit in cache: ten rows of a matrix product's tile
 _ROWS = 256  # queries whose gradients are added up together
 _NONE, _ONE = np.int64(0), np.int64(1)
 
@@ -80,7 +81,7 @@ def parameters(spec: Spec, *, gaussians: int) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, *, gaussians: int) -> dict[str, Any]:
-    """Those of the released code."""
+    """The initial values of the released code."""
     found = {"mul": np.ones(1), "bias": np.zeros(1)}
     for name, shape in parameters(spec, gaussians=gaussians).items():
         if name not in found:
@@ -90,7 +91,7 @@ def init(spec: Spec, rng: Any, *, gaussians: int) -> dict[str, Any]:
 
 
 def _points(spec: Spec) -> Array:
-    """(..., N, 3), less `start`: no distance depends on it, but its digits would take the place of theirs."""
+    """The points (..., N, 3) without `start`: no distance depends on it, but adding it would cost digits."""
     if spec.positions is not None:
         return spec.positions
     t = np.arange(spec.length) / spec.train_length
@@ -98,7 +99,7 @@ def _points(spec: Spec) -> Array:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, gaussians: int) -> dict[str, Any]:
-    """All pairs, one operation of the formula after the other."""
+    """The formula for all pairs, one operation at a time."""
     points = _points(spec)
     distance = np.linalg.norm(points[..., :, None, :] - points[..., None, :, :], axis=-1)
     y = params["mul"] * distance[..., None] + params["bias"]
@@ -131,7 +132,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, gaussians: 
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, gaussians: int
 ) -> None:
-    """The transpose of every step, from the scores of both (i, j) and (j, i) down to the Gaussians."""
+    """The transpose of every step, from the scores of (i, j) and (j, i) back to the Gaussians."""
     values = _prepared(params)
     mu, inverse, affine, hidden_weight, hidden_bias, out_weight, out_bias = (
         aligned_zeros(v.shape, v.dtype) for v in values
@@ -148,13 +149,13 @@ def pull(
 
 
 def _along_the_helix(spec: Spec) -> Array:
-    """The distance of points 0 .. N - 1 places apart: a helix is everywhere alike."""
+    """The distances of points whose indices differ by 0 .. N - 1: on a helix they depend on nothing else."""
     t = np.arange(spec.length) / spec.train_length
     return np.hypot(np.sin(3 * np.pi * t) / 2, 3 * t)
 
 
 def _distance_gradients(spec: Spec, dscores: Array) -> Iterator[tuple[Array, Array]]:
-    """Distances (M,), and the sum (H, M) of the gradients of all scores that each one is in."""
+    """Yield distances (M,), and for each the sum (H, M) of the gradients of all scores that use it."""
     if spec.positions is None:
         n = spec.length
         total = np.zeros((spec.heads, 2 * n - 1))  # by j - i
@@ -162,7 +163,7 @@ def _distance_gradients(spec: Spec, dscores: Array) -> Iterator[tuple[Array, Arr
             rows = dscores[:, first : first + _ROWS]
             count, room = rows.shape[1], np.zeros((spec.heads, rows.shape[1], 2 * n))
             room[:, :, :n] = rows[:, ::-1]
-            # read in rows shorter by one, each row begins one place later than the one before
+            # read with rows shorter by one, so that each row begins one element later than the previous one
             shifted = room.reshape(spec.heads, -1)[:, : count * (2 * n - 1)].reshape(spec.heads, count, 2 * n - 1)
             behind = n - first - count
             total[:, behind:] += shifted.sum(axis=1)[:, : 2 * n - 1 - behind]
@@ -191,7 +192,7 @@ def _samples(spec: Spec) -> Iterator[tuple[Any, Array]]:
 
 
 def _pairs(points: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """All i <= j and their distances, in runs."""
+    """Yield all pairs i <= j and their distances, in blocks."""
     count = len(points)
     rows = max(1, _PAIRS // count)
     for start in range(0, count, rows):
@@ -277,7 +278,7 @@ def _bells_backward(distance, start, count, mu, inverse, affine, bells, dbells, 
 
 
 ENCODING = Encoding(
-    summary="a network of Gaussians of distance in space",
+    summary="bias from a network of Gaussians of 3-D distance",
     use="other",
     needs=Needs("coordinates"),
     slots=("scores",),
@@ -285,7 +286,7 @@ ENCODING = Encoding(
     beyond="defined",
     direction="no",
     source="Shi et al. 2022, arXiv:2203.04810, and released code",
-    # at the initial values; a Gaussian much narrower than its point is far multiplies the rounding of that
+    # at the initial values; a Gaussian much narrower than its distance from 0 amplifies the rounding of that distance
     ulp=lambda spec, gaussians: 4096.0 + 64.0 * gaussians + 512.0 * spec.farthest / spec.train_length,
     axes=_three,
 )

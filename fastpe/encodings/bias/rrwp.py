@@ -1,4 +1,4 @@
-"""Relative random walk probabilities: how likely t steps lead from node i to j, for every pair.
+"""Relative random walk probabilities: the probability that t steps lead from node i to j, for every pair.
 
     P_ij = [I_ij, M_ij, (M^2)_ij, .., (M^(K-1))_ij],   M = D^-1 A,   A the adjacency matrix, D the degrees
     PE[i] = P_ii weight          S_ij = s q_i . k_j + (P_ij pair_weight)_h
@@ -6,31 +6,31 @@
 Source: Ma et al. 2023, "Graph Inductive Biases in Transformers without Message Passing" (arXiv:2305.17589), GRIT;
 LiamMa/GRIT, grit/transform/rrwp.py and grit/encoder/rrwp_encoder.py, whose maps have no constant row either.
 
-**Slots**: `table` (N, C) and `scores` (H, N, N). **Learns**: `weight` (K, C) and `pair_weight` (K, H), uniform in
-±sqrt(6/(rows + columns)) at first. Every layer shares them.
+**Slots**: `table` (N, C) and `scores` (H, N, N). **Learns**, shared by all layers: `weight` (K, C) and `pair_weight`
+(K, H), initially uniform in ±sqrt(6/(rows + columns)).
 
 **Options**
-- `edges`: the graph, undirected: nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1, N being the length; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Without it the path 0-1-2-...
-- `walk_length`: K, how many columns P has; the authors take 21 on ZINC, and from 16 to 32 elsewhere. As in their code,
-  1 yields two columns, I and M, as 2 does.
+- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
+  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `walk_length`: K, the number of columns of P; the authors use 21 on ZINC, and 16 to 32 elsewhere. As in their code, 1
+  gives two columns, I and M, just as 2 does.
 
-**What of GRIT is not here.** Its own attention is no dot product: for every pair and channel it adds q and k,
-multiplies them by a map of P, adds another one, takes signed roots and a ReLU, and only then sums over channels; and
-its layers change what they know of pairs. Here P enters the score once, as a bias, the same in all layers, by a linear
-map to the heads in the place of one to C channels.
+**Parts of GRIT that are left out.** The attention of GRIT is not a dot product: for every pair and channel it adds q
+and k, multiplies the sum by a map of P, adds another map, takes signed roots and a ReLU, and then sums over channels;
+its layers also update the features of pairs. Here P is added to the score once, as a bias, the same in all layers, by a
+linear map to the heads instead of a map to C channels.
 
-Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
+Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
 
 **Past the training length**: defined. On the path only walks that reach an end differ from those of a longer path, so
-the rows of the far end move along as it grows. Nodes K or more edges apart have P_ij = 0, whatever the distance.
+on a longer path the rows of the far end move to the new end. Nodes K or more edges apart have P_ij = 0.
 
-**Traps.** P is not symmetric: M_ij is one over the degree of i, the query. On the path all the same, what is reversed
-has the same P, so left and right are alike without a causal mask. A node without edges has P_ii = 1, 0, 0, ..; column
-0 of the table's map is one vector for all nodes.
+**Traps.** P is not symmetric: M_ij is one over the degree of i, the query. However, a reversed path has the same P, so
+without a causal mask the model cannot tell left from right. A node without edges has P_ii = 1, 0, 0, ..; column 0 of
+P_ii is 1 for every node, so it adds the same vector to all nodes.
 
-**Speed.** `scores` is quadratic in N, and takes edges * N * K operations for the walks, kept where they are few, and
-N^2 K H for the map.
+**Speed.** `scores` is quadratic in N: edges * N * K operations for the walks (cached if there are few), and N^2 K H for
+the map.
 """
 
 from collections.abc import Iterator
@@ -56,12 +56,12 @@ def _columns(walk_length: int) -> int:
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """The graph must be one."""
+    """Check that `edges` is a graph of these nodes, and that no positions are given."""
     graphs.check(spec, edges, spec.length)
 
 
 def remarks(spec: Spec, *, walk_length: int, **options: Any) -> tuple[str, ...]:
-    """Say where a walk is longer than asked for."""
+    """Remark that walk_length=1 gives two columns."""
     return ("walk_length=1 has two columns, as in the authors' code",) if walk_length == 1 else ()
 
 
@@ -79,7 +79,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, edges: Edges, walk_length: int) -> dict[str, Any]:
-    """Powers of D^-1 A, all at once."""
+    """All powers of D^-1 A together."""
     adjacent = graphs.dense(spec.length, edges)
     walk = adjacent / np.maximum(adjacent.sum(axis=1, keepdims=True), 1)
     powers = [np.linalg.matrix_power(walk, t) for t in range(_columns(walk_length))]
@@ -112,19 +112,19 @@ def pull(
 
 
 def _returns(rows: slice, walks: Array) -> Array:
-    """P_ii of some nodes, (n, K)."""
+    """P_ii of some nodes, shape (n, K)."""
     return walks[:, np.arange(walks.shape[1]), np.arange(rows.start, rows.stop)].T
 
 
 def _blocks(nodes: int, edges: Edges, columns: int) -> Iterator[tuple[slice, Array]]:
-    """P of some queries and all keys, (K, n, N), by rows of the scores."""
+    """Yield rows of the scores and P of these queries with all keys, (K, n, N)."""
     most = max(1, _BLOCK // (columns * nodes))
     for start in range(0, nodes, most):
         stop = min(start + most, nodes)
         yield slice(start, stop), _walks(nodes, edges, columns, start, stop)
 
 
-@lru_cache(maxsize=8)  # all of a small graph's
+@lru_cache(maxsize=8)  # enough for all blocks of a small graph
 def _walks(nodes: int, edges: Edges, columns: int, start: int, stop: int) -> Array:
     matrix = graphs.adjacency(nodes, edges)
     onward = (matrix / np.maximum(graphs.degrees(matrix), 1)[:, None]).T.tocsr()
@@ -137,13 +137,13 @@ def _walks(nodes: int, edges: Edges, columns: int, start: int, stop: int) -> Arr
 
 
 ENCODING = Encoding(
-    summary="random walks between the nodes of a graph",
+    summary="random-walk probabilities of pairs of graph nodes",
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table", "scores"),
     options={
         "edges": graphs.EDGES,
-        "walk_length": Option(21, "how many powers of the walk, the zeroth among them", int, minimum=1),
+        "walk_length": Option(21, "number of powers of the walk matrix, including the zeroth", int, minimum=1),
     },
     beyond="defined",
     moves=lambda *, edges, **options: edges is None,

@@ -1,26 +1,29 @@
-"""Sandwich: the product of two rows of the sinusoidal table, a function of their distance, as a bias.
+"""Sandwich: the dot product of two rows of the sinusoidal table, a function of their distance, used as a bias.
 
     S_ij = s q_i . k_j + (1 / g_h) sum_{t=0}^{dbar/2 - 1} cos((j - i) 10000^(-2t/dbar))
 
 Source: Chi, Fan, Rudnicky and Ramadge 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive
-Field Analysis" (arXiv:2212.10356), of which abstract and definitions were read, but no code of its authors: the
-divisors g_h are **unverified**. A port, NVIDIA/NeMo, sandwich_relative_position_embedding.py, has the same ones; its
-sum goes over t = 1 .. dbar/2, and it subtracts dbar/2 (which no softmax sees).
+Field Analysis" (arXiv:2212.10356). We read its abstract and definitions but no code of the authors, so the divisors g_h
+are **unverified**. A port, NVIDIA/NeMo, sandwich_relative_position_embedding.py, uses the same divisors; its sum runs
+over t = 1 .. dbar/2, and it subtracts dbar/2 (to which the softmax is invariant).
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**: nothing.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**: nothing.
 
 **Options**
-- `dbar`: terms of the product, twice as many as there are frequencies, an even number up to 10^6; the authors have 128.
-  The bias takes N dbar/2 additions, and `scores` at positions that are not whole N^2 dbar/2 cosines.
-- `divisors`: g_h, one for each head or one for all; 8(h+1)/H, h = 0 .. H-1, where not given.
+- `dbar`: the number of terms of the dot product, twice the number of frequencies; an even number up to 10^6. The
+  authors use 128. The bias takes N dbar/2 additions; `scores` at fractional positions take N^2 dbar/2 cosines.
+- `divisors`: g_h, one for each head or one for all. Default: 8(h+1)/H, h = 0 .. H-1.
 
-**Past the training length**: defined; the bias falls like a logarithm of the distance, and wavers from about 10^4 on.
+**Past the training length**: defined; the bias falls logarithmically with the distance, and oscillates from about 10^4
+on.
 
-**Traps.** Without a causal mask it cannot tell left from right: it is even in j - i. At distance 0 it is dbar/2 and not
-0, so beside another bias only its differences count. A sum over t = 1 .. dbar/2 instead is another bias.
+**Traps.** The bias is even in j - i: without a causal mask the model cannot tell left from right. At distance 0 the
+bias is dbar/2, not 0; the softmax depends only on its differences. A sum over t = 1 .. dbar/2 instead gives a different
+bias.
 
 **Accuracy.** Sines and cosines of some distances, or of whole positions, are exact to a unit in the last place; those
-in between follow from sums of angles. The bias is right to a few units in the last place of dbar/2 at any distance.
+in between follow from the angle addition formulas. The bias is exact to a few units in the last place of dbar/2 at any
+distance.
 """
 
 from collections.abc import Iterator
@@ -42,11 +45,11 @@ from fastpe.kernels.simd import at, lanes, load, pointer, splat, total
 
 
 def check(spec: Spec, *, dbar: int, divisors: tuple[float, ...] | None) -> None:
-    """`dbar` is even, there is a divisor for every head, and no two positions are too far apart."""
+    """Require an even `dbar`, one divisor or a divisor for every head, and positions that are not too far apart."""
     if dbar % 2:
         raise ValueError(f"option 'dbar' must be even, not {dbar}")
     if divisors is not None and (len(divisors) not in (1, spec.heads) or min(divisors, default=0) <= 0):
-        raise ValueError(f"option 'divisors' must be one number > 0, or {spec.heads} for the heads, not {divisors}")
+        raise ValueError(f"option 'divisors' must be 1 or heads={spec.heads} numbers > 0, not {divisors}")
     if not dbar <= float(np.finfo(spec.dtype).max) * float(min(_divisors(spec, divisors))):
         raise ValueError(f"option 'divisors' must leave {spec.dtype} finite, not {divisors}")
     if spec.positions is not None and np.ptp(spec.positions, axis=-1).max() > 2**27:
@@ -60,7 +63,7 @@ def _divisors(spec: Spec, divisors: tuple[float, ...] | None) -> np.ndarray:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, dbar: int, divisors: tuple[float, ...] | None) -> dict[str, Any]:
-    """The printed sum; a frequency and an angle are sums of two numbers: cos(a + rest) = cos a - rest sin a."""
+    """The printed sum, with frequencies and angles in two numbers each: cos(a + rest) = cos a - rest sin a."""
     offsets = pairwise(spec)[..., None]
     cosines = np.zeros(offsets.shape[:-1])
     for some in blocks(dbar // 2, offsets.size):
@@ -76,7 +79,8 @@ def _waves(points: np.ndarray, dbar: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(length: int, dbar: int, room: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The sums of cosines of distances first, first + 1, ...; the more bytes of room, the longer the steps."""
+    """Yield `first` and the sums of cosines of distances first, first + 1, ...; a larger `room` in bytes gives more of
+    them."""
     root, most = (length.bit_length() - 1) // 2, room // (32 * dbar)
     half = 1 << max(2, min(root - 1, 8, max(5, most.bit_length() - 1)))
     sine, cosine = (np.ascontiguousarray(each.T) for each in _waves(np.arange(half + 1.0), dbar))
@@ -88,9 +92,9 @@ def _sums(length: int, dbar: int, room: int) -> Iterator[tuple[int, np.ndarray]]
 
 
 def _around(anchors: np.ndarray, sine: np.ndarray, cosine: np.ndarray, dbar: int) -> np.ndarray:
-    """The sums of distances a - half .. a + half - 1, given sines and cosines (dbar/2, half + 1) of 0 .. half.
+    """The sums for distances a - half .. a + half - 1, given sines and cosines (dbar/2, half + 1) of 0 .. half.
 
-    cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w): for all a and k two products of matrices.
+    cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w): two matrix products for all a and k.
     """
     sine_a, cosine_a = _waves(anchors, dbar)
     even, odd, half = gemm(cosine_a, cosine), gemm(sine_a, sine), sine.shape[1] - 1
@@ -103,7 +107,7 @@ def _around(anchors: np.ndarray, sine: np.ndarray, cosine: np.ndarray, dbar: int
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, dbar: int, divisors: tuple[float, ...] | None
 ) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     factors = 1.0 / _divisors(spec, divisors)
     if spec.positions is None:
         for first, sums in _sums(spec.length, dbar, out["bias"].nbytes // 8):
@@ -126,7 +130,7 @@ def fill(
 
 @entry(label="Sandwich bias")
 def _sums_of(distances: np.ndarray, omega: np.ndarray, count: int, found: np.ndarray) -> None:
-    # for distances that are rounded; lanes are frequencies, and those that fill up a vector are 0, their cosines 1
+    # for rounded distances; lanes are frequencies, and padding lanes have frequency 0 and cosine 1
     width, high = lanes(pointer(omega)), pointer(omega)
     for i in range(distances.shape[0]):
         for j in range(distances.shape[1]):
@@ -138,13 +142,13 @@ def _sums_of(distances: np.ndarray, omega: np.ndarray, count: int, found: np.nda
 
 
 ENCODING = Encoding(
-    summary="cosines of the distance, summed, as a bias",
+    summary="a sum of cosines of the distance, as a bias",
     use="proposed",
     slots=("bias", "scores"),
     options={
         "dbar": Option(128, "twice the number of frequencies", int, minimum=2, maximum=1e6),
         "divisors": Option(
-            None, "what each head's bias is divided by; 8(h+1)/H where not given", tuple, optional=True, item=float,
+            None, "divisor of each head's bias; default 8(h+1)/H", tuple, optional=True, item=float,
             samples=((0.5,),),
         ),
     },
@@ -153,7 +157,7 @@ ENCODING = Encoding(
     source="Chi, Fan, Rudnicky and Ramadge 2023, arXiv:2212.10356; its divisors are unverified",
     reported=Reported(
         "holds",
-        "Its authors report that it uses text farther away than the length it was trained on.",
+        "Its authors report that it uses text from farther away than the training length.",
         "Chi, Fan, Rudnicky and Ramadge 2023, arXiv:2212.10356, abstract",
     ),
     ulp=32.0,

@@ -1,22 +1,23 @@
-"""Scalable-Softmax: what stands out in a row stands out as much, however many keys there are.
+"""Scalable-Softmax: scores grow with the logarithm of the number of keys, so that large weights stay large.
 
     S_ij = s_h ln(i + 1) scale q_i . k_j
 
-i counts from 0: i + 1 keys are seen, and exp(S) is a power of their number. Without a causal mask all N keys are seen,
-and the factor is s_h ln N in every row.
+i counts from 0, so a causal query sees i + 1 keys, and exp(S) is a power of this number. Without a causal mask all N
+keys are seen, and the factor is s_h ln N in every row.
 
 Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501.19399), its form without a bias.
 
-**Slot**: `row_scale` (H, N). **Learns**, in every layer: `scale` (H,), which is s.
+**Slot**: `row_scale` (H, N). **Learns**, separately in every layer: `scale` (H,), which is s.
 
 **Options**
-- `initial`: the initial s. 0.43 is the one of the paper's figure 1; which one its models begin with was not verified
-  here, nor what becomes of its form with a bias, s_h ln(i + 1) + b_h.
+- `initial`: the initial s. 0.43 is the value in the paper's figure 1. The initial value of its models was not verified,
+  nor was its form with a bias, s_h ln(i + 1) + b_h.
 
-**Past the training length**: defined, and what it is for.
+**Past the training length**: defined; the encoding is made for this range.
 
-**Traps.** It counts positions: where a window or padding hides some of the keys, there are fewer. The first row has the
-factor 0, which does no harm: it sees one key. s = 1 / ln n is plain attention over n keys; 0.43, over ten.
+**Traps.** The factor counts positions: if a window or padding hides some keys, a query sees fewer than that. The first
+row has the factor 0, which does no harm because it sees one key. s = 1 / ln n gives plain attention over n keys; 0.43
+does so for ten.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Keys are counted."""
+    """Refuse negative positions: the factor counts keys."""
     sharpness.check("ssmax", spec)
 
 
@@ -55,13 +56,13 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """The sum over queries, times their logarithms."""
+    """dscale = the sum over queries of the gradient times their logarithms."""
     own = (dslots["row_scale"] * sharpness.logarithms(spec)).sum(axis=-1)
     dparams["scale"] += own.reshape(-1, spec.heads).sum(axis=0)
 
 
 ENCODING = Encoding(
-    summary="queries sharper by a learned power of the length",
+    summary="score times a learned factor and log of the length",
     slots=("row_scale",),
     options={
         "initial": Option(0.43, "the initial scale", float, minimum=-100.0, maximum=100.0, samples=(1.0, 0.1)),
@@ -73,7 +74,7 @@ ENCODING = Encoding(
     source="Nakanishi 2025, arXiv:2501.19399",
     reported=Reported(
         "partly",
-        "Models trained with it from the start generalise better to longer texts than those with a plain softmax.",
+        "Models trained with it from the start generalise better to longer texts than those with a standard softmax.",
         "Nakanishi 2025, arXiv:2501.19399, abstract",
     ),
     ulp=3.0,

@@ -1,4 +1,4 @@
-"""Swin Transformer's bias: a learned number for every offset of two cells of a window.
+"""Swin Transformer's bias: a learned number for every offset between two cells of a window.
 
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1],   a window of h rows and w columns
 
@@ -6,24 +6,25 @@ Source: Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer usin
 section 3.2, eq. (4); the index, query minus key: microsoft/Swin-Transformer, models/swin_transformer.py,
 WindowAttention.
 
-**Slot**: `index` (N, N) and `values` (H, V); heads share the index, so the memory for the biases themselves is O(V).
-**Learns**: `table` ((2h-1)(2w-1), H), in every layer its own; it starts as N(0, 0.02^2), which is what the authors'
-truncation at +-2 leaves of it.
+**Slot**: `index` (N, N) and `values` (H, V); heads share the index, so the biases themselves take O(V) memory.
+**Learns**: `table` ((2h-1)(2w-1), H), separately in every layer; it starts as N(0, 0.02^2); the authors' truncation at
++-2 does not change this distribution.
 
 **Options**
-- `grid`: rows and columns of this sequence's tokens, in raster order; the two factors of N closest to each other where
-  not given.
-- `window`: rows and columns the table is for; the grid of the training length where not given.
-- `beyond`: what another grid gets. `error`: a smaller one uses the middle of the table, a larger one is refused.
-  `resize`: the table is resampled bicubically, as the authors do to fine-tune with other windows.
+- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
+  each other.
+- `window`: rows and columns of the window that the table is made for. Default: the grid of the training length.
+- `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, a larger
+  one is refused. `resize`: the table is resampled bicubically, as the authors do to fine-tune with other windows.
 
-Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; all must fit in a window.
+Positions, if given, are (N, 2) or (B, N, 2) integers, row and column; all must fit in one window.
 
-**Past the training length**: undefined, or resized by `beyond`. A longer sequence may fit: what counts is the grid,
-each side by itself. `resize` gives the table with which to go on learning.
+**Past the training length**: undefined, or resized by `beyond`. Each side of the grid is compared with the window, not
+the number of tokens, so a longer sequence may fit. `resize` returns the resampled table for further training.
 
 **Traps.** With `resize` every grid other than the window's is resampled, smaller ones too, and the bias of an offset
-then changes with the grid. A sequence is one window here: partition and shift are the model's.
+then changes with the grid. A sequence is one window here: partitioning into windows and shifting them are left to the
+model.
 """
 
 from typing import Any
@@ -51,25 +52,25 @@ def resize(params: Any, *, window: Sides, new_window: Sides) -> dict[str, Array]
 
 
 def check(spec: Spec, *, grid: Sides | None, window: Sides | None, beyond: str) -> None:
-    """Every offset has an entry, unless the table is resampled."""
+    """Refuse offsets without an entry, unless the table is resampled."""
     own = offset_tables.window_of(spec, window, grid)
     offset_tables.check_inside("swin_bias", spec, own, grid, 0, beyond == "resize")
 
 
 def _sides(spec: Spec, grid: Sides | None, window: Sides | None, beyond: str) -> tuple[Sides, Sides]:
-    """The window that is learned, and the one whose offsets the values are for."""
+    """The window of the learned table, and the window of the values."""
     own = offset_tables.window_of(spec, window, grid)
     return own, own if beyond == "error" or spec.positions is not None else offset_tables.grid_of(spec, grid)
 
 
 def shapes(spec: Spec, *, grid: Sides | None, window: Sides | None, beyond: str) -> dict[str, tuple[int, ...]]:
-    """The index of every pair, and the values it chooses from."""
+    """The index of every pair, and the values that it selects from."""
     _, used = _sides(spec, grid, window, beyond)
     return {"index": (*spec.batch, spec.length, spec.length), "values": (spec.heads, offset_tables.entries(used))}
 
 
 def parameters(spec: Spec, *, grid: Sides | None, window: Sides | None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A number for every offset in the window and head."""
+    """A number for every offset in the window and every head."""
     return {"table": (offset_tables.entries(offset_tables.window_of(spec, window, grid)), spec.heads)}
 
 
@@ -81,7 +82,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: Sides | None, window: Sides | None, beyond: str
 ) -> dict[str, Any]:
-    """The released code's index, pair by pair, and cubic convolution by its printed kernel."""
+    """The released code's index for each pair, and cubic convolution by the printed kernel."""
     own, (h, w) = _sides(spec, grid, window, beyond)
     y, x = np.moveaxis(offset_tables.cells(spec, grid), -1, 0)
     row = y[..., :, None] - y[..., None, :] + h - 1
@@ -102,20 +103,20 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Sides | None,
     window: Sides | None, beyond: str,
 ) -> None:  # fmt: skip
-    """dtable = the transpose of the resampling, of dvalues."""
+    """dtable = the transposed resampling applied to dvalues."""
     own, used = _sides(spec, grid, window, beyond)
     dparams["table"] += offset_tables.resized_gradient(dslots["values"].T, own, used)
 
 
 ENCODING = Encoding(
-    summary="a trained bias for each offset in a window",
+    summary="learned bias for each 2-D offset in a window",
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values"),
     options={
         "grid": GRID,
         "window": WINDOW,
-        "beyond": Option("error", "what another grid than the window's gets", str, ("error", "resize")),
+        "beyond": Option("error", "how a grid other than the window is handled", str, ("error", "resize")),
     },
     beyond="undefined",
     moves=lambda *, beyond, **options: beyond == "resize",

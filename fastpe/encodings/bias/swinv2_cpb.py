@@ -1,4 +1,4 @@
-"""Swin Transformer V2's bias: a small network of the offset of two cells, on logarithmic coordinates.
+"""Swin Transformer V2's bias: a small network of the offset between two cells, in logarithmic coordinates.
 
     l(c) = sign(c) log2(|8 c / (side - 1)| + 1) / log2 8       of each coordinate c of the offset, query minus key
     S_ab = s q_a . k_b + 16 sigmoid(sum_k w2_kh max(w1_yk l(dy) + w1_xk l(dx) + b1_k, 0))
@@ -8,23 +8,24 @@ eqs. (3) and (4); the factors 8, log2 8 and 16 and the initial values: microsoft
 models/swin_transformer_v2.py, WindowAttention.
 
 **Slot**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
-w; `scores` (H, N, N) where positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), in every layer its
-own; the weights start as N(0, 0.02^2), b1 as zeros.
+w; `scores` (H, N, N) if positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), separately in every
+layer. The weights start as N(0, 0.02^2), b1 as zeros.
 
 **Options**
 - `hidden`: K, the width of the network.
-- `grid`: rows and columns of this sequence's tokens, in raster order; the two factors of N closest to each other where
-  not given.
-- `window`: rows and columns of the window it was trained for, whose sides divide the coordinates; the grid of the
-  training length where not given.
+- `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
+  each other.
+- `window`: rows and columns of the window used in training; coordinates are divided by its sides. Default: the grid of
+  the training length.
 
-Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real.
+Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real.
 
-**Past the training length**: defined, which is its purpose: a grid of twice the window reaches l = 1.36 instead of
-1.06.
+**Past the training length**: defined, which is the purpose of this encoding: a grid of twice the window reaches l =
+1.36 instead of 1.06.
 
-**Traps.** Only the bias is built: the published attention also has a cosine in place of the product q . k, with a
-learned scale per head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which no softmax sees.
+**Traps.** Only the bias is implemented: the published attention also replaces the product q . k by a cosine with a
+learned scale per head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which does not change the
+softmax.
 """
 
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ STANDARD_DEVIATION = 0.02
 
 
 def check(spec: Spec, *, hidden: int, grid: Sides | None, window: Sides | None) -> None:
-    """The options fit the tokens."""
+    """Check that the grid and the window fit the tokens."""
     offset_tables.window_of(spec, window, grid)
     if spec.positions is None:
         offset_tables.grid_of(spec, grid)
@@ -65,7 +66,7 @@ def init(spec: Spec, rng: Any, *, hidden: int, **options: Any) -> dict[str, Any]
 
 
 def logarithmic(offsets: Array, window: Sides) -> Array:
-    """The coordinates (..., 2) on which the network works; a side of 1 divides by 1.
+    """The input coordinates (..., 2) of the network; for a side of 1 the divisor is 1.
 
     >>> logarithmic(np.array([[1.0, -3.0]]), (8, 8)).round(9).tolist()
     [[0.366511891, -0.715613796]]
@@ -77,7 +78,7 @@ def logarithmic(offsets: Array, window: Sides) -> Array:
 def reference(
     spec: Spec, params: dict[str, Any], *, hidden: int, grid: Sides | None, window: Sides | None
 ) -> dict[str, Any]:
-    """The formula above, a hidden unit at a time."""
+    """The formula above, computed one hidden unit at a time."""
     side = np.array(offset_tables.window_of(spec, window, grid))
     c, index = offset_tables.printed_offsets(spec, grid)
     c = 8 * c / np.where(side > 1, side - 1, 1)
@@ -91,7 +92,7 @@ def reference(
 def _blocks(
     spec: Spec, slots: dict[str, Array], grid: Sides | None, window: Sides | None
 ) -> Iterator[tuple[Array, Array]]:
-    """Coordinates (M, 2) of some offsets, and their part (H, M) of the slot or of its gradient."""
+    """Yield coordinates (M, 2) of some offsets, and their part (H, M) of the slot or of its gradient."""
     own = offset_tables.window_of(spec, window, grid)
     for some, part in offset_tables.blocks(spec, slots, grid):
         yield logarithmic(some, own), part
@@ -100,7 +101,7 @@ def _blocks(
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, hidden: int, grid: Sides | None, window: Sides | None
 ) -> None:
-    """Fill `index` and `values`, or `scores` where positions are given."""
+    """Fill `index` and `values`, or `scores` if positions are given."""
     network = _network(params)
     offset_tables.write_own_index(out, spec, grid)
     for places, values in _blocks(spec, out, grid, window):
@@ -135,7 +136,7 @@ def _network(params: dict[str, Any]) -> tuple[Array, Array, Array]:
 
 @inner
 def _units(places, m, w1, b1, k, hidden):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """The hidden values of offset m from unit k on; before the kink at 0."""
+    """The hidden values of offset m from unit k on, before the ReLU."""
     rows, left = pointer(w1), hidden - k
     found = fma(splat(places[m, 0]), load_first(rows, k, left), load_first(pointer(b1), k, left))
     return fma(splat(places[m, 1]), load_first(rows, hidden + k, left), found)
@@ -178,7 +179,7 @@ def _backward(
 
 
 ENCODING = Encoding(
-    summary="a bias by a small network of the log offsets",
+    summary="bias from a small network of log 2-D offsets",
     use="images",
     needs=Needs("coordinates"),
     slots=("index", "values", "scores"),

@@ -1,4 +1,4 @@
-"""T5's relative position bias: a learned number for each bucket of offsets, wider ones farther away.
+"""T5's relative position bias: a learned number for each bucket of offsets; buckets widen with the distance.
 
     S_ij = q_i . k_j + table[bucket(j - i), h]
 
@@ -11,26 +11,26 @@ Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Un
 (arXiv:1910.10683), section 2.1; the buckets: tensorflow/mesh, mesh_tensorflow/transformer/transformer_layers.py,
 _relative_position_bucket.
 
-**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given, which must be integers. `scale` is 1: the
-published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), one for all layers; it starts as N(0,
-1/C), as in the Hugging Face copy.
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given, which must be integers. `scale` is 1: the
+published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), shared by all layers; it starts as
+N(0, 1/C), as in the Hugging Face implementation.
 
 **Options**
-- `buckets`: how many; in a bidirectional model half of them for each side.
-- `max_distance`: the distance from which everything shares the last bucket.
-- `scaled`: divide by sqrt(D) after all.
+- `buckets`: the number of buckets; a bidirectional model uses half of them for each side.
+- `max_distance`: all distances from this one on share the last bucket.
+- `scaled`: divide the product of query and key by sqrt(D), unlike the published model.
 
-The direction follows `causal`: T5's encoder has the bidirectional buckets, its decoder the causal ones.
+`causal` selects the kind of buckets: T5's encoder has the bidirectional ones, its decoder the causal ones.
 
-**Past the training length**: clipped: all distances from `max_distance` on share a bucket; with the defaults even those
-from 113 (causal) or 91 (bidirectional) on.
+**Past the training length**: clipped: all distances from `max_distance` on share a bucket; with the defaults all
+distances from 113 (causal) or 91 (bidirectional) on share it.
 
-**Traps.** Of 32 buckets a bidirectional model has 16 for a side, and only 8 of them are exact; one, that of distance 0
-to the right, is never used and stays as it started. Distances that do not occur in training but lie in a bucket of
-their own get an untrained number: `max_distance` protects only if training reaches the last bucket.
+**Traps.** With 32 buckets a bidirectional model has 16 per side, of which only 8 hold a single distance. One bucket,
+distance 0 to the right, is never used and keeps its initial value. A bucket whose distances do not occur in training
+stays untrained: `max_distance` helps only if training reaches the last bucket.
 
-**Accuracy.** A copy. The buckets' ends are found in whole numbers: n^m e^k >= e^m M^k for the k-th of m buckets that
-reach from e to M, where a quotient of logarithms may fall on either side.
+**Accuracy.** Values are copied without rounding. The bounds of buckets are computed in integers, n^m e^k >= e^m M^k for
+the k-th of m buckets from e to M; a rounded quotient of logarithms may fall on either side of a bound.
 """
 
 from functools import lru_cache
@@ -46,7 +46,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, buckets: int, max_distance: int, scaled: bool) -> None:
-    """At least two buckets a side, and a last one that starts beyond the exact ones; whole positions."""
+    """Require at least two buckets per side, a last bucket beyond the exact ones, and integer positions."""
     check_integers(spec, "t5")
     side = buckets if spec.causal else buckets // 2
     if side < 2:
@@ -60,7 +60,7 @@ def check(spec: Spec, *, buckets: int, max_distance: int, scaled: bool) -> None:
 
 @lru_cache(maxsize=16)
 def _ends(side: int, max_distance: int) -> np.ndarray:
-    """The distances at which a bucket other than the first begins, for the buckets of one side."""
+    """The first distance of each bucket of one side, without the first bucket."""
     exact = side // 2
     wide = side - exact
     ends = list(range(1, exact + 1))
@@ -89,7 +89,7 @@ def bucket(offsets: np.ndarray, causal: bool, buckets: int, max_distance: int) -
 
 
 def printed_bucket(offset: np.ndarray, causal: bool, buckets: int, max_distance: int) -> np.ndarray:
-    """For references: `bucket` by logarithms, their quotient to 12 digits, so that whole is whole."""
+    """`bucket` by logarithms, for references; quotients are rounded to 12 digits so that integers stay integers."""
     n, side = np.maximum(-offset, 0) if causal else np.abs(offset), buckets if causal else buckets // 2
     exact = side // 2
     wide = np.log(np.maximum(n, exact) / exact) / np.log(max_distance / exact) * (side - exact)
@@ -102,7 +102,7 @@ _NONE = np.zeros((1, 1, 1))
 
 @lru_cache(maxsize=16)
 def _runs(length: int, causal: bool, buckets: int, max_distance: int) -> tuple[Runs, np.ndarray, np.ndarray]:
-    """Runs of distances that share a bucket, and which one it is behind and ahead of the query."""
+    """Runs of distances that share a bucket, and their buckets before and after the query."""
     side = buckets if causal else buckets // 2
     ends = _ends(side, max_distance)
     begin = np.concatenate([[0], ends[ends < length], [length]]).astype(np.int64)
@@ -112,7 +112,7 @@ def _runs(length: int, causal: bool, buckets: int, max_distance: int) -> tuple[R
 
 
 def parameters(spec: Spec, *, buckets: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A number for every bucket and head."""
+    """A number for every bucket and every head."""
     return {"table": (buckets, spec.heads)}
 
 
@@ -122,7 +122,7 @@ def init(spec: Spec, rng: Any, *, buckets: int, **options: Any) -> dict[str, Any
 
 
 def plain(spec: Spec, *, scaled: bool, **options: Any) -> dict[str, Any]:
-    """No scale, as published."""
+    """`scale` = 1, as published, unless `scaled`."""
     return {} if scaled else {"scale": 1.0}
 
 
@@ -135,7 +135,7 @@ def reference(spec: Spec, params: dict[str, Any], *, buckets: int, max_distance:
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, buckets: int, max_distance: int, scaled: bool
 ) -> None:
-    """Fill `bias`, or `scores` where positions are given."""
+    """Fill `bias`, or `scores` if positions are given."""
     table = np.ascontiguousarray(params["table"].T, np.float64)
     if spec.positions is None:
         runs, behind, ahead = _runs(spec.length, spec.causal, buckets, max_distance)
@@ -151,7 +151,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, buckets: int,
     max_distance: int, scaled: bool,
 ) -> None:  # fmt: skip
-    """Add every offset's gradient to its bucket's."""
+    """Add the gradient of every offset to that of its bucket."""
     total = np.zeros((buckets, spec.heads))
     if spec.positions is None:
         runs, *sides = _runs(spec.length, spec.causal, buckets, max_distance)
@@ -166,13 +166,13 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="a trained bias for each bucket of distances",
+    summary="learned bias for each bucket of distances",
     use="earlier",
     slots=("bias", "scores", "scale"),
     options={
-        "buckets": Option(32, "how many buckets there are", int, minimum=2),
-        "max_distance": Option(128, "distance from which all share a bucket", int, minimum=2),
-        "scaled": Option(False, "whether the score is divided by sqrt(D), as the published one is not", bool),
+        "buckets": Option(32, "number of buckets", int, minimum=2),
+        "max_distance": Option(128, "distances from this one on share a bucket", int, minimum=2),
+        "scaled": Option(False, "divide scores by sqrt(D), unlike the published model", bool),
     },
     beyond="clipped",
     direction="yes",

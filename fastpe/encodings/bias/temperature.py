@@ -1,24 +1,24 @@
-"""Temperature by position: queries far into a text are sharpened, in steps.
+"""Temperature by position: attention becomes sharper, in steps, for queries far into a text.
 
     S_ij = f_i scale q_i . k_j,    f_i = 1 + a ln(1 + floor((i + 1) / L))      "llama4"
                                    f_i = 1 + a ln(1 + floor(i / L))            "ministral"
 
 i counts from 0, a is `strength`, L `every`.
 
-Source: Llama 4 (Meta 2025), in its layers without positions, by `Llama4TextAttention` of Hugging Face's transformers;
-Ministral 3 and Mistral 4 (Mistral AI 2025), in every layer beside YaRN, by the same library.
+Source: Llama 4 (Meta 2025), in its layers without positions, as in `Llama4TextAttention` of Hugging Face's
+transformers; Ministral 3 and Mistral 4 (Mistral AI 2025), in every layer together with YaRN, as in the same library.
 
-**Slot**: `row_scale` (1, N). Nothing is learned.
+**Slot**: `row_scale` (1, N). **Learns**: nothing.
 
 **Options**
-- `rule`: whose, "llama4" or "ministral": the first step comes at i = L - 1 or at i = L.
-- `strength`: 0.1 in all of them.
-- `every`: 8192 in Llama 4 and Mistral 4, 16384 in Ministral 3.
+- `rule`: the formula, "llama4" (the first step is at i = L - 1) or "ministral" (at i = L).
+- `strength`: a; 0.1 in all of these models.
+- `every`: L; 8192 in Llama 4 and Mistral 4, 16384 in Ministral 3.
 
-**Past the training length**: defined. "rope_yarn+temperature" rotates as well.
+**Past the training length**: defined. "rope_yarn+temperature" combines it with YaRN.
 
-**Traps.** Llama 4's was announced for inference alone; the library has it in training too, and so has it here. Below L
-positions it changes nothing. The factor is on the products of queries and keys, not on biases.
+**Traps.** Llama 4's formula was announced for inference only; the library applies it in training too, and so does
+fastpe. Below L positions it changes nothing. The factor multiplies the products of queries and keys, not biases.
 """
 
 from typing import Any
@@ -33,23 +33,23 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Steps are counted from 0 on."""
+    """Refuse negative positions: steps are counted from 0."""
     sharpness.check("temperature", spec)
 
 
 def reference(spec: Spec, params: dict[str, Any], *, rule: str, strength: float, every: int) -> dict[str, Any]:
-    """The code's formula."""
+    """The formula of the released code."""
     steps = (sharpness.places(spec) + (rule == "llama4")) // every
     return {"row_scale": 1.0 + strength * np.log1p(steps)}
 
 
 ENCODING = Encoding(
-    summary="queries sharper by steps of their position",
+    summary="sharper attention, in steps, for later queries",
     slots=("row_scale",),
     options={
         "rule": Option("llama4", "whose steps", str, choices=("llama4", "ministral")),
-        "strength": Option(0.1, "how fast it grows", float, minimum=-100.0, maximum=100.0, samples=(0.5,)),
-        "every": Option(8192, "positions that a step lasts", int, minimum=1, samples=(2, 16384)),
+        "strength": Option(0.1, "factor of the logarithm", float, minimum=-100.0, maximum=100.0, samples=(0.5,)),
+        "every": Option(8192, "number of positions of a step", int, minimum=1, samples=(2, 16384)),
     },
     beyond="defined",
     direction="causal",

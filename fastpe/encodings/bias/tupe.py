@@ -1,34 +1,37 @@
-"""TUPE: products of positions with positions, by maps of their own, beside those of contents.
+"""TUPE: adds products of positions with positions, computed by separate maps, to the products of contents.
 
     S_ij = (q_i . k_j + (P^_i U_Q + b_Q)_h . (P^_j U_K + b_K)_h) / sqrt(2 D) + table[bucket(j - i), h]
     P^ = norm_weight (P - mean P) / sqrt(var P + 1e-5) + norm_bias
 
 Source: Ke, He and Liu 2021, "Rethinking Positional Encoding in Language Pre-training" (arXiv:2006.15595, ICLR 2021);
-guolinke/TUPE, fairseq/modules/transformer_sentence_encoder.py. Without buckets it is their TUPE-A, with them TUPE-R.
+guolinke/TUPE, fairseq/modules/transformer_sentence_encoder.py. Without buckets it is the authors' TUPE-A, with buckets
+TUPE-R.
 
-**Slots**: `scores` (H, N, N), O(N^2) numbers, and `scale`, 1/sqrt(2 D), for the content. **Learns**, once for all
-layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q and `key` U_K (C, C), `query_bias` and
-`key_bias` (C,), and `table` (buckets, H).
+**Slots**: `scores` (H, N, N), O(N^2) numbers, and `scale`, 1/sqrt(2 D), on the products of contents. **Learns**, shared
+by all layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q and `key` U_K (C, C),
+`query_bias` and `key_bias` (C,), and `table` (buckets, H).
 
-**Initial values.** N(0, 0.02^2), zeros for what is added, ones for `norm_weight`.
+**Initial values.** N(0, 0.02^2) for `position`, `query`, `key` and `table`, zeros for the biases, ones for
+`norm_weight`.
 
 **Options**
-- `class_token`: the first token is a class token, as always in the code. P gets one more row, before the others, whose
-  product of query and key is the term of the class token with every key; that of every other query with the class token
-  is the same product of row 1. (Row 1 is the class token's own, as position 0; there it serves nothing else.)
-- `buckets`: of offsets, for both sides as in `t5`, an even number; 32 in the code. By default there are none. With a
-  class token there is one more, for queries' terms with it; its own with every key have the bucket of offset 0 to the
-  right, which no other pair has.
-- `max_distance`: the distance from which offsets share the last bucket.
-- `rows`: for how many positions there are vectors; where not given, the training length. `fastpe train` has 1024.
+- `class_token`: the first token is a class token, as always in the authors' code. P gets one more row in front. The
+  product of query and key of this row 0 is the term of the class token with every key; the product of query and key of
+  row 1 is the term of every other query with the class token. (Row 1 belongs to position 0, the class token, and has no
+  other use.)
+- `buckets`: the number of buckets of offsets, for both sides as in `t5`; an even number, 32 in the authors' code.
+  Default: no buckets. With a class token there is one more bucket, for the terms of other queries with the class token;
+  the terms of the class token with every key use the bucket of offset 0 to the right, which no other pair uses.
+- `max_distance`: all distances from this one on share the last bucket.
+- `rows`: the number of positions that have vectors. Default: the training length. `fastpe train` uses 1024.
 
-Positions, where given, are integers from 0 to rows - 1.
+Positions, if given, are integers from 0 to rows - 1.
 
-**Past the training length**: undefined, as there are no vectors; with more `rows` those past the training length are
-there, and untrained.
+**Past the training length**: undefined, because there are no vectors; with more `rows` the vectors past the training
+length exist but are untrained.
 
-**Traps.** The scale of the content changes as well: with equal maps scores are 1/sqrt(2) of the usual ones. A causal
-model has buckets for both sides too, half of which it never sees.
+**Traps.** The scale of the content changes too: with equal maps scores are 1/sqrt(2) of the usual ones. A causal model
+also has buckets for both sides, and never uses half of them.
 """
 
 import math
@@ -49,8 +52,8 @@ from fastpe.kernels.products.float_gemm import FROM
 
 Array = np.ndarray[Any, Any]
 
-_ROWS = 256  # queries whose scores are computed before they are moved
-_CLASS, _FIRST = 0, 1  # the rows of P whose products with themselves are a class token's terms
+_ROWS = 256  # queries whose scores are computed in a buffer before they are copied
+_CLASS, _FIRST = 0, 1  # the rows of P whose products with themselves are the terms of a class token
 
 
 def _scale(spec: Spec) -> float:
@@ -58,12 +61,12 @@ def _scale(spec: Spec) -> float:
 
 
 def plain(spec: Spec, **options: Any) -> dict[str, Any]:
-    """Two terms share the variance."""
+    """The scale 1/sqrt(2 D), because the score is a sum of two terms."""
     return {"scale": _scale(spec)}
 
 
 def check(spec: Spec, *, rows: int | None, buckets: int | None, max_distance: int, **options: Any) -> None:
-    """Whole positions that have vectors; buckets as `t5` has them, as many on either side."""
+    """Require integer positions that have vectors, and buckets as in `t5`, the same number on either side."""
     _ = spec.head_dim
     if buckets is not None and buckets % 2:
         raise ValueError(f"option 'buckets' must be even, not {buckets}")
@@ -74,14 +77,14 @@ def check(spec: Spec, *, rows: int | None, buckets: int | None, max_distance: in
     points, count = whole_points("tupe", spec.points()), rows or spec.train_length
     if points.max() >= count:
         raise BeyondTrainingLength(
-            f"'tupe' has no vector for position {points.max():.0f}: there are {count}; option rows is how many"
+            f"'tupe' has no vector for position {points.max():.0f}, only for {count} positions: set option rows"
         )
 
 
 def parameters(
     spec: Spec, *, rows: int | None, class_token: bool, buckets: int | None, **options: Any
 ) -> dict[str, tuple[int, ...]]:
-    """Vectors, their normalisation and their two maps; numbers for buckets."""
+    """The vectors, their normalisation and two maps, and a number for every bucket."""
     c = spec.dim
     found: dict[str, tuple[int, ...]] = {"position": ((rows or spec.train_length) + class_token, c)}
     found |= {"norm_weight": (c,), "norm_bias": (c,)}
@@ -101,7 +104,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, class_token: bool, buckets: int | None, max_distance: int, **options: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """The formula above, and what the code writes over it."""
+    """The formula above, and the entries that the released code overwrites."""
     p = params["position"]
     hat = (p - p.mean(axis=1)[:, None]) / np.sqrt(p.var(axis=1)[:, None] + 1e-5)
     hat = hat * params["norm_weight"] + params["norm_bias"]
@@ -128,12 +131,12 @@ def reference(
 
 
 class _Vectors(NamedTuple):
-    """What the rows of P that occur become."""
+    """The rows of P that occur, normalised and mapped."""
 
     used: Array  # which rows, (R,)
-    where: Array  # of each token, its number among them, (..., N)
+    where: Array  # the index of each token's row among them, (..., N)
     position: Array  # (R, C)
-    stats: Array  # of their normalisation
+    stats: Array  # statistics of their normalisation
     hat: Array  # P^, (R, C)
     query: Array  # (H, R, D), divided by sqrt(2 D)
     key: Array  # (H, R, D)
@@ -153,7 +156,7 @@ def _vectors(spec: Spec, params: dict[str, Any], class_token: bool) -> _Vectors:
 
 
 def _rows(points: Array, class_token: bool) -> tuple[Array, Array]:
-    """The rows of P that occur, and of each token its number among them."""
+    """The rows of P that occur, and for each token the index of its row among them."""
     place = points.astype(np.int64) + class_token
     used = np.union1d(place, np.arange(2 * class_token))
     return used, np.searchsorted(used, place)
@@ -161,7 +164,7 @@ def _rows(points: Array, class_token: bool) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=8)
 def _run(length: int, start: float, class_token: bool) -> tuple[Array, Array]:
-    """As `_rows`, of positions one after the other."""
+    """`_rows` for consecutive positions."""
     found = _rows(np.arange(length) + start, class_token)
     for each in found:
         each.flags.writeable = False
@@ -169,13 +172,13 @@ def _run(length: int, start: float, class_token: bool) -> tuple[Array, Array]:
 
 
 def _buckets(spec: Spec, sample: tuple[int, ...], some: slice, buckets: int, max_distance: int) -> Array:
-    """The bucket of some queries and every key."""
+    """The buckets of some queries with every key."""
     points = spec.points()[sample]
     return bucket(points - points[some, None], False, buckets, max_distance)
 
 
 def _entries_of_class(params: dict[str, Any], buckets: int | None) -> tuple[Any, Any]:
-    """Of the class token's row and column, the numbers of their buckets, (H,) or 0."""
+    """The learned numbers of the buckets of the class token's row and column, (H,), or 0."""
     return (0.0, 0.0) if buckets is None else (params["table"][buckets // 2], params["table"][buckets])
 
 
@@ -183,7 +186,7 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, class_token: bool, buckets: int | None,
     max_distance: int, **options: Any,
 ) -> None:  # fmt: skip
-    """Fill `scores`, some queries at a time."""
+    """Fill `scores`, a block of queries at a time."""
     own, scores = _vectors(spec, params, class_token), out["scores"]
     for sample in np.ndindex(*spec.batch):
         at = own.where[sample]
@@ -234,14 +237,14 @@ def pull(
 
 
 def _add_rows(spec: Spec, target: Array, at: Array, change: Array) -> None:
-    if spec.positions is None:  # no two tokens have one row: many times as fast
+    if spec.positions is None:  # no two tokens share a row, so this is many times faster
         target[at] += change
     else:
         np.add.at(target, at, change)
 
 
 def _taken(change: Array, has_class: bool) -> tuple[float, float]:
-    """The sums of the class token's row, where it is among these, and of its column: both become zero."""
+    """The sums of the class token's row, if it is among these rows, and of its column; sets both to zero."""
     row = 0.0
     if has_class:
         row, change[0] = change[0].sum(), 0.0
@@ -267,14 +270,14 @@ def _pull_vectors(
 
 
 ENCODING = Encoding(
-    summary="products of positions by maps of their own",
+    summary="products of positions, added to those of contents",
     use="proposed",
     slots=("scores", "scale"),
     options={
-        "class_token": Option(False, "whether the first token is a class token, with terms of its own", bool),
-        "buckets": Option(None, "of offsets, an even number; none: no such term", int, minimum=4, optional=True),
-        "max_distance": Option(128, "distance from which all share a bucket", int, minimum=2),
-        "rows": Option(None, "for how many positions; the training length if none", int, minimum=1, optional=True),
+        "class_token": Option(False, "whether the first token is a class token, with separate terms", bool),
+        "buckets": Option(None, "number of offset buckets, even; none: no such term", int, minimum=4, optional=True),
+        "max_distance": Option(128, "distances from this one on share a bucket", int, minimum=2),
+        "rows": Option(None, "number of positions; none: the training length", int, minimum=1, optional=True),
     },
     beyond="undefined",
     direction="yes",

@@ -1,1 +1,1 @@
-"""Encodings whose distances the content decides: gates of a layer's input, and rotations by it."""
+"""Encodings whose distances depend on the content: gates computed from a layer's input, and rotations by it."""

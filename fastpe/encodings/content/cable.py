@@ -1,24 +1,24 @@
-"""CABLE, context-aware biases: every position adds to the distance of all that came before it.
+"""CABLE, context-aware biases: every position adds an amount, set by its content, to the distance of all earlier keys.
 
     z = W x + b,    S_ij = q_i . k_j - sum over j < t <= i of softplus(z_h,t)
 
-x is a layer's input after its norm.
+x is the input of a layer after normalisation.
 
 Source: Veisi, Fartoot and Amirzadeh 2025, "Context-aware Biases for Length Extrapolation" (arXiv:2503.08067);
 axiomlab/Cable, src/Cable.py, CausalSelfAttention.
 
-**Slots**: `scale`. What it adds is `key_offset`, which the model's layers make of their input. **Learns**, in every
-layer: `weight` (H, C) and `bias` (H,), which begin as `fox`'s do.
+**Slots**: `scale`. The encoding acts through `key_offset`, which the model's layers compute from their input.
+**Learns**, separately in every layer: `weight` (H, C) and `bias` (H,), initialised as in `fox`.
 
 **Options**
 - `initial`: the initial bias.
-- `scaled`: whether scores are divided by sqrt(D), as everywhere else. In the released code they are not: it divides by
-  the root of a width that is 1.
+- `scaled`: whether scores are divided by sqrt(D), as usual. In the released code they are not: it divides by the square
+  root of a width that is 1.
 
-**Past the training length**: defined. For causal models alone.
+**Past the training length**: defined. For causal models only.
 
-**Traps.** It is `fox` with the sign of z reversed: softplus(z) = -log sigmoid(-z). The two differ in where they begin
-and in the scale.
+**Traps.** It is `fox` with the sign of z reversed: softplus(z) = -log sigmoid(-z). The two differ in their initial
+values and in the scale.
 """
 
 from typing import Any
@@ -31,12 +31,12 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The model must be causal."""
+    """Require a causal model."""
     needs_causal("cable", spec)
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The gate's map."""
+    """The weight and bias of the gate."""
     return gate_parameters(spec, weight=True)
 
 
@@ -46,12 +46,12 @@ def init(spec: Spec, rng: Stream, *, initial: float, scaled: bool) -> dict[str, 
 
 
 def plain(spec: Spec, *, initial: float, scaled: bool) -> dict[str, Any]:
-    """The factor of the scores, where it is not the usual one."""
+    """The factor of the scores, if it is not the usual one."""
     return {} if scaled else {"scale": 1.0}
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """No array is filled: see `fastpe.reference.gate`."""
+    """Fill nothing: the layers compute the gate, see `fastpe.reference.gate`."""
     return {}
 
 
@@ -60,7 +60,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 ENCODING = Encoding(
-    summary="distances that every position adds to by itself",
+    summary="distances are sums of steps set by the content",
     use="proposed",
     slots=("scale",),
     gate=Gate(1),

@@ -1,29 +1,29 @@
-"""CoPE, contextual positions: a query counts the keys that it asks for; each count has a vector.
+"""CoPE, contextual positions: a query counts the keys that match it, and each count has a learned vector.
 
     g_ij = sigmoid(s q_i . k_j),    p_ij = min(sum over j <= t <= i of g_it, P - 1)
     S_ij = s q_i . (k_j + (1 - w) e[floor p_ij] + w e[ceil p_ij]),    w = p_ij - floor p_ij
 
-s = 1/sqrt(D). Where all gates are open p is the look-back and one more; where they open at sentences, it counts
+s = 1/sqrt(D). If all gates are open, p is the look-back plus one; if they open at the start of sentences, p counts
 sentences.
 
 Source: Golovneva, Wang, Weston and Sukhbaatar 2024, "Contextual Position Encoding: Learning to Count What's Important"
 (arXiv:2405.18719), section 4 and appendix B; facebookresearch/RAM, projects/cope, ContextPosSelfAttn.
 
-**Slots**: `counts` (1, P, D), shared by all heads: e, times s where `divided`. **Learns**, in every layer: `vectors`
-(P, D), which begin at 0.
+**Slots**: `counts` (1, P, D), shared by all heads: e, multiplied by s if `divided`. **Learns**, separately in every
+layer: `vectors` (P, D), initially 0.
 
 **Options**
-- `most`: P - 1, the largest count. The training length if none is given, 2^20 at most, as in the authors' code, whose
-  table has a row more than a block has tokens; lucidrains' x-transformers has 15.
-- `divided`: whether what is added is divided by sqrt(D) too, the authors' default. Their option `cope_nodiv`, the
-  paper's listing and x-transformers leave it as it is.
+- `most`: P - 1, the largest count, at most 2^20. Default: the training length, as in the authors' code, whose table has
+  one row more than a block has tokens; lucidrains' x-transformers has 15.
+- `divided`: whether the added term is also divided by sqrt(D), the authors' default. Their option `cope_nodiv`, the
+  paper's listing and x-transformers do not divide it.
 
-**Past the training length**: clipped; more than P - 1 counted keys are P - 1. For causal models alone.
+**Past the training length**: clipped: counts above P - 1 become P - 1. For causal models only.
 
-**Traps.** The two scalings differ by a factor of sqrt(D) in e, and a table that was trained for one is not for the
-other. The gradient jumps where a count is a whole number. Keys that a mask hides must not be counted. Far in a text
-counts are sums of many gates, which float32 does not keep; here they are sums in float64. With another encoding that
-adds to products, as in "rope+cope", gates see it too.
+**Traps.** The two scalings differ by a factor of sqrt(D) in e, so a table trained with one does not work with the
+other. The gradient jumps where a count is an integer. Keys hidden by a mask must not be counted. Far into a text a
+count is a sum of many gates, for which float32 is not exact enough; here the sums are in float64. Other encodings that
+change the products, as in "rope+cope", also change the gates.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ _MOST = 2**20
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The model must be causal, its heads of one width."""
+    """Require a causal model whose width the heads divide."""
     _ = spec.head_dim
     if not spec.causal:
         raise ValueError("'cope' needs causal=True: it counts keys from the query back")
@@ -51,17 +51,17 @@ def _factor(spec: Spec, divided: bool) -> float:
 
 
 def parameters(spec: Spec, *, most: int | None, divided: bool) -> dict[str, tuple[int, ...]]:
-    """A vector for every count."""
+    """A vector for each count."""
     return {"vectors": (_rows(spec, most), spec.head_dim)}
 
 
 def shapes(spec: Spec, *, most: int | None, divided: bool) -> dict[str, tuple[int, ...]]:
-    """One table for all heads."""
+    """One table, shared by all heads."""
     return {"counts": (1, _rows(spec, most), spec.head_dim)}
 
 
 def init(spec: Spec, rng: Any, *, most: int | None, divided: bool) -> dict[str, Any]:
-    """Zeros: attention that knows no positions."""
+    """Zeros, so that attention initially ignores positions."""
     import numpy as np
 
     return {name: np.zeros(shape) for name, shape in parameters(spec, most=most, divided=divided).items()}
@@ -73,7 +73,7 @@ def reference(spec: Spec, params: dict[str, Any], *, most: int | None, divided: 
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, most: int | None, divided: bool) -> None:
-    """The vectors, times what scores are multiplied by."""
+    """Fill `counts`: the vectors, times the factor of the scores if `divided`."""
     out["counts"][0] = params["vectors"] * _factor(spec, divided)
 
 
@@ -81,19 +81,19 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, most: int | None,
     divided: bool,
 ) -> None:  # fmt: skip
-    """A slot is its vectors, but for the factor."""
+    """dvectors = dcounts times the same factor."""
     dparams["vectors"] += dslots["counts"][0] * _factor(spec, divided)
 
 
 ENCODING = Encoding(
-    summary="positions count the keys that content asks for",
+    summary="positions are counts of keys that match a query",
     use="proposed",
     slots=("counts",),
     options={
         "most": Option(
-            None, "the largest count; the training length if none", int, optional=True, minimum=1, maximum=_MOST
+            None, "the largest count; none: the training length", int, optional=True, minimum=1, maximum=_MOST
         ),
-        "divided": Option(True, "whether what it adds is divided by sqrt(D)", bool),
+        "divided": Option(True, "whether the added term is divided by sqrt(D)", bool),
     },
     per_layer=("vectors",),
     beyond="clipped",

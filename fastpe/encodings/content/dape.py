@@ -2,30 +2,32 @@
 
     x_ij = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1),    C_h = scale q_h . k_h
 
-b is the bias of another encoding beside it, as of "alibi+dape", "kerple_log+dape" or "fire+dape". Rotations, products
-with rows over offsets and gains of others are parts of C, as of "rope+shaw+dape"; what gates take away, as of
-"fox+dape", is added to S, which the network does not read. Without any other b is 0, and what "dape" knows of position
-is its causal mask and, with taps, the order of keys. With a reach (version 2) W1 and W2 are convolutions along the
-keys; x is 0 where a key is hidden, and so is the hidden layer, but in causal attention behind the query.
+b is the bias of a second encoding, as in "alibi+dape", "kerple_log+dape" or "fire+dape". Rotations, products with
+vectors of offsets, and gains of other encodings are part of C, as in "rope+shaw+dape". Terms of gates, as in
+"fox+dape", are added to S and are not an input of the network. Without another encoding b is 0, and "dape" depends on
+position only through the causal mask and, with `reach`, the order of keys. With `reach` > 0 (version 2) W1 and W2 are
+convolutions along the keys. x is 0 for hidden keys; the hidden layer is 0 there too, except, in causal attention, at
+keys after the query.
 
 Source: Zheng et al. 2024, "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation" (arXiv:2405.14722), and
 "DAPE V2: Process Attention Score as Feature Map for Length Extrapolation" (arXiv:2410.04798);
 chuanyang-Zheng/DAPE, DAPE.py, AliBi_DAPE, and megatron/model/positional_embeddings.py, Alibi_DAPEV2.
 
-**Slots**: `mlp_in` (W, 2H, T), `mlp_bias` (W,), `mlp_out` (H, W, T). **Learns** all three, in every layer; initially
-uniform in +-1/sqrt(fan-in), the default of the authors' framework.
+**Slots**: `mlp_in` (W, 2H, T), `mlp_bias` (W,), `mlp_out` (H, W, T). **Learns** all three, separately in every layer;
+initially uniform in +-1/sqrt(fan-in), the default of the authors' framework.
 
 **Options**
 - `units`: the width W, 32 in the released code.
-- `reach`: how many keys on either side both maps read, T = 2 reach + 1: 0 in version 1, 1 in version 2.
+- `reach`: the number of keys on either side that both maps read, so T = 2 reach + 1: 0 in version 1, 1 in version 2.
 
 **Past the training length**: defined; the network then meets larger biases than it was trained on.
 
-**Traps.** Their second map has a bias too, a constant of a row, which no softmax sees: it is left out. In version 2 the
-hidden layer is not 0 one key past the query, and feeds the query's own cell; nothing of the future comes in. In their
-code, and in `fastpe.attention`, it is 0 past the last key, so that what the last query gives changes when a key
-follows; in models here it is as if one did, and a text that is written gives what it gives as a whole. The class of the
-released code cuts all slopes of ALiBi to none by default.
+**Traps.** The authors' second map also has a bias. It is constant along a row, so it does not change the softmax, and
+it is left out here. In version 2 the hidden layer is not 0 one key past the query, and contributes to the score of the
+query's own key; no information from the future enters. In the authors' code, and in `fastpe.attention`, the hidden
+layer is 0 past the last key, so the output of the last query changes when another key follows. Models in fastpe compute
+it as if another key followed; text generated token by token then has the same outputs as the complete text. By default
+the class in the released code cuts away all of ALiBi's slopes.
 """
 
 import math
@@ -39,7 +41,7 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, *, units: int, reach: int) -> dict[str, tuple[int, ...]]:
-    """Two maps, and what the first adds; also the slots' shapes."""
+    """The two maps and the bias of the first; these are also the slots' shapes."""
     heads, taps = spec.heads, 2 * reach + 1
     return {"mlp_in": (units, 2 * heads, taps), "mlp_bias": (units,), "mlp_out": (heads, units, taps)}
 
@@ -55,7 +57,7 @@ def init(spec: Spec, rng: Stream, *, units: int, reach: int) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, units: int, reach: int) -> dict[str, Any]:
-    """The parameters as they are."""
+    """The slots are the parameters."""
     return dict(params)
 
 
@@ -68,18 +70,18 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, units: int,
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, units: int, reach: int
 ) -> None:
-    """The slots' gradients are the parameters'."""
+    """The gradients of the slots are those of the parameters."""
     for name in dparams:
         dparams[name] += dslots[name]
 
 
 ENCODING = Encoding(
-    summary="a network corrects the scores of all heads",
+    summary="a network of the scores and biases of all heads",
     use="proposed",
     slots=("mlp_in", "mlp_bias", "mlp_out"),
     options={
         "units": Option(32, "width of the network", int, minimum=1, maximum=4096, samples=(3,)),
-        "reach": Option(0, "keys on either side that its maps read: 1 in version 2", int, minimum=0, maximum=31),
+        "reach": Option(0, "keys read on either side: 1 in version 2", int, minimum=0, maximum=31),
     },
     per_layer=("mlp_in", "mlp_bias", "mlp_out"),
     beyond="defined",

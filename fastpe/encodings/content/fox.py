@@ -1,29 +1,30 @@
-"""FoX, the Forgetting Transformer: each position decides how much of what came before is forgotten.
+"""FoX, the Forgetting Transformer: a gate at each position sets how much of the earlier keys is forgotten.
 
     z = W x + b,    f = sigmoid(z),    S_ij = scale q_i . k_j + sum over j < t <= i of log f_h,t
 
-x is a layer's input after its norm. ALiBi with slopes that the content chooses: a forget gate that stays at f is ALiBi
-of the slope -log f.
+x is the input of a layer after normalisation. FoX is ALiBi with slopes that depend on the content: a constant forget
+gate f is ALiBi with slope -log f.
 
 Source: Lin, Nikishin, He and Courville 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate"
 (arXiv:2503.02130), eq. (7) and section 3.1; zhixuan-lin/forgetting-transformer, ForgettingAttentionLayer.
 
-**Slots**: none that can be filled beforehand: what it adds is `key_offset`, which the model's layers make of their
-input. With `fastpe.attention`, hand in `key_offset` = -cumsum(log f): the part of the query drops out of the softmax.
-**Learns**, in every layer: `weight` (H, C) and `bias` (H,).
+**Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute
+from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f): the query's part cancels in the softmax.
+**Learns**, separately in every layer: `weight` (H, C) and `bias` (H,).
 
 **Options**
-- `gate`: `full`; or `bias_only`, which learns `bias` alone: an ALiBi of learned slopes, softplus(-b).
-- `initial`: the initial bias. Near 0 in the authors' code; 5, where next to nothing is forgotten, elsewhere.
+- `gate`: `full`, or `bias_only`, which learns only `bias`: ALiBi with learned slopes, softplus(-b).
+- `initial`: the initial bias. Near 0 in the authors' code; other implementations use 5, with which almost nothing is
+  forgotten.
 
-Initial `weight`: uniform in +-1/sqrt(C), as linear maps begin in the authors' framework.
+Initial `weight`: uniform in +-1/sqrt(C), the default of linear maps in the authors' framework.
 
-**Past the training length**: defined; what is forgotten stays so. For causal models alone; attention of both
-directions, with a gate for each, is `fastpe.columns.two_sided`.
+**Past the training length**: defined; keys that are forgotten stay forgotten. For causal models only; for bidirectional
+attention with a gate for each direction see `fastpe.columns.two_sided`.
 
-**Traps.** Sums over a long text must not be made in float32. The gradient of the first position's gate is 0: it shifts
-all keys alike. With learned sinks the query's part does not drop out. The authors use no other encoding beside it;
-"rope+fox" rotates as well, and "fox+path" reflects (PaTH-FoX).
+**Traps.** Sums over a long text must not be computed in float32. The gradient of the first position's gate is 0,
+because this gate shifts all keys equally. With learned sinks the query's part does not cancel. The authors use no other
+encoding with it; "rope+fox" adds rotations, and "fox+path" reflections (PaTH-FoX).
 """
 
 from typing import Any
@@ -36,22 +37,22 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The model must be causal."""
+    """Require a causal model."""
     needs_causal("fox", spec)
 
 
 def parameters(spec: Spec, *, gate: str, initial: float) -> dict[str, tuple[int, ...]]:
-    """The gate's map; or its bias alone."""
+    """The weight and bias of the gate, or only its bias."""
     return gate_parameters(spec, weight=gate == "full")
 
 
 def init(spec: Spec, rng: Stream, *, gate: str, initial: float) -> dict[str, Any]:
-    """A linear map as its framework draws it, and a bias that stays where it is."""
+    """A weight drawn as for linear maps in the authors' framework, and the bias `initial`."""
     return gate_values(spec, rng, initial, weight=gate == "full")
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """No slot is filled: see `fastpe.reference.gate`."""
+    """Fill nothing: the layers compute the gate, see `fastpe.reference.gate`."""
     return {}
 
 
@@ -60,12 +61,12 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 ENCODING = Encoding(
-    summary="a forget gate: the content decides what fades",
+    summary="a forget gate: ALiBi with slopes set by content",
     use="proposed",
     slots=(),
     gate=Gate(-1),
     options={
-        "gate": Option("full", "what is learned of the gate", str, choices=("full", "bias_only")),
+        "gate": Option("full", "the learned part of the gate", str, choices=("full", "bias_only")),
         "initial": Option(0.0, "the initial bias", float, minimum=-20.0, maximum=20.0, samples=(5.0,)),
     },
     per_layer=("weight", "bias"),

@@ -1,28 +1,29 @@
-"""GRAPE-A: ALiBi whose slopes the content decides, that of the key, of the query, or of both.
+"""GRAPE-A: ALiBi whose slopes depend on the content of the key, of the query, or of both.
 
     S_ij = scale q_i . k_j - (i - j) sigma_h softplus(w_h) g_ij
     g_ij = softplus(u_h . k_j / sqrt(D))  |  softplus(v_h . q_i / sqrt(D))  |  their sum,      |u_h| = |v_h| = 1
 
-q and k are a layer's, before any rotation; sigma are ALiBi's slopes, which stay.
+q and k are the queries and keys of a layer before any rotation; sigma are ALiBi's slopes, which are fixed.
 
 Source: GRAPE (ICLR 2026, as its code says), model-architectures/GRAPE, llama-mha-grape-a-keygated.py, -querygated.py
 and -querykeygated.py. Its paper was not read.
 
-**Slots**: none that can be filled beforehand: what it adds are `key_slope` and `query_slope`, which the model's layers
-make of their keys and queries; `fastpe.columns.gated_slopes` makes them for `fastpe.attention`. **Learns**, in every
-layer: `weight` (H,), w; `key` (H, D), u; `query` (H, D), v. The directions are divided by their norms.
+**Slots**: none that can be filled beforehand: the encoding acts through `key_slope` and `query_slope`, which the
+model's layers compute from their keys and queries; `fastpe.columns.gated_slopes` computes them for `fastpe.attention`.
+**Learns**, separately in every layer: `weight` (H,), w; `key` (H, D), u; `query` (H, D), v. The directions are divided
+by their norms.
 
 **Options**
-- `gate`: whose content: `key`, `query` or `both`.
+- `gate`: whose content sets the slopes: `key`, `query` or `both`.
 
-Initial `weight`: softplus(w) = 1. Initial directions: normal of standard deviation 1/sqrt(D). The gate begins near
-ln 2: distances count 0.69 times what they do with ALiBi.
+Initial `weight`: softplus(w) = 1. Initial directions: normal with standard deviation 1/sqrt(D). The gate is initially
+near ln 2, so penalties are initially 0.69 times those of ALiBi.
 
-**Past the training length**: defined. For causal models alone.
+**Past the training length**: defined. For causal models only.
 
-**Traps.** The authors norm q and k (RMS) before all this, and do not rotate; here there is no such norm, and
-"rope+grape_a" rotates what is multiplied, not what is gated. As two more channels of q and k it would need no slots,
-but their products cancel far into a text; offsets times slopes do not.
+**Traps.** The authors normalise q and k (RMS) first, and do not rotate. Here q and k are not normalised, and
+"rope+grape_a" rotates the q and k of the products but not those of the gates. The term could also be computed with two
+more channels of q and k, without slots, but their products cancel far into a text, whereas offsets times slopes do not.
 """
 
 import math
@@ -37,20 +38,20 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, gate: str) -> None:
-    """The model must be causal, its heads of one width."""
+    """Require a causal model whose width the heads divide."""
     _ = spec.head_dim
     if not spec.causal:
-        raise ValueError("'grape_a' needs causal=True: a key after its query would gain by distance")
+        raise ValueError("'grape_a' needs causal=True: scores of keys after the query would grow with the distance")
 
 
 def parameters(spec: Spec, *, gate: str) -> dict[str, tuple[int, ...]]:
-    """A weight for each head, and its directions."""
+    """A weight and one or two directions for each head."""
     directions = ("key", "query") if gate == "both" else (gate,)
     return {"weight": (spec.heads,)} | dict.fromkeys(directions, (spec.heads, spec.head_dim))
 
 
 def init(spec: Spec, rng: Stream, *, gate: str) -> dict[str, Any]:
-    """As the authors' code draws them."""
+    """The initial values of the authors' code."""
     import numpy as np
 
     shapes = parameters(spec, gate=gate)
@@ -59,7 +60,7 @@ def init(spec: Spec, rng: Stream, *, gate: str) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """No slot is filled: see `fastpe.columns.gated_slopes`."""
+    """Fill nothing: the layers compute the slopes, see `fastpe.columns.gated_slopes`."""
     return {}
 
 

@@ -1,36 +1,37 @@
-"""PaTH: tokens between a key and a query reflect the query, along directions of the content.
+"""PaTH: every token between a key and a query reflects the query along a direction that depends on the token.
 
     S_ij = scale q_i . H_i H_{i-1} ... H_{j+1} k_j,      H_t = 1 - beta_t w_t w_t^T
 
     p_t = x_t down up;    y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );    w_t = y_t / sqrt(|y_t|^2 + 1e-6)
     beta_t = 2 sigmoid(weight x_t + bias)
 
-x is a layer's input after its norm; w is made head by head, beta is a number for each head. Between 0, which leaves a
-query as it is, and 2, which reflects it, beta = 1 takes out all that lies along w.
+x is the input of a layer after normalisation; w is normalised separately in each head, and beta is a number for each
+head. beta = 0 leaves a query unchanged, beta = 1 removes its component along w, and beta = 2 reflects it.
 
 Source: Yang, Shen, Wen, Tan, Mishra, Ren, Panda and Kim 2025, "PaTH Attention: Position Encoding via Accumulating
-Householder Transformations" (arXiv:2505.16381), by its code: fla-org/flash-linear-attention, fla/layers/path_attn.py,
-PaTHAttention. The paper was not read.
+Householder Transformations" (arXiv:2505.16381), by the released code: fla-org/flash-linear-attention,
+fla/layers/path_attn.py, PaTHAttention. The paper was not read.
 
-**Slots**: none that can be filled beforehand: the model's layers make `reflectors`, w, and `reflect`, beta, of their
-input; `fastpe.reference.reflections` makes them in NumPy for `fastpe.attention`. **Learns**, in every layer: `down`
-(C, rank), `up` (rank, C), `taps` (3, C), that of the oldest first, `weight` (H, C) and `bias` (H,).
+**Slots**: none that can be filled beforehand: the model's layers compute `reflectors`, w, and `reflect`, beta, from
+their input; `fastpe.reference.reflections` computes them in NumPy for `fastpe.attention`. **Learns**, separately in
+every layer: `down` (C, rank), `up` (rank, C), `taps` (3, C), oldest first, `weight` (H, C) and `bias` (H,).
 
 **Options**
-- `rank`: 32 in the authors' code.
+- `rank`: the rank of the map to directions; 32 in the authors' code.
 
-Initial values: uniform in +-1/sqrt(fan in), 1/sqrt(3) for taps, as maps and convolutions begin in the authors'
-framework; beta is then about 1.
+Initial values: uniform in +-1/sqrt(fan in), 1/sqrt(3) for taps, the defaults of maps and convolutions in the authors'
+framework; beta is initially about 1.
 
-**Past the training length**: defined; a product of reflections does not decay with distance. For causal models alone.
+**Past the training length**: defined; a product of reflections does not decay with distance. For causal models only.
 
-**Traps.** What turns or scales queries and keys, as in "rope+path", does so before they are reflected; what adds to
-scores adds to the reflected ones. "fox+path" is their PaTH-FoX, with the gate beside the scale as FoX has it, where
-their code scales it too. Factors of channels (`spe`, `xpos`, `huang3`) and radii (`pope`) have no meaning beside it.
-Tokens outside a window of `sight` reflect all the same; with `--positions documents:SEP` none outside a document does,
-and the convolution begins anew with it. The 1e-6 is the default of the norm in their code, which rounds w to half
-precision; here it is not rounded. A cache needs w and beta of all tokens, and the last two p, beside its keys. Their
-norms of queries and keys, off by default, are not here.
+**Traps.** Other encodings that rotate or scale queries and keys, as in "rope+path", act before the reflections; those
+that add to scores act after them. "fox+path" is the authors' PaTH-FoX; here the gate is not multiplied by the scale, as
+in FoX, whereas their code scales it too. Factors on channels (`spe`, `xpos`, `huang3`) and radii (`pope`) cannot be
+combined with it in a meaningful way. Tokens outside a window of `sight` still reflect; with `--positions documents:SEP`
+tokens of other documents do not, and the convolution restarts with each document. The 1e-6 is the default of the norm
+in the authors' code, which rounds w to half precision; here w is not rounded. A cache must hold w and beta of all
+tokens and the last two p, in addition to the keys. The authors' norms of queries and keys, off by default, are left
+out.
 """
 
 from typing import Any
@@ -45,13 +46,13 @@ _TAPS = 3
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The model must be causal, and its heads must divide its width."""
+    """Require a causal model whose width the heads divide."""
     if spec.head_dim and not spec.causal:
         raise ValueError("'path' needs causal=True: tokens reflect the queries after them")
 
 
 def parameters(spec: Spec, *, rank: int) -> dict[str, tuple[int, ...]]:
-    """Two maps and the convolution's taps; and the map to a number for each head."""
+    """The two maps to directions, the taps of the convolution, and the map to beta."""
     return {
         "down": (spec.dim, rank), "up": (rank, spec.dim), "taps": (_TAPS, spec.dim),
         "weight": (spec.heads, spec.dim), "bias": (spec.heads,),
@@ -59,7 +60,7 @@ def parameters(spec: Spec, *, rank: int) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Stream, *, rank: int) -> dict[str, Any]:
-    """Uniform, by the fan in."""
+    """Uniform in +-1/sqrt(fan in)."""
     fans = {"down": spec.dim, "up": rank, "taps": _TAPS, "weight": spec.dim, "bias": spec.dim}
     return {
         name: (2 * stream_of(rng, name).uniform(shape) - 1) * fans[name] ** -0.5
@@ -68,7 +69,7 @@ def init(spec: Spec, rng: Stream, *, rank: int) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """No slot is filled: see `fastpe.reference.reflections`."""
+    """Fill nothing: the layers compute the reflections, see `fastpe.reference.reflections`."""
     return {}
 
 
@@ -77,7 +78,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 ENCODING = Encoding(
-    summary="content reflects queries from token to token",
+    summary="every token reflects the query, by its content",
     use="proposed",
     slots=(),
     gate=Gate(0, reflects=True),

@@ -1,22 +1,22 @@
-"""Mamba-2's decay as a bias: the content sets the time that passes, the head how fast it forgets.
+"""Mamba-2's decay as a bias: the content sets how much time passes at a token, and each head has a rate of decay.
 
     D_t = softplus(w x_t + b),    S_ij = scale q_i . k_j - exp(a_h) sum over j < t <= i of D_h,t
 
-x is a layer's input after its norm. The weight that the state space model gives j at i, exp(-exp(a) sum of D), times
-exp of the product: softmax attention with its decay.
+x is the input of a layer after normalisation. In the softmax this multiplies exp of the product by exp(-exp(a) sum of
+D), the weight that the state space model gives token j at token i.
 
 Source: Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 7.2 for the decay; initial values of
-state-spaces/mamba, modules/mamba2.py. As a bias of softmax attention an own construction: Mamba-2 has no softmax, and
-multiplies the key by D_j too.
+state-spaces/mamba, modules/mamba2.py. Its use as a bias of softmax attention is an own construction: Mamba-2 has no
+softmax, and also multiplies the key by D_j.
 
-**Slots**: none that can be filled beforehand: what it adds is `key_offset`. **Learns**, in every layer: `weight`
-(H, C), `bias` (H,) and `rate` (H,), which is a.
+**Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute
+from their input. **Learns**, separately in every layer: `weight` (H, C), `bias` (H,) and `rate` (H,), which is a.
 
 **Options**
-- `slowest`, `fastest`: exp(a) begins uniform between them, 1 and 16 in the source.
-- `shortest`, `longest`: D at x = 0 begins log-uniform between them, 0.001 and 0.1 in the source.
+- `slowest`, `fastest`: exp(a) is initially uniform between these, 1 and 16 in the source.
+- `shortest`, `longest`: D at x = 0 is initially log-uniform between these, 0.001 and 0.1 in the source.
 
-**Past the training length**: defined. For causal models alone.
+**Past the training length**: defined. For causal models only.
 """
 
 from typing import Any
@@ -30,20 +30,20 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, slowest: float, fastest: float, shortest: float, longest: float) -> None:
-    """The model must be causal, and what begins between two values have such."""
+    """Require a causal model, and bounds of initial values in ascending order."""
     needs_causal("ssd_decay", spec)
     for low, high, names in ((slowest, fastest, "slowest and fastest"), (shortest, longest, "shortest and longest")):
         if low > high:
-            raise ValueError(f"{names} must be in this order, not {low} and {high}")
+            raise ValueError(f"options {names} must be in ascending order, not {low} and {high}")
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The gate's map, and the logarithm of its rate."""
+    """The weight and bias of the gate, and the logarithm of its rate."""
     return gate_parameters(spec, weight=True) | {"rate": (spec.heads,)}
 
 
 def init(spec: Spec, rng: Stream, *, slowest: float, fastest: float, shortest: float, longest: float) -> dict[str, Any]:
-    """As the source draws them; `bias` is where softplus gives the time that is drawn."""
+    """The initial values of the source; `bias` is chosen so that softplus gives the drawn time."""
     import numpy as np
 
     values = gate_values(spec, rng, 0.0, weight=True)
@@ -55,7 +55,7 @@ def init(spec: Spec, rng: Stream, *, slowest: float, fastest: float, shortest: f
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """No slot is filled: see `fastpe.reference.gate`."""
+    """Fill nothing: the layers compute the gate, see `fastpe.reference.gate`."""
     return {}
 
 
@@ -64,7 +64,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 ENCODING = Encoding(
-    summary="Mamba-2's decay: time by content, speed by head",
+    summary="Mamba-2's decay as a bias, set by the content",
     use="proposed",
     slots=(),
     gate=Gate(1),

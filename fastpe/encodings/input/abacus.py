@@ -1,12 +1,13 @@
-"""Abacus: a learned vector for the place of a digit within its number, added to the embeddings.
+"""Abacus: a learned vector for the position of a digit within its number, added to the embeddings.
 
     PE[p] = table[p],   p = 0 .. rows - 1
 
-p is the place within a run of digits, 1, 2, ..., and 0 for what is no digit: a model's setting
-``positions="digits:K"`` finds it, with a table of 1024 rows. In a training step one number of 0 .. K is added to all
-places of digits, so that rows of numbers longer than any of training are trained too. `fastpe train` and `fastpe
-compare` take ``"digits:99"``, the authors' K, unless they are given another, and refuse other positions and tasks
-without digits. `fastpe.build` and a model of any other setting have a `learned` table with other initial values.
+p is the position within a run of digits, 1, 2, ..., and 0 for tokens that are not digits. The setting
+``positions="digits:K"`` of a model computes it, with a table of 1024 rows. Each training step adds one random number of
+0 .. K to the positions of all digits, so that rows for numbers longer than those of training are trained too.
+`fastpe train` and `fastpe compare` use ``"digits:99"``, the authors' K, by default, and refuse other kinds of positions
+and tasks without digits. With `fastpe.build`, or in a model with any other setting, this is a `learned` table with
+different initial values.
 
 Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3,
 and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
@@ -14,15 +15,15 @@ and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
 **Slot**: `table` (N, C). **Learns**: `table` (rows, C). Positions are integers from 0 to rows - 1.
 
 **Options**
-- `rows`: of the table; where not given, the training length, or the 1024 of ``positions="digits:K"``. `fastpe train`
-  has 1024, as the authors do.
+- `rows`: the number of rows of the table. Default: the training length, or 1024 with ``positions="digits:K"``. `fastpe
+  train` uses 1024, as the authors do.
 
-**Past the training length**: undefined; of numbers, those of up to K digits more than in training have trained rows.
+**Past the training length**: undefined; numbers with up to K more digits than in training have trained rows.
 
-**Accuracy.** A copy.
+**Accuracy.** Values are copied without rounding.
 
-**Traps.** Numbers must begin with their least significant digit, or a digit's significance does not follow from its
-place. A number that follows another one without anything between continues its run.
+**Traps.** Numbers must begin with their least significant digit; otherwise the significance of a digit does not follow
+from its position. A number that directly follows another one continues its run.
 """
 
 from dataclasses import replace
@@ -37,12 +38,12 @@ from fastpe.encodings.slots import Spec
 
 
 def _with_rows(spec: Spec, rows: int | None) -> Spec:
-    """As `learned` takes it, whose table ends with the training length."""
+    """The spec for `learned`, whose table ends with the training length."""
     return spec if rows is None else replace(spec, train_length=rows)
 
 
 def parameters(spec: Spec, *, rows: int | None) -> dict[str, tuple[int, ...]]:
-    """One row for every place."""
+    """A row for every position."""
     return {"table": (rows or spec.train_length, spec.dim)}
 
 
@@ -52,7 +53,7 @@ def init(spec: Spec, rng: Any, *, rows: int | None) -> dict[str, Any]:
 
 
 def check(spec: Spec, *, rows: int | None) -> None:
-    """Positions must be integers below the number of rows."""
+    """Require integer positions below the number of rows."""
     points, most = spec.points(), rows or spec.train_length
     if (points != np.floor(points)).any() or points.min() < 0:
         wrong = points[(points != np.floor(points)) | (points < 0)][0]
@@ -60,7 +61,7 @@ def check(spec: Spec, *, rows: int | None) -> None:
     if points.max() >= most:
         raise BeyondTrainingLength(
             f"'abacus' has no row for position {points.max():.0f}: its table has {most} rows; "
-            "option rows makes it larger"
+            "set option rows to a larger number"
         )
 
 
@@ -77,22 +78,22 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rows: int |
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, rows: int | None
 ) -> None:
-    """Add every row's gradient to the row that it came from."""
+    """Add the gradient of every row to the row of the table that it is a copy of."""
     learned.pull(_with_rows(spec, rows), params, dslots, dparams, beyond="error", scale=1.0)
 
 
 ENCODING = Encoding(
-    summary="a trained vector for a digit's place in its number",
+    summary="learned vector for a digit's place in its number",
     use="arithmetic",
     needs=Needs("digits", "digits:99"),
     slots=("table",),
-    options={"rows": Option(None, "of the table; the training length if none", int, optional=True, minimum=1)},
+    options={"rows": Option(None, "number of rows; none: the training length", int, optional=True, minimum=1)},
     beyond="undefined",
     direction="yes",
     source="McLeish et al. 2024, arXiv:2405.17399, section 3, and released code",
     reported=Reported(
         "holds",
-        "Trained on numbers of 20 digits, models add numbers of 100 digits, up to 99 % of them rightly.",
+        "Trained on numbers of 20 digits, models add numbers of 100 digits, with up to 99 % accuracy.",
         "McLeish et al. 2024, arXiv:2405.17399, abstract",
     ),
     tested={"rows": 1024},

@@ -1,31 +1,32 @@
-"""Axial positions: a long learned table made of a small one for each axis of a grid.
+"""Axial positions: a long learned table composed of a small table for each axis of a grid.
 
     p = a n_2 + b,   PE[p] = [ axis0[a] | axis1[b] ]        (two axes of n_1 and n_2; any number works)
 
-Source: Kitaev, Kaiser and Levskaya 2020, "Reformer: The Efficient Transformer" (arXiv:2001.04451), which leaves it to
-its code: google/trax, trax/layers/research/position_encodings.py, AxialPositionalEncoding. The order `dufter` is that
-of Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), figure 3.
+Source: Kitaev, Kaiser and Levskaya 2020, "Reformer: The Efficient Transformer" (arXiv:2001.04451), which refers to its
+code for details: google/trax, trax/layers/research/position_encodings.py, AxialPositionalEncoding. The order `dufter`
+is from Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), figure
+3.
 
-**Slot**: `table` (N, C). **Learns**: `axis0` (n_1, d_1), `axis1` (n_2, d_2), ...; from N(0, 1), as in trax.
-Positions are integers from 0 on.
+**Slot**: `table` (N, C). **Learns**: `axis0` (n_1, d_1), `axis1` (n_2, d_2), ...; initially N(0, 1), as in trax.
+Positions are integers >= 0.
 
 **Options**
-- `grid`: the sides n_1, n_2, ...; where not given, the two factors of the training length that are closest to each
-  other. Their product is the number of positions there are.
-- `widths`: the channels d_1, d_2, ... of each axis, C in all; where not given, equal but for what is left over, which
-  the first ones take.
-- `order`: which axis is the slow one. `trax`: the first, p = a n_2 + b. `dufter`: the last, p = a + b n_1.
-- `combine`: `concat`, or `sum`: all tables are C wide and added, as third-party code has it.
+- `grid`: the sides n_1, n_2, ... Default: the two factors of the training length that are closest to each other. Their
+  product is the number of positions.
+- `widths`: the channels d_1, d_2, ... of each axis, with sum C. Default: equal widths; if they do not divide C, the
+  first axes have one channel more.
+- `order`: which axis varies most slowly. `trax`: the first, p = a n_2 + b. `dufter`: the last, p = a + b n_1.
+- `combine`: `concat`, or `sum`, with which all tables have C channels and are added, as in third-party code.
 - `scale`: multiplies the table.
 
 **Past the training length**: undefined past the product of the sides, which may be larger than the training length:
 choose `grid` before training.
 
 **Facts.** n_1 d_1 + n_2 d_2 numbers instead of n_1 n_2 C: for sides 512 and 512 and widths 64 and 192, 131,072
-instead of 67,108,864. It encodes absolute positions, though it is said not to: p -> (a, b) is one-to-one.
+instead of 67,108,864. It encodes absolute positions, contrary to what is sometimes said: p -> (a, b) is one-to-one.
 
-**Traps.** A prime training length has the sides 1 and N: give `grid`, padded, instead. Rows that do not occur in
-training get no gradient, but every row of a short axis occurs soon.
+**Traps.** A prime training length has the sides 1 and N; give a larger `grid` instead. Rows that do not occur in
+training get no gradient, but every row of a short axis occurs after a few positions.
 """
 
 import math
@@ -52,7 +53,7 @@ def _sides(spec: Spec, grid: tuple[int, ...] | None) -> tuple[int, ...]:
 def _widths(spec: Spec, axes: int, widths: tuple[int, ...] | None, combine: str) -> tuple[int, ...]:
     if combine == "sum":
         if widths is not None:
-            raise ValueError(f"option 'widths' must be none with combine 'sum', whose tables are C wide, not {widths}")
+            raise ValueError(f"option 'widths' must be none with combine 'sum', with C channels each, not {widths}")
         return (spec.dim,) * axes
     if widths is None:
         if spec.dim < axes:
@@ -66,7 +67,7 @@ def _widths(spec: Spec, axes: int, widths: tuple[int, ...] | None, combine: str)
 def check(
     spec: Spec, *, grid: tuple[int, ...] | None, widths: tuple[int, ...] | None, combine: str, **options: Any
 ) -> None:
-    """Positions must be integers from 0 to the product of the sides."""
+    """Require integer positions from 0 to below the product of the sides."""
     chosen = _sides(spec, grid)
     _widths(spec, len(chosen), widths, combine)
     given = spec.positions is not None
@@ -74,14 +75,14 @@ def check(
     if farthest >= math.prod(chosen):
         raise BeyondTrainingLength(
             f"'axial' has no row for position {farthest:.0f}: the product of its sides {chosen} is {math.prod(chosen)}"
-            "; option grid makes room for more"
+            "; set option grid to larger sides"
         )
 
 
 def parameters(
     spec: Spec, *, grid: tuple[int, ...] | None, widths: tuple[int, ...] | None, combine: str, **options: Any
 ) -> dict[str, tuple[int, ...]]:
-    """One table for every axis."""
+    """A table for each axis."""
     chosen = _sides(spec, grid)
     wide = _widths(spec, len(chosen), widths, combine)
     return {f"axis{axis}": shape for axis, shape in enumerate(zip(chosen, wide, strict=True))}
@@ -98,7 +99,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, order: str, combine: str, scale: float, **options: Any
 ) -> dict[str, Any]:
-    """trax's formula, slow axis first, by NumPy's own raster order; or with the fast axis first."""
+    """The formula of trax, slow axis first, by NumPy's raster order; or with the fast axis first."""
     tables = list(params.values())
     places = np.unravel_index(
         spec.points().astype(np.int64), tuple(map(len, tables)), order="C" if order == "trax" else "F"
@@ -108,10 +109,10 @@ def reference(
 
 
 def _terms(spec: Spec, params: dict[str, Any], order: str, combine: str) -> list[Term]:
-    """A term for each axis; the fastest axis takes the remainder of what the faster ones have left."""
+    """A term for each axis; each axis takes the remainder after the faster ones."""
     fast, *slower = reversed(params) if order == "trax" else params
     side, rows, columns = len(params[fast]), {}, {}
-    if spec.positions is None:  # a raster of which the tokens are a part
+    if spec.positions is None:  # the tokens are a part of a raster
         left = np.arange(-(-int(spec.start + spec.length) // side))
         rows[fast], columns[fast] = 0 * left, np.arange(side)
     else:
@@ -143,24 +144,24 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, order: str, combine: str,
     scale: float, **options: Any,
 ) -> None:  # fmt: skip
-    """Add every row's gradient to the row of each axis that it came from."""
+    """Add the gradient of every row to the row of each axis that it comes from."""
     gradients = pull_terms(dslots["table"], _terms(spec, params, order, combine), scale, _start(spec))
     for name, gradient in zip(params, gradients, strict=True):
         dparams[name] += gradient.astype(dparams[name].dtype)
 
 
 ENCODING = Encoding(
-    summary="a small trained table for each axis of a long text",
+    summary="a small learned table for each axis of a grid",
     use="earlier",
     slots=("table",),
     options={
         "grid": Option(
-            None, "the sides; the closest factors of the training length if none", tuple, optional=True,
+            None, "the sides; none: the closest factors of the training length", tuple, optional=True,
             samples=((8, 8), (3, 7, 4), (70,)),
         ),
-        "widths": Option(None, "the channels of each axis; equal if none", tuple, optional=True, samples=((2, 14),)),
+        "widths": Option(None, "channels of each axis; none: equal widths", tuple, optional=True, samples=((2, 14),)),
         "order": Option("trax", "whether the first or the last axis is the slow one", str, ("trax", "dufter")),
-        "combine": Option("concat", "whether the axes' vectors are joined or added", str, ("concat", "sum")),
+        "combine": Option("concat", "whether the axes' vectors are concatenated or added", str, ("concat", "sum")),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="undefined",

@@ -1,28 +1,28 @@
-"""A point of the unit sphere, by its three coordinates, added to the embeddings.
+"""The three coordinates of a point of the unit sphere, added to the embeddings.
 
     PE = [cos lon cos lat, sin lon cos lat, sin lat, 0, 0, ...]
 
 Source: Tseng, Kerner and Rolnick 2022, "TIML: Task-Informed Meta-Learning for Agriculture" (arXiv:2202.02124),
-released code: nasaharvest/timl, yield/src/data.py. Called Cartesian3D in Rußwurm, Klemmer, Rolf, Zbinden and Tuia
+released code: nasaharvest/timl, yield/src/data.py. It is called Cartesian3D in Rußwurm, Klemmer, Rolf, Zbinden and Tuia
 2024, "Geographic Location Encoding with Spherical Harmonics and Sinusoidal Representation Networks"
-(arXiv:2310.06743): MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. Older code has it too, as encode_3D:
-Mac Aodha et al. 2019 (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
+(arXiv:2310.06743): MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. Older code has it as encode_3D: Mac
+Aodha et al. 2019 (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
-**Slot**: `table` (N, C), of which three channels are not zero. **Learns**: nothing; whatever projects the table next
-mixes its channels.
+**Slot**: `table` (N, C), of which three channels are not zero. **Learns**: nothing; the next projection of the
+embeddings mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. Without positions a spiral from the south pole to the north pole is taken, in steps of equal
-area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+`start` is added to both. If no positions are given, the points follow a spiral from the south pole to the north pole,
+in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
 
 **Options**
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. The spiral turns back at the pole there; its points within the
-training length do not move.
+**Past the training length**: defined everywhere. Past the training length the spiral turns back at the pole; its points
+within the training length do not move.
 
 **Facts.** Every row has the norm `scale`, and the product of two rows is the cosine of the angle between the points.
-Neither the seam at ±180 degrees nor the poles are special.
+There is no discontinuity at ±180 degrees or at the poles.
 """
 
 from typing import Any
@@ -36,17 +36,17 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, scale: float) -> None:
-    """Latitudes end at the poles."""
+    """Require latitudes within ±90 degrees."""
     sphere.check_latitudes(spec)
 
 
 def remarks(spec: Spec, *, scale: float) -> tuple[str, ...]:
-    """Say how many channels are used."""
+    """Remark on the number of channels that are used."""
     return feature_columns.remark(3, spec.dim, "coordinates")
 
 
 def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, Any]:
-    """By the distance to the nearer pole: next to it x and y are small, and may be all that fits into the table."""
+    """The formula by the distance to the nearer pole, which keeps the digits of small x and y."""
     lon, lat = np.radians(sphere.coordinates(spec))
     radius = np.sin(np.radians(sphere.from_pole(spec)))
     point = np.stack([radius * np.cos(lon), radius * np.sin(lon), np.sin(lat)], axis=-1)
@@ -65,7 +65,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: floa
 
 
 ENCODING = Encoding(
-    summary="a point of the sphere by x, y and z, added",
+    summary="x, y and z of a point on the sphere, added",
     use="other",
     needs=Needs("coordinates"),
     slots=("table",),

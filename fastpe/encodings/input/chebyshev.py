@@ -3,14 +3,14 @@
     PE[p, l] = T_l(x(p)) = cos(l arccos x(p)),   l = 0 .. C - 1,   or   U_l(x) = sin((l + 1) arccos x) / sin(arccos x)
     T_0 = 1,  T_1 = x,  T_{l+1} = 2 x T_l - T_{l-1},                    U_0 = 1,  U_1 = 2x,  U_{l+1} = 2 x U_l - U_{l-1}
 
-Source: named as an extension by Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models",
-section 8, without a formula; this is its Legendre encoding (section 6.2) with the other polynomials.
+Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 8, names it as an
+extension but gives no formula; this is the paper's Legendre encoding (section 6.2) with Chebyshev polynomials.
 
-**Slot**: `table` (N, C). **Learns**: nothing, or with `learned` the number `gamma` (1,) of the map `tanh`.
+**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
 
-**Options** (N is the training length, whatever the sequence's)
-- `kind`: 1 for T_l, 2 for U_l, both as the literature has them. U_l divided by its value l + 1 at x = 1 is `gegenbauer`
-  with alpha = 1.
+**Options** (N is the training length, not the length of the sequence)
+- `kind`: 1 for T_l, 2 for U_l, both with the usual normalisation. U_l divided by its value l + 1 at x = 1 is
+  `gegenbauer` with alpha = 1.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1, and -1 for negative p.
 - `gamma`: the steepness of `tanh`.
 - `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
@@ -18,19 +18,20 @@ section 8, without a formula; this is its Legendre encoding (section 6.2) with t
 
 Positions may be real.
 
-**Past the training length**: defined. `tanh` tends to the all-ones vector, `clamp` stays at it; of the second kind to
-the vector 1, 2, ..., C.
+**Past the training length**: defined. `tanh` tends to the all-ones vector, and `clamp` stays at it; for the second kind
+the limit is the vector 1, 2, ..., C.
 
-**Facts.** T_l is at most 1 in size, and all zeros and extrema of T_l lie at cos(k pi / (2l)): x near -1 or 1 is
-resolved more finely than by Legendre polynomials, whose values shrink in between. U_l is at most 1 / sqrt(1 - x^2), and
-orthogonal with the weight sqrt(1 - x^2) where T_l has its inverse.
+**Facts.** |T_l| is at most 1, and all zeros and extrema of T_l lie at cos(k pi / (2l)): x near -1 or 1 is resolved more
+finely than by Legendre polynomials, whose values shrink inside the interval. |U_l| is at most 1 / sqrt(1 - x^2). The
+U_l are orthogonal with the weight sqrt(1 - x^2), the T_l with its inverse.
 
 **Traps.** gamma = 1 reaches only x = tanh 1 = 0.76 at the training length; `tanh` uses only x >= 0, half of the
 interval on which the polynomials are orthogonal. Rows of the second kind grow towards x = 1, to the norm
-sqrt(C (C+1) (2C+1) / 6), 299 at C = 64: `tanh` reaches such rows beyond the training length, `clamp` within.
+sqrt(C (C+1) (2C+1) / 6), 299 at C = 64: `tanh` reaches such rows beyond the training length, `clamp` within it.
 
-**Accuracy.** x is off by at most 2^-51 and |T_l'| is up to l^2 in [-1, 1]; the recurrence adds as much. So an entry is
-within (l^2 + 8l) 2^-51 of the exact one, whatever its own size; of the second kind within l + 1 times that.
+**Accuracy.** The error of x is at most 2^-51, and |T_l'| is up to l^2 in [-1, 1]; the recurrence adds a similar error.
+An entry is within (l^2 + 8l) 2^-51 of the exact value, regardless of its size; for the second kind within l + 1 times
+that.
 """
 
 from typing import Any
@@ -54,7 +55,7 @@ from fastpe.encodings.slots import Spec
 def reference(
     spec: Spec, params: dict[str, Any], *, kind: int, map: str, gamma: float, learned: bool, scale: float
 ) -> dict[str, Any]:
-    """Li 2025, eqs. (10) and (11), with NumPy's own Chebyshev polynomials; U_l as 2 (T_l + T_{l-2} + ...)."""
+    """Li 2025, eqs. (10) and (11), with NumPy's Chebyshev polynomials; U_l as 2 (T_l + T_{l-2} + ...)."""
     p, n = spec.points(), spec.train_length
     if learned:
         gamma = float(params["gamma"][0])
@@ -77,7 +78,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, kind: int, scale: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), T_l' being l U_{l-1}."""
+    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), where T_l' = l U_{l-1}."""
     degree = np.arange(float(spec.dim))
     if kind == 1:
         factor, follow = degree, np.ones(spec.dim)
@@ -87,11 +88,11 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="polynomials cos(n arccos x) of a bounded position",
+    summary="Chebyshev polynomials of the bounded position",
     use="study",
     slots=("table",),
     options={
-        "kind": Option(1, "1 for cos(n arccos x), 2 for those of sines", int, minimum=1, maximum=2, samples=(1, 2)),
+        "kind": Option(1, "1: first kind, cos(n arccos x); 2: second kind", int, minimum=1, maximum=2, samples=(1, 2)),
         "map": Option("tanh", "how a position becomes x", str, ("tanh", "clamp")),
         "gamma": Option(1.0, "steepness of the map tanh", float, above=0.0),
         "learned": Option(False, "whether gamma is learned", bool),

@@ -1,33 +1,33 @@
-"""Space and time apart (TimeSformer): a learned vector for each place of a frame, one for each frame.
+"""Separate space and time (TimeSformer): a learned vector for each place in a frame plus one for each frame.
 
     PE[t, y, x] = space[y W + x] + time[t]
 
 Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Need for Video Understanding?"
-(arXiv:2102.05095), section 3, eq. (1), which has one vector for each (p, t); of what two it is made:
+(arXiv:2102.05095), section 3, eq. (1), which has one vector for each (p, t); its decomposition into two:
 facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
 
 **Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), from
 N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at 2, a hundred standard deviations.)
 
 **Options**
-- `grid`: the sides (T, H, W) of the sequence's grid; where not given, the learned one at the training length, else the
+- `grid`: the sides (T, H, W) of the sequence's grid. Default: at the training length the learned grid, otherwise the
   three factors of N that are closest to each other.
-- `train_grid`: the sides of the learned one; where not given, `grid` where it has as many cells, else the factors of
-  the training length that are closest to each other.
-- `class_token`: whether token 0 is a class token, outside the grid: `space` then has one row more, row 0, which is the
-  class token's, without a time.
+- `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells fits the training length,
+  otherwise the factors of the training length that are closest to each other.
+- `class_token`: whether token 0 is a class token, outside the grid: `space` then has one more row, row 0, for the class
+  token, which gets no vector of time.
 - `scale`: multiplies the table.
 
-Positions, where given, are integers (t, y, x) on `grid`, or on the learned grid where there is none; a class token's
-are not looked at.
+Positions, if given, are integers (t, y, x) on `grid`, or on the learned grid if `grid` is not given; the position of a
+class token is not read.
 
 **Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W')
-cell (t, y, x) takes those of floor(t T/T'), floor(y H/H') and floor(x W/W'). (When they load a checkpoint into another
-grid, helpers.py, they go by the number y W + x alone.) `resize` gives the tables with which to go on learning on a new
-grid. A coordinate outside the grid is refused.
+cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W'). (When their helpers.py loads a
+checkpoint into another grid, it resamples by the index y W + x only.) `resize` returns the tables for further training
+on a new grid. A coordinate outside the grid is refused.
 
-**Traps.** Height and width share one table: it is not "time + height + width". ViViT's factorised encoder adds the
-time's table only before its second encoder: not this.
+**Traps.** Height and width share one table: this is not "time + height + width". It is also not ViViT's factorised
+encoder, which adds the table of time only before its second encoder.
 """
 
 import math
@@ -69,7 +69,7 @@ def resize(
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
-    """Both grids must fit, and coordinates be those of cells."""
+    """Check that both grids fit and that coordinates are those of cells."""
     new = extent(spec, grid, learned_grid(spec, grid, train_grid, 3, extra=class_token), extra=class_token)
     places = axis_places(spec, new, extra=class_token)
     check_inside("factorised_st", [whole_points("factorised_st", each) for each in places], new)
@@ -78,13 +78,13 @@ def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale:
 def parameters(
     spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, **options: Any
 ) -> dict[str, tuple[int, ...]]:
-    """A table for the places of a frame, one for frames."""
+    """A table for the places of a frame, and one for frames."""
     frames, height, width = learned_grid(spec, grid, train_grid, 3, extra=class_token)
     return {"space": (class_token + height * width, spec.dim), "time": (frames, spec.dim)}
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """The authors': N(0, 0.02^2) for space, zeros for time."""
+    """As the authors: N(0, 0.02^2) for space, zeros for time."""
     shapes = parameters(spec, **options)
     return {"space": STANDARD_DEVIATION * rng.normal(shapes["space"]), "time": np.zeros(shapes["time"])}
 
@@ -92,7 +92,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: Grid, train_grid: Grid, class_token: bool, scale: float
 ) -> dict[str, Any]:
-    """space + time, each resized by nearest neighbour, cell by cell."""
+    """space + time, each resized by nearest neighbour, one cell at a time."""
     old = learned_grid(spec, grid, train_grid, 3, extra=class_token)
     new = extent(spec, grid, old, extra=class_token)
     extra, space, time = int(class_token), params["space"], params["time"]
@@ -107,7 +107,7 @@ def reference(
 
 
 def _terms(spec: Spec, params: dict[str, Any], grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
-    """Space and time of every token but a class token."""
+    """The terms of space and time for all tokens except a class token."""
     old = learned_grid(spec, grid, train_grid, 3, extra=extra)
     new = extent(spec, grid, old, extra=extra)
     places = axis_places(spec, new, extra=extra)
@@ -130,7 +130,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
     train_grid: Grid, class_token: bool, scale: float,
 ) -> None:  # fmt: skip
-    """Add every row's gradient to its place's and its frame's."""
+    """Add the gradient of every row to its place's row and its frame's row."""
     extra, dtable = int(class_token), dslots["table"]
     space, time = pull_terms(dtable[..., extra:, :], _terms(spec, params, grid, train_grid, extra), scale)
     dparams["space"][extra:] += space.astype(spec.dtype)
@@ -140,13 +140,13 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="a vector for each place and one for each frame",
+    summary="learned vectors for places and for frames, added",
     use="images",
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),
-        "train_grid": Option(None, "sides of the learned grid; the closest factors if none", tuple, optional=True),
+        "grid": Option(None, "sides of the sequence's grid; none: the closest factors", tuple, optional=True),
+        "train_grid": Option(None, "sides of the learned grid; none: the closest factors", tuple, optional=True),
         "class_token": Option(False, "whether token 0 is outside the grid", bool),
         "scale": Option(1.0, "multiplies the table", float),
     },

@@ -5,22 +5,23 @@
 
 Source: Tong, Song, Wang and Wang 2022, "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised
 Video Pre-Training" (arXiv:2203.12602), released code: MCG-NJU/VideoMAE, modeling_finetune.py,
-get_sinusoid_encoding_table. Often called a three-dimensional encoding; it is one-dimensional.
+get_sinusoid_encoding_table. It is often called a three-dimensional encoding, but it is one-dimensional.
 
 **Slot**: `table` (N, C). **Learns**: nothing.
 
 **Options**
-- `grid`: the sides (T, H, W), which only given positions need.
+- `grid`: the sides (T, H, W); needed only if positions are given.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are triples (t, y, x), real numbers, on the grid `grid`; `start` is added to p. Accuracy and
-speed are those of `sinusoidal`.
+Positions, if given, are triples (t, y, x), real numbers, on the grid `grid`; `start` is added to p. Accuracy and speed
+are those of `sinusoidal`.
 
-**Past the training length**: defined, but a grid of another height or width renumbers every token after its first
-row: the same place in the same frame gets another vector.
+**Past the training length**: defined, but a grid of another height or width changes the index of every token after the
+first row: the same place in the same frame gets a different vector.
 
-**Traps.** Neighbours below each other, or in the next frame, are W and H W positions apart, and no channel says so.
+**Traps.** Vertical neighbours are W positions apart and neighbours in consecutive frames H W positions, and no channel
+represents this.
 """
 
 import math
@@ -38,7 +39,7 @@ from fastpe.encodings.slots import MAX_POSITION, Spec
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, **options: Any) -> None:
-    """Given positions need a grid; one that is given must fit."""
+    """Require a grid if positions are given, and check that a given grid fits."""
     if spec.positions is None:
         chosen_sides(spec, grid, 3)
         return
@@ -50,7 +51,7 @@ def check(spec: Spec, *, grid: tuple[int, ...] | None, **options: Any) -> None:
 
 
 def _numbers(spec: Spec, grid: tuple[int, ...]) -> np.ndarray:
-    """p of given positions."""
+    """p for given positions."""
     assert spec.positions is not None
     t, y, x = np.moveaxis(spec.positions, -1, 0)
     numbers: np.ndarray = (t * grid[1] + y) * grid[2] + x + spec.start
@@ -60,7 +61,7 @@ def _numbers(spec: Spec, grid: tuple[int, ...]) -> np.ndarray:
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: tuple[int, ...] | None, base: float, scale: float
 ) -> dict[str, Any]:
-    """Vaswani et al.'s table at p; angles in 60 decimal digits."""
+    """The table of Vaswani et al. at p, with angles in 60 decimal digits."""
     if spec.positions is None:
         numbers = spec.points()
     else:
@@ -89,7 +90,7 @@ ENCODING = Encoding(
     needs=Needs("coordinates", "positions are the index in raster order: this is sinusoidal"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the grid that given positions lie on", tuple, optional=True),
+        "grid": Option(None, "sides of the grid of given positions", tuple, optional=True),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, minimum=1.0),
         "scale": Option(1.0, "multiplies the table", float),
     },

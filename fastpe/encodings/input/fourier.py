@@ -1,4 +1,4 @@
-"""Fourier features: sines and cosines of random directions, or harmonics, of the position, added.
+"""Fourier features: sines and cosines of the position along random directions, or its harmonics, added.
 
     PE[p] = [ sin(2 pi B v) | cos(2 pi B v) ],   B (C/2, D) from N(0, sigma^2),  v in [0, 1)^D
     or, with basis `harmonics`,                  B = (1, 2, ..., C/2) / period,  v = p / N_train
@@ -7,38 +7,38 @@ Source: Tancik et al. 2020, "Fourier Features Let Networks Learn High Frequency 
 (arXiv:2006.10739), section 6.1, the mapping "Gaussian"; the order of sines and cosines:
 tancik/fourier-feature-networks, Demo.ipynb, input_mapping.
 
-The basis `harmonics` is the Fourier series on an interval of `period` training lengths, without its constant.
+The basis `harmonics` is the Fourier series on an interval of `period` training lengths, without the constant term.
 
-**Slot**: `table` (N, C), C even. **Learns**: nothing, B being drawn once, or with `learned` the matrix `frequencies`
-(C/2, D), which is B.
+**Slot**: `table` (N, C), C even. **Learns**: nothing by default, because B is drawn once; with `learned`, the matrix
+`frequencies` (C/2, D), which is B.
 
 **Options**
-- `basis`: `random` or `harmonics`, which has one coordinate.
+- `basis`: `random`, or `harmonics`, which needs one coordinate.
 - `sigma`: the standard deviation of B. The authors tried 1, 10 and 100; 10 was best for their images.
-- `period`: of the first harmonic, in training lengths.
+- `period`: the period of the first harmonic, in training lengths.
 - `coordinates`: D, the number of coordinates of a position.
-- `learned`: learn B, starting from that of `basis`.
-- `draw`: which random matrix, where it is not learned; the same for every seed of a model.
-- `grid`: the sides of the grid, where D > 1; where not given, the D factors of N that are closest to each other.
+- `learned`: learn B, initialised by `basis`.
+- `draw`: the seed of the random matrix if it is not learned; the matrix is the same for every seed of a model.
+- `grid`: the sides of the grid if D > 1. Default: the D factors of N that are closest to each other.
 - `scale`: multiplies the table.
 
-**Positions.** With one coordinate v = p / N_train. With several, v are the coordinates divided by the grid's sides, the
-tokens being in raster order; given positions are divided so only where `grid` is given, else they are v itself. They
-may be real.
+**Positions.** With one coordinate v = p / N_train. With several, v are the coordinates divided by the grid's sides,
+with tokens in raster order; given positions are divided in this way only if `grid` is given, otherwise they are v
+itself. Positions may be real.
 
-**Past the training length**: defined; v goes on past 1, and nothing repeats unless B has a common period: harmonics
-do, from `period` training lengths on; with the default of 1, position N_train gets the row of position 0. With several
-coordinates v stays in [0, 1): a larger grid moves the cells of a smaller one closer together.
+**Past the training length**: defined; v continues past 1, and rows do not repeat unless B has a common period.
+Harmonics repeat after `period` training lengths; with the default of 1, position N_train gets the row of position 0.
+With several coordinates v stays in [0, 1): a larger grid moves the cells of a smaller one closer together.
 
-**Accuracy.** B v is reduced by whole turns exactly before its sine is taken, so an entry is off by at most (12 + 4 D)
-2^-52, times `scale`, wherever the position.
+**Accuracy.** Whole turns are removed from B v exactly before its sine is taken, so the error of an entry is at most
+(12 + 4 D) 2^-52, times `scale`, at any position.
 
-**Facts.** The product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends on v - v' alone. The columns
-of harmonics with C < period N_train are orthogonal over a period's whole positions.
+**Facts.** The product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends only on v - v'. The columns of
+harmonics with C < period N_train are orthogonal over the integer positions of a period.
 
-**Traps.** The 2 pi is inside. Coordinates must be scaled before: with v counted in tokens and sigma = 10, integers are
-hashed, not placed. The paper writes cosines first. A harmonic m > period N_train / 2 is, at whole positions, the same
-as a slower one: C > period N_train leaves columns that say nothing new.
+**Traps.** The argument includes the factor 2 pi. Coordinates must be scaled first: with v in tokens and sigma = 10,
+rows of integers are like random hashes, without order. The paper writes cosines first. At integer positions a harmonic
+m > period N_train / 2 equals a slower one, so C > period N_train gives redundant columns.
 """
 
 import math
@@ -64,15 +64,15 @@ from fastpe.kernels.simd import aligned_zeros, at, lanes, load, pointer, splat, 
 
 _MOST_TURNS = 2.0**50
 _MOST_COORDINATES = 16
-_LARGEST_NORMAL = 8.3  # of `fastpe.base.random`
-_FARTHEST = 2.0**27  # radians that the kernel of `sinusoidal` takes
+_LARGEST_NORMAL = 8.3  # the largest value of `fastpe.base.random`
+_FARTHEST = 2.0**27  # the largest angle in radians that the kernel of `sinusoidal` accepts
 _TURN = float(2 * PI)
 _TURN_REST = float(2 * PI - Decimal(_TURN))
 Grid = tuple[int, ...] | None
 
 
 def _sides(spec: Spec, coordinates: int, grid: Grid) -> tuple[int, ...]:
-    """What positions are divided by."""
+    """The divisors of positions."""
     if coordinates == 1:
         if grid is not None:
             raise ValueError(f"option 'grid' must be none with one coordinate, not {grid}")
@@ -85,7 +85,7 @@ def _sides(spec: Spec, coordinates: int, grid: Grid) -> tuple[int, ...]:
 
 
 def check(spec: Spec, *, basis: str, sigma: float, period: float, coordinates: int, grid: Grid, **options: Any) -> None:
-    """C must be even, harmonics have one coordinate, and turns be few enough to be told apart."""
+    """Require an even C, one coordinate for harmonics, and few enough turns for float64."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'fourier', half for sines and half for cosines, not {spec.dim}")
     if coordinates > _MOST_COORDINATES:
@@ -103,7 +103,7 @@ def check(spec: Spec, *, basis: str, sigma: float, period: float, coordinates: i
 
 
 def parameters(spec: Spec, *, learned: bool, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """B, where it is learned."""
+    """B, if it is learned."""
     return {"frequencies": (spec.dim // 2, coordinates)} if learned else {}
 
 
@@ -122,7 +122,7 @@ def _matrix(
     spec: Spec, params: dict[str, Any], *, basis: str, sigma: float, period: float, coordinates: int, draw: int,
     **options: Any,
 ) -> np.ndarray:  # fmt: skip
-    """B, learned, drawn or the harmonics, (C/2, D) float64."""
+    """B, (C/2, D) float64: learned, drawn, or the harmonics."""
     if "frequencies" in params:
         learned: np.ndarray = np.asarray(params["frequencies"], np.float64)
         return learned
@@ -152,7 +152,7 @@ def _points(spec: Spec, coordinates: int, sides: tuple[int, ...]) -> np.ndarray:
 def reference(
     spec: Spec, params: dict[str, Any], *, coordinates: int, grid: Grid, scale: float, **options: Any
 ) -> dict[str, Any]:
-    """The printed formula; B v as exact fractions, of which whole turns are taken away."""
+    """The printed formula, with B v as exact fractions from which whole turns are removed."""
     sides = _sides(spec, coordinates, grid)
     points = _points(spec, coordinates, sides)
     matrix = _matrix(spec, params, coordinates=coordinates, **options)
@@ -168,7 +168,7 @@ def reference(
 
 
 def _in_radians(turns: np.ndarray) -> np.ndarray:
-    """2 pi times a sum of two float64 (2, .), as such a sum."""
+    """2 pi times a sum of two float64 (2, .), again as a sum of two."""
     table = aligned_zeros(turns.shape, np.float64)
     table[0], lost = exact_product(turns[0], _TURN)
     table[1] = lost + turns[1] * _TURN + turns[0] * _TURN_REST
@@ -176,7 +176,7 @@ def _in_radians(turns: np.ndarray) -> np.ndarray:
 
 
 def _per_unit(matrix: np.ndarray, sides: tuple[int, ...]) -> np.ndarray:
-    """Turns for one unit of each coordinate, as sums of two float64: (D, 2, C/2 filled up to whole vectors)."""
+    """Turns for one unit of each coordinate, as sums of two float64: (D, 2, C/2 padded to whole vectors)."""
     table = aligned_zeros((matrix.shape[1], 2, whole_vectors(len(matrix), np.float64)), np.float64)
     for own, column, side in zip(table[..., : len(matrix)], matrix.T, sides, strict=True):
         own[0] = column / side
@@ -263,17 +263,17 @@ def _pull(dtable: np.ndarray, waves: np.ndarray, v: np.ndarray, total: np.ndarra
 
 
 ENCODING = Encoding(
-    summary="waves of random directions, or harmonics",
+    summary="sines and cosines, random or harmonic frequencies",
     use="other",
     slots=("table",),
     options={
-        "basis": Option("random", "which frequencies", str, ("random", "harmonics")),
-        "period": Option(1.0, "of the first harmonic, in training lengths", float, above=0.0),
+        "basis": Option("random", "the kind of frequencies", str, ("random", "harmonics")),
+        "period": Option(1.0, "period of the first harmonic, in training lengths", float, above=0.0),
         "sigma": Option(10.0, "standard deviation of the frequencies", float, above=0.0),
         "coordinates": Option(1, "number of coordinates of a position", int, minimum=1),
         "learned": Option(False, "whether the frequencies are learned", bool),
-        "draw": Option(0, "which random frequencies, where they are not learned", int, minimum=0, maximum=1e18),
-        "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),
+        "draw": Option(0, "seed of random frequencies that are not learned", int, minimum=0, maximum=1e18),
+        "grid": Option(None, "sides of the grid; none: the closest factors of N", tuple, optional=True),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",

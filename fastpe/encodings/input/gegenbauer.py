@@ -5,13 +5,14 @@
 
 Source: an own construction: the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
 Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1939, "Orthogonal Polynomials", section
-4.7, of which its section 8 names members.
+4.7; Li's section 8 names members of this family.
 
-**Slot**: `table` (N, C). **Learns**: nothing, or with `learned` the number `gamma` (1,) of the map `tanh`.
+**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
 
-**Options** (N is the training length, whatever the sequence's)
+**Options** (N is the training length, not the length of the sequence)
 - `alpha`: more than -1/2; the polynomials are orthogonal on [-1, 1] with the weight (1 - x^2)^(alpha - 1/2). 1/2 is
-  `legendre`, 0 (the limit) `chebyshev`, bit for bit; 1 is U_l / (l + 1), U_l being Chebyshev's of the second kind.
+  `legendre`, 0 (the limit) `chebyshev`, bit for bit; 1 is U_l / (l + 1), where U_l is Chebyshev's polynomial of the
+  second kind.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `log`:
   2 min(1, ln(1+p)/ln(1+N)) - 1. A negative position is treated as 0 by the last two.
 - `gamma`: the steepness of `tanh`.
@@ -20,18 +21,20 @@ Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1
 
 Positions may be real.
 
-**Past the training length**: defined. `tanh` tends to the all-ones vector, the others stay at it, for every alpha.
+**Past the training length**: defined. `tanh` tends to the all-ones vector, and the other maps stay at it, for every
+alpha.
 
-**Facts.** For alpha >= 0 every entry is at most 1 in size. The larger alpha, the smaller entries are away from x = -1
-and 1, and the fewer columns count: R_l tends to x^l. For alpha < 0 entries exceed 1 inside the interval, without bound
-as alpha approaches -1/2.
+**Facts.** For alpha >= 0 no entry exceeds 1 in absolute value. A larger alpha makes entries away from x = -1 and 1
+smaller, so fewer columns matter: R_l tends to x^l. For alpha < 0 entries exceed 1 inside the interval, without bound as
+alpha approaches -1/2.
 
 **Traps.** The usual C_l^(alpha) has other values at 1, (2 alpha)_l / l!, which grow or shrink as l^(2 alpha - 1).
 gamma = 1 reaches only x = tanh 1 = 0.76 at the training length; `tanh` uses only x >= 0, half of the interval on which
 the polynomials are orthogonal.
 
-**Accuracy.** x is off by at most 2^-51, and R_l'(1) = l (l + 2 alpha) / (2 alpha + 1) is the largest slope for
-alpha >= 0; an entry is within twice R_l'(1) + 8l times 2^-51 of the exact one, of the largest for alpha < 0.
+**Accuracy.** The error of x is at most 2^-51, and R_l'(1) = l (l + 2 alpha) / (2 alpha + 1) is the largest slope for
+alpha >= 0; an entry is within twice R_l'(1) + 8l times 2^-51 of the exact value (for alpha < 0, times the largest
+entry).
 """
 
 from typing import Any
@@ -80,7 +83,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, alpha: float, scale: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """dgamma = sum over p and l of dPE[p, l] R_l'(x) (p/N) (1 - x^2), R_l' by the family of alpha + 1."""
+    """dgamma = sum over p and l of dPE[p, l] R_l'(x) (p/N) (1 - x^2), with R_l' from the family of alpha + 1."""
     factor, follow = slopes(alpha, spec.dim), follows(alpha + 1.0, spec.dim)
     add_gradient(spec, params, dslots["table"], dparams["gamma"], factor, follow, scale)
 
@@ -90,7 +93,9 @@ ENCODING = Encoding(
     use="study",
     slots=("table",),
     options={
-        "alpha": Option(1.0, "which family", float, above=-0.5, samples=(2.5, -0.4, 0.0, 0.5)),
+        "alpha": Option(
+            1.0, "parameter of the family of polynomials", float, above=-0.5, samples=(2.5, -0.4, 0.0, 0.5)
+        ),
         "map": Option("tanh", "how a position becomes x", str, ("tanh", "clamp", "log")),
         "gamma": Option(1.0, "steepness of the map tanh", float, above=0.0),
         "learned": Option(False, "whether gamma is learned", bool),

@@ -1,39 +1,39 @@
-"""Hermite functions of the position on a stretched line, added to the embeddings.
+"""Hermite functions of the scaled and centred position, added to the embeddings.
 
     PE[p, l] = psi_l(x(p)),   x(p) = span (2p/N - 1),   l = 0 .. C - 1
     psi_0 = pi^(-1/4) e^(-x^2/2),   psi_1 = sqrt(2) x psi_0,
     psi_{l+1} = sqrt(2/(l+1)) x psi_l - sqrt(l/(l+1)) psi_{l-1}
 
-N is the training length, whatever the sequence's.
+N is the training length, not the length of the sequence.
 
 Source: an own construction: the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
 Transformer Models", section 6.2, with the functions that are orthonormal on the whole line: the integral of psi_k psi_l
 is 1 for k = l and 0 otherwise (Szego 1939, "Orthogonal Polynomials", section 5.5).
 
-**Slot**: `table` (N, C). **Learns**: nothing, or with `learned` the number `span` (1,).
+**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `span` (1,).
 
 **Options**
-- `span`: x at the end of the training length, and minus x at its start. Where not given sqrt(2C - 1), the turning point
-  of the last function: psi_l waves between the two points ±sqrt(2l + 1), and falls like e^(-x^2/2) outside of them.
-- `learned`: learn the span, starting at `span`.
+- `span`: x at the end of the training length; x at its start is -span. Default: sqrt(2C - 1), the turning point of the
+  last function: psi_l oscillates between the two points ±sqrt(2l + 1) and falls like e^(-x^2/2) outside.
+- `learned`: learn the span, initialised by `span`.
 - `scale`: multiplies the table.
 
 Positions may be real.
 
-**Past the training length**: defined. Rows fade, all the sooner the larger the span: with the default one they are
-zero but for rounding from p = 1.2 N on at C = 64, as they are for negative positions. A third of the
-default leaves room for waves up to twice the training length.
+**Past the training length**: defined. Rows fade, sooner for a larger span: with the default span they are zero up to
+rounding from p = 1.2 N on at C = 64, and likewise for negative positions. With a third of the default, functions
+oscillate up to twice the training length.
 
-**Facts.** Where they wave, columns differ in their local frequency, up to sqrt(2C - 1) / (2 pi) turns for each unit of
-x. Entries are at most pi^(-1/4) = 0.75 in size, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less towards the
-ends.
+**Facts.** Where they oscillate, columns differ in their local frequency, up to sqrt(2C - 1) / (2 pi) turns per unit of
+x. Entries are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less
+towards the ends.
 
-**Traps.** The middle of the training length, not its start, is x = 0. Whole positions are too few for the fastest waves
-where 2 span / N exceeds pi / sqrt(2C - 1): then columns are not independent, as at C = 64, N = 50.
+**Traps.** x = 0 is the middle of the training length, not its start. Integer positions are too few for the fastest
+oscillations if 2 span / N exceeds pi / sqrt(2C - 1); then columns are not independent, as at C = 64, N = 50.
 
-**Accuracy.** Given x, an entry is within (4C + 16) 2^-52 of the exact one, of the row's largest where that is small;
-rounding x costs sqrt(2C) |x| 2^-52 more. The recurrence is carried out on numbers of a wider range of exponents, so
-that nothing is lost where psi_0 is less than any float64: psi_4095(90) is right, and psi_0(90) = 1e-1759 is 0.
+**Accuracy.** Given x, an entry is within (4C + 16) 2^-52 of the exact value, times the row's largest entry if that is
+small; rounding x adds sqrt(2C) |x| 2^-52. The recurrence uses numbers with a wider range of exponents, so that nothing
+is lost where psi_0 is below the range of float64: psi_4095(90) is correct, although psi_0(90) = 1e-1759 is 0.
 """
 
 import math
@@ -72,12 +72,12 @@ _LN2 = Decimal(2).ln()
 _LN2_FIRST = float(_LN2)
 _LN2_REST = float(_LN2 - Decimal(_LN2_FIRST))
 _GROUND = math.pi**-0.25  # psi_0(0)
-_POWER = 256  # of two: numbers are taken times 2^(_POWER k), k whole
-_FADED = 40.0  # so far past its turning point a function is less than e^-800
+_POWER = 256  # numbers are scaled by 2^(_POWER k), k an integer
+_FADED = 40.0  # at this distance past its turning point a function is less than e^-800
 
 
 def parameters(spec: Spec, *, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The span, where it is learned."""
+    """The span, if it is learned."""
     return {"span": (1,)} if learned else {}
 
 
@@ -91,14 +91,14 @@ def _chosen(spec: Spec, span: float | None) -> float:
 
 
 def _places(spec: Spec, points: Array, span: float) -> Array:
-    """x, at most where all functions are zero."""
+    """x, limited to the point from which all functions are zero."""
     farthest = math.sqrt(2 * spec.dim + 1) + _FADED
     with np.errstate(over="ignore"):
         return np.clip(span * (2.0 * points / spec.train_length - 1.0), -farthest, farthest)
 
 
 def reference(spec: Spec, params: dict[str, Any], *, span: float | None, learned: bool, scale: float) -> dict[str, Any]:
-    """Szego 1939, section 5.5: the recurrence on numbers with an exponent of their own, psi_0 in decimals."""
+    """Szego 1939, section 5.5: the recurrence on numbers with separate exponents, psi_0 in decimals."""
     x = _places(spec, spec.points(), float(params["span"][0]) if learned else _chosen(spec, span))
     value, power = np.empty(x.shape), np.empty(x.shape, np.int64)
     with localcontext() as context:
@@ -127,7 +127,7 @@ def _ground(x: Array) -> tuple[Array, Array]:
 
 
 def _fill_with(spec: Spec, table: Array, span: float, scale: float, dim: int) -> None:
-    """The first `dim` functions into a table (..., dim)."""
+    """Write the first `dim` functions to a table (..., dim)."""
     degree = np.arange(1.0, dim + 1)
     rise, fall = np.sqrt(2.0 / degree), np.sqrt((degree - 1.0) / degree)
     at_once, wide = 2 * whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
@@ -163,8 +163,8 @@ def _fill(
     x: Array, ground: Array, owed: Array, scale: float, first: Array, row_step: int, step: int, large: bool,
     rise: Array, fall: Array, columns: Array, block: Array, tile: Array,
 ) -> None:  # fmt: skip
-    # Lanes are positions, of which two vectors go side by side. A function is what the recurrence carries, times
-    # 2^(-_POWER k), k for each position: psi grows from one degree to the next until x is no longer past its turning
+    # Lanes are positions; two vectors of them are processed together. A function is the value of the recurrence times
+    # 2^(-_POWER k), with one k for each position: psi grows with the degree until x is no longer past its turning
     # point, and then stays below 1. In eight degrees it grows by less than 2^_POWER.
     width, dim = lanes(splat(0.0)), block.shape[1]
     rows = 2 * width
@@ -207,19 +207,19 @@ def _next(x, newer, older, rise, fall):  # type: ignore[no-untyped-def]
 
 @inlined
 def _lower(room, value):  # type: ignore[no-untyped-def]
-    """The value divided by 2^_POWER where there is no room."""
+    """The value, divided by 2^_POWER in lanes without room."""
     return where_negative(room, splat(_LOW) * value, value)
 
 
 @inlined
 def _pay(room, owed):  # type: ignore[no-untyped-def]
-    """The division is taken off what is owed."""
+    """Subtract 1 from the powers owed in lanes that were divided."""
     return where_negative(room, owed - splat(1.0), owed)
 
 
 @inlined
 def _power(owed):  # type: ignore[no-untyped-def]
-    """2^(-_POWER k); zero from k = 5 on, where every product is."""
+    """2^(-_POWER k); 0 from k = 5 on, where every product is 0."""
     far = where_negative(owed - splat(4.5), splat(_FOUR_TIMES), splat(0.0))
     far = where_negative(owed - splat(3.5), splat(_THRICE), far)
     far = where_negative(owed - splat(2.5), splat(_TWICE), far)
@@ -240,7 +240,7 @@ def _pull(along: Array, table: Array, roots: Array, dtable: Array, dspan: Array)
 
 
 ENCODING = Encoding(
-    summary="waves under a bell, orthonormal on the whole line",
+    summary="Hermite functions of the centred position",
     use="study",
     slots=("table",),
     options={

@@ -1,39 +1,41 @@
-"""Eigenvectors of a graph's Laplacian, through a learned map, added to the embeddings.
+"""Eigenvectors of a graph's Laplacian, mapped by learned weights and added to the embeddings.
 
     PE = scale [u_1 .. u_k] weight,   L u_t = lambda_t u_t,   0 = lambda_0 < lambda_1 <= lambda_2 <= ...
     L = I - D^(-1/2) A D^(-1/2)   or   D - A,   A the adjacency matrix, D the degrees
 
 Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Graphs" (arXiv:2012.09699), section 2.2,
 eq. (1), and, for the learned map, section 2.3, eq. (3); graphdeeplearning/graphtransformer, data/molecules.py,
-laplacian_positional_encoding. They use the normalised form and k from 2 to 10.
+laplacian_positional_encoding. The authors use the normalised form and k from 2 to 10.
 
-**Slot**: `table` (N, C). **Learns**: `weight` (k, C), at first uniform in ±1/sqrt(k) as in the released code (whose
-constant row beside it is left out).
+**Slot**: `table` (N, C). **Learns**: `weight` (k, C), initially uniform in ±1/sqrt(k) as in the released code (whose
+bias is left out).
 
 **Options**
-- `edges`: the graph, undirected: nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1, N being the length; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Without it the path 0-1-2-...
-- `count`: k, how many eigenvectors.
+- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
+  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `count`: k, the number of eigenvectors.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L.
-- `sign`: which entry of an eigenvector is positive: the one of the `largest` modulus, or the `first` of at least 0.6
-  times that, which keeps the signs of the path's eigenvectors as it grows. Of equal entries, to 1e-9, the first counts.
+- `sign`: the entry of an eigenvector that is made positive: the one with the `largest` modulus, or the `first` with at
+  least 0.6 times that modulus, which keeps the signs of the path's eigenvectors when the path grows. Among entries that
+  are equal to 1e-9 the first is used.
 - `scale`: multiplies the table.
 
-Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
+Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
 
-**What an eigenvector leaves open.** Each connected part is taken by itself, with unit vectors of its own but for that
-of the eigenvalue 0: a graph has the same rows whatever else is in the table, a node without edges has zeros, and a
-part with fewer than k + 1 nodes has zeros in the last columns. Where an eigenvalue repeats (to 1e-9 of the largest),
-any rotation of its eigenvectors would do. The ones taken depend on the eigenspace and the order of nodes alone: with
-P the projector on it, the first is the column of P at the node with the largest P_vv, the next the same of what is
-left of P, and so on. Renumbering the nodes of such a graph may change its rows, and a remark says where that can be.
+**Choice of eigenvectors.** Each connected component is treated separately, with its own unit vectors, without the one
+of the eigenvalue 0. A component therefore has the same rows regardless of other components, a node without edges
+has zeros, and a component with fewer than k + 1 nodes has zeros in the last columns. If an eigenvalue repeats (to 1e-9
+of the largest), any rotation of its eigenvectors is valid. The chosen ones depend only on the eigenspace and the order
+of nodes: with P the projector on the eigenspace, the first is the column of P at the node with the largest P_vv, the
+next is the same for the remainder of P, and so on. Renumbering the nodes of such a graph may change its rows; a remark
+says when that is possible.
 
-**Past the training length**: resized. The path's eigenvectors stretch over its length, so that all rows move as it
-grows: cosines cos(pi t (p + 1/2)/N) for D - A, and those of pi t p/(N - 1) times the root of the degree for the
-other form. Of a given graph, nodes that no edge names have zeros.
+**Past the training length**: resized. The path's eigenvectors stretch over its length, so all rows change when it
+grows: they are cos(pi t (p + 1/2)/N) for D - A, and cos(pi t p/(N - 1)) times the square root of the degree for the
+other form. In a given graph, nodes without edges have zeros.
 
-**Speed.** The path's vectors have this closed form, at any length. Of a given graph, a connected part has at most 2048
-nodes: its matrix is dense. The vectors are computed once and kept.
+**Speed.** The path's vectors are computed by this closed form at any length. In a given graph, a connected component
+may have at most 2048 nodes, because its matrix is dense. The vectors are computed once and cached.
 """
 
 from typing import Any
@@ -48,17 +50,17 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """The graph must be one, and a connected part fit into a dense matrix."""
+    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
     eigenvectors.check(spec, edges)
 
 
 def remarks(spec: Spec, *, edges: Edges, count: int, normalisation: str, sign: str, scale: float) -> tuple[str, ...]:
-    """Say where there are fewer eigenvectors, or where they are a matter of convention."""
+    """Remark on missing eigenvectors, and on those that depend on a convention."""
     return eigenvectors.remarks(eigenvectors.of_laplacian(spec.length, edges, count, normalisation, sign), count)
 
 
 def parameters(spec: Spec, *, count: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A row for every eigenvector."""
+    """A row for each eigenvector."""
     return {"weight": (count, spec.dim)}
 
 
@@ -70,7 +72,7 @@ def init(spec: Spec, rng: Any, *, count: int, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, edges: Edges, count: int, normalisation: str, sign: str, scale: float
 ) -> dict[str, Any]:
-    """Dwivedi and Bresson 2020, with explicit projectors on the eigenspaces of each part."""
+    """Dwivedi and Bresson 2020, with explicit projectors on the eigenspaces of each component."""
     features = eigenvectors.by_projectors(spec.length, edges, count, normalisation, sign)
     return {"table": scale * (features @ params["weight"])}
 
@@ -109,12 +111,12 @@ def pull(
 
 
 def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, sign: str, scale: float) -> float:
-    """An eigenvector is known to the rounding of the matrix over the gap to the next eigenvalue."""
+    """The error of an eigenvector is the rounding of the matrix divided by the gap to the next eigenvalue."""
     return eigenvectors.error(eigenvectors.of_laplacian(spec.length, edges, count, normalisation, sign))
 
 
 ENCODING = Encoding(
-    summary="eigenvectors of a graph through a trained map",
+    summary="Laplacian eigenvectors of a graph, mapped",
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table",),
@@ -122,7 +124,7 @@ ENCODING = Encoding(
         "edges": graphs.EDGES,
         "count": eigenvectors.COUNT,
         "normalisation": eigenvectors.NORMALISATION,
-        "sign": Option("largest", "which entry is positive", str, ("largest", "first")),
+        "sign": Option("largest", "which entry is made positive", str, ("largest", "first")),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="resized",

@@ -8,20 +8,21 @@ values N(0, 0.02^2) as in BERT and GPT-2.
 **Slot**: `table` (N, C). **Learns**: `table` (N_train, C). Positions are integers >= 0.
 
 **Options**
-- `beyond`: what positions past the training length get. `error` (the default: no author defines one), `clip`: the
-  last row, or `interp`: the table is resampled linearly to the new length, so that row p becomes the table's value at
-  p (N_train - 1) / (N - 1), where N is the largest position plus one. Li (2025) names the last two.
+- `beyond`: how positions past the training length are handled. `error` refuses them (the default, because no author
+  defines such vectors). `clip` uses the last row. `interp` resamples the table linearly to the new length: row p
+  becomes the table's value at p (N_train - 1) / (N - 1), where N is the largest position plus one. Li (2025) names the
+  last two.
 - `scale`: multiplies the table.
 
-**Past the training length**: undefined, unless `beyond` says otherwise; `resize` gives the table with which to go on
-learning at a longer one. `fastpe train` clips there, and says so.
+**Past the training length**: undefined, unless set by `beyond`; `resize` returns the table for further training at a
+larger length. `fastpe train` uses `clip`, and says so.
 
-**Accuracy.** Without `interp` and `scale` a copy. With `interp` both weights are rounded quotients of integers, and the
-two products are added in float64: off by at most 4 * 2^-53 of the larger entry, and in float32 half a unit in the last
-place on top.
+**Accuracy.** Without `interp` and `scale` values are copied without rounding. With `interp` both weights are rounded
+quotients of integers, and the two products are added in float64: the error is at most 4 * 2^-53 of the larger entry,
+plus half a unit in the last place in float32.
 
-**Traps.** Only rows that occur in training receive a gradient. With `interp` *every* row moves when the sequence is
-longer than the table, also those inside the training length.
+**Traps.** Only rows that occur in training receive a gradient. With `interp` *every* row changes when the sequence is
+longer than the table, including those within the training length.
 """
 
 from typing import Any
@@ -43,7 +44,7 @@ STANDARD_DEVIATION = 0.02
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One row for every position of the training length."""
+    """A row for every position of the training length."""
     return {"table": (spec.train_length, spec.dim)}
 
 
@@ -53,7 +54,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def check(spec: Spec, *, beyond: str, scale: float) -> None:
-    """Positions must be integers >= 0, and inside the table unless `beyond` says what else to do."""
+    """Require integer positions >= 0, within the table unless `beyond` handles others."""
     points = spec.points() if spec.positions is not None else np.array([spec.start, farthest_of(spec)])
     if (points != np.floor(points)).any() or points.min() < 0:
         raise ValueError(f"'learned' needs integer positions >= 0, but one is {_offender(points):g}")
@@ -69,17 +70,17 @@ def _offender(points: np.ndarray) -> float:
 
 
 def remarks(spec: Spec, *, beyond: str, scale: float) -> tuple[str, ...]:
-    """Say what happens past the training length."""
+    """Remark on the positions past the training length."""
     points = spec.points()
     past = int((points >= spec.train_length).sum())
     if past == 0 or beyond == "error":
         return ()
-    does = "use its last row" if beyond == "clip" else "stretch the table, which is resampled linearly"
+    does = "use its last row" if beyond == "clip" else "use the table resampled linearly to the new length"
     return (f"{past} of {points.size} positions lie past the training length {spec.train_length} and {does}",)
 
 
 def resize(params: Any, *, length: int) -> dict[str, np.ndarray]:
-    """The table (N_train, C) stretched to more rows by linear interpolation; the first and last rows stay.
+    """The table (N_train, C), stretched to more rows by linear interpolation; the first and last rows do not change.
 
     >>> resize({"table": np.array([[0.0], [1.0], [4.0]])}, length=5)["table"].ravel().tolist()
     [0.0, 0.5, 1.0, 2.5, 4.0]
@@ -96,8 +97,8 @@ _NONE = np.zeros(0)
 
 
 def _places(spec: Spec, points: np.ndarray, farthest: float, beyond: str) -> tuple[np.ndarray, np.ndarray]:
-    """The row of the table at or before each position, and how far towards the next one it lies, both exact but for the
-    rounding of the quotient; no weights at all where every position has a row of its own.
+    """The row of the table at or before each position, and the weight of the next row, both exact up to the rounding of
+    the quotient. There are no weights if every position is a row of the table.
     """
     last = spec.train_length - 1
     if beyond == "interp" and farthest > last:
@@ -108,7 +109,7 @@ def _places(spec: Spec, points: np.ndarray, farthest: float, beyond: str) -> tup
 
 
 def reference(spec: Spec, params: dict[str, Any], *, beyond: str, scale: float) -> dict[str, Any]:
-    """The rows of the table, resampled by NumPy's own linear interpolation where that is asked for."""
+    """The rows of the table, resampled by NumPy's linear interpolation with `interp`."""
     table, points = params["table"], spec.points()
     rows = np.arange(spec.train_length, dtype=np.float64)
     if beyond == "interp" and points.max() >= spec.train_length:
@@ -128,7 +129,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, beyond: str
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, beyond: str, scale: float
 ) -> None:
-    """Add every row's gradient to the row, or the two rows, of the table that it came from."""
+    """Add the gradient of every row to the one or two rows of the table that it comes from."""
     points = spec.points().ravel()
     low, weight = _places(spec, points, points.max(), beyond)
     _pull(low, weight, dslots["table"].reshape(-1, spec.dim), scale, dparams["table"])
@@ -175,11 +176,11 @@ def _pull(low: np.ndarray, weight: np.ndarray, dtable: np.ndarray, scale: float,
 
 
 ENCODING = Encoding(
-    summary="a trained vector for every position, added",
+    summary="learned vector for every position, added",
     use="earlier",
     slots=("table",),
     options={
-        "beyond": Option("error", "what positions past the training length get", str, ("error", "clip", "interp")),
+        "beyond": Option("error", "handling of positions past the training length", str, ("error", "clip", "interp")),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="undefined",
@@ -191,7 +192,7 @@ ENCODING = Encoding(
         "There is no vector past the trained length: unable to extrapolate, as the authors of ALiBi put it.",
         "Press, Smith and Lewis 2021, arXiv:2108.12409, section 2.1, footnote 4",
     ),
-    # a resampled row's place is known to one rounding, and rows may differ by twice the largest entry
+    # the weight of a resampled row has one rounding error, and rows may differ by twice the largest entry
     ulp=lambda spec, beyond, scale: 4.0 + 4.0 * spec.train_length if beyond == "interp" else 1.0,
     tested={"beyond": "clip"},
 )

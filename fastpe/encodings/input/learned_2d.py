@@ -1,34 +1,34 @@
 """A learned vector for every cell of a grid (ViT), resized by interpolation to other grids.
 
     PE[y W + x] = table[y W + x];   on another grid, H' x W', each channel is resampled:
-    PE'[y, x] = table at (y (H-1)/(H'-1), x (W-1)/(W'-1)), linearly between the four cells around
+    PE'[y, x] = table at (y (H-1)/(H'-1), x (W-1)/(W'-1)), bilinear between the four nearest cells
 
 Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale"
 (arXiv:2010.11929), sections 3.1 and 3.2; the resizing: google-research/vision_transformer, vit_jax/checkpoint.py,
-interpolate_posembed (scipy.ndimage.zoom with order 1, whose corners stay corners).
+interpolate_posembed (scipy.ndimage.zoom with order 1, which keeps the corners).
 
-**Slot**: `table` (N, C). **Learns**: `table` (N_train, C), from N(0, 0.02^2). Nothing in it is two-dimensional before
-it is resized.
+**Slot**: `table` (N, C). **Learns**: `table` (N_train, C), initially N(0, 0.02^2). The grid has no effect until the
+table is resized.
 
 **Options**
-- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order; where not given, the learned one at the
-  training length, else the two factors of N that are closest to each other.
-- `train_grid`: the sides of the learned grid; where not given, `grid` where it has as many cells, else the factors of
-  the training length that are closest to each other.
-- `class_token`: whether token 0 is a class token, outside the grid, with the table's row 0.
+- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order. Default: at the training length the learned
+  grid, otherwise the two factors of N that are closest to each other.
+- `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells fits the training length,
+  otherwise the factors of the training length that are closest to each other.
+- `class_token`: whether token 0 is a class token, outside the grid; it gets row 0 of the table.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x), real numbers on `grid`, or on the learned grid where there is none; a class
-token's are not looked at.
+Positions, if given, are pairs (y, x), real numbers on `grid`, or on the learned grid if `grid` is not given; the
+position of a class token is not read.
 
-**Past the training length**: resized, as above; `resize` gives the table with which to go on learning on a new grid.
-Nothing is extrapolated: a coordinate outside the grid is refused.
+**Past the training length**: resized, as above; `resize` returns the table for further training on a new grid. There is
+no extrapolation: a coordinate outside the grid is refused.
 
-**Accuracy.** On its own grid a copy. Resized, the place between cells is rounded once: an entry is off by at most
-(H + W) 2^-51 of the largest.
+**Accuracy.** On the learned grid values are copied without rounding. On another grid the coordinate between cells is
+rounded once: the error of an entry is at most (H + W) 2^-51 of the largest.
 
-**Traps.** Other code bases resize with bicubic or nearest interpolation, or without aligned corners: other values, from
-the same table. Every row moves when the grid changes.
+**Traps.** Other code bases resize with bicubic or nearest interpolation, or without aligned corners, and get different
+values from the same table. Every row changes when the grid changes.
 """
 
 import math
@@ -69,13 +69,13 @@ def resize(
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
-    """Both grids must fit, and coordinates lie inside."""
+    """Check that both grids fit and that coordinates lie inside."""
     new = extent(spec, grid, learned_grid(spec, grid, train_grid, 2, extra=class_token), extra=class_token)
     check_inside("learned_2d", axis_places(spec, new, extra=class_token), new)
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One row for every cell, and the class token's."""
+    """A row for every cell, and for a class token."""
     return {"table": (spec.train_length, spec.dim)}
 
 
@@ -87,13 +87,13 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: Grid, train_grid: Grid, class_token: bool, scale: float
 ) -> dict[str, Any]:
-    """SciPy's spline of order 1 through the learned grid, channel by channel, as the authors' code takes it."""
+    """SciPy's spline of order 1 through the learned grid, for each channel, as in the authors' code."""
     extra, table = int(class_token), params["table"]
     old = learned_grid(spec, grid, train_grid, 2, extra=extra)
     new = extent(spec, grid, old, extra=extra)
     image = table[extra:].reshape(*old, spec.dim)
     points = coordinates(spec, new, 2, extra=extra)
-    # corners stay corners: 0 and H' - 1 lie at 0 and H - 1
+    # corners are kept: 0 and H' - 1 are mapped to 0 and H - 1
     places = [np.interp(points[..., axis], [0, max(new[axis] - 1, 1)], [0, old[axis] - 1]) for axis in range(2)]
     channels = [ndimage.map_coordinates(image[..., c], places, order=1, mode="nearest") for c in range(spec.dim)]
     rows = np.stack(channels, axis=-1)
@@ -102,7 +102,7 @@ def reference(
 
 
 def _between(places: np.ndarray, own: int, learned: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of coordinates along a side `own`, the learned ones at or before them, and the way to the next ones."""
+    """The learned coordinates at or before given ones along a side `own`, and the weights of the next learned ones."""
     if own != learned:
         places = places * (learned - 1) / max(own - 1, 1)
     low = np.floor(places)
@@ -113,7 +113,7 @@ def _between(places: np.ndarray, own: int, learned: int) -> tuple[np.ndarray, np
 
 
 def _terms(spec: Spec, table: np.ndarray, grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
-    """For every token but a class token the cell it is on, or the two or four around it."""
+    """For every token except a class token, its cell, or the two or four cells around it."""
     learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
     own = extent(spec, grid, learned, extra=extra)
     (y, down), (x, right) = map(_between, axis_places(spec, own, extra=extra), own, learned)
@@ -140,11 +140,11 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
     train_grid: Grid, class_token: bool, scale: float,
 ) -> None:  # fmt: skip
-    """Add every row's gradient to the row, or the rows, of the table that it came from."""
+    """Add the gradient of every row to the rows of the table that it comes from."""
     extra, dtable, dlearned = int(class_token), dslots["table"], dparams["table"]
     learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
     if spec.positions is None and extent(spec, grid, learned, extra=extra) == learned:
-        for rows, *_ in row_blocks(dlearned[extra:]):  # a row for every token: no sums in float64 of the table's size
+        for rows, *_ in row_blocks(dlearned[extra:]):  # every token has its own row: no float64 sums
             dlearned[extra:][rows] += scale * dtable[extra:][rows].astype(np.float64)
     else:
         terms = _terms(spec, params["table"][extra:], grid, train_grid, extra)
@@ -155,13 +155,13 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="a trained vector for every cell of a grid, added",
+    summary="learned vector for every cell of a grid, added",
     use="images",
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),
-        "train_grid": Option(None, "sides of the learned grid; the closest factors if none", tuple, optional=True),
+        "grid": Option(None, "sides of the sequence's grid; none: the closest factors", tuple, optional=True),
+        "train_grid": Option(None, "sides of the learned grid; none: the closest factors", tuple, optional=True),
         "class_token": Option(False, "whether token 0 is outside the grid", bool),
         "scale": Option(1.0, "multiplies the table", float),
     },

@@ -1,4 +1,4 @@
-"""Learned rows and columns of an image (DETR), added to the input of every query and key map.
+"""Learned vectors for rows and columns of an image (DETR), added to the input of every query and key map.
 
     PE[y, x] = [ column[x] | row[y] ]
 
@@ -7,20 +7,20 @@ learned alternative to the sines and cosines (`sincos_2d_detr`); facebookresearc
 PositionEmbeddingLearned.
 
 **Slot**: `qk_table` (N, C), C even: added to queries and keys, not to values. **Learns**: `row` and `column`, (50, C/2)
-each, from the uniform distribution on [0, 1).
+each, initially uniform in [0, 1).
 
 **Options**
-- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order; where not given, the two factors of N that
-  are closest to each other.
-- `entries`: how many rows, and how many columns, there are vectors for.
+- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order. Default: the two factors of N that are
+  closest to each other.
+- `entries`: the number of rows, and of columns, that have vectors.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x) of integers.
+Positions, if given, are pairs (y, x) of integers.
 
-**Past the training length**: undefined past `entries` rows or columns. Up to there the training length does not
-matter, but rows and columns that did not occur in training have their initial values.
+**Past the training length**: undefined past `entries` rows or columns. Within these the training length does not
+matter, but rows and columns that did not occur in training keep their initial values.
 
-**Traps.** The column comes first: the opposite order of the sines and cosines in the same code.
+**Traps.** The column comes first, the opposite of the order of the sines and cosines in the same code.
 """
 
 from typing import Any
@@ -35,20 +35,20 @@ from fastpe.encodings.slots import Spec
 
 
 def _places(spec: Spec, grid: tuple[int, ...] | None) -> list[np.ndarray]:
-    """y and x, which broadcast together."""
+    """y and x, in shapes that broadcast."""
     return axis_places(spec, (1, 1) if spec.positions is not None else chosen_sides(spec, grid, 2))
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, entries: int, **options: Any) -> None:
-    """C must be even, and rows and columns integers below `entries`."""
+    """Require an even C, and rows and columns that are integers below `entries`."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'learned_2d_detr', half for rows and half for columns, not {spec.dim}")
     places = [whole_points("learned_2d_detr", each) for each in _places(spec, grid)]
-    check_inside("learned_2d_detr", places, (entries, entries), "; option entries makes room for more")
+    check_inside("learned_2d_detr", places, (entries, entries), "; set option entries to a larger number")
 
 
 def parameters(spec: Spec, *, entries: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A table of rows and one of columns."""
+    """A table for rows and one for columns."""
     return {"row": (entries, spec.dim // 2), "column": (entries, spec.dim // 2)}
 
 
@@ -61,7 +61,7 @@ def init(spec: Spec, rng: Any, *, entries: int, **options: Any) -> dict[str, Any
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: tuple[int, ...] | None, entries: int, scale: float
 ) -> dict[str, Any]:
-    """The columns' vectors beside the rows'."""
+    """The vectors of columns and of rows, concatenated."""
     y, x = np.moveaxis(coordinates(spec, grid, 2).astype(int), -1, 0)
     return {"qk_table": scale * np.concatenate([params["column"][x], params["row"][y]], axis=-1)}
 
@@ -83,20 +83,20 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *,
     grid: tuple[int, ...] | None, entries: int, scale: float,
 ) -> None:  # fmt: skip
-    """Add every token's gradient to its row's and its column's."""
+    """Add the gradient of every token to those of its row and its column."""
     gradients = pull_terms(dslots["qk_table"], _terms(spec, params, grid), scale)
     for name, gradient in zip(("row", "column"), gradients, strict=True):
         dparams[name] += gradient.astype(spec.dtype)
 
 
 ENCODING = Encoding(
-    summary="trained row and column vectors for query and key",
+    summary="learned row and column vectors for query and key",
     use="images",
     needs=Needs("coordinates"),
     slots=("qk_table",),
     options={
-        "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),
-        "entries": Option(50, "how many rows and columns have a vector", int, minimum=1),
+        "grid": Option(None, "sides of the sequence's grid; none: the closest factors", tuple, optional=True),
+        "entries": Option(50, "number of rows, and of columns, that have vectors", int, minimum=1),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="undefined",

@@ -4,33 +4,33 @@
     P_0 = 1,  P_1 = x,  (l+1) P_{l+1} = (2l+1) x P_l - l P_{l-1}
 
 Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 6.2: eq. (11) is the
-map `tanh`, eq. (10) the map `clamp`; section 5.4 speaks of a logarithmic one.
+map `tanh`, eq. (10) the map `clamp`; section 5.4 mentions a logarithmic one.
 
-**Slot**: `table` (N, C). **Learns**: nothing, or with `learned` the number `gamma` (1,) of the map `tanh`.
+**Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
 
-**Options** (N is the training length, whatever the sequence's)
+**Options** (N is the training length, not the length of the sequence)
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `linear`: 2p/N - 1, not
-  bounded. `log`: 2 min(1, ln(1+p)/ln(1+N)) - 1, a reading of "logarithmic scaling so that x stays bounded", for which
-  the paper gives no formula.
-- `gamma`: the steepness of `tanh`; section 7 of the paper has 1.
+  bounded. `log`: 2 min(1, ln(1+p)/ln(1+N)) - 1, our interpretation of "logarithmic scaling so that x stays bounded",
+  for which the paper gives no formula.
+- `gamma`: the steepness of `tanh`; 1 in section 7 of the paper.
 - `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
 - `scale`: multiplies the table.
 
 Positions may be real. A negative one is treated as 0 by `clamp` and `log`, which are bounded on that side too; `tanh`
-and `linear` need no rule.
+and `linear` are defined for negative positions.
 
-**Past the training length**: defined. `tanh` tends to the all-ones vector, `clamp` and `log` stay at it. `linear`
-leaves [-1, 1] and explodes: P_63(3) = 1.2e47, past float32; a table that is not finite is refused.
+**Past the training length**: defined. `tanh` tends to the all-ones vector, and `clamp` and `log` stay at it. `linear`
+leaves [-1, 1] and values explode: P_63(3) = 1.2e47, which overflows float32; a table that is not finite is refused.
 
 **Traps.** gamma = 1 reaches only x = tanh 1 = 0.76 at the training length, not 0.99 (that takes 2.65). `tanh` uses
 only x >= 0, half of the interval on which the polynomials are orthogonal: the columns are far from orthogonal (P_0
 and P_1 correlate by 0.866 on [0, 0.99]). The norm is not constant: from 1.47 to 8 at C = 64.
 
-**Accuracy.** x is computed in float64, within 2^-51, and |P_l'| is up to l(l+1)/2 in [-1, 1]; the
-recurrence, written as P_{l+1} = x P_l + l/(l+1) (x P_l - P_{l-1}), is stable and adds at most 8l. So an entry is within
-(l(l+1) + 8l) 2^-52 of the exact one, whatever its own size, and in float32 half a unit in the last place on top: next
-to zeros of P_l relative errors are large in float64, and even in float32 an entry below 1e-5 can be off by more than
-a unit. Seen up to degree 512: 2e-14.
+**Accuracy.** x is computed in float64, to within 2^-51, and |P_l'| is up to l(l+1)/2 in [-1, 1]; the
+recurrence, written as P_{l+1} = x P_l + l/(l+1) (x P_l - P_{l-1}), is stable and adds at most 8l. An entry is therefore
+within (l(l+1) + 8l) 2^-52 of the exact value, regardless of its size, plus half a unit in the last place in float32.
+Near zeros of P_l relative errors are large in float64, and even in float32 an entry below 1e-5 can have an error of
+more than a unit in the last place. Measured up to degree 512: 2e-14.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, map: str, gamma: float, learned: bool, scale: float) -> None:
-    """gamma is learned with the map `tanh` only; the table must be finite in the dtype asked for."""
+    """Allow `learned` only with the map `tanh`, and require a table that is finite in the dtype."""
     polynomials.check(spec, map=map, learned=learned)
     if map != "linear":
         return
@@ -64,7 +64,7 @@ def check(spec: Spec, *, map: str, gamma: float, learned: bool, scale: float) ->
 def reference(
     spec: Spec, params: dict[str, Any], *, map: str, gamma: float, learned: bool, scale: float
 ) -> dict[str, Any]:
-    """Li 2025, eqs. (10) and (11), by NumPy's own Legendre polynomials."""
+    """Li 2025, eqs. (10) and (11), by NumPy's Legendre polynomials."""
     p, n = spec.points(), spec.train_length
     if learned:
         gamma = float(params["gamma"][0])
@@ -85,13 +85,13 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, scale: float, **options: Any
 ) -> None:
-    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), P_l' by the family of weight 1 - x^2."""
+    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), with P_l' from the family of weight 1 - x^2."""
     factor, follow = slopes(0.5, spec.dim), follows(1.5, spec.dim)
     add_gradient(spec, params, dslots["table"], dparams["gamma"], factor, follow, scale)
 
 
 ENCODING = Encoding(
-    summary="orthogonal polynomials of the bounded position",
+    summary="Legendre polynomials of the bounded position",
     use="study",
     slots=("table",),
     options={

@@ -7,22 +7,22 @@ Sinusoidal Representation Networks" (arXiv:2310.06743), released code: MarcCoru/
 locationencoder/pe/wrap.py, Wrap; after Mac Aodha, Cole and Perona 2019, "Presence-Only Geographical Priors for
 Fine-Grained Image Classification" (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
-**Slot**: `table` (N, C), of which four channels are not zero. **Learns**: nothing; whatever projects the table next
-mixes its channels.
+**Slot**: `table` (N, C), of which four channels are not zero. **Learns**: nothing; the next projection of the
+embeddings mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. Without positions a spiral from the south pole to the north pole is taken, in steps of equal
-area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+`start` is added to both. If no positions are given, the points follow a spiral from the south pole to the north pole,
+in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
 
 **Options**
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. The spiral turns back at the pole there; its points within the
-training length do not move.
+**Past the training length**: defined everywhere. Past the training length the spiral turns back at the pole; its points
+within the training length do not move.
 
-**Traps.** A pole is one point but gets a different vector from every longitude; `cartesian3d` and `sph_harm` do not
-have that. The code of Mac Aodha et al. is another map: it doubles the latitude, so that both poles have the same
-cosine and sine of it, and puts the two sines first. Fewer than four channels keep the first ones.
+**Traps.** A pole is a single point but gets a different vector for every longitude; `cartesian3d` and `sph_harm` avoid
+this. The code of Mac Aodha et al. uses another map: it doubles the latitude, so that both poles have the same cosine
+and sine of it, and puts the two sines first. With a width below four only the first channels are used.
 """
 
 from typing import Any
@@ -36,12 +36,12 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, scale: float) -> None:
-    """Latitudes end at the poles."""
+    """Require latitudes within ±90 degrees."""
     sphere.check_latitudes(spec)
 
 
 def remarks(spec: Spec, *, scale: float) -> tuple[str, ...]:
-    """Say how many channels are used."""
+    """Remark on the number of channels that are used."""
     return feature_columns.remark(4, spec.dim, "features")
 
 

@@ -1,50 +1,52 @@
-"""Eigenvectors of a directed graph's magnetic Laplacian, through a learned map, at the input.
+"""Eigenvectors of a directed graph's magnetic Laplacian, mapped by learned weights and added to the embeddings.
 
     PE = scale [Re v_1 .. Re v_k, Im v_1 .. Im v_k] weight,   L v_t = lambda_t v_t,   lambda_1 <= lambda_2 <= ...
     H_uv = max(A_uv, A_vu) exp(2 pi i q (A_uv - A_vu)),   L = I - D^(-1/2) H D^(-1/2)   or   D - H
 
-A_uv is 1 where an edge goes from u to v, D counts the neighbours of each node whatever the direction. An edge turns the
-phase by 2 pi q, so that phases tell upstream from downstream; edges both ways turn nothing.
+A_uv is 1 if an edge goes from u to v; D counts the neighbours of each node in either direction. An edge changes the
+phase by 2 pi q, so phases distinguish upstream from downstream; a pair of opposite edges does not change the phase.
 
 Source: Geisler, Li, Mankowitz, Cemgil, Günnemann and Paduraru 2023, "Transformers Meet Directed Graphs"
 (arXiv:2302.00049); google-deepmind/digraph_transformer, utils.py, eigv_magnetic_laplacian_numba.
 
-**Slot**: `table` (N, C). **Learns**: `weight` (2k, C), at first normal of variance 1/k, cut off at two deviations: the
-authors' plain form, NaiveMagLapNet, less its two constant rows. Their usual form has a network in its place: one ReLU
-layer from each pair (Re, Im) to C/16 numbers, of v and of -v, added up, and another one from all of these to C; for
-some tasks attention between eigenvectors, a graph network, and eigenvalues as further inputs.
+**Slot**: `table` (N, C). **Learns**: `weight` (2k, C), initially normal with variance 1/k, truncated at two standard
+deviations. This is the authors' plain form, NaiveMagLapNet, without its two constant rows. Their usual form has a
+network instead: one ReLU layer from each pair (Re, Im) to C/16 numbers, summed over v and -v, and another layer from
+all of these to C; for some tasks also attention between eigenvectors, a graph network, and eigenvalues as additional
+inputs.
 
 **Options**
-- `edges`: the graph, directed: u1, v1, u2, v2, ..., edges from u1 to v1 and so on, nodes in 0 .. N-1, N being the
-  length; for example `edges=0,1,1,2,0,2`. A repeated edge counts once. Without it the path 0>1>2>...
-- `count`: k, how many eigenvectors.
-- `q`: how far an edge turns, in turns, from -1 to 1; 0 forgets directions.
-- `absolute`: q as it is. By default it is divided by min(m, n), n the nodes and m the pairs with an edge one way alone,
-  so that no path turns by more than q: by default, a right angle.
-- `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors take the first for their results.
+- `edges`: the directed graph, as u1, v1, u2, v2, ... for edges from u1 to v1 and so on, with nodes in 0 .. N-1 for
+  length N; for example `edges=0,1,1,2,0,2`. A repeated edge counts once. Default: the path 0>1>2>...
+- `count`: k, the number of eigenvectors.
+- `q`: the change of phase by an edge, in turns, from -1 to 1; 0 ignores directions.
+- `absolute`: use q as given. By default it is divided by min(m, n), where n is the number of nodes and m the number of
+  pairs with an edge in one direction only, so that no path changes the phase by more than q turns; with the default q
+  this is a right angle.
+- `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors' results use the first.
 - `scale`: multiplies the table.
 
-Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
+Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
 
-**What an eigenvector leaves open** is its phase. The authors' convention: turn v_1 so that it is real at node 0, and
-its largest real part in size is positive; at the node where its imaginary part is largest, every eigenvector is real
-and positive. Of equal ones the first node counts. Their code leaves it to LAPACK that node 0 is real. A vector that is
-zero at the node chosen is positive where it is largest.
+**Phases.** The phase of an eigenvector is arbitrary. The authors' convention: rotate v_1 so that it is real at node 0
+and its real part of largest absolute value is positive; then rotate every eigenvector so that it is real and positive
+at the node where the imaginary part of v_1 is largest. If several nodes are equal, the first is used. Their code relies
+on LAPACK for node 0 to be real. A vector that is zero at the chosen node is made positive where it is largest.
 
-Each connected part is taken by itself, q and unit vectors too, and its lowest node is node 0: a graph has the same rows
-whatever else is in the table, and a node without edges has zeros. Where an eigenvalue repeats, to 1e-9 of the largest,
-the vectors depend on the order of the nodes, as in `laplacian`, and a remark says so.
+Each connected component is treated separately, including q and the unit vectors, and its lowest node is its node 0: a
+component has the same rows regardless of other components, and a node without edges has zeros. If an eigenvalue
+repeats, to 1e-9 of the largest, the vectors depend on the order of the nodes, as in `laplacian`, and a remark says so.
 
-**Past the training length**: resized. The path's vectors are those of `laplacian`, with the constant one, times
-exp(-2 pi i q p), and q is divided by N - 1: they stretch over its length. Of a given graph, nodes that no edge names
+**Past the training length**: resized. The path's vectors are those of `laplacian`, including the one of eigenvalue 0,
+times exp(-2 pi i q p), with q divided by N - 1; they stretch over its length. In a given graph, nodes without edges
 have zeros.
 
-**Traps.** Which node has the largest imaginary part may change with the order of nodes, and then the phases of all
-vectors change. A large q wraps phases round: directions over long paths are lost.
+**Traps.** The node with the largest imaginary part may change with the order of nodes, and then the phases of all
+vectors change. With a large q phases wrap around, and directions along long paths are lost.
 
-**Speed.** The path's vectors have a closed form, at any length. Of a given graph, a connected part has at most 2048
-nodes: its matrix is dense, and complex, which takes some four times as long as `laplacian`. The vectors are computed
-once and kept.
+**Speed.** The path's vectors have a closed form at any length. In a given graph, a connected component may have at most
+2048 nodes, because its matrix is dense; it is complex, which takes some four times as long as `laplacian`. The vectors
+are computed once and cached.
 """
 
 from dataclasses import replace
@@ -61,26 +63,26 @@ from fastpe.encodings.parts.eigenvectors import Basis, Part
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.slots import Spec
 
-_NOTHING = 1e-9  # in unit vectors
+_NOTHING = 1e-9  # entries of unit vectors below this count as zero
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """The graph must be one, and a connected part fit into a dense matrix."""
+    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
     eigenvectors.check(spec, edges)
 
 
 def remarks(spec: Spec, *, scale: float, **options: Any) -> tuple[str, ...]:
-    """Say where there are fewer eigenvectors, or where they are a matter of convention."""
+    """Remark on missing eigenvectors, and on those that depend on a convention."""
     return eigenvectors.remarks(_basis(spec.length, **options), options["count"])
 
 
 def parameters(spec: Spec, *, count: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A row for every real and every imaginary part."""
+    """A row for each real and each imaginary part."""
     return {"weight": (2 * count, spec.dim)}
 
 
 def init(spec: Spec, rng: Any, *, count: int, **options: Any) -> dict[str, Any]:
-    """Normal of variance 1/k, cut off at two standard deviations."""
+    """Normal with variance 1/k, truncated at two standard deviations."""
     below = special.ndtr(-2.0)
     return {"weight": special.ndtri(below + (1 - 2 * below) * rng.uniform((2 * count, spec.dim))) / np.sqrt(count)}
 
@@ -89,7 +91,7 @@ def reference(
     spec: Spec, params: dict[str, Any], *, edges: Edges, count: int, q: float, absolute: bool, normalisation: str,
     scale: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """The printed matrix of each part, and the convention one vector after the other."""
+    """The printed matrix of each component, and the convention of phases, one vector at a time."""
     directed = graphs.dense(spec.length, edges, directed=True)
     found = np.zeros((spec.length, count), complex)
     for nodes in eigenvectors.together(np.maximum(directed, directed.T)):
@@ -128,7 +130,7 @@ def pull(
 
 @lru_cache(maxsize=8)
 def _basis(length: int, edges: Edges, count: int, q: float, absolute: bool, normalisation: str) -> Basis:
-    """Real parts, then imaginary parts, (N, 2k)."""
+    """The real parts, then the imaginary parts, (N, 2k)."""
     if edges is None:
         found = _of_path(length, count, q if absolute else q / max(length - 1, 1), normalisation)
     else:
@@ -153,18 +155,18 @@ def _laplacian(a: Array, q: float, absolute: bool, normalisation: str) -> Array:
 
 
 def _of_path(length: int, count: int, q: float, normalisation: str) -> Basis:
-    """On a path the phase of every edge goes into those of its nodes: L is that of `laplacian`, turned."""
+    """On a path the phases of edges can be moved to the nodes: L is that of `laplacian`, with rotated phases."""
     plain = eigenvectors.of_path(length, count - 1, normalisation, "largest")
     degree = np.full(length, 2.0 if normalisation == "normalised" else 1.0)
     degree[[0, -1]] = 1.0
     phase = np.exp(-2j * np.pi * np.remainder(q * np.arange(length), 1.0))
     vectors = np.column_stack([np.sqrt(degree / degree.sum()), plain.vectors])[:, :length] * phase[:, None]
-    whole = [Part(np.arange(length), vectors, 0, plain.gap)] if length > 1 else []  # a lone node has zeros
+    whole = [Part(np.arange(length), vectors, 0, plain.gap)] if length > 1 else []  # a single node has zeros
     return eigenvectors.joined(map(_turned, whole), length, count, complex)
 
 
 def _turned(part: Part) -> Part:
-    """The convention above for the phases of a part's vectors; `gap` with what they magnify."""
+    """Apply the convention of phases to the vectors of a component; `gap` includes the error that this amplifies."""
     vectors, size = part.vectors, np.abs(part.vectors)
     first = vectors[:, 0] * (vectors[0, 0].conj() if size[0, 0] > _NOTHING else 1)
     real = np.abs(first.real)
@@ -177,17 +179,15 @@ def _turned(part: Part) -> Part:
 
 
 ENCODING = Encoding(
-    summary="eigenvectors of a directed graph, a trained map",
+    summary="magnetic Laplacian eigenvectors of a graph, mapped",
     use="other",
     needs=Needs("graph", "the graph is the directed path from the first token to the last"),
     slots=("table",),
     options={
         "edges": graphs.ARCS,
         "count": replace(eigenvectors.COUNT, default=10),
-        "q": Option(
-            0.25, "how far an edge turns the phase, in turns", float, minimum=-1.0, maximum=1.0, samples=(0.1,)
-        ),
-        "absolute": Option(False, "whether q is taken as it is, however many edges there are", bool),
+        "q": Option(0.25, "change of phase by an edge, in turns", float, minimum=-1.0, maximum=1.0, samples=(0.1,)),
+        "absolute": Option(False, "whether to use q without dividing it", bool),
         "normalisation": eigenvectors.NORMALISATION,
         "scale": Option(1.0, "multiplies the table", float),
     },

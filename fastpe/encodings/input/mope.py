@@ -1,26 +1,26 @@
-"""Morlet position encoding: waves of learned frequencies, each under a bell of learned width, added.
+"""Morlet position encoding: sinusoids of learned frequencies in Gaussian envelopes of learned widths, added.
 
     PE[p, 2t] = cos(p omega_t) e_t(p),   PE[p, 2t+1] = sin(p omega_t) e_t(p)
     e_t(p) = exp(-p^2 / (2 sigma_t^2 + 1e-8))
     sigma = max(exp(log_width), 1e-3),   omega = min(exp(log_frequency), 0.95 pi), but at least 5 / sigma
 
 Source: Zeris 2026, "Beyond Sinusoids" (arXiv:2606.01258); AthanasiosZeris/energy-gated-attention,
-paper3_mope/morlet_pe_figures.py, class MorletPE. The formulas are the code's.
+paper3_mope/morlet_pe_figures.py, class MorletPE. The formulas follow the code.
 
-**Slot**: `table` (N, C), C even. **Learns**: `log_frequency` and `log_width`, (C/2,) each. At first frequencies lie
-between 1 and 0.99 pi, evenly in their logarithm, and widths are 5 / frequency.
+**Slot**: `table` (N, C), C even. **Learns**: `log_frequency` and `log_width`, (C/2,) each. Initial frequencies are
+log-spaced between 1 and 0.99 pi, and initial widths are 5 / frequency.
 
 **Options**: none. Positions may be real.
 
-**Past the training length**: defined. Bells stand on position 0, not on the token: at first widths are 1.6 to 5, and
-from position 20 on rows are nearly zero. Only wider bells, which must be learned, reach farther; infinitely wide ones
-make `sinusoidal`.
+**Past the training length**: defined. The envelopes are centred on position 0, not on the token: initial widths are 1.6
+to 5, so rows are nearly zero from position 20 on. Only wider envelopes, which must be learned, reach farther;
+infinitely wide ones give a table like `sinusoidal`.
 
-**Accuracy.** An entry is within 8 2^-52 of the exact one, given sigma and omega.
+**Accuracy.** Given sigma and omega, an entry is within 8 2^-52 of the exact value.
 
-**Traps.** At the initial values omega sigma = 5, so that rounding decides of each pair which side of the rule "at least
-5 / sigma" it is on, and whether its frequency has a gradient of its own. That rule undoes the cap of 0.95 pi: the
-fastest wave starts at 0.99 pi. Cosines come first.
+**Traps.** Initially omega sigma = 5, so rounding decides for each pair on which side of the rule "at least 5 / sigma"
+it is, and thus whether its frequency gets a gradient. That rule overrides the cap of 0.95 pi: the fastest wave starts
+at 0.99 pi. Cosines come first.
 """
 
 import math
@@ -44,7 +44,7 @@ _NARROWEST, _WIDEST = 1e-3, 1e100
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """C must be even."""
+    """Require an even C."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'mope', half for cosines and half for sines, not {spec.dim}")
 
@@ -55,13 +55,13 @@ def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Frequencies even in their logarithm, five radians in every width."""
+    """Log-spaced frequencies, and widths of five radians."""
     log_frequency = np.linspace(0.0, math.log(0.99 * math.pi), spec.dim // 2)
     return {"log_frequency": log_frequency, "log_width": math.log(_CYCLES) - log_frequency}
 
 
 class _Waves(NamedTuple):
-    """sigma, omega and the bell's divisor, (C/2,) each, and which omega is neither capped nor that of sigma."""
+    """sigma, omega and the divisor of the envelope, (C/2,) each, and which omega is neither capped nor set by sigma."""
 
     width: Array
     frequency: Array
@@ -81,7 +81,7 @@ def _waves(params: dict[str, Any]) -> _Waves:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """The code's formulas; angle and exponent in decimals."""
+    """The formulas of the code, with angle and exponent in decimals."""
     waves, points = _waves(params), spec.points()
     angles = exact_angles(points, [Decimal(float(each)) for each in waves.frequency])
     bell = np.empty(angles.shape)
@@ -95,7 +95,8 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def _blocks(spec: Spec, waves: _Waves, table: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
-    """Some positions (n, 1), the angles and bells (n, C/2) of their waves, and their rows (n, C) of the table."""
+    """Yield some positions (n, 1), the angles and envelopes (n, C/2) of their waves, and their rows (n, C) of the
+    table."""
     turns, every = turns_of(waves.frequency[None, None]), spec.points()
     for sample in np.ndindex(*spec.batch):
         for first in range(0, spec.length, max(1, _BLOCK // spec.dim)):
@@ -118,7 +119,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """Of every wave the sums over p of dPE times its derivatives, carried back through the rules of sigma and omega."""
+    """For each wave, sum dPE times its derivatives over p, then apply the chain rule of sigma and omega."""
     waves = _waves(params)
     along, wider = np.zeros(len(waves.width)), np.zeros(len(waves.width))
     for points, angles, bell, rows in _blocks(spec, waves, dslots["table"]):
@@ -134,7 +135,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 ENCODING = Encoding(
-    summary="waves of learned frequency and width, added",
+    summary="sinusoids of learned frequency and width, added",
     use="proposed",
     slots=("table",),
     options={},

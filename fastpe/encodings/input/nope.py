@@ -1,6 +1,6 @@
 """No position encoding at all.
 
-    nothing is added anywhere
+    nothing is added
 
 Source: Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length Generalization in Transformers"
 (arXiv:2305.19466), section 5, the scheme called NoPE; McGill-NLP/length-generalization,
@@ -9,10 +9,10 @@ mathematical framework; that paper is by other authors.
 
 **Slots**: none. **Options**: none. **Learns**: nothing.
 
-**Past the training length**: defined, since there is nothing to define.
+**Past the training length**: defined, because nothing depends on the position.
 
-**Traps.** A bidirectional transformer without any position encoding commutes with every permutation of its input: it
-sees a set, not a sequence. A causal one does not: with equal scores row i averages i + 1 values, so 1/(i+1) is
+**Traps.** A bidirectional transformer without position encoding commutes with every permutation of its input: it
+processes a set, not a sequence. A causal one does not: with equal scores row i averages i + 1 values, so 1/(i+1) is
 available to the next layer.
 """
 
@@ -23,7 +23,7 @@ from fastpe.encodings.slots import Spec
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """No slot is filled (Kazemnejad et al. 2023, section 2)."""
+    """Fill no slot (Kazemnejad et al. 2023, section 2)."""
     return {}
 
 

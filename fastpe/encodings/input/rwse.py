@@ -1,33 +1,35 @@
-"""How likely random walks on a graph are to be back after 1 .. k steps, added to the embeddings.
+"""Probabilities that a random walk on a graph returns after 1 .. k steps, added to the embeddings.
 
     PE[v] = scale f(v) weight,   f_t(v) = ((D^-1 A)^t)[v, v],   t = 1 .. k
 
 A is the adjacency matrix, D the degrees. Without `learned`, PE[v] = scale [f_1(v), .., f_k(v), 0, 0, ...].
 
 Source: Dwivedi, Luu, Laurent, Bengio and Bresson 2022, "Graph Neural Networks with Learnable Structural and Positional
-Representations" (arXiv:2110.07875), "Definition of initial PE", RWPE, which is of A D^-1: the diagonals are the same;
+Representations" (arXiv:2110.07875), "Definition of initial PE", RWPE, which uses A D^-1 (the diagonals are the same);
 vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 
-**Slot**: `table` (N, C). **Learns**: `weight` (k, C), at first uniform in ±1/sqrt(k).
+**Slot**: `table` (N, C). **Learns**: `weight` (k, C), initially uniform in ±1/sqrt(k).
 
 **Options**
-- `edges`: the graph, undirected: nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1, N being the length; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Without it the path 0-1-2-...
+- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
+  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
 - `steps`: k, the length of the longest walk.
-- `learned`: whether the features go through the learned map, or fill the first k channels as they are.
+- `learned`: whether the features are multiplied by the learned weights; if not, they fill the first k channels
+  unchanged.
 - `scale`: multiplies the table.
 
-Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
+Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
 
 **Past the training length**: defined. On the path only nodes within k/2 of an end differ from the others, whose f_t is
-t! / (t/2)!^2 / 2^t for even t and 0 for odd t; so the rows of the far end move along as the path grows.
+t! / (t/2)!^2 / 2^t for even t and 0 for odd t; so on a longer path the rows of the far end move to the new end.
 
-**Traps.** There is no sign to choose, as `laplacian` has, but nodes that look alike get equal rows: both ends of a
-path, and all inner nodes of a long one. Odd t are zero in a graph without odd cycles. A node without edges has zeros.
+**Traps.** Unlike in `laplacian`, there is no sign to choose, but nodes with similar neighbourhoods get equal rows: both
+ends of a path, and all inner nodes of a long path. In a graph without odd cycles f_t is zero for odd t. A node without
+edges has zeros.
 
-**Speed.** Walks of k/2 steps are enough: f_2s(v) is the squared length of S^s e_v, S = D^(-1/2) A D^(-1/2). That takes
-nodes * edges * k operations, once; a given graph has at most 8192 nodes with edges. The path takes 2k + 3 nodes at any
-length.
+**Speed.** Walks of k/2 steps are enough: f_2s(v) is the squared length of S^s e_v, S = D^(-1/2) A D^(-1/2). This takes
+nodes * edges * k operations, once; a given graph may have at most 8192 nodes with edges. For the path 2k + 3 nodes are
+computed, at any length.
 """
 
 from functools import lru_cache
@@ -48,7 +50,7 @@ _AT_ONCE = 256
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """The graph must be one, and not too large."""
+    """Check that `edges` is a graph, and that it is not too large."""
     graphs.check(spec, edges, spec.length)
     if edges is None:
         return
@@ -58,12 +60,12 @@ def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
 
 
 def remarks(spec: Spec, *, steps: int, learned: bool, **options: Any) -> tuple[str, ...]:
-    """Say how many channels are used."""
+    """Remark on the number of channels that are used."""
     return () if learned else feature_columns.remark(steps, spec.dim, "features")
 
 
 def parameters(spec: Spec, *, steps: int, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A row for every length of a walk."""
+    """A row for each length of a walk."""
     return {"weight": (steps, spec.dim)} if learned else {}
 
 
@@ -126,7 +128,7 @@ def pull(
 
 @lru_cache(maxsize=8)
 def _features(length: int, edges: Edges, steps: int) -> tuple[Array, Array | None]:
-    """Features, and which of them each node has; none where every node has its own."""
+    """The features, and the index of each node's row among them (None if each node has its own row)."""
     rows = None
     if edges is None:
         features, rows = _of_path(length, steps)
@@ -140,7 +142,7 @@ def _features(length: int, edges: Edges, steps: int) -> tuple[Array, Array | Non
 
 
 def _of_path(length: int, steps: int) -> tuple[Array, Array]:
-    """A shorter path has all there is to see: its middle node is one that no end is near to."""
+    """Compute a shorter path, which has all distinct rows: its middle node is not near to an end."""
     short = min(length, 2 * steps + 3)
     middle, added = short // 2, length - short
     rows = np.concatenate([np.arange(middle), np.full(added, middle), np.arange(middle, short)])
@@ -173,7 +175,7 @@ ENCODING = Encoding(
     options={
         "edges": graphs.EDGES,
         "steps": Option(16, "length of the longest walk", int, minimum=1),
-        "learned": Option(True, "whether the features go through a learned map", bool),
+        "learned": Option(True, "whether the features are mapped by learned weights", bool),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",

@@ -1,42 +1,45 @@
-"""Eigenvectors of a graph's Laplacian, through networks that do not see their signs, at the input.
+"""Eigenvectors of a graph's Laplacian, mapped by networks that are invariant to their signs, added to the embeddings.
 
     PE[v] = rho([phi(u_1[v]) + phi(-u_1[v]), .., phi(u_k[v]) + phi(-u_k[v])])
-    phi(x) = W_out relu(.. relu(W relu(w_in x + b_in) + b) ..) + b_out,      rho likewise, from k p numbers to C
+    phi(x) = W_out relu(.. relu(W relu(w_in x + b_in) + b) ..) + b_out,      rho in the same way, from k p numbers to C
 
-u_1, u_2, .. are the eigenvectors that `laplacian` takes, and phi, the same for all of them, makes p numbers of each.
+u_1, u_2, .. are the eigenvectors of `laplacian`; phi, the same for all of them, maps an entry of each to p numbers.
 
 Source: Lim, Robinson, Zhao, Smidt, Sra, Maron and Jegelka 2022, "Sign and Basis Invariant Networks for Spectral Graph
 Representation Learning" (arXiv:2202.13013); cptq/SignNet-BasisNet, GraphPrediction/layers/deepsigns.py.
 
-**Slot**: `table` (N, C). **Learns**, once for all layers: `phi_w_in`, `phi_b_in` (K,), `phi_w` (L-1, K, K), `phi_b`
-(L-1, K), of which there are none with one layer, `phi_w_out` (K, p), `phi_b_out` (p,); `rho_w_in` (k p, K) and so on to
-`rho_w_out` (K, C), `rho_b_out` (C,); each uniform in ±1/sqrt(fan in) at first.
+**Slot**: `table` (N, C). **Learns**, shared by all layers: `phi_w_in`, `phi_b_in` (K,), `phi_w` (L-1, K, K), `phi_b`
+(L-1, K) (absent if L = 1), `phi_w_out` (K, p), `phi_b_out` (p,); `rho_w_in` (k p, K) and so on to `rho_w_out` (K, C),
+`rho_b_out` (C,). Each is initially uniform in ±1/sqrt(fan in).
 
 **Options**
-- `edges`: the graph, undirected: nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1, N being the length; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Without it the path 0-1-2-...
-- `count`: k, how many eigenvectors; the authors' 16 on ZINC.
+- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
+  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `count`: k, the number of eigenvectors; 16 in the authors' code for ZINC.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L.
-- `hidden`: K, the width of both networks, and `width`: p; 64 and 4 with the authors.
-- `depth`: L, the hidden layers of each; the authors have 7, with batch normalisation, which is left out here.
+- `hidden`: K, the hidden width of both networks, and `width`: p; 64 and 4 in the authors' code.
+- `depth`: L, the number of hidden layers of each network; the authors use 7, with batch normalisation, which is left
+  out here.
 
-Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
+Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
 
-**What is free.** No sign of an eigenvector changes a bit of the table. Where an eigenvalue repeats, any rotation of its
-eigenvectors would do as well, and the networks do see that: as in `laplacian`, the ones taken depend on the order of
-the nodes, and a remark says so. The authors' BasisNet, which takes projectors on eigenspaces instead, is not here.
+**Choice of eigenvectors.** The table is bitwise independent of the signs of eigenvectors. If an eigenvalue repeats, any
+rotation of its eigenvectors is also valid, and the networks are not invariant to that: as in `laplacian`, the chosen
+ones depend on the order of the nodes, and a remark says so. The authors' BasisNet, which uses projectors on eigenspaces
+instead, is not implemented.
 
-**Past the training length**: resized, as `laplacian`: on the path all rows move as it grows. Where there is no
-eigenvector, and at a node without edges, phi is given zeros.
+**Past the training length**: resized, as `laplacian`: on the path all rows change when it grows. For missing
+eigenvectors, and at nodes without edges, the input of phi is zero.
 
-**Traps.** phi sees one node at a time here, so that it is a function of |u_t[v]|: two nodes with u_t of opposite signs
-look alike, as both halves of the path do. On molecules the authors take a graph network for phi, which sees a node's
-neighbours, and with them whether the sign changes there. Without a causal mask left and right are the same. Entries
-are as small as 1/sqrt(N): at first the constants outweigh them, which batch normalisation would prevent.
+**Traps.** Here phi is applied to each node separately, so phi(u) + phi(-u) is a function of |u_t[v]|: nodes where u_t
+has opposite signs cannot be distinguished, for example the two halves of the path. For molecules the authors use a
+graph network as phi, which reads a node's neighbours and can detect changes of sign between them. Without a causal mask
+the model cannot tell left from right. Entries are as small as 1/sqrt(N), so initially the biases outweigh them, which
+batch normalisation would prevent.
 
-**Speed.** For each node the networks take about 4 k K (p + 1) + 2 K C operations with one hidden layer, and 4 k K^2
-with every further one; three times that with gradients. The eigenvectors are those of `laplacian`, kept, with its
-limits: 2048 nodes in a connected part.
+**Speed.** For each node the networks take about 4 k K (p + 1) + 2 K C operations with one hidden layer, plus 4 k K^2
+for every further layer; three times that with gradients. The eigenvectors are those of `laplacian`, cached, with its
+limit of 2048 nodes in a connected component.
 """
 
 import math
@@ -56,18 +59,18 @@ from fastpe.kernels.arrays import column_sums, gemm
 from fastpe.kernels.products.float_gemm import FROM, RELU, WHERE_POSITIVE
 
 Maps = list[tuple[Array, Array]]
-"""Weights and constants of a network, the first map first."""
+"""Weights and biases of the maps of a network, in order."""
 
 _BLOCK = 2**17  # hidden units computed together
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """The graph must be one, and a connected part fit into a dense matrix."""
+    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
     eigenvectors.check(spec, edges)
 
 
 def remarks(spec: Spec, *, edges: Edges, count: int, normalisation: str, **options: Any) -> tuple[str, ...]:
-    """Say where there are fewer eigenvectors, or where they are a matter of convention."""
+    """Remark on missing eigenvectors, and on those that depend on a convention."""
     return eigenvectors.remarks(_basis(spec, edges, count, normalisation), count)
 
 
@@ -99,7 +102,7 @@ def init(spec: Spec, rng: Any, *, count: int, hidden: int, width: int, **options
 def reference(
     spec: Spec, params: dict[str, Any], *, edges: Edges, count: int, normalisation: str, **options: Any
 ) -> dict[str, Any]:
-    """The formula above, a node at a time."""
+    """The formula above, computed one node at a time."""
 
     def network(name: str, x: Array) -> Array:
         own = {key.removeprefix(f"{name}_"): value for key, value in params.items() if key.startswith(name)}
@@ -130,7 +133,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, edges: Edges, count: int,
     normalisation: str, **options: Any,
 ) -> None:  # fmt: skip
-    """The chain rule of rho, and that of phi for either sign."""
+    """The chain rule of rho, and of phi for both signs."""
     phi, rho = _maps(params, "phi"), _maps(params, "rho")
     dphi, drho = ([(np.zeros(w.shape), np.zeros(b.shape)) for w, b in maps] for maps in (phi, rho))
     for rows, entries in _blocks(_basis(spec, edges, count, normalisation).vectors, phi):
@@ -157,14 +160,14 @@ def _maps(params: dict[str, Any], name: str) -> Maps:
 
 
 def _named(maps: Maps) -> dict[str, Array]:
-    """The arrays of a network by their names, less the network's."""
+    """The arrays of a network by name, without the name of the network."""
     (w_in, b_in), *inner, (w_out, b_out) = maps
     between = {"w": np.stack([w for w, _ in inner]), "b": np.stack([b for _, b in inner])} if inner else {}
     return {"w_in": w_in, "b_in": b_in, **between, "w_out": w_out, "b_out": b_out}
 
 
 def _blocks(vectors: Array, phi: Maps) -> Iterator[tuple[slice, Array]]:
-    """The entries of all eigenvectors at some nodes, and again with the other sign, (2 nodes k, 1)."""
+    """Yield the entries of all eigenvectors at some nodes, with both signs, (2 nodes k, 1)."""
     nodes, count = vectors.shape
     most = max(1, _BLOCK // (2 * count * len(phi[0][1])))
     for start in range(0, nodes, most):
@@ -174,13 +177,13 @@ def _blocks(vectors: Array, phi: Maps) -> Iterator[tuple[slice, Array]]:
 
 
 def _of_both_signs(made: Array, count: int) -> Array:
-    """What phi makes of both signs of all entries of a node, (nodes, k p)."""
+    """The sums of phi over both signs for all entries of each node, (nodes, k p)."""
     ahead, behind = np.split(made, 2)
     return (ahead + behind).reshape(len(ahead) // count, -1)
 
 
 def _forward(x: Array, maps: Maps) -> tuple[Array, list[Array]]:
-    """What a network makes of each row, and what enters each map."""
+    """The output of a network for each row, and the input of each of its maps."""
     entering = [x]
     for w, b in maps[:-1]:
         entering.append(gemm(entering[-1], w, FROM | RELU, b[None]))
@@ -189,7 +192,7 @@ def _forward(x: Array, maps: Maps) -> tuple[Array, list[Array]]:
 
 
 def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Array:
-    """Add the gradients of the maps into `found`; returns that of what leaves the first, before its kink."""
+    """Add the gradients of the maps to `found`; return that of the output of the first map, before the ReLU."""
     for number, (x, (w, _), (dw, db)) in reversed(list(enumerate(zip(entering, maps, found, strict=True)))):
         dw += gemm(x.T, dout)
         db += column_sums(dout)
@@ -199,13 +202,13 @@ def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Ar
 
 
 def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, hidden: int, depth: int, **options: Any) -> Any:
-    """An eigenvector's own error, which either network passes on, and sums of products that may cancel."""
+    """The error of an eigenvector, propagated by both networks, and sums of products that may cancel."""
     own = eigenvectors.error(_basis(spec, edges, count, normalisation))
     return 4.0 * own + 64.0 + 32.0 * depth * math.sqrt(hidden)
 
 
 ENCODING = Encoding(
-    summary="eigenvectors of a graph, blind to their signs",
+    summary="eigenvectors of a graph, invariant to their signs",
     use="other",
     needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table",),
@@ -214,7 +217,7 @@ ENCODING = Encoding(
         "count": Option(16, "number of eigenvectors", int, minimum=1),
         "normalisation": eigenvectors.NORMALISATION,
         "hidden": Option(64, "width of both networks", int, minimum=1),
-        "width": Option(4, "numbers made of each eigenvector's entry", int, minimum=1),
+        "width": Option(4, "number of outputs of phi for each entry", int, minimum=1),
         "depth": Option(1, "hidden layers of each network", int, minimum=1, maximum=64),
     },
     beyond="resized",

@@ -10,20 +10,21 @@ positional encoding"; facebookresearch/detr, models/position_encoding.py, Positi
 **Slot**: `qk_table` (N, C), C even: added to queries and keys of every layer, not to values. **Learns**: nothing.
 
 **Options**
-- `grid`: the sides (H, W), tokens in raster order, index y W + x; where not given, the two factors of N that are
-  closest to each other.
-- `normalize`: whether coordinates are divided by the image's extent. DETR is built with it, though the class's own
-  default is without.
+- `grid`: the sides (H, W), tokens in raster order, index y W + x. Default: the two factors of N that are closest to
+  each other.
+- `normalize`: whether coordinates are divided by the image's extent. DETR does so, although the default of the class
+  does not.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x), real numbers, such as the counts of valid cells of a padded image less one;
-H and W are then the largest of each sample plus one. Normalised ones must not be negative.
+Positions, if given, are pairs (y, x), real numbers, such as the counts of valid cells of a padded image minus one; H
+and W are then the largest coordinates of each sample plus one. With `normalize` they must not be negative.
 
-**Past the training length**: defined. Normalised, a larger image interpolates between the positions of a smaller one
-instead of going on; tokens are told apart less.
+**Past the training length**: defined. With `normalize` the positions of a larger image lie between those of a smaller
+one, within the same range, so adjacent tokens differ less.
 
-**Accuracy.** That of `sinusoidal`; normalised, the coordinate is rounded first, which moves an entry by at most 2^-50.
+**Accuracy.** That of `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an entry by at most
+2^-50.
 
 **Traps.** Positions count from 1, and y comes first. The learned alternative, `learned_2d_detr`, has x first.
 """
@@ -41,11 +42,11 @@ from fastpe.encodings.parts.grids import coordinates
 from fastpe.encodings.parts.sinusoid import exact, geometric
 from fastpe.encodings.slots import Spec
 
-_EPSILON = 1e-6  # the authors'
+_EPSILON = 1e-6  # as in the authors' code
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, normalize: bool, **options: Any) -> None:
-    """C must be even, the grid fit, and normalised coordinates not be negative."""
+    """Require an even C, a grid that fits, and normalised coordinates >= 0."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'sincos_2d_detr', half for rows and half for columns, not {spec.dim}")
     least = min(float(axis.values.min()) for axis in axes_of(spec, grid, 2))
@@ -56,7 +57,7 @@ def check(spec: Spec, *, grid: tuple[int, ...] | None, normalize: bool, **option
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: tuple[int, ...] | None, normalize: bool, base: float, scale: float
 ) -> dict[str, Any]:
-    """The printed formula; angles in 60 decimal digits."""
+    """The printed formula, with angles in 60 decimal digits."""
     counts, half = coordinates(spec, grid, 2) + 1.0, spec.dim // 2
     if normalize:
         counts = 2 * np.pi * counts / (counts.max(axis=-2, keepdims=True) + _EPSILON)
@@ -81,12 +82,12 @@ def fill(
 
 
 ENCODING = Encoding(
-    summary="sines of row and column, added to query and key",
+    summary="sinusoids of row and column, for query and key",
     use="images",
     needs=Needs("coordinates"),
     slots=("qk_table",),
     options={
-        "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),
+        "grid": Option(None, "sides of the grid; none: the closest factors of N", tuple, optional=True),
         "normalize": Option(True, "whether coordinates are divided by the image's extent", bool),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, minimum=1.0),
         "scale": Option(1.0, "multiplies the table", float),

@@ -9,20 +9,20 @@ no formula: facebookresearch/mae, util/pos_embed.py, get_2d_sincos_pos_embed.
 **Slot**: `table` (N, C), C a multiple of 4. **Learns**: nothing.
 
 **Options**
-- `grid`: the sides (H, W), tokens in raster order, index y W + x; where not given, the two factors of N that are
-  closest to each other.
+- `grid`: the sides (H, W), tokens in raster order, index y W + x. Default: the two factors of N that are closest to
+  each other.
 - `class_token`: whether token 0 is a class token, outside the grid, with a row of zeros.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are pairs (y, x), real numbers; a class token's are not looked at. Accuracy is that of
+Positions, if given, are pairs (y, x), real numbers; the position of a class token is not read. Accuracy is that of
 `sinusoidal`.
 
-**Past the training length**: defined for any coordinate. A wider grid gives a token of the same number other
+**Past the training length**: defined for any coordinate. With a wider grid a token of the same index has different
 coordinates.
 
-**Traps.** The code calls the first half the height's, but its mesh grid puts the width first: x comes first. Sines and
-cosines are not interleaved.
+**Traps.** The code says that the first half is for the height, but its mesh grid puts the width first: x comes first.
+Sines and cosines are not interleaved.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, class_token: bool, **options: Any) -> None:
-    """C must be a multiple of 4, and the grid fit."""
+    """Require a C that is a multiple of 4, and a grid that fits."""
     if spec.dim % 4:
         raise ValueError(f"dim must be a multiple of 4 for 'sincos_2d_mae', not {spec.dim}")
     axes_of(spec, grid, 2, extra=class_token)
@@ -48,7 +48,7 @@ def check(spec: Spec, *, grid: tuple[int, ...] | None, class_token: bool, **opti
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: tuple[int, ...] | None, class_token: bool, base: float, scale: float
 ) -> dict[str, Any]:
-    """The printed formula; angles in 60 decimal digits."""
+    """The printed formula, with angles in 60 decimal digits."""
     points, quarter = coordinates(spec, grid, 2, extra=class_token), spec.dim // 4
     sine, cosine = exact(points, geometric(base, quarter, quarter))  # (..., cells, 2, C/4)
     y, x = 0, 1
@@ -75,7 +75,7 @@ ENCODING = Encoding(
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),
+        "grid": Option(None, "sides of the grid; none: the closest factors of N", tuple, optional=True),
         "class_token": Option(False, "whether token 0 is outside the grid", bool),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, minimum=1.0),
         "scale": Option(1.0, "multiplies the table", float),

@@ -7,18 +7,18 @@ Source: Dehghani, Gritsenko, Arnab, Minderer and Tay 2021, "Scenic: A JAX Librar
 Beyond" (arXiv:2110.11403), its code: google-research/scenic, scenic/model_lib/layers/attention_layers.py,
 get_fixed_sincos_position_embedding; the option `sinusoidal_3d` of its ViViT (scenic/projects/vivit/model.py).
 
-**Slot**: `table` (N, C). **Learns**: nothing. For a width C that is no multiple of 6 the formula is that of the next
-smaller one, and the channels left over are zero; Scenic refuses it.
+**Slot**: `table` (N, C). **Learns**: nothing. If C is not a multiple of 6, the formula uses the next smaller multiple,
+and the remaining channels are zero; Scenic refuses such a width.
 
 **Options**
-- `grid`: the sides (T, H, W), tokens in raster order, index (t H + y) W + x; where not given, the three factors of N
-  that are closest to each other.
+- `grid`: the sides (T, H, W), tokens in raster order, index (t H + y) W + x. Default: the three factors of N that are
+  closest to each other.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, where given, are triples (t, y, x), real numbers. Accuracy is that of `sinusoidal`.
+Positions, if given, are triples (t, y, x), real numbers. Accuracy is that of `sinusoidal`.
 
-**Past the training length**: defined for any coordinate. A wider grid gives a token of the same number other
+**Past the training length**: defined for any coordinate. With a wider grid a token of the same index has different
 coordinates.
 
 **Traps.** The order of the blocks is time, x, y.
@@ -38,14 +38,14 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, **options: Any) -> None:
-    """C must be 6 at least, and the grid fit."""
+    """Require C >= 6, and a grid that fits."""
     if spec.dim < 6:
         raise ValueError(f"dim must be at least 6 for 'sincos_3d', not {spec.dim}")
     axes_of(spec, grid, 3)
 
 
 def remarks(spec: Spec, **options: Any) -> tuple[str, ...]:
-    """Say how many channels are left over."""
+    """Remark on the number of channels that are zero."""
     left = spec.dim % 6
     return (f"{left} of {spec.dim} channels are zero: three coordinates take a multiple of 6",) if left else ()
 
@@ -53,7 +53,7 @@ def remarks(spec: Spec, **options: Any) -> tuple[str, ...]:
 def reference(
     spec: Spec, params: dict[str, Any], *, grid: tuple[int, ...] | None, base: float, scale: float
 ) -> dict[str, Any]:
-    """The printed formula; angles in 60 decimal digits."""
+    """The printed formula, with angles in 60 decimal digits."""
     sixth = spec.dim // 6
     sine, cosine = exact(coordinates(spec, grid, 3), geometric(base, sixth, sixth))  # (..., N, 3, C/6)
     t, y, x = 0, 1, 2
@@ -77,7 +77,7 @@ ENCODING = Encoding(
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),
+        "grid": Option(None, "sides of the grid; none: the closest factors of N", tuple, optional=True),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, minimum=1.0),
         "scale": Option(1.0, "multiplies the table", float),
     },

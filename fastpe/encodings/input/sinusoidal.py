@@ -13,25 +13,27 @@ Source: Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762), sec
   permutation of the columns, with the same frequencies.
 - `scale`: multiplies the table.
 
-Positions may be real or negative. The phase p * base^(-2t/C) is formed without rounding, so that up to position 2**24
-in size a float32 value is the nearest or off by at most 0.51 units in the last place, and a float64 value by 1 (times
-`scale`: 1.5). The usual float64 product is wrong there in the ninth digit and the float32 product in the first.
+Positions may be real or negative. The phase p * base^(-2t/C) is computed without rounding. Up to position ±2**24, a
+float32 value is the nearest one or has an error of at most 0.51 units in the last place, a float64 value of at most 1
+(times `scale`: 1.5). At such positions the usual float64 product is wrong in the ninth digit and the float32 product in
+the first.
 
-**Speed.** Arithmetic is the bound. In a float32 table of positions one apart, 13 operations on float64 vectors make one
-vector of entries: four products, two conversions, the interleaving, the watch for cancellation. At one operation a
-cycle on registers of 64 bytes, at 3 GHz, that is 15 GB/s. In float64, where what a rotation loses would be seen, a
-vector of sines and one of cosines take 55 operations: 7 GB/s.
+**Speed.** Arithmetic is the bottleneck. In a float32 table of consecutive positions, 13 operations on float64 vectors
+give one vector of entries: four products, two conversions, the interleaving, and a check for cancellation. At one
+operation per cycle on registers of 64 bytes, at 3 GHz, that is 15 GB/s. In float64, where the error of a rotation would
+be visible, a vector of sines and one of cosines take 55 operations: 7 GB/s.
 
 **Past the training length**: defined. No two integers have the same vector, at any length: already the first pair
-differs, as no two integers are a multiple of 2 pi apart. (That the encoding repeats after base^(2t/C) positions, or
-is ambiguous beyond 10000, is said of it but false.)
+differs, because no two integers are a multiple of 2 pi apart. (It is sometimes said that the encoding repeats after
+base^(2t/C) positions, or is ambiguous beyond 10000; this is false.)
 
-**Facts.** For even C every row has the norm scale * sqrt(C/2), and the product of two rows depends on their distance
-alone.
+**Facts.** For even C every row has the norm scale * sqrt(C/2), and the product of two rows depends only on their
+distance.
 
-**Traps.** The norm sqrt(C/2) swamps embeddings of standard deviation 0.02; the authors multiply those by sqrt(C)
-first. Much code (tensor2tensor and its descendants) concatenates sines and cosines *and* has a slowest frequency of
-exactly 1e-4: that is another table, `sinusoidal_t2t`. The sine and the cosine of a pair share one frequency.
+**Traps.** The norm sqrt(C/2) is much larger than that of embeddings with standard deviation 0.02; the authors multiply
+embeddings by sqrt(C) first. Much code (tensor2tensor and its descendants) concatenates sines and cosines *and* has a
+slowest frequency of exactly 1e-4: that is a different table, `sinusoidal_t2t`. The sine and the cosine of a pair share
+one frequency.
 """
 
 from typing import Any
@@ -47,7 +49,7 @@ from fastpe.encodings.slots import Spec
 
 
 def reference(spec: Spec, params: dict[str, Any], *, base: float, layout: str, scale: float) -> dict[str, Any]:
-    """The table of Vaswani et al. 2017, section 3.5; angles in 60 decimal digits, then NumPy's sine and cosine."""
+    """The table of Vaswani et al. 2017, section 3.5, with angles in 60 decimal digits and NumPy's sine and cosine."""
     points = spec.points()
     sine, cosine = exact(points, geometric(base, (spec.dim + 1) // 2, spec.dim / 2))
     table = np.empty((*points.shape, spec.dim))

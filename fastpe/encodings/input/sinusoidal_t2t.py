@@ -17,9 +17,9 @@ Positions may be real or negative; accuracy and speed are those of `sinusoidal`.
 
 **Past the training length**: defined, as for `sinusoidal`.
 
-**Traps.** It differs from the paper's table (`sinusoidal`) twice: in the order of the channels, which a learned map
-can undo, and in every frequency but the first, which nothing can. Some copies count positions from the index of the
-padding token plus one, and set the padding's own row to zero.
+**Traps.** It differs from the paper's table (`sinusoidal`) in two ways: in the order of the channels, which a learned
+map can undo, and in every frequency except the first, which no map can undo. Some copies count positions from the index
+of the padding token plus one, and set the row of the padding to zero.
 """
 
 from typing import Any
@@ -35,13 +35,13 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """At least one sine and one cosine."""
+    """Require a width for at least one sine and one cosine."""
     if spec.dim < 2:
         raise ValueError(f"dim must be at least 2 for 'sinusoidal_t2t', not {spec.dim}")
 
 
 def reference(spec: Spec, params: dict[str, Any], *, base: float, scale: float) -> dict[str, Any]:
-    """The printed formula; angles in 60 decimal digits."""
+    """The printed formula, with angles in 60 decimal digits."""
     half = spec.dim // 2
     sine, cosine = exact(spec.points(), geometric(base, half, max(half - 1, 1)))
     zero = np.zeros((*sine.shape[:-1], spec.dim % 2))

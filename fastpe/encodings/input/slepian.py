@@ -1,40 +1,42 @@
-"""Slepian sequences: waves of a limited bandwidth, concentrated at the training positions, added.
+"""Slepian sequences: band-limited sequences, concentrated at the training positions, added to the embeddings.
 
     PE[p, k] = sqrt(N) v_k(p),   lambda_k v_k(p) = sum_{m=0}^{N-1} sin(2 pi W (p - m)) / (pi (p - m))  v_k(m)
     k = 0 .. K - 1,   W = time_bandwidth / N,   sum_{m=0}^{N-1} v_k(m)^2 = 1,   1 > lambda_0 > lambda_1 > ...
 
-N is the training length. K, the number of sequences used, is 2 time_bandwidth rounded down, C at most: that many waves
-of frequencies up to W have room among N positions. Columns from K on are zero.
+N is the training length. K, the number of sequences used, is 2 time_bandwidth rounded down, at most C: about that many
+independent sequences with frequencies up to W fit into N positions. Columns from K on are zero.
 
 Source: Slepian 1978, "Prolate Spheroidal Wave Functions, Fourier Analysis, and Uncertainty V: The Discrete Case", Bell
-System Technical Journal 57; as an encoding an own construction.
+System Technical Journal 57; its use as an encoding is an own construction.
 
 **Slot**: `table` (N, C). **Learns**: nothing.
 
 **Options**
 - `time_bandwidth`: N W, the product of the length and the largest frequency in turns per position; from 1/2 to N/2.
-  Where not given, half of C or of N/2, whichever is less, so that W is at most 1/4: four positions to the fastest wave.
+  Default: half of the smaller of C and N/2, so that W is at most 1/4, a period of four positions.
 - `scale`: multiplies the table.
 
-Positions may be real: between whole ones v_k is the formula above, the wave itself.
+Positions may be real: between integers v_k is given by the formula above.
 
-**Past the training length**: defined, by the same formula, on both sides: the only continuation without frequencies
-beyond W. There the k-th column has the energy 1/lambda_k - 1 times that within, all positions taken together, so that
-it fades. K leaves out what would explode: all lambda_k in use are more than 1/2, so that no column has as much energy
-beyond as within, and most are next to 1: those columns are nearly zero from N on.
+**Past the training length**: defined by the same formula on both sides, the only continuation without frequencies above
+W. Summed over all positions outside, the energy of the k-th column is 1/lambda_k - 1 times the energy inside, so the
+column fades. K excludes columns that would explode: all lambda_k in use are more than 1/2, so every column has less
+energy outside than inside. Most lambda_k are close to 1; those columns are nearly zero from N on.
 
 **Facts.** At the training positions the columns are orthogonal, with a mean square of 1, and v_k is even about the
 middle for even k, odd for odd k. Signs: the sum over p of v_k(p), for odd k of (N - 1 - 2p) v_k(p), is positive, as in
-SciPy's `dpss`. With time_bandwidth = N/2 no frequency is out of bounds: K = N, and whole positions beyond get zero.
+SciPy's `dpss`. With time_bandwidth = N/2 all frequencies are allowed: K = N, and integer positions outside get zero.
 
-**Traps.** Width that N positions cannot use stays empty: 25 columns of 64 are filled at N = 50. By default all rows
-within have the norm sqrt(N/2), 5 there, if N is even and C at least N/2; beyond, 2.46 at 50, 0.46 at 60, 0.06 at 199.
+**Traps.** Columns that N positions cannot use stay zero: 25 columns of 64 are filled at N = 50. By default all rows
+inside have the norm sqrt(N/2), 5 in this case, if N is even and C at least N/2; outside, 2.46 at 50, 0.46 at 60, 0.06
+at 199.
 
-**Accuracy.** The vectors are those of a tridiagonal matrix with the same eigenvectors, whose eigenvalues lie well
-apart: their products, seen up to N = 4096, are right to 2N 2^-52. Phases of the sines are exact at any position.
+**Accuracy.** The vectors are computed from a tridiagonal matrix with the same eigenvectors, whose eigenvalues are well
+separated: the products of vectors, measured up to N = 4096, are correct to 2N 2^-52. Phases of the sines are exact at
+any position.
 
-**Speed.** The vectors are computed once and kept; within the training length rows are copied, beyond each costs N K.
-N is at most 2^18, for which they take seconds.
+**Speed.** The vectors are computed once and cached. Rows within the training length are copied; each row outside costs
+N K operations. N is at most 2^18, for which the vectors take seconds.
 """
 
 from functools import lru_cache
@@ -52,12 +54,12 @@ from fastpe.kernels.arrays import gemm
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 2**19  # sines that are computed at once
-_LONGEST = 2**18  # whose eigenvectors take seconds
+_BLOCK = 2**19  # sines that are computed together
+_LONGEST = 2**18  # its eigenvectors take seconds
 
 
 def check(spec: Spec, *, time_bandwidth: float | None, scale: float) -> None:
-    """W is at most 1/2, and the eigenvectors can be computed."""
+    """Require W <= 1/2, and a training length whose eigenvectors can be computed."""
     if spec.train_length > _LONGEST:
         raise ValueError(f"'slepian' needs a training length of at most {_LONGEST}, not {spec.train_length}")
     if time_bandwidth is not None and time_bandwidth > max(0.5, spec.train_length / 2):
@@ -78,13 +80,13 @@ def _count(spec: Spec, product: float) -> int:
 
 
 def _tridiagonal(length: int, bandwidth: float) -> tuple[Array, Array]:
-    """Diagonal (N,) and the one beside it (N-1,) of the matrix that commutes with the kernel."""
+    """The diagonal (N,) and the off-diagonal (N-1,) of the matrix that commutes with the kernel."""
     place = np.arange(float(length))
     return ((length - 1 - 2 * place) / 2) ** 2 * np.cos(2 * np.pi * bandwidth), (place * (length - place) / 2)[1:]
 
 
 def _signed(vectors: Array) -> Array:
-    """Eigenvectors (N, K), from the largest eigenvalue on, with the signs of the page."""
+    """Eigenvectors (N, K), largest eigenvalue first, with the signs described above."""
     moment = np.arange(len(vectors) - 1.0, -len(vectors), -2.0)
     vectors[:, 0::2] *= np.where(vectors[:, 0::2].sum(axis=0) < 0, -1.0, 1.0)
     vectors[:, 1::2] *= np.where(moment @ vectors[:, 1::2] < 0, -1.0, 1.0)
@@ -102,7 +104,7 @@ def reference(spec: Spec, params: dict[str, Any], *, time_bandwidth: float | Non
     concentration = (vectors * linalg.matmul_toeplitz(_kernel(np.zeros(()), n, width), vectors)).sum(axis=0)
     table = np.zeros((*spec.batch, spec.length, spec.dim))
     table[..., :count] = (_kernel(spec.points(), n, width) @ vectors) / concentration
-    known = np.isin(spec.points(), places)  # the same, without what the sum loses of small entries
+    known = np.isin(spec.points(), places)  # the same rows, without the errors of the sum in small entries
     table[known, :count] = vectors[spec.points()[known].astype(np.int64)]
     return {"table": scale * np.sqrt(n) * table}
 
@@ -155,7 +157,7 @@ def fill(
 
 
 def _error(spec: Spec, *, time_bandwidth: float | None, scale: float) -> float:
-    """A vector is known to the rounding of the matrix over the gap to the next eigenvalue."""
+    """The error of a vector is the rounding of the matrix divided by the gap to the next eigenvalue."""
     product = _product(spec, time_bandwidth)
     diagonal, beside = _tridiagonal(spec.train_length, product / spec.train_length)
     values = largest_eigenvalues(diagonal, beside, min(_count(spec, product) + 1, spec.train_length))
@@ -169,7 +171,7 @@ def _error(spec: Spec, *, time_bandwidth: float | None, scale: float) -> float:
 
 
 ENCODING = Encoding(
-    summary="band-limited waves, concentrated where trained",
+    summary="band-limited sequences on the training positions",
     use="study",
     slots=("table",),
     options={

@@ -16,29 +16,30 @@ locationencoder/pe/spherical_harmonics.py, SphericalHarmonics, with spherical_ha
 **Slot**: `table` (N, C). **Learns**: nothing.
 
 **Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. Without positions a spiral from the south pole to the north pole is taken, in steps of equal
-area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+`start` is added to both. If no positions are given, the points follow a spiral from the south pole to the north pole,
+in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
 
 **Options**
-- `degrees`: L, 1 to 1024. By default the largest with L^2 <= C. Of more than C harmonics the first C have a channel;
+- `degrees`: L, 1 to 1024. Default: the largest with L^2 <= C. If there are more than C harmonics, the first C are used;
   channels past L^2 are zero.
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. The spiral turns back at the pole there; its points within the
-training length do not move.
+**Past the training length**: defined everywhere. Past the training length the spiral turns back at the pole; its points
+within the training length do not move.
 
-**Facts.** Over whole degrees the product of two rows depends on the angle between the points alone: sum_m Y_lm(a)
-Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and neither the seam at ±180 degrees
-nor the poles are special. A model that may learn any rotation of a degree's channels knows no north.
+**Facts.** For complete degrees the product of two rows depends only on the angle between the points: sum_m Y_lm(a)
+Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and there is no discontinuity at ±180
+degrees or at the poles. For a model that can learn any rotation of a degree's channels, no direction is special.
 
 **Traps.** The authors have two implementations, which differ in signs: this is their closed form. The expanded
-formulas of spherical_harmonics_ylm.py, which they use by default, do without (-1)^m: columns of odd m are the
-negatives of ours.
+formulas of spherical_harmonics_ylm.py, which they use by default, omit (-1)^m: their columns of odd m are the negatives
+of those here.
 
-**Speed.** Arithmetic is the bound: a recurrence step and two products make two entries, four sines and cosines a row.
+**Speed.** Arithmetic is the bottleneck: two entries take a recurrence step and two products, a row four sines and
+cosines.
 
-**Accuracy.** The functions come normalised out of their recurrence in l, where no factorial is formed (those overflow
-past l = 80): an entry is within (16 + 8L) 2^-52 of the table's largest one.
+**Accuracy.** The recurrence in l gives normalised functions and uses no factorials (which overflow past l = 80): the
+error of an entry is within (16 + 8L) 2^-52 times the table's largest entry.
 """
 
 import math
@@ -67,7 +68,7 @@ from fastpe.kernels.simd import (
     whole_vectors,
 )
 
-_MOST = 1024  # the recurrence starts from sin^m, which would underflow where it matters past degree 1900
+_MOST = 1024  # the recurrence starts from sin^m, which would underflow past degree 1900 where it is not negligible
 
 
 def _degrees(spec: Spec, degrees: int | None) -> int:
@@ -75,20 +76,20 @@ def _degrees(spec: Spec, degrees: int | None) -> int:
 
 
 def check(spec: Spec, *, degrees: int | None, scale: float) -> None:
-    """Latitudes end at the poles, and so do degrees somewhere."""
+    """Require latitudes within ±90 degrees, and a limited number of degrees."""
     if degrees is not None and degrees > _MOST:
         raise ValueError(f"option 'degrees' must be at most {_MOST}, not {degrees}")
     sphere.check_latitudes(spec)
 
 
 def remarks(spec: Spec, *, degrees: int | None, scale: float) -> tuple[str, ...]:
-    """Say how many channels are used."""
+    """Remark on the number of channels that are used."""
     return feature_columns.remark(_degrees(spec, degrees) ** 2, spec.dim, "harmonics")
 
 
 def reference(spec: Spec, params: dict[str, Any], *, degrees: int | None, scale: float) -> dict[str, Any]:
     """K_lm P_lm(cos theta) = (-1)^m sqrt((2l+1)/(4 pi) (l-m)! (l+m)! / l!^2) (sin(theta)/2)^m P_(l-m)^(m,m)(cos theta),
-    with Jacobi polynomials (DLMF 18.7.25 and 14.3.21), for one l and m after the other.
+    with Jacobi polynomials (DLMF 18.7.25 and 14.3.21), computed for one l and m at a time.
     """
     lon, lat = np.radians(sphere.coordinates(spec))
     theta, alpha = lat + np.pi / 2, lon + np.pi
@@ -113,18 +114,18 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, degrees: in
     block, steps = aligned_zeros((at_once, spec.dim), table.dtype), _recurrence(count)
     for rows, first, row_step, step in row_blocks(table):
         cos_lon, sin_lon, cos_lat, sin_lat = sphere.directions(spec, rows)
-        # half a turn more in longitude, a quarter more in latitude
+        # add half a turn to the longitude and a quarter to the latitude
         places, large = np.stack([-sin_lat, cos_lat, -cos_lon, -sin_lon]), table.nbytes >= LARGE
         _fill(places, steps, scale, first, row_step, step, large, columns, block, tile)
 
 
 def _recurrence(count: int) -> np.ndarray:
-    """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, every P normalised by its K_lm.
+    """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, with each P normalised by its K_lm.
 
     By order and degree, (L, L + 1, 2). At l = m: the factor of P_mm = -a_mm sin(theta) P_(m-1)(m-1).
     """
     order, degree = np.ogrid[0.0:count, 0.0 : count + 1]
-    with np.errstate(divide="ignore", invalid="ignore"):  # where l <= m, which is cut away
+    with np.errstate(divide="ignore", invalid="ignore"):  # for l <= m, which is not used
         a = np.sqrt((4 * degree**2 - 1) / (degree**2 - order**2))
         b = np.sqrt(((degree - 1) ** 2 - order**2) / (4 * (degree - 1) ** 2 - 1))
     steps = np.stack([np.triu(a, 1), np.triu(a * b, 2)], axis=-1)
@@ -141,7 +142,7 @@ def _fill(
     places: np.ndarray, steps: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, large: bool,
     columns: np.ndarray, block: np.ndarray, tile: np.ndarray,
 ) -> None:  # fmt: skip
-    # lanes are positions; the recurrence of one order waits for itself, and the next order's goes on meanwhile
+    # lanes are positions; steps of one order depend on each other, so those of the next order run in parallel
     width, dim, count = lanes(splat(0.0)), block.shape[1], places.shape[1]
     rows = 4 * width
     for i in range(0, count, rows):
@@ -157,7 +158,7 @@ def _fill(
 
 @inner
 def _harmonics(place, stride, left, steps, scale, column, rows, dim):  # type: ignore[no-untyped-def]
-    """One vector of positions: channel c goes to column[c * rows]."""
+    """Process one vector of positions: channel c is written to column[c * rows]."""
     width, orders = lanes(splat(0.0)), steps.shape[0]
     x, up = load_first(place, 0, left), load_first(place, stride, left)
     turn_cos, turn_sin = load_first(place, 2 * stride, left), load_first(place, 3 * stride, left)
@@ -184,7 +185,9 @@ ENCODING = Encoding(
     needs=Needs("coordinates"),
     slots=("table",),
     options={
-        "degrees": Option(None, "number of degrees; as many as there are channels for", int, minimum=1, optional=True),
+        "degrees": Option(
+            None, "number of degrees; none: as many as the channels allow", int, minimum=1, optional=True
+        ),
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",

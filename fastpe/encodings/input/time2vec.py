@@ -2,25 +2,26 @@
 
     PE[p] = [ w_0 p + b_0,  sin(w_1 p + b_1), .., sin(w_{C-1} p + b_{C-1}) ]
 
-Source: Kazemi et al. 2019, "Time2Vec: Learning a Vector Representation of Time" (arXiv:1907.05321); in the order and
-with the initial values of mTAN (Shukla and Marlin 2021, arXiv:2101.10318), reml-lab/mTAN, src/models.py,
-learn_time_embedding.
+Source: Kazemi et al. 2019, "Time2Vec: Learning a Vector Representation of Time" (arXiv:1907.05321); the order of
+channels and the initial values are those of mTAN (Shukla and Marlin 2021, arXiv:2101.10318), reml-lab/mTAN,
+src/models.py, learn_time_embedding.
 
-**Slot**: `table` (N, C). **Learns**: `frequency` w and `phase` b, (C,) each, uniform in (-1, 1) at first, as PyTorch's
-linear map of one input.
+**Slot**: `table` (N, C). **Learns**: `frequency` w and `phase` b, (C,) each, initially uniform in (-1, 1), as in
+PyTorch's linear layer with one input.
 
-**Options**: none. Times, where they are not 0, 1, 2, .., are `positions`, reals, of each sample its own where it has
-its own. Their unit matters: frequencies start below 1 radian for a unit. mTAN counts in the length of the record,
-t in [0, 1]. (For rotations by time, `rope` takes real positions as well: subtract the sample's first time in float64,
-and choose the unit so that a typical gap is about 1.)
+**Options**: none. Times other than 0, 1, 2, .. are passed as `positions`; they may be real, and may differ between
+samples. Their unit matters: initial frequencies are below 1 radian per unit. mTAN divides times by the length of the
+record, t in [0, 1]. (For rotations by time, `rope` also accepts real positions: subtract the sample's first time in
+float64, and choose the unit so that a typical gap is about 1.)
 
 **Past the training length**: defined; the linear channel grows without bound.
 
-**Accuracy.** w p is reduced by whole turns exactly, so a sine is off by at most (|b| + 8) 2^-52, wherever the position.
+**Accuracy.** Whole turns are removed from w p exactly, so the error of a sine is at most (|b| + 8) 2^-52 at any
+position.
 
 **Traps.** The first channel is not bounded: at position 1000 it is a hundred times larger than the others. mTAN uses
-these vectors as query and key of an attention of its own, with a softmax for each channel of the input; here they are
-added to the embeddings. Its fixed form is `sinusoidal` with base=10 of positions 48 t.
+these vectors as query and key of a separate attention, with a softmax for each channel of the input; here they are
+added to the embeddings. Its fixed form is `sinusoidal` with base=10 at positions 48 t.
 """
 
 import math
@@ -58,7 +59,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """The formula above; whole turns are taken away in decimals."""
+    """The formula above; whole turns are removed in decimal arithmetic."""
     points = spec.points()
     table = np.empty((*points.shape, spec.dim))
     with precise():
@@ -72,7 +73,7 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def _blocks(spec: Spec, params: dict[str, Any], table: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Some positions (n,), the arguments of their sines (n, C - 1), and their rows (n, C) of the table."""
+    """Yield some positions (n,), the arguments of their sines (n, C - 1), and their rows (n, C) of the table."""
     w, b = (params[name].astype(np.float64) for name in ("frequency", "phase"))
     most = float(np.abs(w).max()) * (spec.farthest + 1)
     if not most <= _MOST_TURNS:
@@ -97,7 +98,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """dw = sum over p of p dPE cos(w p + b), db = sum of dPE cos(w p + b); of the first channel without the cosine."""
+    """dw = sum over p of p dPE cos(w p + b), db = sum of dPE cos(w p + b); the first channel has no cosine."""
     dw, db = np.zeros(spec.dim), np.zeros(spec.dim)
     for points, arguments, rows in _blocks(spec, params, dslots["table"]):
         along = rows.astype(np.float64)
@@ -109,7 +110,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 ENCODING = Encoding(
-    summary="a linear and learned sine channels of the time",
+    summary="a linear channel and learned sines of the time",
     use="other",
     slots=("table",),
     options={},

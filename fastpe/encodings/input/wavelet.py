@@ -11,45 +11,46 @@ orthogonal wavelet of PyWavelets), evaluated exactly: see `fastpe.encodings.part
 **Slot**: `table` (N, C). **Learns**: nothing. Positions may be real.
 
 **How the paper is read.** As printed, psi_{j,k} has the factor 2^j in its argument, j = 0 is called finest and the
-shifts are k = 0 .. 9. Taken literally that gives the zero vector at position 0 and everywhere from 16 on, and at
-whole positions only the values of psi at integers, whatever the scale. The paper's words (finest first, coarsest J =
-floor(log2 N)) need the layout `coarse`, which is the default. 6 scales of 10 shifts are 60 columns, from which 64
-cannot be chosen: the default takes all shifts that meet [0, N] and of these the C with the widest support inside.
-"Daubechies-4" is read as `db4`, with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Every other
-reading is an option:
+shifts are k = 0 .. 9. Taken literally, this gives the zero vector at position 0 and everywhere from 16 on, and at
+integer positions only the values of psi at integers, at every scale. The paper's words (finest first, coarsest J =
+floor(log2 N)) need the layout `coarse`, which is the default. 6 scales of 10 shifts are 60 columns, fewer than the 64
+needed: the default considers all shifts whose support meets [0, N], and takes the C with the widest support inside.
+"Daubechies-4" is read as `db4`, with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Other
+interpretations are options:
 - the literal one: layout='fine', select='listed', shifts=0,1,2,3,4,5,6,7,8,9 (with functions='phi+psi' for its phi
   block);
-- everything that meets [0, N], which is an orthogonal basis: layout='fine', functions='phi+psi' and C = 3249 for N =
+- all functions whose support meets [0, N], an orthogonal basis: layout='fine', functions='phi+psi' and C = 3249 for N =
   50.
 
-**Options** (N is the training length, whatever the sequence's)
+**Options** (N is the training length, not the length of the sequence)
 - `wavelet`: a name of PyWavelets, `db1` to `db38`, `sym...`, `coif...`, `haar`. Biorthogonal ones and `dmey`, whose
   filter is not orthogonal, are refused.
-- `layout`, `functions`: above; 'phi+psi' puts the scaling functions of the coarsest scale before the wavelets.
-- `scales`: the largest j; floor(log2 N) by default.
-- `shifts`: the k of every scale; by default all whose support meets [0, N].
+- `layout`, `functions`: see above; 'phi+psi' puts the scaling functions of the coarsest scale before the wavelets.
+- `scales`: the largest j. Default: floor(log2 N).
+- `shifts`: the k of every scale. Default: all whose support meets [0, N].
 - `select`: which columns come first. `coverage`: the longest support inside [0, N], then the coarser scale, then the
   smaller k. `even`: `per_scale` shifts of every scale, evenly spaced, coarsest scale first. `listed`: the order of
   the sum as printed, j upwards, then k.
-- `pad`: what fills up to C where there are fewer columns: `phi`, scaling functions of the coarsest scale by the same
-  rule, then zeros; or `zeros`. `fastpe train` says when columns are padded.
+- `pad`: how missing columns are filled if there are fewer than C: `phi`, with scaling functions of the coarsest scale
+  by the same rule, then zeros; or `zeros`. `fastpe train` says when columns are padded.
 - `normalise`: `unit` divides every row by its norm, except rows of zeros; `none` does not.
-- `scale`: multiplies the table afterwards; sqrt(C/2) gives the norm of the sinusoidal encoding.
+- `scale`: multiplies the table after normalisation; sqrt(C/2) gives the norm of the sinusoidal encoding.
 
-**Past the training length**: defined. One function after the other ends, so that rows tend to zero; unit rows
-collapse onto the few functions that are left (db4, N = 50: the nearest two are 0.43 apart inside, 0.05 in [50, 100),
-2e-5 in [100, 200)) and are zero vectors once none is (db2, N = 50: from 128 on; db4: not below 200). The paper's
-claim that differences decay past N has the direction wrong: at position 199 the row is nearly orthogonal to that of
-position 50.
+**Past the training length**: defined. The supports of the functions end one after another, so rows tend to zero. Unit
+rows collapse onto the few remaining functions (db4, N = 50: the nearest two are 0.43 apart inside, 0.05 in [50, 100),
+2e-5 in [100, 200)), and are zero vectors when no function remains (db2, N = 50: from 128 on; db4: not below 200). The
+paper's claim that differences decay past N is the opposite of what happens: at position 199 the row is nearly
+orthogonal to that of position 50.
 
-**Accuracy.** PyWavelets' Daubechies filters are right to the last bit. Values are within 1e-14 of the exact ones for
-db1 to db20, whatever their own size, and in float32 half a unit in the last place on top: an entry below 1e-7 can be
-off by more than a unit. A row is divided by its norm, which is at least the largest entry; where few columns of a long
-filter reach a row with their far ends alone, that is 1e-7 and less, and the row is off by 1e-13 or so (db20, width 12).
+**Accuracy.** PyWavelets' Daubechies filters are correct to the last bit. Values are within 1e-14 of the exact ones for
+db1 to db20, regardless of their size, plus half a unit in the last place in float32: an entry below 1e-7 can have an
+error of more than a unit in the last place. A row is divided by its norm, which is at least its largest entry. If only
+the far ends of a few columns of a long filter reach a row, the norm is 1e-7 or less, and the error of the row is about
+1e-13 (db20, width 12).
 
-**Speed.** Arithmetic bounds rows inside the training length: of 64 columns some 40 are not zero, about ten vector
-operations each for a vector of positions, and each of the six coarsest of 18 scales takes a refinement of L^2
-products. Rows that no function reaches cost what memory does.
+**Speed.** Arithmetic is the bottleneck for rows inside the training length: some 40 of 64 columns are not zero, with
+about ten vector operations each for a vector of positions, and each of the six coarsest of 18 scales takes a refinement
+of L^2 products. For rows that no function reaches, memory bandwidth is the bottleneck.
 """
 
 import math
@@ -73,7 +74,7 @@ _MOST_CANDIDATES = 2**22
 
 
 class Columns(NamedTuple):
-    """What every column of the table is: no function, phi or psi (0, 1, 2), its level and its shift, (C,) each.
+    """The kind of every column of the table (0: zeros, 1: phi, 2: psi), its level and its shift, (C,) each.
 
     Level 0 is the finest scale and level J the coarsest, in both layouts.
     """
@@ -139,18 +140,18 @@ def _columns(
 
 
 def _evenly(shifts: np.ndarray, count: int) -> np.ndarray:
-    """`count` of the shifts, evenly spaced by place, both ends included, without repeats."""
+    """`count` of the shifts, evenly spaced by index, including both ends, without repeats."""
     last = len(shifts) - 1
     places = [last // 2] if count == 1 else [(2 * i * last + count - 1) // (2 * (count - 1)) for i in range(count)]
     return shifts[np.unique(places)]
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The wavelet must be orthogonal, and the columns to choose from not too many."""
+    """Require an orthogonal wavelet, and a limited number of candidate columns."""
     taps = len(orthogonal_filter(options["wavelet"]).low)
     largest = _largest(spec.train_length, options["scales"])
     if options["shifts"] == ():
-        raise ValueError("option 'shifts' must be none, for all, or at least one integer, not ()")
+        raise ValueError("option 'shifts' must be none (all shifts) or at least one integer, not ()")
     if largest > _MOST_SCALE:
         raise ValueError(f"option 'scales' must be at most {_MOST_SCALE}, not {largest}")
     finest = 2**largest if options["layout"] == "fine" else 1
@@ -165,7 +166,7 @@ def check(spec: Spec, **options: Any) -> None:
 
 
 def remarks(spec: Spec, **options: Any) -> tuple[str, ...]:
-    """Say when there are fewer functions than columns."""
+    """Remark on padding if there are fewer functions than columns."""
     kinds = columns(spec, **options).kind
     zeros = int((kinds == ZERO).sum())
     phis = int((kinds == PHI).sum()) if options["functions"] == "psi" else 0
@@ -178,12 +179,12 @@ def remarks(spec: Spec, **options: Any) -> tuple[str, ...]:
 
 
 def _finest(spec: Spec, layout: str, scales: int | None) -> float:
-    """Factor from a position to the argument of the finest level."""
+    """The factor from a position to the argument of the finest level."""
     return 1.0 if layout == "coarse" else 2.0 ** _largest(spec.train_length, scales)
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Li 2025, section 6.1, column by column; phi and psi by dense matrices, arguments as fractions."""
+    """Li 2025, section 6.1, one column at a time; phi and psi by dense matrices, arguments as fractions."""
     filters = orthogonal_filter(options["wavelet"])
     chosen = columns(spec, **options)
     finest = Fraction(_finest(spec, options["layout"], options["scales"]))
@@ -208,8 +209,8 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 class _Sorted(NamedTuple):
-    """The columns by function, level and shift: of each run of one function and level its kind, level, and where it
-    starts and stops, (4, runs); then every column's shift and its place in the table.
+    """The columns sorted by function, level and shift. For each run of columns with the same function and level: its
+    kind, level, start and stop, (4, runs). Then, for every column, its shift and its index in the table.
     """
 
     runs: np.ndarray
@@ -227,7 +228,7 @@ def _by_level(chosen: Columns) -> _Sorted:
 
 
 def _kept_levels(rows: int, levels: int, count: int) -> int:
-    """How many levels' values are kept: they stay in a core's own cache and are fewer than the rows."""
+    """The number of levels whose values are kept: they fit in a core's cache and are fewer than the rows."""
     return min(levels, max(1, (min(rows, _KEPT // count)).bit_length()))
 
 
@@ -258,28 +259,28 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
         )  # fmt: skip
 
 
-_KEPT = 2**16  # values of phi on each level, at most
-_LONG = 24  # taps of filters whose far ends are tiny
+_KEPT = 2**16  # the largest number of values of phi on a level
+_LONG = 24  # filters with more taps than this have tiny ends
 
 
 def _ulp(spec: Spec, *, wavelet: str, normalise: str, **options: Any) -> float:
-    """Each binary digit is one product of matrices; and rows of tiny entries are raised."""
+    """Each binary digit takes one matrix product; normalisation amplifies the error of rows of tiny entries."""
     return 1024.0 if normalise == "unit" and len(orthogonal_filter(wavelet).low) > _LONG else 128.0
 
 
 ENCODING = Encoding(
-    summary="localised waves at dyadic scales, added",
+    summary="wavelets of the position at dyadic scales, added",
     use="study",
     slots=("table",),
     options={
         "wavelet": Option(
             "db4",
-            "a name of PyWavelets, in its sense: db4 has 8 taps",
+            "a wavelet of PyWavelets, by its name: db4 has 8 taps",
             str,
             samples=("db1", "db2", "db4", "db20", "sym5", "coif2"),
         ),
         "layout": Option("coarse", "whether larger j is coarser or finer", str, ("coarse", "fine")),
-        "functions": Option("psi", "wavelets alone, or scaling functions first", str, ("psi", "phi+psi")),
+        "functions": Option("psi", "wavelets only, or scaling functions first", str, ("psi", "phi+psi")),
         "scales": Option(None, "the largest j; none: floor(log2 train_length)", int, minimum=0, optional=True),
         "shifts": Option(
             None,
@@ -289,8 +290,8 @@ ENCODING = Encoding(
             samples=((0,), tuple(range(10)), (-3, 2, 70)),
         ),
         "select": Option("coverage", "which columns come first", str, ("coverage", "even", "listed")),
-        "per_scale": Option(10, "shifts of every scale that 'even' takes", int, minimum=1),
-        "pad": Option("phi", "what fills up to dim where there are fewer columns", str, ("phi", "zeros")),
+        "per_scale": Option(10, "shifts of every scale with select 'even'", int, minimum=1),
+        "pad": Option("phi", "how missing columns are filled", str, ("phi", "zeros")),
         "normalise": Option("unit", "whether rows are divided by their norm", str, ("unit", "none")),
         "scale": Option(1.0, "multiplies the table", float),
     },

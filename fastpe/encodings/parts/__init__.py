@@ -1,7 +1,7 @@
-"""What several encodings share; no encoding is here.
+"""Code shared by several encodings; this folder defines no encoding.
 
-A bias by offset can be filled in three ways. The plain one, `offset_biases.blocks`, evaluates the formula in NumPy, a
-piece at a time: take it first, and where positions are given. `distance_runs` is several times as fast where the bias
-is a smooth or constant function of the distance, one for each head, with series whose error its callers bound. A
-compiled entry of an encoding's own is for what is neither: a network (`fire`, `swinv2_cpb`), waves (`sandwich`).
+A bias by offset can be filled in three ways. `offset_biases.blocks` evaluates the formula in NumPy, a block at a time:
+use it by default, and if positions are given. `distance_runs` is several times faster if the bias of each head is a
+smooth or piecewise constant function of the distance; it uses series, whose error the caller must bound. For other
+biases an encoding compiles a function of its own: a network (`fire`, `swinv2_cpb`), waves (`sandwich`).
 """

@@ -1,7 +1,7 @@
-"""Angles of rotations, position times frequency, without losing the phase at large positions.
+"""Angles of rotations, position times frequency, with an exact phase at large positions.
 
-Frequencies become turns for a step of one position, as unevaluated sums of two float64; `fastpe.kernels.fills.trig`
-takes whole turns away exactly. Angles are float64 in [-pi, pi]."""
+Frequencies are converted to turns per position, as unevaluated sums of two float64; `fastpe.kernels.fills.trig` removes
+whole turns exactly. Angles are float64 in [-pi, pi]."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def precise(digits: int = 60) -> Iterator[None]:
-    """Decimal arithmetic on so many digits, and exponents that no float64 exhausts."""
+    """A context for decimal arithmetic with this many digits, and with exponents beyond the range of float64."""
     with localcontext() as context:
         context.prec = digits
         context.Emin, context.Emax = -999999, 999999
@@ -49,7 +49,8 @@ def precise(digits: int = 60) -> Iterator[None]:
 
 
 def exact_angles(points: Array, theta: list[Decimal]) -> Array:
-    """For references: points (..., N) times frequencies, (..., N, pairs) in [-pi, pi], in Decimal and rounded once."""
+    """For references: points (..., N) times frequencies, (..., N, pairs) in [-pi, pi], computed in Decimal and rounded
+    once."""
     found = np.empty((points.size, len(theta)))
     with precise():
         tau = 2 * PI
@@ -63,12 +64,12 @@ def exact_angles(points: Array, theta: list[Decimal]) -> Array:
 
 @lru_cache(maxsize=64)
 def turns(theta: Frequencies) -> Array:
-    """As `in_turns`, of frequencies that stay the same."""
+    """`in_turns`, cached, for fixed frequencies."""
     return in_turns(theta)
 
 
 def in_turns(theta: Frequencies) -> Array:
-    """Frequencies in turns, (1, 1, 2, .) float64: rounded, and what rounding lost; filled up to whole vectors."""
+    """Frequencies in turns, (1, 1, 2, .) float64: rounded value and rounding error, padded to whole vectors."""
     table = np.zeros((1, 1, 2, whole_vectors(len(theta), np.float64)))
     with precise():
         for t, each in enumerate(theta):
@@ -79,7 +80,7 @@ def in_turns(theta: Frequencies) -> Array:
 
 
 def turns_of(theta: Array) -> Array:
-    """As `turns`, of float64 frequencies (H, axes, pairs): (H, axes, 2, .)."""
+    """`turns` for float64 frequencies (H, axes, pairs): (H, axes, 2, .)."""
     high, low = (turns((Decimal(1),))[0, 0, row, 0] for row in (0, 1))
     table = aligned_zeros((*theta.shape[:2], 2, whole_vectors(theta.shape[2], np.float64)), np.float64)
     product, lost = exact_product(theta, high)
@@ -90,7 +91,7 @@ def turns_of(theta: Array) -> Array:
 
 
 def fill_line(spec: Spec, theta: Frequencies, angles: Array) -> None:
-    """Angles (..., 1, N, pairs) of positions on a line."""
+    """Fill angles (..., 1, N, pairs) of positions with one coordinate."""
     frequencies = turns(theta)
     if spec.positions is None:
         _fill_table(lambda rows: points_of(spec, rows)[:, None], frequencies[0], angles[0])
@@ -99,14 +100,15 @@ def fill_line(spec: Spec, theta: Frequencies, angles: Array) -> None:
 
 
 def fill_angles(points: Array, frequencies: Array, angles: Array) -> None:
-    """angles (..., G, N, pairs): points (..., N, axes) times frequencies (G, axes, 2, .) in turns, added over axes."""
+    """angles (..., G, N, pairs) = points (..., N, axes) times frequencies (G, axes, 2, .) in turns, summed over
+    axes."""
     for index in np.ndindex(angles.shape[:-2]):
         own = np.ascontiguousarray(points[index[:-1]])
         _fill_table(own.__getitem__, frequencies[index[-1]], angles[index])
 
 
 def pull_angles(points: Array, dangles: Array) -> Array:
-    """The transpose of `fill_angles`: the gradient (G, axes, pairs) of the frequencies, in radians a step."""
+    """The transpose of `fill_angles`: the gradient (G, axes, pairs) of the frequencies, in radians per step."""
     found = np.zeros((dangles.shape[-3], points.shape[-1], dangles.shape[-1]))
     for index in np.ndindex(dangles.shape[:-2]):
         own, change = np.ascontiguousarray(points[index[:-1]]), np.ascontiguousarray(dangles[index])
@@ -117,9 +119,9 @@ def pull_angles(points: Array, dangles: Array) -> Array:
 def fill_sections(
     spec: Spec, places: Sequence[Array], sections: Sequence[tuple[int, Frequencies]], angles: Array
 ) -> None:
-    """Angles (..., 1, N, pairs) of one block of pairs after the other: the axis it turns with, and its frequencies.
+    """Fill angles (..., 1, N, pairs) for consecutive blocks of pairs, each given by its axis and its frequencies.
 
-    `places` are those of `axis_places`. Of a raster, the angles of each side are computed once.
+    `places` are as from `axis_places`. For a raster, the angles of each side are computed once.
     """
     numbers, terms, first = along_axes([place.size for place in places]), [], 0
     for axis, theta in sections:
@@ -138,7 +140,7 @@ def fill_sections(
 
 
 def fill_raster(places: Sequence[Array], frequencies: Array, angles: Array) -> None:
-    """As `fill_angles`, angles (G, N, pairs), of a raster of two axes whose places are those of `axis_places`."""
+    """`fill_angles` for a raster of two axes, angles (G, N, pairs), with `places` as from `axis_places`."""
     down, across = (place.reshape(-1).astype(np.float64) for place in places)
     for own, table in zip(frequencies, angles, strict=True):
         slow, fast = _on_grid(down, own[0]), _on_grid(across, own[1])
@@ -148,7 +150,7 @@ def fill_raster(places: Sequence[Array], frequencies: Array, angles: Array) -> N
 
 
 def _on_grid(points: Array, frequencies: Array) -> Array:
-    """The turns of some positions (n,), frequencies being (2, .): (n, 2, .), two numbers as from `on_grid`."""
+    """The turns (n, 2, .) of positions (n,) for frequencies (2, .), as two numbers each, see `on_grid`."""
     table = aligned_zeros((len(points), *frequencies.shape), np.float64)
     _turns(points, np.ascontiguousarray(frequencies), table)
     return table
@@ -176,8 +178,8 @@ def _fill(
         count = min(_RUN, rows - i)
         out, apart = (at(table, i * row_step), row_step) if direct else (pointer(block), pairs)
         if steps.shape[0] and count == _RUN and _whole_and_in_steps_of_one(points, i):
-            # of whole numbers one apart, the first is computed as any other, and the next ones are so many steps away,
-            # whose turns are known: half of the operations
+            # for consecutive integers only the first is computed in full; the turns of the others are known steps away,
+            # which takes half of the operations
             for t in range(0, pairs, lanes(out)):
                 high, low = _turn(points[i], frequencies, t)
                 high, low = on_grid(high, low)
@@ -217,14 +219,15 @@ def _fill_sums(
 
 @inlined
 def _straight(table, pairs, row_step, step, large):  # type: ignore[no-untyped-def]
-    """Whether rows are whole lines of memory that go past the caches, and whether no block is needed on the way."""
+    """Whether rows are whole cache lines that bypass the caches, and whether no intermediate block is needed."""
     whole = step == 1 and row_step == pairs and pairs % lanes(table) == 0 and before_boundary(table) == 0
     return whole and large, step == 1 and (whole or not large)
 
 
 @inlined
 def _store_sums(high, low, others, padded, t, count, pairs, out, apart, past_caches):  # type: ignore[no-untyped-def]
-    """The angles of the frequencies from t on in some rows: one's turns, and those of others (count, 2, padded)."""
+    """Store the angles of the frequencies from t on in some rows: the turns `high`, `low` plus `others` (count, 2,
+    padded)."""
     for k in range(count):
         part, rest = load(others, 2 * k * padded + t), load(others, (2 * k + 1) * padded + t)
         angles = radians_of_sum(high, low, part, rest)
@@ -236,7 +239,7 @@ def _store_sums(high, low, others, padded, t, count, pairs, out, apart, past_cac
 
 @inlined
 def _turn(point, frequencies, t):  # type: ignore[no-untyped-def]
-    """How far one token turns by the frequencies from t on, less whole turns: a sum of two."""
+    """The turns of one token for the frequencies from t on, without whole turns, as a sum of two."""
     high, apart = at(pointer(frequencies), t), frequencies.shape[2]
     first, second = part_of_turn(splat(point[0]), load(high, 0), load(high, apart))
     for axis in range(1, frequencies.shape[0]):

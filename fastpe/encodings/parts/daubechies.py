@@ -2,10 +2,10 @@
 
     phi(x) = sqrt2 sum_k h_k phi(2x - k)      psi(x) = sqrt2 sum_k g_k phi(2x - k)      g_k = (-1)^k h_{L-1-k}
 
-Both vanish outside [0, L-1]. At the integers phi is the eigenvector of these equations. From there a binary digit D of
-the argument is a matrix: with v the values of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 + a are T_D v, where
-T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies and Lagarias 1992, "Two-scale difference equations II"). A float64 has finitely
-many binary digits, so nothing is approximated.
+Both vanish outside [0, L-1]. At the integers phi is the eigenvector of these equations. From these values, each binary
+digit D of the argument is applied as a matrix: with v the values of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 +
+a are T_D v, where T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies and Lagarias 1992, "Two-scale difference equations II"). A
+float64 has finitely many binary digits, so there is no approximation.
 """
 
 import difflib
@@ -35,13 +35,13 @@ from fastpe.kernels.simd import (
 )
 
 _MOST_DIGITS = 1074
-"""Binary digits that the fraction of a float64 may have."""
+"""The largest number of binary digits in the fraction of a float64."""
 
 _STACKED = 32
-"""Digits that are kept in one float64, the last one as its first binary digit."""
+"""The number of digits stored in one float64, the last digit as its first binary digit."""
 
 _SUMMED = 64
-"""Digits after which the values of phi are divided by their sum, which is 1 but for what has been rounded."""
+"""The number of digits after which the values of phi are divided by their sum, which is 1 up to rounding."""
 
 _ADMITTED = 1e-10
 
@@ -56,13 +56,13 @@ class Filter(NamedTuple):
 
 @lru_cache(maxsize=64)
 def orthogonal_filter(wavelet: str) -> Filter:
-    """The filter of a wavelet that PyWavelets knows by this name ("db4" has 4 vanishing moments and 8 taps).
+    """The filter of a wavelet, by its name in PyWavelets ("db4" has 4 vanishing moments and 8 taps).
 
-    Raises ValueError for an unknown name, with the nearest ones, and for wavelets whose functions are not orthogonal.
+    Raises ValueError for an unknown name, suggesting similar ones, and for wavelets whose functions are not orthogonal.
     """
     h = scaling_filter(wavelet)
     low = math.sqrt(2.0) * h
-    for parity in (0, 1):  # so that the values of phi go on to sum to 1, digit after digit
+    for parity in (0, 1):  # so that the values of phi sum to 1 after every digit
         low[parity::2] /= low[parity::2].sum()
     high = low[::-1] * (-1.0) ** np.arange(len(h))
     values = Filter(low, high, _at_integers(low))
@@ -103,7 +103,7 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
     rows, columns = np.arange(1, count)[:, None], np.arange(1, count)
     index = 2 * rows - columns
     system = np.where((index >= 0) & (index <= count), low[np.clip(index, 0, count)], 0.0) - np.eye(count - 1)
-    # the equations are dependent; the one to give up is that of the largest value, so that small ones stay precise
+    # the equations are dependent; dropping the one of the largest value keeps small values precise
     give_up = 0
     for _ in range(2):
         trial, right = system.copy(), np.zeros(count - 1)
@@ -114,8 +114,8 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Compiled, on pointers: lanes are arguments, each with its own binary digits; row a of (L-1, lanes) values is phi or
-# psi at f + a
+# Compiled functions on pointers: lanes are arguments, each with its own binary digits; row a of (L-1, lanes) values is
+# phi or psi at f + a
 
 
 def shifted_taps(filters: Filter) -> np.ndarray:
@@ -128,7 +128,7 @@ def shifted_taps(filters: Filter) -> np.ndarray:
 
 
 def scratch(filters: Filter) -> np.ndarray:
-    """What `at_fractions` and `mixed_taps` need as `work`."""
+    """The array that `at_fractions` and `mixed_taps` need as `work`."""
     count = len(filters.integers)
     rows = 2 + 2 * (count + 2) + count + -(-_MOST_DIGITS // _STACKED)
     return aligned_zeros((rows, whole_vectors(1, np.float64)), np.float64)
@@ -136,9 +136,10 @@ def scratch(filters: Filter) -> np.ndarray:
 
 @inner
 def _push_digits(x, stacks, lane):  # type: ignore[no-untyped-def]
-    """The binary digits of x - floor(x) into one lane, first to last; their number; exact for negative x too."""
+    """Write the binary digits of x - floor(x) to one lane, first to last; return their number; exact for negative x
+    too."""
     count, width, raised = 0, lanes(stacks), 1.0 if x < 0.0 else 0.0
-    rest = x - (math.floor(x) + raised)  # the fraction of a negative x would round; less 1, it does not
+    rest = x - (math.floor(x) + raised)  # the fraction of a negative x would be rounded; minus 1 it is exact
     while rest > -raised:
         rest = rest + rest
         digit = 1.0 if rest >= 1.0 - 2.0 * raised else 0.0
@@ -152,7 +153,7 @@ def _push_digits(x, stacks, lane):  # type: ignore[no-untyped-def]
 
 @inner
 def mixed_taps(taps, digit, mixed, count):  # type: ignore[no-untyped-def]
-    """Out of `shifted_taps`, both filters moved by a digit of each lane, into the scratch `mixed`."""
+    """Write both filters of `shifted_taps`, shifted by the digit of each lane, to the scratch array `mixed`."""
     width, size = lanes(taps), 2 * (count + 2) * lanes(taps)
     chooser = minus(load(digit, 0))
     for i in range(0, size, width):
@@ -162,7 +163,8 @@ def mixed_taps(taps, digit, mixed, count):  # type: ignore[no-untyped-def]
 
 @inner
 def refine(taps, values, phi, psi, count):  # type: ignore[no-untyped-def]
-    """phi[a] = sum_b taps[2a - b + 1] values[b]: T_D v; psi the same with g. About 2 L^2 operations for a vector."""
+    """phi[a] = sum_b taps[2a - b + 1] values[b]: T_D v; psi in the same way with g. About 2 L^2 operations for a
+    vector."""
     width = lanes(values)
     high = at(taps, (count + 2) * width)
     for a in range(count):
@@ -184,13 +186,13 @@ def at_fractions(x, taps, integers, count, phi, psi, work):  # type: ignore[no-u
     for a in range(count):
         store(phi, a * width, splat(get(integers, a)))
     store(stacks, 0, splat(0.0))
-    longest = 1  # at least the digit 0, which gives psi at an integer
+    longest = 1  # at least one digit, 0, which gives psi at an integer
     for lane in range(width):
         number = _push_digits(get(x, lane), stacks, lane)
         put(known, lane, float(number))
         longest = max(longest, number)
     for step in range(longest - 1, -1, -1):
-        beyond = splat(float(step)) - load(known, 0)  # negative where a lane has this digit
+        beyond = splat(float(step)) - load(known, 0)  # negative in lanes that have this digit
         stack = at(stacks, step // _STACKED * width)
         left = load(stack, 0) + load(stack, 0)
         store(digit, 0, where_negative(left - splat(1.0), splat(0.0), splat(1.0)))
@@ -230,15 +232,15 @@ def _evaluate(
 
 
 def evaluate(wavelet: str, x: Any, psi: bool = False) -> np.ndarray:
-    """phi (or psi) of a wavelet that PyWavelets knows, at any float64 arguments.
+    """phi (or psi) of a wavelet of PyWavelets, at any float64 arguments.
 
     Parameters
     ----------
     wavelet : str
-        Such as "db4", in PyWavelets' sense of the name.
+        The name in PyWavelets, such as "db4".
     x : array of any shape
     psi : bool
-        The wavelet instead of the scaling function.
+        Whether to evaluate the wavelet instead of the scaling function.
 
     Returns
     -------
@@ -289,7 +291,7 @@ def reference_values(filters: Filter, fraction: Fraction) -> tuple[np.ndarray, n
 
 
 def evaluate_reference(wavelet: str, x: Any, psi: bool = False) -> np.ndarray:
-    """The same as `evaluate`, in plain NumPy."""
+    """`evaluate` in plain NumPy."""
     filters = orthogonal_filter(wavelet)
     points = np.asarray(x, dtype=np.float64)
     out = np.zeros(points.shape)

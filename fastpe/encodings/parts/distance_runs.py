@@ -1,12 +1,12 @@
-"""Functions of the distance, one for each head, by runs of distances on which they are short series.
+"""Functions of the distance, one for each head, evaluated by runs of distances on which they are short series.
 
-A slot has 2N-1 elements for each head. What fills them is smooth in the distance r, a logarithm or a power, or constant
-on long runs of it. With one exact value for each run, a vector of elements takes as many operations as its series has
-terms, whatever the function, and costs nothing more for the other side if that is the same:
+A slot has 2N-1 elements for each head. The function is smooth in the distance r (a logarithm or a power) or constant on
+long runs of distances. With one exact value for each run, a vector of elements takes as many operations as its series
+has terms, for any function, and the other side is free if it is equal:
 
     value(r) = level + gain (c_1 u + ... + c_n u^n),    u = rate (r - middle)
 
-The gradient of anything in these formulas needs the sums of the slot's gradient times u^k over each run alone.
+The gradients of all quantities in these formulas need only the sums of the slot's gradient times u^k over each run.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Runs(NamedTuple):
-    """Distances 0 .. N-1 cut into R runs: where each begins and the last ends, its middle, how many terms count."""
+    """Distances 0 .. N-1 cut into R runs: the begin of each and the end of the last, the middles, the numbers of
+    terms."""
 
     begin: Array  # (R + 1,) int64
     middle: Array  # (R,)
@@ -49,8 +50,8 @@ _SHORT, _WIDE = 8, 512
 def geometric(length: int, dtype: np.dtype) -> Runs:
     """Runs that grow with the distance, for functions whose series in (r - m) / m have coefficients of at most 2.
 
-    The first 64 distances are runs of their own. From there on a run is an eighth of its distance long, farther away
-    less, so that fewer terms are needed: one that starts at 2^17 is a 64th.
+    Each of the first 64 distances is a run. After these the length of a run is an eighth of its distance, and a smaller
+    share farther away, where fewer terms are then needed: a 64th for a run that starts at 2^17.
     """
     begin, first = list(range(min(_ALONE, length))), _ALONE
     while first < length:
@@ -72,15 +73,15 @@ def _frozen(*arrays: Array) -> tuple[Array, ...]:
 
 
 def most_terms(runs: Runs) -> int:
-    """How many coefficients a series needs."""
+    """The number of coefficients that a series needs."""
     return int(runs.terms.max())
 
 
 def fill_runs(slot: Array, runs: Runs, level: Array, gain: Array, rate: Array, series: Array) -> None:
     """Fill a slot (H, 2N-1) of any strides and dtype.
 
-    `level`, `gain` and `rate` are (S, H, R), `series` is (H, n); any of these may be 1, for all. S is 1 where both
-    sides are equal, or 2: keys behind the query, distance 0 among them, and keys ahead of it.
+    `level`, `gain` and `rate` are (S, H, R), `series` is (H, n); any of these axes may be 1 and is then broadcast. S is
+    1 if both sides are equal, otherwise 2: keys before the query, including distance 0, and keys after it.
     """
     _fill_runs(*runs, *_contiguous(level, gain, rate, series), *place(slot))
 
@@ -93,7 +94,7 @@ def fill_values(slot: Array, start: int, values: Array, factors: Array) -> None:
 def moments(slot: Array, runs: Runs, rate: Array, powers: int, sides: int = 1) -> Array:
     """Sums over each run of a slot's gradient (H, 2N-1) times u^k, k = 0 .. powers: (S, H, R, powers + 1) float64.
 
-    One side is the sum of both.
+    With one side, the sums are over both.
     """
     found = np.zeros((sides, len(slot), len(runs.middle), powers + 1))
     _moments(*runs, *_contiguous(rate, slot), found)
@@ -105,14 +106,14 @@ def _contiguous(*arrays: Array) -> Iterator[Array]:
 
 
 def place(slot: Array) -> tuple[Any, ...]:
-    """Heads, the largest distance, the first element and the elements between heads and neighbours, and the size."""
+    """The heads, the largest distance, the first element, the strides between heads and offsets, and the size."""
     row_step, step = (stride // slot.itemsize for stride in slot.strides)
     return len(slot), slot.shape[1] // 2, start_of(slot), row_step, step, slot.nbytes >= LARGE
 
 
 @inlined
 def _of(array, side, h, run):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """An element; an axis of 1 is the same for all."""
+    """An element, with axes of size 1 broadcast."""
     return array[min(side, array.shape[0] - 1), min(h, array.shape[1] - 1), min(run, array.shape[2] - 1)]
 
 
@@ -126,7 +127,7 @@ def _fill_runs(
     for h in range(heads):
         row, opening, waiting, edges, start = at(table, h * row_step), 0, False, (0, 0), 0
         while start < length:
-            # in cache all but the end, past which nothing may be written, goes to its place at once
+            # a row that stays in cache is written directly, except its end: nothing may be written past it
             direct = step == 1 and not large and length - start >= 4 * SLACK
             count, turn = length - SLACK - start if direct else min(PIECE, length - start), start // PIECE % 2
             ahead, behind = pointer(lines[turn, 0]), pointer(lines[turn, 1])
@@ -135,9 +136,9 @@ def _fill_runs(
             last = pointer(lines[1 - turn, 0]), pointer(lines[1 - turn, 1]), start - PIECE, row, reach
             if waiting:
                 edges = move_edges_of(last)
-            while begin[opening + 1] <= start:  # the run that this piece starts in
+            while begin[opening + 1] <= start:  # the run in which this piece starts
                 opening += 1
-            for side in range(sides - 1, -1, -1):  # distance 0 is the last one's
+            for side in range(sides - 1, -1, -1):  # distance 0 belongs to the side that is written last
                 both, run, line = sides == 1, opening, 0 if waiting else -1
                 if start == 0:
                     run = _fill_alone(
@@ -163,7 +164,7 @@ def _fill_runs(
 
 @inner
 def _fill_alone(ahead, behind, to_ahead, to_behind, count, begin, terms, level, side, h):  # type: ignore[no-untyped-def]
-    """The first distances, where each is a run of its own; how many."""
+    """Fill the first distances, each of which is a run; return their number."""
     alone, width = 0, lanes(splat(0.0))
     while alone < min(terms.size, level.shape[2], count) and begin[alone + 1] == alone + 1 and terms[alone] == 0:
         alone += 1
@@ -176,7 +177,7 @@ def _fill_alone(ahead, behind, to_ahead, to_behind, count, begin, terms, level, 
 
 @inlined
 def _four(values, i, left):  # type: ignore[no-untyped-def]
-    """Four vectors from element i on, of which `left` are left."""
+    """Four vectors from element i on, with `left` elements remaining."""
     width = lanes(values)
     v0, v1 = load_first(values, i, left), load_first(values, i + width, left - width)
     i, left = i + 2 * width, left - 2 * width
@@ -185,9 +186,10 @@ def _four(values, i, left):  # type: ignore[no-untyped-def]
 
 @inner
 def _fill_run(ahead, behind, to_ahead, to_behind, j, end, offset, rate, level, gain, series, terms, last, edges, line):  # type: ignore[no-untyped-def]
-    """Distances j .. end - 1 of a piece, four vectors at a time: each is a chain of dependent operations.
+    """Fill distances j .. end - 1 of a piece, four vectors at a time, because each is a chain of dependent operations.
 
-    With each four go as many lines of the last piece to memory, from `line` on, unless it is negative.
+    With every four vectors, four cache lines of the previous piece are written to memory, from `line` on unless
+    negative.
     """
     rates, levels, width = splat(rate), splat(level), lanes(splat(0.0))
     if terms == 0:
@@ -244,9 +246,10 @@ def _fill_values(
 
 @inner
 def put_values(values, factor, first, lines, row, reach, step, large):  # type: ignore[no-untyped-def]
-    """Both sides of one head's row, from distance `first` on: factor times values; `finish` when all is done.
+    """Write both sides of one head's row, from distance `first` on: factor times values. Call `finish` after the last
+    row.
 
-    `lines` (2, 2, PIECE + SLACK) is room for two pieces.
+    `lines` (2, 2, PIECE + SLACK) holds two pieces.
     """
     width, waiting, edges, length = lanes(splat(0.0)), False, (0, 0), first + values.size
     for start in range(first, length, PIECE):
@@ -284,7 +287,7 @@ def _moments(begin: Array, middle: Array, terms: Array, rate: Array, slot: Array
 @inner
 def _moments_of_run(row, reach, ahead, behind, first, last, middle, rate, powers, sums, found):  # type: ignore[no-untyped-def]
     width, rates, lines = lanes(splat(0.0)), splat(rate), pointer(sums)
-    opening = first + (first == 0)  # distance 0 is on one side alone
+    opening = first + (first == 0)  # distance 0 is only on one side
     whole = opening + max(last - opening, 0) // width * width
     if whole > opening:
         for k in range(powers):
@@ -315,7 +318,7 @@ def _moments_of_run(row, reach, ahead, behind, first, last, middle, rate, powers
 
 @inlined
 def _weights(row, reach, ahead, behind, r, middle, rate):  # type: ignore[no-untyped-def]
-    """u and what belongs to it."""
+    """u and the gradients at these distances."""
     return counting(float(r) - middle) * rate, load_sides(ahead, behind, row, reach, r, lanes(rate))
 
 

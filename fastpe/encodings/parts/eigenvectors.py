@@ -1,8 +1,8 @@
-"""Eigenvectors of Laplacians of graphs, made definite: each connected part by itself, signs and bases by a rule.
+"""Uniquely defined eigenvectors of Laplacians of graphs: for each connected component, with signs and bases by a rule.
 
-Where an eigenvalue repeats, to 1e-9 of the largest, the vectors depend on the eigenspace and the order of nodes alone:
-with P the projector on it, the first is the column of P at a node with a large P_vv, the next the same of what is left
-of P, and so on. That entry is positive then, and so this is also a rule for the sign, or phase, of a single vector.
+If an eigenvalue repeats, to 1e-9 of the largest, the vectors depend only on the eigenspace and the order of nodes: with
+P the projector on it, the first is the column of P at a node with a large P_vv, the next is the same for the remainder
+of P, and so on. This entry is positive, so the rule also fixes the sign, or phase, of a single vector.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,11 +22,12 @@ NORMALISATION = Option("normalised", "which Laplacian", str, ("normalised", "com
 
 _MOST_NODES = 2048
 _REPEATED = 1e-9
-_SHARE = {"largest": 1 - 2e-9, "first": 0.36}  # of the largest square
+_SHARE = {"largest": 1 - 2e-9, "first": 0.36}  # share of the largest square
 
 
 class Basis(NamedTuple):
-    """Eigenvectors (N, k), how many of them belong to repeated eigenvalues, how many no part has, the smallest gap."""
+    """Eigenvectors (N, k), the number of repeated eigenvalues, the number missing in all components, the smallest
+    gap."""
 
     vectors: Array
     repeated: int
@@ -35,7 +36,7 @@ class Basis(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some nodes, and what a `Basis` says of them."""
+    """The nodes of a connected component, with its part of a `Basis`."""
 
     nodes: Array
     vectors: Array
@@ -44,20 +45,20 @@ class Part(NamedTuple):
 
 
 def check(spec: Spec, edges: Edges) -> None:
-    """The graph must be one, and a connected part fit into a dense matrix."""
+    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
     graphs.check(spec, edges, spec.length)
     if edges is None:
         return
     if (largest := graphs.largest_part(spec.length, edges)) > _MOST_NODES:
-        raise ValueError(f"option 'edges' must have connected parts of at most {_MOST_NODES} nodes, not {largest}")
+        raise ValueError(f"option 'edges' must have connected components of at most {_MOST_NODES} nodes, not {largest}")
 
 
 def remarks(basis: Basis, count: int) -> tuple[str, ...]:
-    """Say where there are fewer eigenvectors than asked for, or where they are a matter of convention."""
+    """Remark on missing eigenvectors, and on those that depend on a convention."""
     found = []
     if basis.missing:
         found.append(
-            f"no connected part has more than {count - basis.missing} of {count} eigenvectors; the rest are zero"
+            f"no connected component has more than {count - basis.missing} of {count} eigenvectors; the rest are zero"
         )
     if basis.repeated:
         found.append(f"{basis.repeated} eigenvectors of repeated eigenvalues depend on the order of the nodes")
@@ -65,14 +66,14 @@ def remarks(basis: Basis, count: int) -> tuple[str, ...]:
 
 
 def error(basis: Basis) -> float:
-    """In units of eps: a vector is known to the rounding of the matrix over the gap to the next eigenvalue."""
+    """The error in units of eps: the rounding of the matrix divided by the gap to the next eigenvalue."""
     length, count = basis.vectors.shape
     return 16.0 * length * float(np.sqrt(count * length)) / basis.gap
 
 
 @lru_cache(maxsize=8)
 def of_laplacian(length: int, edges: Edges, count: int, normalisation: str, sign: str) -> Basis:
-    """Those of an undirected graph from the second on, which is the first that says anything."""
+    """The eigenvectors of an undirected graph, from the second on (the first carries no information)."""
     if edges is None:
         basis = of_path(length, count, normalisation, sign)
     else:
@@ -91,7 +92,7 @@ def _laplacian(a: Array, normalisation: str) -> Array:
 
 
 def of_path(length: int, count: int, normalisation: str, sign: str) -> Basis:
-    """Those of the path 0-1-2-..., from the second on, in closed form."""
+    """The eigenvectors of the path 0-1-2-..., from the second on, in closed form."""
     vectors, used = np.zeros((length, count)), min(count, length - 1)
     wave, place = np.arange(1, used + 1), np.arange(length)[:, None]
     if normalisation == "combinatorial":
@@ -113,7 +114,7 @@ def of_path(length: int, count: int, normalisation: str, sign: str) -> Basis:
 def parts(
     adjacency: Any, matrix_of: Callable[[Array], Array], first: int, count: int, sign: str = "largest"
 ) -> Iterator[Part]:
-    """Of each connected part, at most `count` eigenvectors of a Hermitian matrix, from number `first` on."""
+    """For each connected component, at most `count` eigenvectors of a Hermitian matrix, from number `first` on."""
     for nodes in graphs.components(adjacency):
         values, basis = np.linalg.eigh(matrix_of(adjacency[nodes][:, nodes].toarray()))
         same = np.diff(values) <= _REPEATED * values[-1]
@@ -130,7 +131,7 @@ def parts(
 
 
 def joined(each: Iterable[Part], length: int, count: int, dtype: Any = np.float64) -> Basis:
-    """The vectors of all parts in one array, zeros where a part has fewer."""
+    """The vectors of all components in one array, with zeros for missing ones."""
     vectors, repeated, most, gap = np.zeros((length, count), dtype), 0, 0, 1.0
     for part in each:
         own = part.vectors.shape[1]
@@ -140,10 +141,10 @@ def joined(each: Iterable[Part], length: int, count: int, dtype: Any = np.float6
 
 
 def canonical(space: Array, sign: str) -> Array:
-    """The basis of a space, (n, m) orthonormal in and out, that its projector alone determines."""
+    """The basis of a space, (n, m) orthonormal in and out, determined by its projector alone."""
     out = np.empty_like(space)
     for column in range(space.shape[1]):
-        size = np.square(np.abs(space)).sum(axis=1)  # the diagonal of what is left of the projector
+        size = np.square(np.abs(space)).sum(axis=1)  # the diagonal of the remainder of the projector
         pivot = _pivot(size, sign)
         out[:, column] = space @ space[pivot].conj() / np.sqrt(size[pivot])
         space = space - np.outer(out[:, column], out[:, column].conj() @ space)
@@ -159,7 +160,7 @@ def _pivot(size: Array, sign: str) -> int:
 
 
 def by_projectors(length: int, edges: Edges, count: int, normalisation: str, sign: str) -> Array:
-    """As `of_laplacian`, (N, k), with explicit projectors on the eigenspaces of each part, for a reference."""
+    """`of_laplacian`, (N, k), with explicit projectors on the eigenspaces of each component, for a reference."""
     adjacent = graphs.dense(length, edges)
     features = np.zeros((length, count))
     for nodes in together(adjacent):
@@ -175,7 +176,7 @@ def by_projectors(length: int, edges: Edges, count: int, normalisation: str, sig
 
 
 def together(adjacent: Array) -> list[list[int]]:
-    """The nodes of each connected part of a dense matrix, the lone ones too."""
+    """The nodes of each connected component of a dense matrix, including single nodes."""
     reachable = np.eye(len(adjacent)) + adjacent > 0
     for _ in range(len(adjacent).bit_length()):
         reachable = reachable @ reachable

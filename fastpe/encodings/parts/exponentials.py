@@ -1,9 +1,9 @@
-"""Frequencies that are exponentials of what is learned, to more than float64 has.
+"""Frequencies that are exponentials of learned numbers, in more than float64 precision.
 
 exp(x / s) / (2 pi) = 2^n (1 + e) / (2 pi), e = exp(t 2^6) - 1 with t = (x / s - n ln 2) / 2^6, all as unevaluated sums
-of two float64: t by division whose rest is known (Dekker 1971), exp(t) - 1 by Taylor's series, e by 6 times
-(1 + e)^2 - 1 = 2 e + e^2, which passes on the absolute error of e, so that nothing is lost. The relative error is below
-2^-88; `Decimal` takes some microseconds for each.
+of two float64: t by division with a known remainder (Dekker 1971), exp(t) - 1 by Taylor's series, e by applying (1 +
+e)^2 - 1 = 2 e + e^2 6 times, which keeps the accuracy. The relative error is below 2^-88. (`Decimal` would take some
+microseconds for each.)
 """
 
 import math
@@ -19,12 +19,12 @@ from fastpe.kernels.simd import aligned_zeros, fma, lanes, load, minus, pointer,
 Array = np.ndarray[Any, Any]
 
 _LN_2 = Decimal("0.69314718055994530941723212145817656807550013436025525412068")
-_PARTS = 32  # n is split off: what is left of ln 2 times n, 11 bits, is exact
+_PARTS = 32  # ln 2 is split after so many bits: its product with n, 11 bits, is exact
 _DOUBLINGS = 6
 
 
 def _two(value: Decimal) -> tuple[float, float]:
-    """A number as a sum of two float64."""
+    """A decimal number as a sum of two float64."""
     with localcontext() as context:
         context.prec = 60
         return float(value), float(value - Decimal(float(value)))
@@ -38,12 +38,12 @@ with localcontext() as _context:
     _THIRD_1, _THIRD_2 = _two(1 / Decimal(6))
     _FOURTH_1, _FOURTH_2 = _two(1 / Decimal(24))
 _C5, _C6, _C7, _C8, _C9, _C10, _C11 = (1.0 / math.factorial(n) for n in range(5, 12))
-_FAR = 2000.0  # beyond it exponentials are 0 or no number, and n stays small
+_FAR = 2000.0  # beyond this exponentials are 0 or overflow, and n stays small
 _PER_OCTAVE, _SMALLER = 1.0 / math.log(2.0), 2.0**-_DOUBLINGS
 
 
 def in_turns(x: Array, scale: float) -> Array:
-    """exp(x / scale) radians a step, x (G, pairs), in turns as `angles.turns_of` has them: (G, 1, 2, .)."""
+    """exp(x / scale) radians per step, x (G, pairs), in turns as from `angles.turns_of`: (G, 1, 2, .)."""
     padded = whole_vectors(x.shape[1], np.float64)
     given, found = aligned_zeros((len(x), padded), np.float64), aligned_zeros((3, len(x), padded), np.float64)
     given[:, : x.shape[1]] = np.clip(x, -_FAR * scale, _FAR * scale)
@@ -94,7 +94,7 @@ def _exponentials(x: Array, scale: float, found: Array) -> None:
 
 @inlined
 def _small(high, low):  # type: ignore[no-untyped-def]
-    """exp(t) - 1 of t = high + low, below 0.0055 in size: its first four terms in full, further ones as float64."""
+    """exp(t) - 1 for t = high + low, |t| < 0.0055: the first four terms as sums of two, the others in float64."""
     c = fma(high, splat(_C11), splat(_C10))
     c = fma(high, c, splat(_C9))
     c = fma(high, c, splat(_C8))

@@ -15,7 +15,7 @@ _RUN = 16  # rows of a block
 
 
 def fill_columns(table: Array, columns: Callable[[slice], Array], scale: float) -> None:
-    """table (..., N, C) = columns, then zeros; columns past C are left out.
+    """Fill a table (..., N, C) with columns, then zeros; columns past C are left out.
 
     `columns(rows)` are those of some rows, (k, n) float64, numbered as in `row_blocks`.
     """
@@ -24,7 +24,7 @@ def fill_columns(table: Array, columns: Callable[[slice], Array], scale: float) 
         _fill(columns(rows), scale, block, first, row_step, step, table.nbytes >= LARGE)
 
 
-@entry(label="columns beside zeros")
+@entry(label="feature columns")
 def _fill(columns: Array, scale: float, block: Array, first: Array, row_step: int, step: int, large: bool) -> None:
     dim = block.shape[1]
     for i in range(0, columns.shape[1], _RUN):
@@ -37,13 +37,13 @@ def _fill(columns: Array, scale: float, block: Array, first: Array, row_step: in
 
 
 def beside_zeros(features: Array, dim: int, scale: float) -> Array:
-    """As `fill_columns`, of features (..., N, k), for a reference."""
+    """`fill_columns` for features (..., N, k), for a reference."""
     kept = features[..., :dim]
     return scale * np.concatenate([kept, np.zeros((*kept.shape[:-1], dim - kept.shape[-1]))], axis=-1)
 
 
 def remark(count: int, dim: int, what: str) -> tuple[str, ...]:
-    """Say that there are more or fewer features than channels."""
+    """A remark if there are more or fewer features than channels."""
     if count > dim:
         return (f"only the first {dim} of {count} {what} have a channel",)
     return (f"{count} of {dim} channels hold {what}, the others are zero",) if count < dim else ()

@@ -1,6 +1,6 @@
-"""Geometrically spaced frequencies, to more than float64: half of what keeps the phase at large positions.
+"""Geometrically spaced frequencies in more than float64 precision, for an exact phase at large positions.
 
-The other half is `fastpe.kernels.fills.trig`, which takes a frequency as an unevaluated sum of two float64.
+`fastpe.kernels.fills.trig` uses them, each as an unevaluated sum of two float64.
 """
 
 from decimal import Decimal, localcontext
@@ -16,9 +16,9 @@ from fastpe.kernels.simd import whole_vectors
 
 @lru_cache(maxsize=64)
 def frequencies(base: float, dim: int, count: int | None = None) -> np.ndarray:
-    """base**(-2t/dim), t = 0 .. count-1, as (2, .) float64: rounded, and what rounding lost.
+    """base**(-2t/dim), t = 0 .. count-1, as (2, .) float64: rounded value and rounding error.
 
-    `count` is ceil(dim/2) where it is not given. Columns are filled up with zeros to whole vectors.
+    `count` defaults to ceil(dim/2). Columns are padded with zeros to whole vectors.
     """
     count = (dim + 1) // 2 if count is None else count
     table = np.zeros((2, whole_vectors(count, np.float64)))
@@ -26,7 +26,7 @@ def frequencies(base: float, dim: int, count: int | None = None) -> np.ndarray:
         context.prec = 50
         context.Emin, context.Emax = -999999, 999999
         ratio = Decimal(base) ** (Decimal(-2) / Decimal(dim))
-        # products, as a power takes a hundred times as long: each loses less than 1 in 10^49
+        # products, because a power takes a hundred times as long; each has an error below 1 in 10^49
         exact = list(accumulate(repeat(ratio, count - 1), mul, initial=Decimal(1)))[:count]
         high = [float(value) for value in exact]
         table[0, :count] = high
@@ -36,7 +36,7 @@ def frequencies(base: float, dim: int, count: int | None = None) -> np.ndarray:
 
 
 def exact_product(x: Any, y: Any) -> tuple[Any, Any]:
-    """x * y as a sum of two float64: rounded, and what rounding lost (Dekker 1971)."""
+    """x * y as a sum of two float64: rounded value and rounding error (Dekker 1971)."""
     product = x * y
     (x1, x2), (y1, y2) = _halves(x), _halves(y)
     return product, ((x1 * y1 - product) + x1 * y2 + x2 * y1) + x2 * y2

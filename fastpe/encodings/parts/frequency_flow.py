@@ -1,9 +1,9 @@
-"""Frequencies that flow with the length by an ODE: its solution by the 3/8 rule of Runge and Kutta, and the way back.
+"""Frequencies that change with the length by an ODE: its solution by Kutta's 3/8 rule, and the gradient.
 
     du_t/dtau = -2 c_t / (2 tau - 1) + [act(x Wu) Wd]_t,    x_t = 2 l_t + u_t - c_t ln(2 tau - 1),    u(1) = 0
 
-l_t are the logarithms of the frequencies at tau = 1, l_t + u_t those at tau, and c_t = t / (R/2 - 1). Products are sums
-row by row, without BLAS, so that the same bits come out with any number of threads.
+l_t are the logarithms of the frequencies at tau = 1, l_t + u_t those at tau, and c_t = t / (R/2 - 1). Products are
+computed row by row, without BLAS, so that results are bitwise equal for any number of threads.
 """
 
 import math
@@ -15,15 +15,15 @@ from fastpe.kernels.compile.decorators import entry, inner
 
 Array = np.ndarray[Any, Any]
 
-# Kutta's 3/8 rule: stage s stands at s/3 of a step, at u + dt sum_r _STAGES[s, r] k_r; the step is
+# Kutta's 3/8 rule: stage s is at s/3 of a step, at u + dt sum_r _STAGES[s, r] k_r; the step is
 # dt sum_s _SHARES[s] k_s
 _STAGES = np.array([[0.0, 0.0, 0.0], [1 / 3, 0.0, 0.0], [-1 / 3, 1.0, 0.0], [1.0, -1.0, 1.0]])
 _SHARES = np.array([1 / 8, 3 / 8, 3 / 8, 1 / 8])
-_WHOLE = 1e-9  # a part of a step that is rounding
+_WHOLE = 1e-9  # a remainder of a step below this is rounding
 
 
 class Flow(NamedTuple):
-    """What an ODE is made of."""
+    """The parameters of an ODE."""
 
     logarithms: Array  # l, (R/2,)
     up: Array  # Wu, (R/2, M)
@@ -38,7 +38,7 @@ def flow(logarithms: Array, up: Any, down: Any, act: str) -> Flow:
 
 
 def places(tau: float, step: float) -> Array:
-    """1, 1 + step, ... and tau: where steps begin and end."""
+    """1, 1 + step, ..., tau: the begins and ends of the steps."""
     count = max(0, math.ceil((tau - 1) / step - _WHOLE))
     found = 1.0 + step * np.arange(count + 1)
     found[-1] = tau
@@ -46,7 +46,7 @@ def places(tau: float, step: float) -> Array:
 
 
 def solve(of: Flow, tau: float, step: float) -> Array:
-    """u at the ends of all steps, (steps + 1, R/2); the last is what is added at tau."""
+    """u at 1 and at the end of each step, (steps + 1, R/2); the last row is u at tau."""
     at = places(tau, step)
     states = np.zeros((len(at), len(of.logarithms)))
     _solve(at, *of, states)
@@ -54,7 +54,8 @@ def solve(of: Flow, tau: float, step: float) -> Array:
 
 
 def pull(of: Flow, tau: float, step: float, du: Array, dup: Array, ddown: Array) -> None:
-    """Add the gradients of Wu and Wd into float64 arrays, given that of u at tau: the steps are taken back."""
+    """Add the gradients of Wu and Wd to float64 arrays, given that of u at tau, by backpropagation through the
+    steps."""
     at, states = places(tau, step), solve(of, tau, step)
     transposed = (np.ascontiguousarray(each.T) for each in (of.up, of.down))
     _pull(at, *of, *transposed, states, np.array(du, np.float64), dup, ddown)
@@ -70,7 +71,7 @@ def _add_product(x, matrix, y):  # type: ignore[no-untyped-def] # a kernel's typ
 
 @inner
 def _activated(h, silu):  # type: ignore[no-untyped-def]
-    """The activation of a unit, and its slope."""
+    """The activation of a unit, and its derivative."""
     if silu:
         share = 1.0 / (1.0 + math.exp(-h))
         return h * share, share * (1.0 + h * (1.0 - share))
@@ -80,7 +81,7 @@ def _activated(h, silu):  # type: ignore[no-untyped-def]
 
 @inner
 def _slope(tau, u, logarithms, up, down, silu, x, h, k):  # type: ignore[no-untyped-def]
-    """Write du/dtau into k, and what the network and its units get into x and h."""
+    """Write du/dtau to k, and the inputs of the network and of its units to x and h."""
     pairs, stretch = u.shape[0], 2.0 * tau - 1.0
     passed = math.log(stretch)
     for t in range(pairs):
@@ -97,7 +98,7 @@ def _slope(tau, u, logarithms, up, down, silu, x, h, k):  # type: ignore[no-unty
 
 @inner
 def _stages(tau, dt, u, logarithms, up, down, silu, at, x, h, k):  # type: ignore[no-untyped-def]
-    """The four slopes of a step, k (4, R/2), and what their networks get."""
+    """Write the four slopes of a step, k (4, R/2), and the inputs of the network and of its units for each."""
     for s in range(4):
         for t in range(u.shape[0]):
             at[t] = u[t]

@@ -1,4 +1,4 @@
-"""Gates of a layer's input: shapes and initial values of their parameters (`fastpe.reference.gate` is what they do)."""
+"""Shapes and initial values of the parameters of gates of a layer's input (see `fastpe.reference.gate`)."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from fastpe.encodings.slots import Spec
 def needs_causal(scheme: str, spec: Spec) -> None:
     """Raise ValueError unless the model is causal."""
     if not spec.causal:
-        raise ValueError(f"{scheme!r} needs causal=True: a key after its query would gain what is forgotten between")
+        raise ValueError(f"{scheme!r} needs causal=True: forget gates would raise the scores of keys after the query")
 
 
 def gate_parameters(spec: Spec, *, weight: bool) -> dict[str, tuple[int, ...]]:
-    """A linear map from the model's width to one number a head, or its bias alone."""
+    """A linear map from the model's width to one number per head, or only its bias."""
     return ({"weight": (spec.heads, spec.dim)} if weight else {}) | {"bias": (spec.heads,)}
 
 
 def gate_values(spec: Spec, rng: Stream, start: float, *, weight: bool) -> dict[str, Any]:
-    """Weights uniform in +-1/sqrt(C); the bias, `start`."""
+    """Weights uniform in +-1/sqrt(C), and the bias `start`."""
     import numpy as np
 
     values = {"bias": np.full(spec.heads, float(start))}

@@ -1,7 +1,7 @@
-"""Rows of small tables looked up, weighted, and set side by side or added: what learned tables and grids are made of.
+"""Rows of small tables, looked up, weighted, and concatenated or added: the basis of learned tables and grids.
 
-Every token's row is a sum of terms. A `Term` adds, from its channel on, one row of its table. Sums are made in float64
-and rounded once.
+Every token's row is a sum of terms. A `Term` adds one row of its table, starting at its channel. Sums are computed in
+float64 and rounded once.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ _NO_COLUMN, _ALL = np.zeros(1, np.int64), np.ones(1)
 
 
 class Term(NamedTuple):
-    """One table's part in every row: token a B + b, in column b of B, has row `rows[a] + columns[b]` of `table`, times
-    `weight[a] across[b]`.
+    """The contribution of one table to every row: token a B + b, with B columns, gets row `rows[a] + columns[b]` of
+    `table`, times `weight[a] across[b]`.
     """
 
     table: Array
@@ -48,9 +48,9 @@ class Term(NamedTuple):
 
 
 def by_cell(parts: Sequence[Array], combine: Any = np.add) -> tuple[Array, Array]:
-    """`rows` and `columns` of a term, or its weights: the sum or product of one array for each axis of a grid.
+    """`rows` and `columns` of a term, or its weights, as the sum or product of one array for each axis of a grid.
 
-    The arrays are as from `axis_places`: each along its own axis, or all of one shape.
+    The arrays are as from `axis_places`: each along its axis, or all of the same shape.
     """
     *slow, fast = parts
     rows = reduce(combine, slow)
@@ -60,12 +60,12 @@ def by_cell(parts: Sequence[Array], combine: Any = np.add) -> tuple[Array, Array
 
 
 def of_axis(axis: int, places: Sequence[Array]) -> tuple[Array, Array]:
-    """`rows` and `columns` of a term that one coordinate chooses."""
+    """`rows` and `columns` of a term that depends on one coordinate."""
     return by_cell([place if other == axis else 0 * place for other, place in enumerate(places)])
 
 
 class _Plan(NamedTuple):
-    """The terms as arrays, those of the same channels next to each other."""
+    """The terms as arrays, with terms of the same channels adjacent."""
 
     flat: Array  # all parameters
     start: Array  # where each term's table starts among them
@@ -74,7 +74,7 @@ class _Plan(NamedTuple):
     group: Array  # the first term of each group that shares its channels, and the end
     rows: Array
     columns: Array
-    weight: Array  # none where all are 1
+    weight: Array  # None if all are 1
     across: Array
 
 
@@ -105,11 +105,11 @@ def _plan(terms: Sequence[Term]) -> _Plan:
 def fill_terms(out: Array, terms: Sequence[Term], scale: float = 1.0, start: int = 0) -> None:
     """Fill `out` (..., N, C), of any strides, with the terms' sum times `scale`; its first row is token `start`.
 
-    Terms that share channels must have the same ones, and all channels must be some term's.
+    Two terms must have either the same channels or no channel in common, and every channel must belong to a term.
     """
     plan, dim, channels = _plan(terms), out.shape[-1], [term.channel for term in terms]
     as_they_are = scale == 1.0 and not plan.weight.size and plan.flat.dtype == out.dtype
-    if as_they_are and max(map(channels.count, channels)) <= 2:  # a sum of two is rounded once in any type
+    if as_they_are and max(map(channels.count, channels)) <= 2:  # a sum of two is rounded once in any dtype
         places = plan[:7]
         for rows, first, row_step, step in row_blocks(out, out.size):
             where = start + rows.start, rows.stop - rows.start
@@ -121,9 +121,9 @@ def fill_terms(out: Array, terms: Sequence[Term], scale: float = 1.0, start: int
 
 
 def pull_terms(dout: Array, terms: Sequence[Term], scale: float = 1.0, start: int = 0) -> list[Array]:
-    """The gradients, float64, of the terms' tables, each once and in the order in which they first occur.
+    """The float64 gradients of the terms' tables, one for each table, in the order of first occurrence.
 
-    `dout` is the gradient of what `fill_terms` fills.
+    `dout` is the gradient of the output of `fill_terms`.
     """
     flat, first, width, channel, _, *places = _plan(terms)
     total = np.zeros(flat.size)
@@ -142,7 +142,7 @@ def _copy(
     count: int, dim: int, first: Array, row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
     table, across, most = pointer(first), columns.shape[1], lanes(pointer(first))
-    # a piece that begins and ends with a line of memory goes there as it is, past the caches too
+    # a piece of whole cache lines is written directly, and may bypass the caches
     in_lines = row_step % most == 0 and before_boundary(table) == 0
     for term in range(start.size):
         in_lines = in_lines and channel[term] % most == 0 and width[term] % most == 0
@@ -172,7 +172,8 @@ def _copy(
 
 @inlined
 def _piece(source, two, second, target, count, past):  # type: ignore[no-untyped-def]
-    """A part of a row, or the sum of two; its last vectors may overlap. `past` the caches, if it is whole lines."""
+    """Copy a part of a row, or the sum of two; the last vectors may overlap. `past`: bypass the caches (whole
+    lines)."""
     most = lanes(source)
     whole = count // most * most
     for c in range(0, whole, most):
@@ -217,7 +218,7 @@ def _fill(
 
 @inlined
 def _sum(flat, place, share, term, stop, c, left):  # type: ignore[no-untyped-def]
-    """A vector of the weighted sum of some terms."""
+    """One vector of the weighted sum of some terms."""
     total = splat(share[term]) * load_wide(pointer(flat), place[term] + c, left)
     for other in range(term + 1, stop):
         total = fma(splat(share[other]), load_wide(pointer(flat), place[other] + c, left), total)

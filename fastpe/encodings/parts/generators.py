@@ -5,7 +5,7 @@ derivative in a direction E is V (F * (V^H E V)) V^H with the divided difference
 
     F_jk = (exp(-i s w_j) - exp(-i s w_k)) / (-i s (w_j - w_k)) = exp(-i s (w_j + w_k)/2) sinc(s (w_j - w_k)/2)
 
-(Daleckii and Krein; Higham 2008, "Functions of Matrices", theorem 3.11), here without a difference that cancels.
+(Daleckii and Krein; Higham 2008, "Functions of Matrices", theorem 3.11), written without differences that cancel.
 """
 
 import math
@@ -22,16 +22,16 @@ Array = np.ndarray[Any, Any]
 Grid = tuple[int, ...] | None
 
 _MOST_COORDINATES = 16
-_USUAL = 8  # channels of a block
-_SMALL = 2.0**-5  # norm of what a Taylor series is summed for
+_USUAL = 8  # default number of channels of a block
+_SMALL = 2.0**-5  # largest norm of the argument of the Taylor series
 _TERMS = 16
 
 BLOCK = Option(
     None, "channels of a block; none: the largest divisor of a head's width up to 8", int, minimum=1, optional=True
 )
-COORDINATES = Option(1, "how many coordinates a position has", int, minimum=1)
-GRID = Option(None, "sides of the grid; none: as close to each other as there is", tuple, optional=True)
-TRAIN_GRID = Option(None, "sides of the grid trained on; none: of as many cells", tuple, optional=True)
+COORDINATES = Option(1, "number of coordinates of a position", int, minimum=1)
+GRID = Option(None, "sides of the grid; none: the closest factors", tuple, optional=True)
+TRAIN_GRID = Option(None, "sides of the grid used in training; none: from its length", tuple, optional=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -39,12 +39,12 @@ TRAIN_GRID = Option(None, "sides of the grid trained on; none: of as many cells"
 
 
 def block_of(spec: Spec, block: int | None) -> int:
-    """b, the channels of a block.
+    """b, the number of channels of a block.
 
     Raises
     ------
     ValueError
-        If they do not divide a head's width.
+        If it does not divide the width of a head.
     """
     if block is None:
         return max(size for size in range(1, _USUAL + 1) if spec.head_dim % size == 0)
@@ -54,13 +54,13 @@ def block_of(spec: Spec, block: int | None) -> int:
 
 
 def shapes(spec: Spec, *, block: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A map of every head, token and block."""
+    """A map for every head, token and block."""
     b = block_of(spec, block)
     return {"rotors": (*spec.batch, spec.heads, spec.length, spec.head_dim // b, b, b)}
 
 
 def check_places(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) -> None:
-    """Raise ValueError where there are too many coordinates, or the grid is not that of all tokens but `extra`."""
+    """Raise ValueError if there are too many coordinates, or the grid does not fit the tokens without `extra` ones."""
     if coordinates > _MOST_COORDINATES:
         raise ValueError(f"option 'coordinates' must be at most {_MOST_COORDINATES}, not {coordinates}")
     if coordinates == 1 and grid is not None:
@@ -72,7 +72,7 @@ def check_places(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) ->
 def trained_sides(
     spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, extra: int = 0
 ) -> tuple[int, ...]:  # fmt: skip
-    """The sides that coordinates are divided by: of the training length, or of the grid trained on."""
+    """The sides by which coordinates are divided: the training length, or the grid used in training."""
     check_places(spec, coordinates=coordinates, grid=grid, extra=extra)
     if coordinates == 1:
         if train_grid is not None:
@@ -82,7 +82,7 @@ def trained_sides(
 
 
 def cells(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) -> Array:
-    """The undivided coordinates of every token but for the first `extra`, (..., N, n)."""
+    """The undivided coordinates of every token after the first `extra`, (..., N, n)."""
     if coordinates == 1:
         return spec.points()[..., : spec.length - extra, None]
     return coordinates_of(spec, grid, coordinates, extra=extra)
@@ -93,7 +93,7 @@ def cells(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) -> Array:
 
 
 class Spectrum(NamedTuple):
-    """Of skew-symmetric matrices (..., b, b)."""
+    """The spectrum of skew-symmetric matrices (..., b, b)."""
 
     frequencies: Array  # w, (..., b)
     vectors: Array  # V, (..., b, b)
@@ -106,21 +106,21 @@ def spectrum(skew: Array) -> Spectrum:
 
 
 def exponentials(of: Spectrum, s: Array) -> Array:
-    """exp(s A), s having the axes of A but for the last two, or such that broadcast with them."""
+    """exp(s A), with s of a shape that broadcasts with the axes of A before the last two."""
     phases = np.exp(-1j * (s[..., None] * of.frequencies))
     return _real(_times(of.vectors * phases[..., None, :], _adjoint(of.vectors)))
 
 
 def derivative_back(of: Spectrum, s: Array, dr: Array) -> tuple[Array, Array]:
-    """Of gradients dr of exp(s A): s times the adjoint derivative of exp at s A, in the basis of V; and the gradient of
-    s.
+    """For gradients dr of exp(s A): s times the adjoint derivative of exp at s A, in the basis of V, and the gradient
+    of s.
 
-    exp(s A) A = V diag(-i w exp(-i s w)) V^H, of which only the diagonal meets V^H dr V.
+    exp(s A) A = V diag(-i w exp(-i s w)) V^H, so only the diagonal of V^H dr V is needed.
     """
     turns = s[..., None] * of.frequencies
     half = np.exp(0.5j * turns)
     columns = np.concatenate([of.vectors.real, of.vectors.imag], axis=-1)
-    real, imaginary = np.split(_times(dr, columns), 2, axis=-1)  # dr V, of real matrices
+    real, imaginary = np.split(_times(dr, columns), 2, axis=-1)  # dr V by real matrices
     inner = np.swapaxes(_times(np.swapaxes(real + 1j * imaginary, -1, -2), of.vectors.conj()), -1, -2)
     diagonal = np.diagonal(inner, axis1=-2, axis2=-1)
     of_turns: Array = (-1j * of.frequencies * half.conj() ** 2 * diagonal.conj()).real.sum(axis=-1)
@@ -136,7 +136,7 @@ def _sinc(x: Array) -> Array:
 
 
 def _times(x: Array, y: Array) -> Array:
-    """x y, of stacks of matrices (..., b, b): one product for all that meet the same y."""
+    """x y for stacks of matrices (..., b, b), with one product for all x that share a y."""
     if x.ndim != 4 or y.ndim != 3:
         return x @ y
     n, blocks, b, _ = x.shape

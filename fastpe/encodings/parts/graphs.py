@@ -1,6 +1,6 @@
-"""Graphs: unweighted, of the nodes 0 .. N-1; an option names their edges, by default those of a path.
+"""Unweighted graphs with nodes 0 .. N-1; an option gives their edges, by default those of a path.
 
-Most encodings take edges as undirected (`EDGES`, `adjacency`), few as directed (`ARCS`, `arcs`).
+Most encodings use undirected edges (`EDGES`, `adjacency`), a few directed ones (`ARCS`, `arcs`).
 """
 
 from collections.abc import Iterator
@@ -20,18 +20,18 @@ Edges = tuple[int, ...] | None
 
 EDGES = Option(
     None,
-    "undirected edges u1, v1, u2, v2, ... of the graph; the path 0-1-2-... without",
+    "undirected edges u1, v1, u2, v2, ... of the graph; none: the path 0-1-2-...",
     tuple,
     optional=True,
     samples=((0, 1), (0, 1, 1, 2, 2, 0, 3, 4), (0, 4, 4, 1, 1, 3, 3, 2, 2, 0, 1, 0), (5, 0, 6, 5)),
 )
-ARCS = replace(EDGES, doc="directed edges u1, v1, u2, v2, ..., each from u to v; the path 0>1>2>... without")
+ARCS = replace(EDGES, doc="directed edges u1, v1, u2, v2, ..., each from u to v; none: the path 0>1>2>...")
 
 
 def check(spec: Spec, edges: Edges, nodes: int) -> None:
-    """Raise ValueError where positions are given, or edges are not those of a graph of so many nodes."""
+    """Raise ValueError if positions are given, or if `edges` is not a graph of this many nodes."""
     if spec.positions is not None:
-        raise ValueError("positions cannot be given: what the nodes of a graph have instead are its edges")
+        raise ValueError("positions cannot be given: the nodes of a graph are placed by its edges")
     adjacency(nodes, edges)
 
 
@@ -49,7 +49,7 @@ def arcs(nodes: int, edges: Edges) -> Any:
 
 @lru_cache(maxsize=8)
 def adjacency(nodes: int, edges: Edges) -> Any:
-    """As `arcs`, of edges that go both ways: symmetric."""
+    """`arcs` for edges in both directions: a symmetric matrix."""
     first, second = _ends(nodes, edges)
     return _matrix(nodes, np.concatenate([first, second]), np.concatenate([second, first]))
 
@@ -76,12 +76,12 @@ def _matrix(nodes: int, rows: Array, columns: Array) -> Any:
 
 
 def degrees(matrix: Any) -> Array:
-    """How many edges each node has, (N,) int64."""
+    """The number of edges of each node, (N,) int64."""
     return np.diff(matrix.indptr).astype(np.int64)
 
 
 def components(matrix: Any) -> Iterator[Array]:
-    """The nodes of each connected part that has an edge, ascending."""
+    """Yield the nodes, ascending, of each connected component that has an edge."""
     label = csgraph.connected_components(matrix, directed=False)[1]
     order = np.argsort(label, kind="stable")
     for nodes in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
@@ -91,12 +91,12 @@ def components(matrix: Any) -> Iterator[Array]:
 
 @lru_cache(maxsize=8)
 def largest_part(nodes: int, edges: Edges) -> int:
-    """How many nodes the largest connected part with an edge has."""
+    """The number of nodes of the largest connected component that has an edge."""
     return max(map(len, components(adjacency(nodes, edges))), default=0)
 
 
 def dense(nodes: int, edges: Edges, *, directed: bool = False) -> Array:
-    """The matrix of `adjacency`, or of `arcs`, written down edge by edge, for a reference."""
+    """The dense matrix of `adjacency`, or of `arcs`, one edge at a time, for a reference."""
     pairs = [(u, u + 1) for u in range(nodes - 1)] if edges is None else list(zip(edges[::2], edges[1::2], strict=True))
     matrix = np.zeros((nodes, nodes))
     for u, v in pairs:

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 @lru_cache(maxsize=64)
 def sides(count: int, axes: int) -> tuple[int, ...]:
-    """The factors of `count`, as close to each other as they get, in ascending order.
+    """The factors of `count` that are closest to each other, in ascending order.
 
     >>> sides(50, 2), sides(64, 3), sides(7, 2)
     ((5, 10), (4, 4, 4), (1, 7))
@@ -36,14 +36,14 @@ def chosen_sides(
     length: int | None = None,
     option: str = "grid",
 ) -> tuple[int, ...]:
-    """The grid of all tokens but for `extra` ones: as given, or of the sides closest to each other.
+    """The grid of the tokens without `extra` ones: as given, or with the sides that are closest to each other.
 
-    `length` is the number of tokens, the spec's where it is not given; `option` is what gives the grid.
+    `length` is the number of tokens (default: that of the spec); `option` is the name of the option for the grid.
 
     Raises
     ------
     ValueError
-        If the grid has other tokens than there are, or other axes.
+        If the grid has a wrong number of cells or axes.
     """
     count = (spec.length if length is None else length) - extra
     if count < 1:
@@ -74,8 +74,8 @@ def along_axes(grid: Sequence[int]) -> list[Array]:
 
 
 def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> Array:
-    """The coordinates of every token but for the first `extra`, (..., cells, axes): as given, or those of the raster of
-    its grid; plus `start`.
+    """The coordinates of every token after the first `extra`, (..., cells, axes): as given, or those of the raster of
+    its grid, plus `start`.
     """
     if spec.positions is not None:
         return spec.points()[..., extra:, :]
@@ -83,9 +83,9 @@ def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: i
 
 
 def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Array]:
-    """The coordinates of every token but for the first `extra`, one array for each axis, which broadcast together.
+    """The coordinates of every token after the first `extra`, one array for each axis; the arrays broadcast.
 
-    Given ones are of shape (..., cells); of a raster, each array runs along its own axis of the grid.
+    Given coordinates have shape (..., cells); for a raster, each array runs along its axis of the grid.
     """
     if spec.positions is not None:
         points = spec.points()[..., extra:, :]
@@ -96,15 +96,16 @@ def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Ar
 def learned_grid(
     spec: Spec, grid: tuple[int, ...] | None, train_grid: tuple[int, ...] | None, axes: int, *, extra: int = 0
 ) -> tuple[int, ...]:
-    """The grid that is learned: as given, or the tokens' where that has as many cells, or of the closest sides."""
-    fits = grid is not None and len(grid) == axes and min(grid) > 0  # if not, `extent` says so
+    """The learned grid: as given, or the tokens' grid if it has as many cells, or the one with the closest sides."""
+    fits = grid is not None and len(grid) == axes and min(grid) > 0  # if not, `extent` raises
     if train_grid is None and grid is not None and fits and math.prod(grid) == spec.train_length - extra:
         train_grid = grid
     return chosen_sides(spec, train_grid, axes, extra=extra, length=spec.train_length, option="train_grid")
 
 
 def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *, extra: int = 0) -> tuple[int, ...]:
-    """The grid that the tokens' coordinates are on: as given, or the learned one where they are given or as many."""
+    """The grid of the tokens' coordinates: as given, or the learned one if positions are given or it has as many
+    cells."""
     if grid is None and (spec.positions is not None or spec.length == spec.train_length):
         return learned
     if spec.positions is None:
@@ -115,22 +116,23 @@ def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *
 
 
 def check_inside(name: str, places: Sequence[Array], grid: tuple[int, ...], helps: str = "") -> None:
-    """Raise BeyondTrainingLength where coordinates, one array for each axis, leave a grid; `helps` says what to do."""
+    """Raise BeyondTrainingLength if coordinates, one array for each axis, are outside the grid; `helps` suggests a
+    fix."""
     for axis, (values, side) in enumerate(zip(places, grid, strict=True)):
         outside = values[(values < 0) | (values > side - 1)]
         if outside.size:
             raise BeyondTrainingLength(
-                f"{name!r} has nothing for coordinate {outside[0]:g} of axis {axis}: its grid is {grid}{helps}"
+                f"{name!r} has no vector for coordinate {outside[0]:g} of axis {axis}: its grid is {grid}{helps}"
             )
 
 
 def whole_points(name: str, points: Array) -> Array:
-    """The positions, or coordinates, as they are, where a table can have rows for them.
+    """The positions, or coordinates, unchanged if a table can have rows for them.
 
     Raises
     ------
     ValueError
-        If one is no integer from 0 on.
+        If one is not an integer >= 0.
     """
     wrong = (points != np.floor(points)) | (points < 0)
     if wrong.any():

@@ -1,5 +1,5 @@
-"""What the four methods of Huang et al. (2020) share: learned weights of clipped offsets, one set for all heads or one
-for each.
+"""Code shared by the four methods of Huang et al. (2020): learned weights of clipped offsets, one set for all heads or
+one for each.
 
 With the authors' clip count K, offsets from K - 1 on share the end rows, so that there are 2K-1 and not 2K+1.
 """
@@ -13,9 +13,7 @@ from fastpe.encodings.parts.offsets import MOST_REACH
 from fastpe.encodings.slots import Spec
 
 OPTIONS = {
-    "reach": Option(
-        None, "clip count K, the training length where none is given", int, minimum=1, optional=True, maximum=MOST_REACH
-    ),
+    "reach": Option(None, "clip count K; none: the training length", int, minimum=1, optional=True, maximum=MOST_REACH),
     "per_head": Option(False, "whether every head has its own weights", bool),
 }
 
@@ -26,7 +24,7 @@ def clip_count(spec: Spec, reach: int | None) -> int:
 
 
 def offset_sets(spec: Spec, *, reach: int | None, per_head: bool) -> tuple[int, int]:
-    """How many sets of weights there are, and how many offsets each has."""
+    """The number of sets of weights, and the number of offsets of each."""
     return spec.heads if per_head else 1, 2 * clip_count(spec, reach) - 1
 
 
@@ -37,7 +35,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """The sum over the slots."""
+    """The gradient of the weights: the sum over the slots."""
     for dslot in dslots.values():
         dparams["weight"] += summed(dslot, len(params["weight"]))
 

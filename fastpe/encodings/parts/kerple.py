@@ -1,4 +1,5 @@
-"""What KERPLE's two kernels share: learned numbers of each head, held above 0.01, and biases of the distance."""
+"""Code shared by KERPLE's two kernels: learned numbers of each head, clamped to at least 0.01, and biases of the
+distance."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,16 +11,16 @@ from fastpe.encodings.slots import Spec
 
 Array = np.ndarray[Any, Any]
 
-LEAST = 0.01  # the authors' clamp
+LEAST = 0.01  # the clamp of the authors' code
 
 
 def clamped(params: Mapping[str, Array], most: Mapping[str, float]) -> dict[str, Array]:
-    """The parameters in float64, each held between the clamp and its largest value."""
+    """The parameters in float64, each clamped between `LEAST` and its largest value."""
     return {name: np.clip(params[name].astype(np.float64), LEAST, most.get(name, np.inf)) for name in params}
 
 
 def fill(spec: Spec, values: Mapping[str, Array], scores: Array, bias: Callable[..., Array]) -> None:
-    """Where positions are given: write bias(distance, *one head's parameters) into the slot of every head."""
+    """With given positions, write bias(distance, *one head's parameters) to the slot of every head."""
     for offsets, slot in blocks(spec, {"scores": scores}):
         distance = np.abs(offsets)
         for h, own in enumerate(zip(*values.values(), strict=True)):
@@ -29,7 +30,8 @@ def fill(spec: Spec, values: Mapping[str, Array], scores: Array, bias: Callable[
 def totals(
     spec: Spec, values: Mapping[str, Array], dscores: Array, derivatives: Callable[..., Sequence[Array]]
 ) -> Array:
-    """Likewise the sums of the slot's gradient times derivatives(distance, *one head's parameters), a row for each."""
+    """With given positions, the sums of the slot's gradient times derivatives(distance, *one head's parameters), one
+    row per derivative."""
     found = np.zeros((len(values), spec.heads))
     for offsets, dslot in blocks(spec, {"scores": dscores}):
         distance = np.abs(offsets)
@@ -40,6 +42,6 @@ def totals(
 
 
 def add(params: Mapping[str, Array], values: Mapping[str, Array], found: Array, dparams: Mapping[str, Array]) -> None:
-    """Add gradients to those of the parameters, 0 at a clamp."""
+    """Add gradients to those of the parameters, with 0 for clamped ones."""
     for name, total in zip(values, found, strict=True):
         dparams[name] += np.where(values[name] == params[name], total, 0.0)

@@ -1,6 +1,6 @@
-"""A few features of every node through a learned map: table = features @ weight.
+"""A learned map of a few features of every node: table = features @ weight.
 
-There is no BLAS in it, so that the same bits come out with any number of threads.
+It does not use BLAS, so that results are bitwise equal for any number of threads.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def fill(features: Array, weight: Array, scale: float, table: Array) -> None:
 
 
 def pull(features: Array, scale: float, dtable: Array, dweight: Array) -> None:
-    """Add scale features^T dtable into dweight."""
+    """Add scale features^T dtable to dweight."""
     found = np.zeros(dweight.shape)
     _pull(features, dtable, found)
     dweight += scale * found
@@ -49,7 +49,7 @@ def _fill(features: Array, weight: Array, block: Array, first: Array, row_step: 
     number, dim, last = features.shape[1], weight.shape[1], features.shape[0] - 1
     for i in range(0, last + 1, _RUN):
         rows = min(_RUN, last + 1 - i)
-        for k in range(0, rows, 4):  # four rows share what is read of the map
+        for k in range(0, rows, 4):  # four rows share each read of the map
             here = pointer(features)
             f0, f1 = at(here, (i + k) * number), at(here, min(i + k + 1, last) * number)
             f2, f3 = at(here, min(i + k + 2, last) * number), at(here, min(i + k + 3, last) * number)
@@ -74,7 +74,7 @@ def _pull(features: Array, dtable: Array, dweight: Array) -> None:
     for i in range(0, features.shape[0], _RUN):
         stop = min(i + _RUN, features.shape[0])
         for c in range(0, dim, width):
-            for k in range(0, number, 4):  # four features share what is read of the table
+            for k in range(0, number, 4):  # four features share each read of the table
                 k1, k2, k3 = min(k + 1, number - 1), min(k + 2, number - 1), min(k + 3, number - 1)
                 sum0, sum1, sum2, sum3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
                 for row in range(i, stop):

@@ -1,7 +1,7 @@
-"""Biases that are functions of the offset j - i alone, and what they become where positions are given.
+"""Biases that are functions of the offset j - i, as slots with and without given positions.
 
 Without given positions the slot is `bias` (H, 2N-1), one value for each offset; with them the difference of two
-positions is no function of j - i, and `scores` (..., H, N, N), a value for every pair, is filled instead.
+positions is not a function of j - i, and `scores` (..., H, N, N), with a value for every pair, is filled instead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,21 +13,21 @@ from fastpe.encodings.slots import Spec
 
 Array = np.ndarray[Any, Any]
 
-_PIECE = 2**11  # offsets that are computed at once, so that what is computed needs little memory beside the slot
-_BLOCK = 2**16  # pairs likewise
+_PIECE = 2**11  # offsets that are computed together, so that little memory is needed in addition to the slot
+_BLOCK = 2**16  # pairs that are computed together
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A row over offsets, or a square for every sample where positions are given."""
+    """A row over offsets, or a square matrix for every sample if positions are given."""
     if spec.positions is None:
         return {"bias": (spec.heads, 2 * spec.length - 1)}
     return {"scores": (*spec.batch, spec.heads, spec.length, spec.length)}
 
 
 def blocks(spec: Spec, slots: Mapping[str, Array]) -> Iterator[tuple[Array, Array]]:
-    """Some offsets (...,), and the part (H, ...) of the slot, or of its gradient, that belongs to them.
+    """Yield some offsets (...,), and their part (H, ...) of the slot or of its gradient.
 
-    `start` is in no offset, so that offsets of integers are exact.
+    `start` cancels and is left out, so that offsets of integers are exact.
     """
     if spec.positions is None:
         for first in range(1 - spec.length, spec.length, _PIECE):
@@ -46,20 +46,20 @@ def blocks(spec: Spec, slots: Mapping[str, Array]) -> Iterator[tuple[Array, Arra
 
 
 def pairwise(spec: Spec) -> Array:
-    """The offset of every query (axis -2) and key (axis -1), (..., N, N): what a reference starts from."""
+    """The offset of every query (axis -2) and key (axis -1), (..., N, N), for references."""
     points = np.arange(float(spec.length)) if spec.positions is None else spec.positions
     return points[..., None, :] - points[..., :, None]
 
 
 def as_slots(spec: Spec, scores: Array) -> dict[str, Array]:
-    """The slot that (..., H, N, N) values of all pairs make: of a `bias` the first column and the first row."""
+    """The slot for (..., H, N, N) values of all pairs; for a `bias` only their first column and first row are used."""
     if spec.positions is not None:
         return {"scores": scores}
     return {"bias": np.concatenate([scores[:, :0:-1, 0], scores[:, 0, :]], axis=1)}
 
 
 def check_integers(spec: Spec, name: str) -> None:
-    """Raise ValueError if a position is no integer."""
+    """Raise ValueError if a position is not an integer."""
     if spec.positions is not None and (spec.positions != np.floor(spec.positions)).any():
         wrong = spec.positions[spec.positions != np.floor(spec.positions)].flat[0]
         raise ValueError(f"{name!r} needs integer positions, but one is {wrong:g}")

@@ -1,8 +1,8 @@
-"""A small network of offsets: linear maps, and between them what an encoding has there, give a number for every head.
+"""A small network that maps offsets to a number for every head: linear maps with functions given by the encoding.
 
     z_0 = x w_in + b_in,    z_l = f(z_(l-1)) w_(l-1) + b_(l-1),    u = f(z_last) w_out + b_out
 
-Rows of x are offsets; f is the encoding's own, with parameters or without.
+Rows of x are offsets; the encoding defines f, with or without parameters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,13 @@ from fastpe.kernels.products.float_gemm import FROM
 Array = np.ndarray[Any, Any]
 
 Back = Callable[[Array], Array]
-"""From the gradient of f(z) to that of z."""
+"""A function from the gradient of f(z) to that of z."""
 Between = Callable[[Array, int], tuple[Array, Back]]
-"""From z and the number of its layer to f(z) and the way back."""
+"""A function from z and the index of its layer to f(z) and its backward pass."""
 
 
 def parameters(inputs: tuple[int, ...], width: int, depth: int, heads: int) -> dict[str, tuple[int, ...]]:
-    """The maps of a network with so many hidden layers; `inputs` is () for one number, or (how many,).
+    """The maps of a network with `depth` hidden layers; `inputs` is () for a single number, else (number of inputs,).
 
     >>> parameters((2,), 4, 1, 8)
     {'w_in': (2, 4), 'b_in': (4,), 'w_out': (4, 8), 'b_out': (8,)}
@@ -32,12 +32,12 @@ def parameters(inputs: tuple[int, ...], width: int, depth: int, heads: int) -> d
 
 
 def as_float64(params: Mapping[str, Array]) -> dict[str, Array]:
-    """The parameters as the functions below take them."""
+    """The parameters in float64, as the functions below expect them."""
     return {name: np.ascontiguousarray(each, np.float64) for name, each in params.items()}
 
 
 def _maps(network: Mapping[str, Array]) -> list[tuple[Array, Array]]:
-    """Map and offset after each hidden layer."""
+    """The map and bias after each hidden layer."""
     inner = zip(network.get("w", ()), network.get("b", ()), strict=True)
     return [*inner, (network["w_out"], network["b_out"])]
 
@@ -45,7 +45,7 @@ def _maps(network: Mapping[str, Array]) -> list[tuple[Array, Array]]:
 def forward(
     x: Array, network: Mapping[str, Array], between: Between, layers: list[tuple[Array, Back]] | None = None
 ) -> Array:
-    """u (M, H) of offsets x (M, inputs); what `between` gives for each hidden layer is added to a list of `layers`."""
+    """u (M, H) of offsets x (M, inputs); the results of `between` for each hidden layer are appended to `layers`."""
     z = gemm(x, network["w_in"].reshape(x.shape[1], -1), FROM, network["b_in"][None])
     for layer, (w, b) in enumerate(_maps(network)):
         units, back = between(z, layer)
@@ -58,7 +58,7 @@ def forward(
 def backward(
     x: Array, network: Mapping[str, Array], layers: Sequence[tuple[Array, Back]], du: Array, found: Mapping[str, Array]
 ) -> None:
-    """Add the gradients of the maps into `found`, float64, from that of u."""
+    """Add the gradients of the maps to `found`, float64, given that of u."""
     own = np.ascontiguousarray(du, np.float64)
     chain = zip(reversed(layers), reversed(_maps(network)), reversed(_maps(found)), strict=True)
     for (units, back), (w, _), (dw, db) in chain:

@@ -1,10 +1,10 @@
-"""Tables over the offsets of two cells of a grid, query minus key: their index, and their resampling.
+"""Tables over the offsets between two cells of a grid, query minus key: their index and resampling.
 
-Tokens stand in raster order; an offset (dy, dx) in a window of h by w cells has the entry
+Tokens are in raster order; an offset (dy, dx) in a window of h by w cells has the entry
 (dy + h - 1) (2w - 1) + dx + w - 1. One or more tokens before the cells (a class token) have no cell.
 
-A bias that is a function of the offset is computed once for each entry of the tokens' own grid; where positions are
-given, for every pair.
+A bias that is a function of the offset is computed once for each entry of the tokens' grid, or, if positions are given,
+for every pair.
 """
 
 import math
@@ -23,62 +23,61 @@ from fastpe.encodings.slots import Spec
 Array = np.ndarray[Any, Any]
 Sides = tuple[int, ...]
 
-GRID = Option(
-    None, "rows and columns of the tokens; the factors of their number closest to each other", tuple, optional=True
-)
-WINDOW = Option(None, "rows and columns that the table is for; the grid of the training length", tuple, optional=True)
+GRID = Option(None, "rows and columns of the tokens; none: the closest factors of their number", tuple, optional=True)
+WINDOW = Option(None, "rows and columns of the table; none: the grid of the training length", tuple, optional=True)
 
 
 def grid_of(spec: Spec, grid: Sides | None, extra: int = 0) -> Sides:
-    """Rows and columns of the tokens but for `extra` ones.
+    """Rows and columns of the tokens without `extra` ones.
 
     Raises
     ------
     ValueError
-        If there are no other tokens, or the option `grid` does not fit them.
+        If there are no tokens left, or the option `grid` does not fit them.
     """
     if spec.length <= extra:
-        raise ValueError(f"length must exceed {extra:d}, the tokens that have no cell, not {spec.length}")
+        raise ValueError(f"length must exceed {extra:d}, the tokens without a cell, not {spec.length}")
     return chosen_sides(spec, grid, 2, extra=extra)
 
 
 def window_of(spec: Spec, window: Sides | None, grid: Sides | None, extra: int = 0) -> Sides:
-    """Rows and columns that the parameters are for: as given, or the grid of the training length."""
+    """Rows and columns of the learned table: as given, or the grid of the training length."""
     if window is not None:
         if len(window) != 2 or min(window) < 1:
             raise ValueError(f"option 'window' must be two sides of at least 1, not {window}")
         return window
     count = spec.train_length - extra
     if count < 1:
-        raise ValueError(f"train_length must exceed {extra:d}, the tokens that have no cell, not {spec.train_length}")
+        raise ValueError(f"train_length must exceed {extra:d}, the tokens without a cell, not {spec.train_length}")
     return grid if grid is not None and len(grid) == 2 and math.prod(grid) == count else sides(count, 2)
 
 
 def entries(window: Sides) -> int:
-    """How many offsets there are in a window."""
+    """The number of offsets in a window."""
     return (2 * window[0] - 1) * (2 * window[1] - 1)
 
 
 def checked(params: Any, window: Any, new_window: Any, more: tuple[int, ...] = (0,)) -> tuple[Array, Sides, Sides]:
-    """What a `resize` is given: the table of `window`, or one with as many rows `more`, and both windows."""
+    """The checked arguments of a `resize`: the table of `window`, possibly with `more` rows, and both windows."""
     old, new = whole_sides("window", window, 2), whole_sides("new_window", new_window, 2)
     return only_table(params, tuple(entries(old) + each for each in more), "H"), old, new
 
 
 def cells(spec: Spec, grid: Sides | None, extra: int = 0) -> Array:
-    """Row and column of every token but for `extra` ones, (..., cells, 2) float64; `start` is in no offset."""
+    """Row and column of every token after the first `extra`, (..., cells, 2) float64, without `start`, which
+    cancels."""
     if spec.positions is None:
         return raster(grid_of(spec, grid, extra))
     return spec.positions[..., extra:, :]
 
 
 def check_inside(name: str, spec: Spec, window: Sides, grid: Sides | None, extra: int, resize: bool) -> None:
-    """Raise what is wrong with cells that have no entry in the window's table.
+    """Raise an error if cells have no entry in the window's table.
 
     Raises
     ------
     ValueError
-        If given positions are no integers.
+        If given positions are not integers.
     BeyondTrainingLength
         If two cells are farther apart than the window reaches, and the table is not resampled.
     """
@@ -99,14 +98,14 @@ def check_inside(name: str, spec: Spec, window: Sides, grid: Sides | None, extra
 
 
 def write_index(index: Array, spec: Spec, window: Sides, grid: Sides | None, extra: int = 0) -> None:
-    """Write every pair's entry into the cells' part of an index (..., N, N)."""
+    """Write the entry of every pair to the cells' part of an index (..., N, N)."""
     width = 2 * window[1] - 1
     if spec.positions is None:
         rows, columns = (np.arange(side, dtype=np.int32) for side in grid_of(spec, grid, extra))
         places = (rows[:, None] * np.int32(width) + columns).reshape(-1)
     else:
         found = cells(spec, grid, extra)
-        found = found - found.min(axis=-2, keepdims=True)  # far from the origin the entries' numbers leave int32
+        found = found - found.min(axis=-2, keepdims=True)  # far from the origin entries would overflow int32
         places = (found @ np.array([width, 1.0])).astype(np.int32)
     inner = index[..., extra:, extra:]
     np.subtract(places[..., :, None], places[..., None, :], out=inner)
@@ -124,7 +123,7 @@ def offsets(window: Sides) -> Array:
 # ---------------------------------------------------------------------------------------------------------------------
 # Functions of the offset
 
-_BLOCK = 2**11  # offsets that are computed before they are moved
+_BLOCK = 2**11  # offsets that are computed together
 
 
 def shapes(spec: Spec, *, grid: Sides | None, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -135,11 +134,11 @@ def shapes(spec: Spec, *, grid: Sides | None, **options: Any) -> dict[str, tuple
 
 
 def blocks(spec: Spec, slots: Mapping[str, Array], grid: Sides | None) -> Iterator[tuple[Array, Array]]:
-    """Some offsets (M, 2), and their part (H, M) of the slot or of its gradient: a view."""
+    """Yield some offsets (M, 2), and a view (H, M) of their part of the slot or of its gradient."""
     if spec.positions is None:
         every = offsets(grid_of(spec, grid))
         for first in range(0, len(every), _BLOCK):
-            # a copy, as arrays that are only read are another type to compiled code
+            # a copy, because read-only arrays have another type in compiled code
             yield every[first : first + _BLOCK].copy(), slots["values"][:, first : first + _BLOCK]
         return
     for sample in np.ndindex(*spec.batch):
@@ -151,7 +150,7 @@ def blocks(spec: Spec, slots: Mapping[str, Array], grid: Sides | None) -> Iterat
 
 
 def write_own_index(slots: Mapping[str, Array], spec: Spec, grid: Sides | None) -> None:
-    """Fill `index`, where positions are not given, with the entries that `blocks` goes through."""
+    """If positions are not given, fill `index` with the entries of `blocks`."""
     if spec.positions is None:
         write_index(slots["index"], spec, grid_of(spec, grid), grid)
 
@@ -168,7 +167,7 @@ def printed_offsets(spec: Spec, grid: Sides | None) -> tuple[Array, Array | None
 
 
 def as_slots(values: Array, index: Array | None) -> dict[str, Array]:
-    """For references: the slots that the values (..., H) of `printed_offsets` make."""
+    """For references: the slots for the values (..., H) of `printed_offsets`."""
     if index is None:
         return {"scores": np.moveaxis(values, -1, -3)}
     return {"index": index, "values": np.moveaxis(values, -1, 0)}
@@ -180,11 +179,11 @@ def as_slots(values: Array, index: Array | None) -> dict[str, Array]:
 
 @lru_cache(maxsize=64)
 def bicubic(source: int, target: int) -> Array:
-    """The matrix (target, source) that resamples a line of values by cubic convolution with a = -0.75.
+    """The matrix (target, source) that resamples a row of values by cubic convolution with a = -0.75.
 
-    As image libraries do (PyTorch's `interpolate`, mode "bicubic"): pixels are areas, so that target row o lies at
-    (o + 1/2) source / target - 1/2, and rows beyond an end are that end's. Keys 1981, "Cubic convolution interpolation
-    for digital image processing", eq. (4), with a in place of -1/2.
+    As in image libraries (PyTorch's `interpolate`, mode "bicubic"), pixels are areas: target row o lies at (o + 1/2)
+    source / target - 1/2, and rows beyond an end repeat the end row. Keys 1981, "Cubic convolution interpolation for
+    digital image processing", eq. (4), with a in place of -1/2.
 
     >>> bicubic(2, 4).sum(axis=1).tolist()
     [1.0, 1.0, 1.0, 1.0]
@@ -203,11 +202,12 @@ def bicubic(source: int, target: int) -> Array:
 
 
 Line = Callable[[int, int], Array]
-"""From the entries of a side and those wanted to the matrix (wanted, entries) that resamples them."""
+"""A function from the source and target sizes of a side to the matrix (target, source) that resamples it."""
 
 
 def resized(table: Array, window: Sides, grid: Sides, line: Line = bicubic) -> Array:
-    """A window's table (V, H) resampled for another, side by side: float64, or itself where the two are the same."""
+    """A window's table (V, H) resampled along both sides for another window: float64, or unchanged if they are
+    equal."""
     if window == grid:
         return table
     old, new = ([2 * side - 1 for side in each] for each in (window, grid))

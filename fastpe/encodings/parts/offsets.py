@@ -1,4 +1,4 @@
-"""Encodings that know the offset j - i alone (key minus query): what their files share.
+"""Code shared by encodings that depend only on the offset j - i (key minus query).
 
 Row o + K of a slot's 2K+1 rows belongs to offset o; offsets beyond K share the first or the last row.
 """
@@ -18,19 +18,19 @@ from fastpe.kernels.simd import lanes, load, pointer, splat, store
 Array = np.ndarray[Any, Any]
 
 STANDARD_DEVIATION = 0.02
-MOST_REACH = 1e6  # of a clipping distance that is asked for: its rows are kept, however short the sequence is
+MOST_REACH = 1e6  # largest clipping distance in an option: all its rows are kept, even for short sequences
 _BLOCK_ELEMENTS = 2**14
 
 
 def check_offsets(name: str, spec: Spec) -> None:
-    """Raise ValueError where positions are given, or where the heads do not divide the width."""
+    """Raise ValueError if positions are given, or if the heads do not divide the width."""
     if spec.positions is not None:
-        raise ValueError(f"positions cannot be given: {name!r} knows the offsets of consecutive positions alone")
+        raise ValueError(f"positions cannot be given: {name!r} supports only offsets of consecutive positions")
     _ = spec.head_dim
 
 
 def stream_of(rng: Any, parameter: str) -> Any:
-    """The random numbers of one parameter: no two parameters of an encoding share any."""
+    """The random stream of one parameter; no two parameters of an encoding share a stream."""
     return replace(rng, step=f"{rng.step}.{parameter}")
 
 
@@ -45,7 +45,7 @@ def whole_width(rows: Array) -> Array:
 
 
 def sides(slot: Array) -> tuple[Array, Array]:
-    """Views of (H, 2K+1, ...): the rows of keys at distance 0 .. K behind the query, and of those ahead of it.
+    """Views of (H, 2K+1, ...): the rows of keys at distance 0 .. K before the query, and of those after it.
 
     >>> [side.tolist() for side in sides(np.array([[1, 2, 3]]))]
     [[[2, 1]], [[2, 3]]]
@@ -55,7 +55,7 @@ def sides(slot: Array) -> tuple[Array, Array]:
 
 
 def blocks(count: int, width: int) -> Iterator[slice]:
-    """0 .. count - 1 in runs, `width` numbers for each of which stay in cache."""
+    """Yield slices of 0 .. count - 1, short enough that `width` numbers per element stay in cache."""
     rows = max(1, _BLOCK_ELEMENTS // width)
     for start in range(0, count, rows):
         yield slice(start, min(start + rows, count))

@@ -1,11 +1,11 @@
-"""Polynomials of a bounded map of the position, by a recurrence of three terms: what Gegenbauer's family shares.
+"""Polynomials of Gegenbauer's family in a bounded map of the position, by a three-term recurrence.
 
 Divided by their values at x = 1, Gegenbauer's polynomials R_l of the weight (1 - x^2)^(a - 1/2) have
 
     R_{l+1} = x R_l + f_l (x R_l - R_{l-1}),   f_l = l / (l + 2a),      R_l' = l (l + 2a) / (2a + 1)  R_{l-1} of a + 1
 
-Legendre's are those of a = 1/2, Chebyshev's those of a = 0 and, of the second kind, a = 1. Written so, the recurrence
-is exact at x = 1. With f_l = 1 from f_0 on it gives U_l, (l + 1) times R_l of a = 1.
+Legendre's polynomials are those with a = 1/2, Chebyshev's those with a = 0 and, of the second kind, a = 1. In this form
+the recurrence is exact at x = 1. With f_l = 1 from f_0 on it gives U_l, (l + 1) times R_l of a = 1.
 """
 
 import math
@@ -39,7 +39,7 @@ Array = np.ndarray[Any, Any]
 
 
 def place(points: Array, length: int, name: str, gamma: float) -> Array:
-    """x(p) of the map called `name`."""
+    """x(p) by the map `name`."""
     if name == "tanh":
         return np.tanh(gamma * points / length)
     if name == "linear":
@@ -51,13 +51,13 @@ def place(points: Array, length: int, name: str, gamma: float) -> Array:
 
 
 def check(spec: Spec, *, map: str, learned: bool, **options: Any) -> None:
-    """gamma is learned with the map `tanh` only."""
+    """Allow `learned` only with the map `tanh`."""
     if learned and map != "tanh":
         raise ValueError(f"option 'learned' needs map 'tanh', which has a gamma, not map {map!r}")
 
 
 def parameters(spec: Spec, *, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """gamma, where it is learned."""
+    """gamma, if it is learned."""
     return {"gamma": (1,)} if learned else {}
 
 
@@ -90,7 +90,7 @@ def fill_polynomials(
     spec: Spec, params: Mapping[str, Array], table: Array, follow: Array, *, map: str, gamma: float, learned: bool,
     scale: float,
 ) -> None:  # fmt: skip
-    """Fill a table (..., C); `follow` (C,) are the f_l of the recurrence, and `map` is as for `place`."""
+    """Fill a table (..., C); `follow` (C,) are the f_l of the recurrence, and `map` is as in `place`."""
     if learned:
         gamma = float(params["gamma"][0])
     dim = spec.dim
@@ -107,9 +107,9 @@ def fill_polynomials(
 def add_gradient(
     spec: Spec, params: Mapping[str, Array], dtable: Array, dgamma: Array, factor: Array, follow: Array, scale: float
 ) -> None:
-    """dgamma += sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), of the map `tanh`.
+    """dgamma += sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), for the map `tanh`.
 
-    P_l' is `factor` (C,) times the polynomial of degree l - 1 that has the f_l `follow` (C,).
+    P_l' is `factor` (C,) times the polynomial of degree l - 1 with f_l = `follow` (C,).
     """
     ratio = spec.points().ravel() / spec.train_length
     x = np.tanh(float(params["gamma"][0]) * ratio)
@@ -121,8 +121,7 @@ def _fill(
     x: Array, bounded: bool, scale: float, first: Array, row_step: int, step: int, large: bool,
     follow: Array, columns: Array, block: Array, tile: Array,
 ) -> None:  # fmt: skip
-    # Lanes are positions. The recurrence is a chain of dependent operations, so four vectors of positions go side by
-    # side.
+    # Lanes are positions. The recurrence is a chain of dependent operations, so four vectors are processed together.
     width, dim = lanes(splat(0.0)), block.shape[1]
     rows = 4 * width
     for i in range(0, x.shape[0], rows):
@@ -153,7 +152,7 @@ def _fill(
 
 @inlined
 def _next(x, newer, older, follow):  # type: ignore[no-untyped-def]
-    """P_{l+1} = x P_l + f_l (x P_l - P_{l-1}), at f_l = 1 in one operation."""
+    """P_{l+1} = x P_l + f_l (x P_l - P_{l-1}); for f_l = 1 a single operation."""
     if follow == 1.0:
         return fma(x + x, newer, minus(older))
     return fma(splat(follow), fma(x, newer, minus(older)), x * newer)
@@ -173,7 +172,7 @@ def _pull(x: Array, slope: Array, dtable: Array, dgamma: Array, factor: Array, f
 
 
 def _tangent_series(terms: int) -> tuple[float, ...]:
-    """Coefficients of y^3, y^5, ... of tanh, by tanh' = 1 - tanh^2."""
+    """The coefficients of y^3, y^5, ... of tanh, from tanh' = 1 - tanh^2."""
     series = [Fraction(1)]
     for n in range(1, terms + 1):
         series.append(-sum((series[k] * series[n - 1 - k] for k in range(n)), Fraction(0)) / (2 * n + 1))
@@ -186,11 +185,11 @@ _T3, _T5, _T7, _T9, _T11, _T13, _T15, _T17, _T19, _T21, _T23 = _tangent_series(1
 
 @inlined
 def _tanh(y):  # type: ignore[no-untyped-def]
-    """tanh of a float64 vector, off by at most 2^-52 and three units in the last place."""
+    """tanh of a float64 vector, with an error of at most 2^-52 and three units in the last place."""
     size = absolute(y)
     power = exp(splat(-2.0) * size)
     far = (splat(1.0) - power) / (splat(1.0) + power)
-    # next to 1, where the polynomials are steepest, a small term taken from 1 leaves but one rounding
+    # near 1, where the polynomials are steepest, 1 minus a small term has only one rounding error
     farther = splat(1.0) - (power + power) / (splat(1.0) + power)
     far = where_negative(power - splat(0.25), farther, far)
     z = y * y

@@ -1,4 +1,4 @@
-"""What the `resize` functions of encodings are given: learned tables, and the sides of grids and windows."""
+"""Checks of the arguments of `resize` functions: learned tables, and the sides of grids and windows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 
 def checked_names(params: Any, names: tuple[str, ...]) -> None:
-    """Raise unless these are the parameters of those names."""
+    """Raise an error unless `params` is a dict with these keys."""
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a dict of arrays, not {type(params).__name__}")
     if set(params) != set(names):
@@ -19,19 +19,19 @@ def checked_names(params: Any, names: tuple[str, ...]) -> None:
 
 
 def only_table(params: Any, rows: tuple[int, ...] = (), width: str = "C") -> Array:
-    """The table of an encoding that learns nothing else, as `learned_table` has it."""
+    """The table of an encoding that has no other parameters, see `learned_table`."""
     checked_names(params, ("table",))
     return learned_table("params['table']", params["table"], rows, width)
 
 
 def whole_sides(name: str, value: Any, count: int) -> tuple[int, ...]:
-    """So many sides, whole numbers of at least 1.
+    """`count` sides, integers >= 1.
 
     >>> whole_sides("grid", np.array([2, 3]), 2)
     (2, 3)
     """
     unmasked(name, value)
-    expected = f"{name} must be {count} whole numbers of at least 1, not {shown(value)}"
+    expected = f"{name} must be {count} integers >= 1, not {shown(value)}"
     try:
         sides = tuple(whole(name, side) for side in value)
     except TypeError:
@@ -42,7 +42,7 @@ def whole_sides(name: str, value: Any, count: int) -> tuple[int, ...]:
 
 
 def learned_table(name: str, value: Any, rows: tuple[int, ...] = (), width: str = "C") -> Array:
-    """A finite table, float32 or float64, of one of these numbers of rows, or of any; `width` is what columns count.
+    """A finite table, float32 or float64, with one of these numbers of rows, or any; `width` names its columns.
 
     >>> learned_table("table", [[1.0], [2.0]], (2,)).shape
     (2, 1)

@@ -1,7 +1,7 @@
-"""Where a fill writes: any array, whatever its strides, without a temporary of its size.
+"""Blocks of rows of the array that a fill writes to, with any strides, without a temporary array of its size.
 
-A compiled fill gets the first element of its table, so that it is compiled once for each dtype and not for every
-memory layout, and how many elements lie between neighbours along a row (`step`) and between rows (`row_step`).
+A compiled fill gets the first element of its table, so that it is compiled once for each dtype and not for every memory
+layout, and the strides, in elements, within a row (`step`) and between rows (`row_step`).
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _BLOCK_ELEMENTS = 2**19
 
 
 class Rows(NamedTuple):
-    """Some rows of a table: which ones, the first element, and the elements from neighbour to neighbour."""
+    """Some rows of a table: which ones, the first element, and the strides in elements."""
 
     rows: slice
     first: np.ndarray
@@ -25,10 +25,9 @@ class Rows(NamedTuple):
 
 
 def row_blocks(table: np.ndarray, elements: int = 0) -> Iterator[Rows]:
-    """Runs of rows of a table (..., C), numbered as if its leading axes were one.
+    """Yield blocks of rows of a table (..., C), numbered as if its leading axes were flattened.
 
-    A run has about half a million elements, so that what a fill computes for each row stays small, or as many as are
-    asked for, where it computes nothing.
+    A block has about half a million elements, so that temporary values per row stay small, or `elements` if given.
     """
     *batch, _, dim = table.shape
     most = max(1, (elements or _BLOCK_ELEMENTS) // dim)
@@ -44,7 +43,8 @@ def row_blocks(table: np.ndarray, elements: int = 0) -> Iterator[Rows]:
 
 
 def points_of(spec: Spec, rows: slice) -> np.ndarray:
-    """The positions of these rows, numbered as in `row_blocks`; as `spec.points()`, without computing all of them."""
+    """The positions of these rows, numbered as in `row_blocks`: a part of `spec.points()`, without computing all of
+    it."""
     if spec.positions is None:
         return np.arange(rows.start, rows.stop, dtype=np.float64) + spec.start
     return spec.positions.reshape(-1)[rows] + spec.start

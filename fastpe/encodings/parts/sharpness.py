@@ -1,4 +1,4 @@
-"""Factors of a query's products that grow with how many keys it sees, as slots: see `fastpe.temperatures`."""
+"""Factors on a query's products that grow with the number of keys it sees, as slots: see `fastpe.temperatures`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ if TYPE_CHECKING:
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One factor for each query, of all heads."""
+    """A factor for each query, shared by all heads."""
     return {"row_scale": (*spec.batch, 1, spec.length)}
 
 
 def check(scheme: str, spec: Spec) -> None:
-    """Raise ValueError where a query stands before the first key."""
+    """Raise ValueError if a position is negative."""
     least = spec.start if spec.positions is None else float(spec.positions.min()) + spec.start
     if least < 0:
-        raise ValueError(
-            f"{scheme!r} needs positions of at least 0, not {least:g}: it counts the keys up to each query"
-        )
+        raise ValueError(f"{scheme!r} needs positions >= 0, not {least:g}: it counts the keys up to each query")
 
 
 def places(spec: Spec) -> np.ndarray:
@@ -30,7 +28,8 @@ def places(spec: Spec) -> np.ndarray:
 
 
 def logarithms(spec: Spec) -> np.ndarray:
-    """ln of how many keys each query sees, (1, N) or (B, 1, N): those up to its own; without a causal mask, all N."""
+    """ln of the number of keys each query sees, (1, N) or (B, 1, N): those up to its position; without a causal mask
+    all N."""
     import numpy as np
 
     if not spec.causal:

@@ -1,7 +1,7 @@
-"""Tables of sines and cosines: what every encoding made of them shares.
+"""Code shared by encodings with tables of sines and cosines.
 
-A row is `sin(p w_t), cos(p w_t)` for frequencies w_t, the pairs side by side ("interleaved") or all sines before all
-cosines ("concatenated"). An odd width drops the last cosine.
+A row is `sin(p w_t), cos(p w_t)` for frequencies w_t, in pairs ("interleaved") or all sines before all cosines
+("concatenated"). An odd width drops the last cosine.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ LAYOUTS = ("interleaved", "concatenated")
 def exact(points: Array, omega: Sequence[Decimal]) -> tuple[Array, Array]:
     """Sines and cosines of every point times every frequency, (..., frequencies) float64 each.
 
-    Angles in 60 decimal digits, then NumPy's sine and cosine of what is left in a quarter turn: for references.
+    For references: angles in 60 decimal digits, reduced to a quarter turn, then NumPy's sine and cosine.
     """
     angles = np.empty((points.size, len(omega)))
     quarters = np.empty(angles.shape, dtype=np.int64)
@@ -84,7 +84,7 @@ def fill_sinusoid(
     dim = table.shape[-1]
     cosines = 0 if layout == "interleaved" else (dim + 1) // 2
     width, wide = whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
-    # a float64 table has no use for turns: what a rotation loses would be seen
+    # a float64 table does not use rotations: their error would be visible
     turns = aligned_zeros((omega.shape[1] // width, _RUN, 2 * width), np.float64) if wide > width else None
     blocks, fresh = aligned_zeros((2, _RUN, dim), table.dtype), True
     for rows, first, row_step, step in row_blocks(table):
@@ -94,7 +94,7 @@ def fill_sinusoid(
 
 
 _RUN = 32  # rows of a block
-_CANCELLED = 2.0**-20  # below so much of its terms a rotated value is computed anew: 2**-31 of its own size is kept
+_CANCELLED = 2.0**-20  # recomputed below this share of its terms: the relative error stays below 2**-31
 
 
 @entry(label="sinusoidal table")
@@ -107,9 +107,9 @@ def _fill(
         if fresh and rows >= 2 * _RUN:
             _all_turns(omega, turns)
     aside = large and step == 1 and row_step == dim
-    # what takes long to compute is written where it belongs, if all lines of memory are whole ones
+    # values that take long to compute are written directly if rows are whole cache lines
     direct = aside and dim % lanes(table) == 0 and before_boundary(table) == 0
-    waiting = False  # whether the other block is still to be moved, as the next one is computed
+    waiting = False  # whether the other block must still be copied while the next one is computed
     for i in range(0, rows, _RUN):
         count = min(_RUN, rows - i)
         target, before = at(table, i * row_step), at(table, (i - _RUN) * row_step)
@@ -133,7 +133,7 @@ def _fill(
 
 @inner
 def _in_steps_of_one(points, i):  # type: ignore[no-untyped-def]
-    # exactly: of a difference and two sums one is not rounded, whatever the sizes of the three
+    # exact: of a difference and two sums at least one is not rounded
     found = True
     for k in range(1, _RUN):
         first, later = points[i], points[i + k]
@@ -143,14 +143,14 @@ def _in_steps_of_one(points, i):  # type: ignore[no-untyped-def]
 
 @inlined
 def _pairs(position, omega, t):  # type: ignore[no-untyped-def]
-    """Sines and cosines of one position and the frequencies from t on."""
+    """Sines and cosines of one position for the frequencies from t on."""
     high = at(pointer(omega), t)
     return sincos(splat(position), load(high, 0), load(high, omega.shape[1]))
 
 
 @inlined
 def _store(row, t, sine, cosine, dim, cosines):  # type: ignore[no-untyped-def]
-    """Sines and cosines of the frequencies from t on: pairs, or the cosines from channel `cosines` on."""
+    """Store sines and cosines of the frequencies from t on: as pairs, or with the cosines from channel `cosines` on."""
     if cosines == 0:
         store_interleaved(row, 2 * t, sine, cosine, dim - 2 * t)
     else:
@@ -165,14 +165,14 @@ def _exact(position, omega, t, scale, row, dim, cosines):  # type: ignore[no-unt
     _store(row, t, splat(scale) * sine, splat(scale) * cosine, dim, cosines)
 
 
-# A float32 table of positions one apart takes one sine and cosine of every frequency for each run of rows. The others
-# are the first row rotated by w, 2w, ...: four products for two values instead of 60 operations. They are off by 2**-51
-# of their larger term, which float32 does not see unless the terms cancel.
+# In a float32 table of consecutive positions, one sine and cosine per frequency are computed for each block of rows.
+# The other rows are the first one rotated by w, 2w, ...: four products for two values instead of 60 operations. Their
+# error is 2**-51 of the larger term, which is invisible in float32 unless the terms cancel.
 
 
 @inner
 def _all_turns(omega, turns):  # type: ignore[no-untyped-def]
-    """turns[vector, k] = cos kw, sin kw. Row 0, which turns nothing, holds the largest |sin kw| instead."""
+    """turns[vector, k] = cos kw, sin kw. Row 0, the identity, holds the largest |sin kw| instead."""
     width = turns.shape[2] // 2
     for vector in range(turns.shape[0]):
         out = pointer(turns[vector])
@@ -187,9 +187,9 @@ def _all_turns(omega, turns):  # type: ignore[no-untyped-def]
 
 @inner
 def _rotate(position, omega, cosines, turns, scale, block, dim, moved, last, table):  # type: ignore[no-untyped-def]
-    """A block of rows: for each vector of frequencies the first row, then all others from it.
+    """Compute a block of rows: for each vector of frequencies the first row, then all others from it.
 
-    The last block, of `moved` elements, goes to its place in the table meanwhile.
+    Meanwhile the previous block, of `moved` elements, is copied to the table.
     """
     width, line, head = turns.shape[2] // 2, 0, 0
     if moved > 0:

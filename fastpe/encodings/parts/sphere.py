@@ -1,4 +1,4 @@
-"""The sphere: positions are (longitude, latitude) in degrees; without any, the points of a spiral."""
+"""Points on the sphere: positions are (longitude, latitude) in degrees; by default they follow a spiral."""
 
 from decimal import Decimal, localcontext
 from typing import Any
@@ -14,12 +14,12 @@ Array = np.ndarray[Any, Any]
 
 
 def two(**options: Any) -> int:
-    """Coordinates of a position."""
+    """The number of coordinates of a position."""
     return 2
 
 
 def check_latitudes(spec: Spec) -> None:
-    """Raise ValueError where a latitude lies past a pole."""
+    """Raise ValueError if a latitude is not within ±90 degrees."""
     if spec.positions is None:
         return
     latitude = spec.positions[..., 1]
@@ -40,7 +40,7 @@ def coordinates(spec: Spec) -> tuple[Array, Array]:
 
 
 def from_pole(spec: Spec) -> Array:
-    """Degrees to the nearer pole, (..., N): where latitudes near ±90 have lost what their cosines consist of."""
+    """Degrees to the nearer pole, (..., N), with the digits that latitudes near ±90 lose in their cosines."""
     if spec.positions is not None:
         return 90.0 - np.abs(spec.points()[..., 1])
     below, above = _from_poles(spec.points() + 0.5, spec.train_length)
@@ -48,7 +48,7 @@ def from_pole(spec: Spec) -> Array:
 
 
 def directions(spec: Spec, rows: slice) -> Array:
-    """cos and sin of the longitude, cos and sin of the latitude, (4, rows), of rows numbered as in `row_blocks`."""
+    """cos and sin of the longitude, cos and sin of the latitude, (4, rows), for rows numbered as in `row_blocks`."""
     if spec.positions is None:
         found = np.empty((4, rows.stop - rows.start))
         turns = _turns_per_position(spec.train_length)
@@ -62,17 +62,20 @@ def directions(spec: Spec, rows: slice) -> Array:
 
 
 def _turns_per_position(length: int) -> Decimal:
-    """sqrt(pi N)/2 turns on N positions, to more digits than float64 has: of 10^4 turns it would lose four."""
+    """sqrt(pi N)/2 turns over N positions, in more than float64 precision, which would lose four digits at 10^4
+    turns."""
     with localcontext() as context:
         context.prec = 50
         return (PI / length).sqrt() / 2
 
 
 def _spiral(points: Array, length: int) -> tuple[Array, Array]:
-    """Longitude and latitude in degrees: 180 sqrt(pi N) t - 180, and 2t - 1 its sine, with t = (p + 1/2)/N.
+    """Longitude and latitude in degrees: the longitude is 180 sqrt(pi N) t - 180, the sine of the latitude 2t - 1, with
+    t = (p + 1/2)/N.
 
-    From pole to pole in sqrt(pi N)/2 turns, about as far apart as points along them. Past the training length N it
-    turns back at the pole, and so on; as the number of turns is irrational, no point comes twice.
+    The spiral makes sqrt(pi N)/2 turns from pole to pole; turns are about as far apart as points along them. Past the
+    training length N it turns back at the pole, and again at each pole; because the number of turns is irrational, no
+    point repeats.
     """
     places, each = points.ravel() + 0.5, _turns_per_position(length)
     with localcontext() as context:
@@ -85,7 +88,7 @@ def _spiral(points: Array, length: int) -> tuple[Array, Array]:
 
 
 def _from_poles(places: Array, length: int) -> tuple[Array, Array]:
-    """N t and N (1 - t), how far a place of the spiral is from either end."""
+    """N t and N (1 - t), the distances of a point of the spiral from its ends."""
     there = places % (2.0 * length)
     below = np.minimum(there, 2.0 * length - there)
     return below, length - below
@@ -96,7 +99,7 @@ _TURN, _DEGREE = ((float(unit), float(unit - Decimal(float(unit)))) for unit in 
 
 @entry(label="points of a spiral on the sphere")
 def _of_spiral(first: float, start: float, length: float, high: float, low: float, found: Array) -> None:
-    # a position makes high + low turns; whole ones and whole ways there and back are taken off without error
+    # a position makes high + low turns; whole turns and whole round trips are removed exactly
     out, count, twice = pointer(found), found.shape[1], splat(2.0 * length)
     for i in range(0, count, lanes(out)):
         place = counting(first + i) + splat(start) + splat(0.5)

@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a symmetric tridiagonal matrix and their vectors, each in linear time if they are few."""
+"""The largest eigenvalues of a symmetric tridiagonal matrix and their vectors, in linear time each if they are few."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from fastpe.kernels.compile.decorators import entry
 Array = np.ndarray[Any, Any]
 
 
-_FEW = 20  # one eigenvalue by bisection costs what so many cost where all are computed at once
+_FEW = 20  # an eigenvalue by bisection takes as long as this many if all are computed together
 
 
 def largest_eigenvalues(diagonal: Array, beside: Array, count: int) -> Array:
-    """The largest ones, from the largest on, (count,).
+    """The `count` largest eigenvalues in descending order, (count,).
 
     >>> largest_eigenvalues(np.array([2.0, 2.0, 2.0]), np.array([1.0, 1.0]), 2).round(3).tolist()
     [3.414, 2.0]
@@ -27,7 +27,7 @@ def largest_eigenvalues(diagonal: Array, beside: Array, count: int) -> Array:
 
 
 def largest_eigenvectors(diagonal: Array, beside: Array, count: int) -> Array:
-    """Unit vectors of the largest eigenvalues, that of the largest first, (N, count); their signs are left open.
+    """Unit eigenvectors of the largest eigenvalues, largest first, (N, count); their signs are arbitrary.
 
     >>> np.abs(largest_eigenvectors(np.array([2.0, 2.0]), np.array([1.0]), 2)).round(3).tolist()
     [[0.707, 0.707], [0.707, 0.707]]
@@ -43,11 +43,11 @@ _TWICE = 2  # the first factorisation improves the eigenvalue
 
 @entry(label="eigenvectors of a tridiagonal matrix")
 def _twisted(diagonal: Array, beside: Array, values: Array, vectors: Array) -> None:
-    # Twisted factorisation (Dhillon and Parlett 2004): elimination from both ends meets at the row r that leaves least,
-    # and the vector is 1 there and follows outwards, always downhill.
+    # Twisted factorisation (Dhillon and Parlett 2004): elimination from both ends meets at the row r with the smallest
+    # remainder; the vector is 1 there and follows outwards, with decreasing entries.
     n = len(diagonal)
     down, up = np.empty(n), np.empty(n)
-    least = 1e-30 * (np.abs(diagonal).max() + 1.0)  # in the place of a pivot that is zero
+    least = 1e-30 * (np.abs(diagonal).max() + 1.0)  # replaces a pivot that is zero
     for k in range(len(values)):
         vector = vectors[k]
         for _ in range(_TWICE):

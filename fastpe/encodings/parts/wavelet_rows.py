@@ -1,9 +1,9 @@
-"""The rows of a wavelet table, where lanes are positions: what `fastpe.encodings.input.wavelet` compiles.
+"""The compiled functions of `fastpe.encodings.input.wavelet`: rows of a wavelet table, with positions as lanes.
 
-A row's nonzero entries are few: of each scale j those shifts k for which p / 2^j - k lies in [0, L-1). Their values
-depend on the last j binary digits of p alone, so rows in order meet those of the finer scales again and again: up to
-some level they are kept. Each coarser level takes one refinement, 2 L^2 operations for a vector of positions, and each
-function that reaches a row about ten more. All scratch comes from the caller, which makes this quick to compile.
+A row has few nonzero entries: for each scale j the shifts k for which p / 2^j - k lies in [0, L-1). Their values depend
+only on the last j binary digits of p, so in consecutive rows the values of the finer scales repeat; up to some level
+they are cached. Each coarser level takes one refinement, 2 L^2 operations for a vector of positions, and each function
+that reaches a row about ten more. The caller provides all scratch arrays, which makes this fast to compile.
 """
 
 import math
@@ -35,11 +35,11 @@ from fastpe.kernels.simd import (
 )
 
 ZERO, PHI, PSI = 0, 1, 2
-_LOST = 2.0**-600  # a sum of squares below this may have lost some of them
-_TINY, _RAISED = 2.0**-400, 2.0**600  # rows whose largest entry is tiny are raised before they are squared
+_LOST = 2.0**-600  # a sum of squares below this may have lost terms to underflow
+_TINY, _RAISED = 2.0**-400, 2.0**600  # rows whose largest entry is tiny are scaled up before they are squared
 
 
-# Long: one pass over the rows keeps the cursors of all levels in registers; cut in two, they would be handed over.
+# Long: a single pass over the rows keeps the cursors of all levels in local variables.
 @entry(label="wavelet table")
 def fill_rows(
     points: np.ndarray,
@@ -66,8 +66,8 @@ def fill_rows(
     step: int,
     large: bool,
 ) -> None:
-    # Lanes are positions. An entry of `values` is phi and psi of one level for one group of positions; the first ones
-    # are those of the current group on each level, the others are kept.
+    # Lanes are positions. An entry of `values` is phi and psi of one level for one group of positions. The first ones
+    # belong to the current group on each level; the others are cached.
     levels, count, dim, width = amplitudes.shape[0], integers.shape[0], block.shape[1], lanes(pointer(points))
     wide, total_rows, number_of_runs = lanes(pointer(first)), points.shape[0], runs.shape[1]
     floors, source_of = part(pointer(indices), 0, width), part(pointer(indices), width, levels)
@@ -109,9 +109,10 @@ def fill_rows(
 
 @inner
 def _next_positions(points, i, phase, group, floors):  # type: ignore[no-untyped-def]
-    """Put points[i] and the next ones, and their whole parts, into the lanes of a group.
+    """Write points[i] and the next ones, and their integer parts, to the lanes of a group.
 
-    Returns the least and the largest whole part, and whether they are integers one apart from where kept values start.
+    Returns the smallest and largest integer part, and whether the points are consecutive integers aligned with cached
+    values.
     """
     width, in_order = lanes(group), True
     for lane in range(width):
@@ -127,7 +128,8 @@ def _next_positions(points, i, phase, group, floors):  # type: ignore[no-untyped
 
 @inner
 def _levels_in_reach(runs, number_of_runs, shifts, cursors, least, most, count):  # type: ignore[no-untyped-def]
-    """Put each run's cursor on its first function that may reach these positions; returns how many levels they need."""
+    """Move each run's cursor to its first function that may reach these positions; return the number of levels
+    needed."""
     level_of, starts, stops = at(runs, number_of_runs), at(runs, 2 * number_of_runs), at(runs, 3 * number_of_runs)
     needed = 0
     for run in range(number_of_runs):
@@ -147,7 +149,7 @@ def _fill_levels(  # type: ignore[no-untyped-def]
     group, floors, least, most, in_order, needed, levels, kept, taps, taps_size, integers, count, values, ready,
     source_of, work,
 ):  # fmt: skip
-    """Make phi and psi on each level, where they are not kept, and note where they are.
+    """Compute phi and psi on each level if they are not cached, and record where they are.
 
     One more binary digit of the whole part leads from each level to the next coarser one.
     """
@@ -181,9 +183,9 @@ def _functions_in_reach(  # type: ignore[no-untyped-def]
     kinds, runs_used, number_of_runs, shifts, places, cursors, floors, least, most, count, amplitudes, values,
     source_of, found, column_of,
 ):  # fmt: skip
-    """Put the functions that reach these positions into `found`, and their columns' numbers into `column_of`.
+    """Write the functions that reach these positions to `found`, and the indices of their columns to `column_of`.
 
-    Returns how many they are, and the sum of their squares for each position.
+    Returns their number, and the sum of their squares for each position.
     """
     width, level_of, stops = lanes(found), at(kinds, number_of_runs), at(kinds, 3 * number_of_runs)
     used, total = 0, splat(0.0)
@@ -213,9 +215,9 @@ def _functions_in_reach(  # type: ignore[no-untyped-def]
 
 @inner
 def _finish_rows(found, used, total, unit, scale, column_of, out, out_step):  # type: ignore[no-untyped-def]
-    """Divide every row, which is one lane of the columns found, by its norm where asked to; multiply it by scale.
+    """Divide every row (one lane of the columns found) by its norm if `unit`, and multiply it by `scale`.
 
-    `total` is the sum of the squares.
+    `total` is the sum of squares.
     """
     width = lanes(found)
     factor, raised = splat(1.0), splat(1.0)
@@ -229,6 +231,6 @@ def _finish_rows(found, used, total, unit, scale, column_of, out, out_step):  # 
                 value = raised * load(found, n * width)
                 total = fma(value, value, total)
         factor = where_negative(minus(total), splat(1.0) / sqrt(total), splat(0.0))
-    for n in range(used):  # the scale at last: divided by a small norm it might overflow
+    for n in range(used):  # `scale` is applied last: divided by a small norm it might overflow
         value = splat(scale) * (factor * (raised * load(found, n * width)))
         store_rounded(out, get(column_of, n) * out_step, value, width)

@@ -1,4 +1,4 @@
-"""DeBERTa: content to position, position to content, from one table of clipped or bucketed distances.
+"""DeBERTa: content-to-position and position-to-content terms from one table of clipped or bucketed distances.
 
     S_ij = ( q_i . k_j + q_i . K[x] + k_j . Q[y] ) / sqrt(D terms),    K = table W_K,  Q = table W_Q
     x = clip(bucket(i - j) + span, 0, 2 span - 1),    y = x (code), or clip(bucket(j - i) + span, 0, 2 span - 1) (paper)
@@ -7,27 +7,29 @@ Source: He et al. 2020, "DeBERTa: Decoding-enhanced BERT with Disentangled Atten
 eqs. (3) and (4); microsoft/DeBERTa, DeBERTa/deberta/disentangled_attention.py, DisentangledSelfAttention, and, for the
 buckets of version 2, da_utils.py, make_log_bucket_position.
 
-**Slots**: `rel_key` and `rel_query` (H, 2M+1, D), M the smaller of `reach` and N-1; and `scale`, 1/sqrt(D terms),
-where terms is 1 and one for each of the two. **Learns**: `table` (2 span, C), once for the whole model, and in every
-layer `key` W_K and `query` W_Q (C, C); all N(0, 0.02^2).
+**Slots**: `rel_key` and `rel_query` (H, 2M+1, D), where M is the smaller of `reach` and N-1; and `scale`, 1/sqrt(D
+terms), where terms is 1 plus the number of position terms. **Learns**: `table` (2 span, C), shared by all layers, and
+separately in every layer `key` W_K and `query` W_Q (C, C); all initially N(0, 0.02^2).
 
 **Options**
-- `reach`: the largest distance told apart, at most 10^6, "max_relative_positions" in the code.
-- `buckets`: how many buckets distances fall into, an even number, 256 in version 2; none: every distance is its own.
-- `p2c_index`: y of the released `code`, or of the `paper`.
-- `c2p`, `p2c`: whether the first and the second position term are there.
+- `reach`: distances from this one on are not distinguished; at most 10^6, "max_relative_positions" in the code.
+- `buckets`: the number of buckets of distances, an even number; 256 in version 2. Default: no buckets, each distance
+  has a row.
+- `p2c_index`: y as in the released `code` or as in the `paper`.
+- `c2p`, `p2c`: whether to use the first and the second position term.
 
-`span` is `buckets`, or `reach` without them. With b buckets, distances up to mid = b/2 have a bucket each, farther
-ones have sign(m) (mid + ceil( (mid-1) ln(|m|/mid) / ln((reach-1)/mid) )).
+`span` is `buckets`, or `reach` without them. With b buckets, each distance up to mid = b/2 has its own bucket; a larger
+one has bucket sign(m) (mid + ceil( (mid-1) ln(|m|/mid) / ln((reach-1)/mid) )).
 
-**Projections of its own.** The released models may share W_K and W_Q with the maps of the content (`share_att_key`); a
-fill does not see those. Nor is there the layer norm that version 3 puts on the table.
+**Separate projections.** The released models may share W_K and W_Q with the maps of the content (`share_att_key`). This
+is not implemented, because a fill has no access to those maps. The layer norm of version 3 on the table is left out
+too.
 
 **Past the training length**: clipped; distances from `reach` on share one row on either side.
 
-**Traps.** Distances are query minus key, the opposite of T5's. Clipping is lopsided: a query `reach` after its key has
-the row of `reach - 1`. In the code's form a key meets the row of i - j, although the paper argues for j - i. Positions
-cannot be given.
+**Traps.** Distances are query minus key, the opposite of T5's. Clipping is not symmetric: a query `reach` after its key
+has the row of `reach - 1`. In the code's form the key is multiplied by the row of i - j, although the paper argues for
+j - i. Positions cannot be given.
 """
 
 import math
@@ -53,10 +55,10 @@ Array = np.ndarray[Any, Any]
 
 
 def check(spec: Spec, *, reach: int, buckets: int | None, p2c_index: str, c2p: bool, p2c: bool) -> None:
-    """At least one term; buckets that are even, and fewer than the distances."""
+    """Require at least one term, and an even number of buckets, fewer than the distances."""
     check_offsets("deberta", spec)
     if not (c2p or p2c):
-        raise ValueError("options 'c2p' and 'p2c' must not both be false: without them there is no position")
+        raise ValueError("options 'c2p' and 'p2c' must not both be false: the score would not depend on positions")
     if buckets is not None and (buckets % 2 or buckets > 2 * (reach - 2)):
         raise ValueError(
             f"option 'buckets' must be even and at most 2 (reach - 2), {2 * (reach - 2)} here, not {buckets}"
@@ -79,13 +81,13 @@ def bucket(distance: Array, buckets: int | None, reach: int) -> Array:
 
 @lru_cache(maxsize=8)
 def _rows(reach: int, buckets: int | None, most: int) -> Array:
-    """The row of the table for i - j = -most .. most, which never falls."""
+    """The row of the table for i - j = -most .. most, in ascending order."""
     span = reach if buckets is None else buckets
     return np.clip(bucket(np.arange(-most, most + 1), buckets, reach) + span, 0, 2 * span - 1)
 
 
 def _terms(spec: Spec, options: dict[str, Any]) -> dict[str, tuple[str, Array]]:
-    """Slot -> its projection and the table's row for each j - i."""
+    """Slot -> its projection, and the row of the table for each j - i."""
     rows = _rows(options["reach"], options["buckets"], min(options["reach"], spec.length - 1))
     terms = {"rel_key": ("key", rows[::-1])} if options["c2p"] else {}
     if options["p2c"]:
@@ -100,7 +102,7 @@ def parameters(spec: Spec, *, reach: int, buckets: int | None, c2p: bool, p2c: b
 
 
 def shapes(spec: Spec, *, reach: int, c2p: bool, p2c: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Rows for the distances that occur."""
+    """Rows for the offsets that occur."""
     shape = (spec.heads, 2 * min(reach, spec.length - 1) + 1, spec.head_dim)
     return {slot: shape for slot, there in (("rel_key", c2p), ("rel_query", p2c)) if there}
 
@@ -116,7 +118,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, reach: int, buckets: int | None, p2c_index: str, c2p: bool, p2c: bool
 ) -> dict[str, Any]:
-    """He et al. 2020, eq. (4), one offset j - i after the other."""
+    """He et al. 2020, eq. (4), computed one offset j - i at a time."""
 
     def index(m: int) -> int:
         span, place = reach, m
@@ -139,7 +141,7 @@ def reference(
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
-    """Project the rows that occur, and put them where they belong."""
+    """Project the rows that occur, and copy them to their offsets."""
     for slot, (projection, rows) in _terms(spec, options).items():
         first, last = rows.min(), rows.max()
         used = params["table"][first : last + 1].astype(np.float64)
@@ -165,15 +167,17 @@ def _scale(spec: Spec, *, c2p: bool, p2c: bool, **options: Any) -> dict[str, Any
 
 
 ENCODING = Encoding(
-    summary="vectors of clipped offsets, met by query and key",
+    summary="query and key times vectors of clipped offsets",
     use="earlier",
     slots=("rel_key", "rel_query", "scale"),
     options={
-        "reach": Option(512, "the largest distance told apart", int, minimum=1, maximum=MOST_REACH),
-        "buckets": Option(None, "how many buckets distances fall into", int, minimum=2, optional=True, samples=(2, 6)),
-        "p2c_index": Option("code", "which distance a key meets", str, ("code", "paper")),
-        "c2p": Option(True, "whether queries meet positions", bool),
-        "p2c": Option(True, "whether keys meet positions", bool),
+        "reach": Option(512, "distances from this one on are not distinguished", int, minimum=1, maximum=MOST_REACH),
+        "buckets": Option(
+            None, "number of buckets of distances; none: no buckets", int, minimum=2, optional=True, samples=(2, 6)
+        ),
+        "p2c_index": Option("code", "the distance that multiplies the key", str, ("code", "paper")),
+        "c2p": Option(True, "whether queries multiply positions", bool),
+        "p2c": Option(True, "whether keys multiply positions", bool),
     },
     beyond="clipped",
     direction="yes",

@@ -5,18 +5,18 @@
 Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better Relative Position Embeddings"
 (arXiv:2009.13658), method 3. No public code is known.
 
-**Slot**: `rel_gain` (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, in every layer: `weight`, of the slot's
-shape; initially 1, which changes nothing (ours: the initial values are not on record).
+**Slot**: `rel_gain` (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in every layer: `weight`, of
+the slot's shape; initially 1, which changes nothing (chosen here: the authors' initial values are not on record).
 
 **Options**
-- `reach`: the clip count K, at most 10^6; the training length where none is given. All 2K-1 weights are kept, however
-  short the sequence is.
-- `per_head`: a set of weights for every head, see `huang1`.
+- `reach`: the number K of distances on either side that have weights, at most 10^6. Default: the training length. The
+  slot keeps the weights of all 2K-1 offsets, even for shorter sequences.
+- `per_head`: learn separate weights for every head, see `huang1`.
 
 **Past the training length**: clipped; offsets from K - 1 on share one vector on either side.
 
-**Traps.** The products cannot be summed over channels before the offset is known: of all encodings this is the one
-whose score costs most. Positions cannot be given.
+**Traps.** The products cannot be summed over channels before the offset is known, so this encoding has the most
+expensive score of all. Positions cannot be given.
 """
 
 from typing import Any
@@ -30,12 +30,12 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One vector for every offset from 1-K to K-1."""
+    """A vector for every offset from 1-K to K-1."""
     return {"weight": (*offset_sets(spec, **options), spec.head_dim)}
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """As the weights."""
+    """The shape of the weights."""
     return {"rel_gain": (*offset_sets(spec, **options), spec.head_dim)}
 
 
@@ -51,7 +51,7 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 
 ENCODING = Encoding(
-    summary="a trained factor on each channel for each offset",
+    summary="learned factor on each channel for each offset",
     use="proposed",
     slots=("rel_gain",),
     options=OPTIONS,

@@ -1,4 +1,4 @@
-"""Huang's method 4: a learned vector for every clipped offset, which both query and key meet.
+"""Huang's method 4: a learned vector for every clipped offset, multiplied by both query and key.
 
     S_ij = s (q_i . k_j + q_i . w[t] + k_j . w[t]),    t = clip(j - i, 1-K, K-1) + K-1
 
@@ -6,18 +6,18 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 (arXiv:2009.13658), method 4; huggingface/transformers, models/bert/modeling_bert.py (version 4), BertSelfAttention
 with `relative_key_query`.
 
-**Slots**: `rel_key` and `rel_query`, both w: (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, in every
-layer: `weight`, of the same shape, initially N(0, 0.02^2).
+**Slots**: `rel_key` and `rel_query`, both w: (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in
+every layer: `weight`, of the same shape, initially N(0, 0.02^2).
 
 **Options**
-- `reach`: the clip count K, at most 10^6; the training length where none is given, the maximal position of that code.
-  All 2K-1 vectors are kept, however short the sequence is.
-- `per_head`: a set of vectors for every head. The code has one for all.
+- `reach`: the number K of distances on either side that have vectors, at most 10^6. Default: the training length, as
+  the maximal position in that code. The slots keep all 2K-1 vectors, even for shorter sequences.
+- `per_head`: learn separate vectors for every head. In the code all heads share them.
 
-**Past the training length**: clipped; offsets from K - 1 on share one vector on either side. The code does not clip: it
-fails there.
+**Past the training length**: clipped; offsets from K - 1 on share one vector on either side. The code does not clip; it
+fails at such offsets.
 
-**Traps.** The code's table goes by i - j, so it is this one upside down. Positions cannot be given.
+**Traps.** Rows of the code's table are ordered by i - j, the reverse of the order here. Positions cannot be given.
 """
 
 from typing import Any
@@ -31,12 +31,12 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One vector for every offset from 1-K to K-1."""
+    """A vector for every offset from 1-K to K-1."""
     return {"weight": (*offset_sets(spec, **options), spec.head_dim)}
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """As the weights."""
+    """The shape of the weights."""
     return {slot: (*offset_sets(spec, **options), spec.head_dim) for slot in ("rel_key", "rel_query")}
 
 
@@ -53,7 +53,7 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 
 ENCODING = Encoding(
-    summary="a trained vector per offset, met by both sides",
+    summary="query and key times a learned vector per offset",
     use="proposed",
     slots=("rel_key", "rel_query"),
     options=OPTIONS,

@@ -6,17 +6,17 @@ Source: Shaw, Uszkoreit and Vaswani 2018, "Self-Attention with Relative Position
 sections 3.1 and 3.2, eqs. (3) and (4); initial values: tensorflow/tensor2tensor,
 tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 
-**Slots**: `rel_key` and `rel_value` (1, 2K+1, D), shared by all heads. **Learns**, in every layer: `key` and `value`
-(2K+1, D); initially uniform in +-sqrt(6 / (2K+1 + D)), the released code's default.
+**Slots**: `rel_key` and `rel_value` (1, 2K+1, D), shared by all heads. **Learns**, separately in every layer: `key` and
+`value` (2K+1, D); initially uniform in +-sqrt(6 / (2K+1 + D)), the released code's default.
 
 **Options**
 - `reach`: the clipping distance K, at most 10^6; 16 in the paper, 20 in the released settings.
-- `use_values`: whether values get vectors too. The paper found that it makes no difference.
+- `use_values`: whether vectors are added to the values too. The paper found no difference.
 
 **Past the training length**: clipped; all offsets beyond K share one vector on either side, at any length.
 
-**Traps.** There are 2K+1 vectors; retellings with 2K-1 mix this up with Huang's count. The vector is added to the key
-before the product is scaled. Positions cannot be given: only offsets of consecutive positions are known.
+**Traps.** There are 2K+1 vectors; descriptions with 2K-1 confuse it with Huang's count. The vector is added to the key
+before the product is scaled. Positions cannot be given: the slots know only offsets of consecutive positions.
 """
 
 import math
@@ -35,12 +35,12 @@ def _slots(use_values: bool) -> dict[str, str]:
 
 
 def parameters(spec: Spec, *, reach: int, use_values: bool) -> dict[str, tuple[int, ...]]:
-    """One vector for every offset from -K to K, for keys and for values."""
+    """A vector for every offset from -K to K, for keys and for values."""
     return dict.fromkeys(_slots(use_values).values(), (2 * reach + 1, spec.head_dim))
 
 
 def shapes(spec: Spec, *, reach: int, use_values: bool) -> dict[str, tuple[int, ...]]:
-    """One table for all heads."""
+    """One table each, shared by all heads."""
     return dict.fromkeys(_slots(use_values), (1, 2 * reach + 1, spec.head_dim))
 
 
@@ -75,18 +75,18 @@ def pull(
     reach: int,
     use_values: bool,
 ) -> None:
-    """A slot is its table."""
+    """The gradient of a slot is that of its table."""
     for slot, name in _slots(use_values).items():
         dparams[name] += dslots[slot][0]
 
 
 ENCODING = Encoding(
-    summary="a trained vector for each clipped offset",
+    summary="learned vector per offset, added to key and value",
     use="earlier",
     slots=("rel_key", "rel_value"),
     options={
         "reach": Option(16, "clipping distance K", int, minimum=1, maximum=MOST_REACH),
-        "use_values": Option(True, "whether values get vectors too", bool),
+        "use_values": Option(True, "whether vectors are added to values too", bool),
     },
     beyond="clipped",
     direction="yes",

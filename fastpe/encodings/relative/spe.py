@@ -1,28 +1,29 @@
-"""Stochastic positional encoding with infinitely many draws: cosines on every channel's product.
+"""Stochastic positional encoding in the limit of infinitely many draws: cosines on the product of every channel.
 
     S_ij = s sum_c q_ic k_jc R_c(i - j) / (2K)
     R_c(m) = sum_k softplus(g_ck)^2 cos(2 pi f_ck m + theta_ck),   f = sigmoid(phi) / 2,   k = 1 .. K
 
 Source: Liutkus, Cifka, Wu, Simsekli, Yang and Richard 2021, "Relative Positional Encoding for Transformers with Linear
 Complexity" (arXiv:2105.08399), the sinusoidal encoding "sineSPE"; aliutkus/spe, src/pytorch/spe/spe.py, SineSPE. The
-authors draw random features of query and key, 256 by default, whose product has this mean, so that linear attention
-can have it; here their number is infinite, and nothing is random.
+authors draw random features of query and key, 256 by default, whose product has this mean, so that the encoding works
+with linear attention. Here the mean itself is used, the limit of infinitely many draws; nothing is random.
 
-**Slot**: `rel_gain` (H, 2N-1, D), row of offset o = j - i: R(-o) / (2K). **Learns**, once for all layers, (H, D, K)
-each: `frequency` phi, `offset` theta and `gain` g. At first phi ~ N(-4, 1), so that periods are some hundred positions,
-theta ~ N(0, 1), and g ~ N(0, 1), times 2 and over the square root of the norm of its K numbers.
+**Slot**: `rel_gain` (H, 2N-1, D), row of offset o = j - i: R(-o) / (2K). **Learns**, shared by all layers, (H, D, K)
+each: `frequency` phi, `offset` theta and `gain` g. Initially phi ~ N(-4, 1), which gives periods of some hundred
+positions, theta ~ N(0, 1), and g ~ N(0, 1), times 2 and divided by the square root of the norm of its K numbers.
 
 **Options**
-- `sines`: K, how many for each channel; 1 by default, as in the code.
+- `sines`: K, the number of sines of each channel; 1 by default, as in the code.
 
-**Past the training length**: defined; every cosine goes on.
+**Past the training length**: defined; the cosines continue.
 
 **Accuracy.** Angles are reduced by whole turns exactly: an entry is within (8 + 4K) 2^-52 of the largest sum of gains.
 
-**Traps.** Factors are far from 1 at first: with one sine their largest value over all offsets is below 0.2 for half of
-the channels and above 2.8 for a tenth, and every sign occurs. The random features' product has the factor sqrt(R) / (2K
-sqrt(D)), and the attention of width R divides by sqrt(R): the factor 1/(2K) stays. The code's get_posattn_matrix leaves
-it out. The authors' gates, which mix R with 1, are not here. Positions cannot be given.
+**Traps.** Initial factors are far from 1: with one sine their largest value over all offsets is below 0.2 for half of
+the channels and above 2.8 for a tenth, and both signs occur. The product of the random features has the factor sqrt(R)
+/ (2K sqrt(D)), and attention of width R divides by sqrt(R), which leaves the factor 1/(2K). The code's
+get_posattn_matrix leaves it out. The authors' gates, which mix R with 1, are not implemented. Positions cannot be
+given.
 """
 
 import math
@@ -57,7 +58,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, *, sines: int) -> dict[str, Any]:
-    """The authors' draws."""
+    """The initial values of the authors' code."""
     drawn = {name: stream_of(rng, name).normal((spec.heads, spec.head_dim, sines)) for name in _NAMES}
     norm = np.sqrt(np.square(drawn["gain"]).sum(axis=-1, keepdims=True))
     return {
@@ -68,7 +69,7 @@ def init(spec: Spec, rng: Any, *, sines: int) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, sines: int) -> dict[str, Any]:
-    """Liutkus et al. 2021, the template of sineSPE, one sine after the other."""
+    """Liutkus et al. 2021, the template of sineSPE, computed one sine at a time."""
     m = np.arange(spec.length - 1, -spec.length, -1.0)
     gain = np.zeros((spec.heads, len(m), spec.head_dim))
     for h, c, k in np.ndindex(spec.heads, spec.head_dim, sines):
@@ -86,7 +87,7 @@ def _logistic(z: Array) -> Array:
 
 
 def _blocks(spec: Spec, params: dict[str, Any], slot: Array, head: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Some look-backs (n, 1), the angles of one head's cosines (n, D, K), and their rows (n, D) of the slot."""
+    """Yield some look-backs (n, 1), the angles of one head's cosines (n, D, K), and their rows (n, D) of the slot."""
     phi, theta = (params[name][head].astype(np.float64) for name in ("frequency", "offset"))
     turns = aligned_zeros((1, 1, 2, whole_vectors(phi.size, np.float64)), np.float64)
     turns[0, 0, 0, : phi.size] = _logistic(phi).ravel() / 2.0
@@ -125,10 +126,10 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 ENCODING = Encoding(
-    summary="sums of learned cosines on every channel's product",
+    summary="learned cosines of the offset on each channel",
     use="proposed",
     slots=("rel_gain",),
-    options={"sines": Option(1, "how many sines each channel has", int, minimum=1)},
+    options={"sines": Option(1, "number of sines of each channel", int, minimum=1)},
     beyond="defined",
     direction="yes",
     source="Liutkus et al. 2021, arXiv:2105.08399, and released code",

@@ -1,4 +1,4 @@
-"""TENER: fixed sinusoids of the signed distance in an unscaled score, two learned vectors per head.
+"""TENER: fixed sinusoids of the signed distance and two learned vectors per head, in an unscaled score.
 
     form "paper":  S_ij = s [ q_i . k_j + q_i . R_{i-j} + u . k_j + v . R_{i-j} ]               s = 1, or 1/sqrt(D)
     form "code":   S_ij = s [ (q_i + u) . k_j + (q_i + v) . R_{j-i} + k_j . R_{i-j} ]
@@ -9,22 +9,22 @@
 Source: Yan et al. 2019, "TENER: Adapting Transformer Encoder for Named Entity Recognition" (arXiv:1911.04474),
 sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, RelativeMultiHeadAttn.
 
-**Slots**: `rel_key` (1, 2N-1, D), in form "code" `rel_query` as well; `key_bias` u; `bias` s v . R; and `scale`, which
-is 1 unless the score is `scaled`. **Learns**, in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
+**Slots**: `rel_key` (1, 2N-1, D) and, in form "code", `rel_query`; `key_bias` u; `bias` s v . R; and `scale`, which is
+1 unless `scaled` is set. **Learns**, separately in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
 
 **Options**
 - `form`: `paper` or `code`. They differ in the sign of the query's distance, in the key's term and in the table. The
-  results were made with the code.
-- `scaled`: divide the whole score, v . R included, by sqrt(D) after all, as the code's `scale` does. Without
-  it the authors' models did better, they presume because the weights are sharper.
+  published results come from the code.
+- `scaled`: divide the complete score, including v . R, by sqrt(D), as the code's `scale` does. The authors' models did
+  better without it, presumably, they write, because the weights are sharper.
 
-An odd D drops the last cosine in form "paper" and has a last channel of zero in form "code".
+If D is odd, form "paper" drops the last cosine and form "code" has a last channel of zeros.
 
 **Past the training length**: defined.
 
-**Traps.** Sines are odd and cosines even, so the direction is visible, but differently so in the two forms. The code
-zeroes the table's row of the most negative distance, which it means for padding; here it is as any other. Positions
-cannot be given.
+**Traps.** Sines are odd and cosines even, so the model can tell the direction, but differently in the two forms. The
+code sets the table's row of the most negative distance to zero, because it is meant for padding; here it is a row like
+any other. Positions cannot be given.
 """
 
 import math
@@ -43,7 +43,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _relative(form: str) -> tuple[str, ...]:
-    """The slots that R fills."""
+    """The slots filled with R."""
     return ("rel_key",) if form == "paper" else ("rel_key", "rel_query")
 
 
@@ -53,25 +53,25 @@ def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _factor(spec: Spec, scaled: bool) -> float:
-    """s of a term that the score's own factor does not reach."""
+    """s, for the term to which the slot `scale` does not apply."""
     return 1 / math.sqrt(spec.head_dim) if scaled else 1.0
 
 
 def shapes(spec: Spec, *, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One table for all heads."""
+    """One table each, shared by all heads."""
     rows = 2 * spec.length - 1
     relative = dict.fromkeys(_relative(form), (1, rows, spec.head_dim))
     return relative | {"key_bias": (spec.heads, spec.head_dim), "bias": (spec.heads, rows)}
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Xavier's normal values."""
+    """Xavier normal initial values."""
     shape = (spec.heads, spec.head_dim)
     return {name: initial_values("xavier_normal", stream_of(rng, name), "weight", shape, shape) for name in ("u", "v")}
 
 
 def reference(spec: Spec, params: dict[str, Any], *, form: str, scaled: bool) -> dict[str, Any]:
-    """Yan et al. 2019, one offset j - i after the other."""
+    """Yan et al. 2019, computed one offset j - i at a time."""
     width, half = spec.head_dim, spec.head_dim // 2
     # 1e8^(-2t/(4(half-1))) is the code's frequency
     base, dim = (10000.0, width) if form == "paper" else (1e8, 4 * max(half - 1, 1))
@@ -107,7 +107,7 @@ def _signed(distances: slice, width: int, form: str) -> tuple[Array, Array]:
 
 
 def _sided(slot: str, form: str, signed: tuple[Array, Array]) -> tuple[Array, Array]:
-    """What a slot holds for keys behind the query, where i - j = m, and ahead of it: R_{i-j}, or R_{j-i}."""
+    """The rows of a slot, R_{i-j} or R_{j-i}, for keys before the query (i - j = m), and for keys after it."""
     return signed if slot == _relative(form)[-1] else signed[::-1]
 
 
@@ -145,7 +145,7 @@ ENCODING = Encoding(
     slots=("rel_key", "rel_query", "key_bias", "bias", "scale"),
     options={
         "form": Option("code", "which of the authors' two forms", str, ("paper", "code")),
-        "scaled": Option(False, "whether the score is divided by sqrt(D), as the published one is not", bool),
+        "scaled": Option(False, "divide scores by sqrt(D), unlike the published model", bool),
     },
     beyond="defined",
     direction="yes",

@@ -1,4 +1,4 @@
-"""Transformer-XL: projected sinusoids of the distance, met by the query and two global vectors.
+"""Transformer-XL: projected sinusoids of the distance, multiplied by the query and by two global vectors.
 
     S_ij = s [ (q_i + u) . k_j + (q_i + v) . r_{i-j} ],    r_m = R_m W_R,    s = 1/sqrt(D)
     R_m = [ sin(m w_t) | cos(m w_t) ],    w_t = 10000^(-2t/C)
@@ -7,22 +7,23 @@ Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fix
 section 3.3; kimiyoung/transformer-xl, pytorch/mem_transformer.py, RelPartialLearnableMultiHeadAttn.
 
 **Slots**: `rel_key` (H, 2K+1, D), row of offset o = j - i: r_{-o} of each head; `key_bias` u; and `bias`, s v . r_{-o}.
-K is N-1, or `clamp_len` where that is less. **Learns**: `u` and `v` (H, D), once for the whole model (untied layers are
-an option of the released code that its settings do not use), and in every layer `weight` W_R (C, C); all N(0, 0.02^2).
+K is the smaller of N-1 and `clamp_len`. **Learns**: `u` and `v` (H, D), shared by all layers (the released code has an
+option for separate ones, which its settings do not use), and separately in every layer `weight` W_R (C, C); all
+initially N(0, 0.02^2).
 
 **Options**
-- `clamp_len`: distances beyond it count as it, at most. The authors clamp at evaluation only; none by default.
+- `clamp_len`: larger distances are replaced by this one. The authors clamp only at evaluation. Default: no clamping.
 
-**Both directions.** Made for causal models, but the formula is defined for any sign of i - j, and a bidirectional model
-tells left from right by the sines. An odd width C has one cosine less.
+**Both directions.** The encoding was made for causal models, but the formula is defined for any sign of i - j, and a
+bidirectional model can tell left from right by the sines. If the width C is odd, there is one cosine less.
 
 **Past the training length**: defined; the released models extrapolate with a memory and `clamp_len`.
 
-**Accuracy.** Sinusoids are right to a unit in the last place at any distance; r is a sum of C products, and so off by
-at most C 2^-53 times the sum of their sizes.
+**Accuracy.** Sinusoids are exact to a unit in the last place at any distance; r is a sum of C products, with an error
+of at most C 2^-53 times the sum of their absolute values.
 
-**Traps.** R is fixed: only W_R is learned. Sines and cosines are concatenated, not interleaved. The popular way of
-computing the term, by shifting rows of a matrix, leaves values of other queries above the diagonal, which only a causal
+**Traps.** R is fixed; only W_R is learned. Sines and cosines are concatenated, not interleaved. The usual
+implementation, which shifts rows of a matrix, leaves values of other queries above the diagonal, which only a causal
 mask hides. Positions cannot be given.
 """
 
@@ -56,13 +57,13 @@ def _reach(spec: Spec, clamp_len: int | None) -> int:
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Two vectors for each head, and a projection."""
+    """Two vectors for each head, and the projection."""
     heads = (spec.heads, spec.head_dim)
     return {"u": heads, "v": heads, "weight": (spec.dim, spec.dim)}
 
 
 def shapes(spec: Spec, *, clamp_len: int | None) -> dict[str, tuple[int, ...]]:
-    """Clamped distances need no rows."""
+    """Rows for the offsets up to K."""
     rows = 2 * _reach(spec, clamp_len) + 1
     heads = (spec.heads, spec.head_dim)
     return {"rel_key": (spec.heads, rows, spec.head_dim), "key_bias": heads, "bias": (spec.heads, rows)}
@@ -74,7 +75,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, clamp_len: int | None) -> dict[str, Any]:
-    """Dai et al. 2019, section 3.3, one offset j - i after the other."""
+    """Dai et al. 2019, section 3.3, computed one offset j - i at a time."""
     reach, heads, width = _reach(spec, clamp_len), spec.heads, spec.head_dim
     table = sinusoidal.reference(make_spec(reach + 1, dim=spec.dim), {}, base=10000.0, scale=1.0, layout="interleaved")[
         "table"
@@ -90,17 +91,17 @@ def reference(spec: Spec, params: dict[str, Any], *, clamp_len: int | None) -> d
 
 
 def _waves(spec: Spec, distances: slice) -> tuple[Array, Array]:
-    """The sines and the cosines in R_m."""
+    """The sines and the cosines of R_m."""
     sine, cosine = waves(distances, 10000.0, spec.dim, (spec.dim + 1) // 2)
     return sine, np.ascontiguousarray(cosine[:, : spec.dim // 2])
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, clamp_len: int | None) -> None:
-    """Fill the three slots; both signs of a distance come from one projection of its sines and one of its cosines."""
+    """Fill the three slots; one projection of sines and one of cosines give the rows of both signs of a distance."""
     weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64) / math.sqrt(spec.head_dim)
     out["key_bias"][...] = params["u"]
     behind, ahead = zip(sides(out["rel_key"]), sides(out["bias"]), strict=True)
-    # what v makes of r is a few more columns of the same product
+    # the products of v and r are a few more columns of the same matrix product
     weight = np.concatenate([weight, np.einsum("chd,hd->ch", weight.reshape(spec.dim, *v.shape), v)], axis=1)
     for m in blocks(_reach(spec, clamp_len) + 1, spec.dim):
         sine, cosine = _waves(spec, m)
@@ -132,10 +133,10 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="sinusoids of the distance, met by query and biases",
+    summary="query and biases times sinusoids of the distance",
     use="earlier",
     slots=("rel_key", "key_bias", "bias"),
-    options={"clamp_len": Option(None, "the largest distance told apart", int, minimum=1, optional=True)},
+    options={"clamp_len": Option(None, "larger distances are replaced by this one", int, minimum=1, optional=True)},
     beyond="defined",
     direction="yes",
     source="Dai et al. 2019, arXiv:1901.02860, section 3.3",

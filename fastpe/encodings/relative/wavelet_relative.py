@@ -1,4 +1,4 @@
-"""Wavelets of the distance: for every offset the query meets a fixed vector of wavelets.
+"""Wavelets of the distance: for every offset the query is multiplied by a fixed vector of wavelets.
 
     S_ij = s [ q_i . k_j + q_i . p_{i-j} ],   p_m[c] = psi((m - b_c) / a_c),   psi(t) = (1 - t^2) exp(-t^2/2)
     (a, b) in {2^e, 2^(e+1), .., 2^(e+n-1)} x {0, .., D/n - 1},    one channel c for each
@@ -6,34 +6,34 @@
 Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Representation for Long Context"
 (arXiv:2502.02004), eqs. (10) to (14); other wavelets: its section 6.3.1. No public code is known.
 
-**Slot**: `rel_key` (1, 2N-1, D), row of offset o = j - i: p_{-o}. **Learns**: nothing; heads and layers share it.
+**Slot**: `rel_key` (1, 2N-1, D), row of offset o = j - i: p_{-o}. **Learns**: nothing; all heads and layers share the
+slot.
 
 **Options**
-- `scales`: n, at most D. The authors have 8 scales of 16 shifts at D = 128; 16 of 8 did a little better, 2 of 64 badly.
-  Where n does not divide D the finest scales have a shift more (ours).
-- `first_exponent`: e; 0, and 2 in the authors' model of 7 billion parameters.
+- `scales`: n, at most D. The authors use 8 scales with 16 shifts each at D = 128; 16 scales with 8 shifts did slightly
+  better, 2 with 64 badly. If n does not divide D, the finest scales have one more shift (a choice of fastpe).
+- `first_exponent`: e. Default: 0; the authors' model with 7 billion parameters uses 2.
 - `wavelet`: `ricker`, as above; `gaussian`, exp(-t^2); `haar`, 1 on [-1/2, 0) and -1 on [-1, -1/2); `morlet`,
   exp(-t^2) cos(a t), whose frequency per position is the same at every scale.
 
-Scales are one after the other in the channels; the paper does not say which channel is which, and the query and key
-maps undo any order.
+The channels are ordered by scale. The paper does not give an order, and the query and key maps can undo any order.
 
-**Beside `wavelet`**, Li's encoding (2025): both are psi(p / 2^j - k) at dyadic scales. There psi is orthogonal and ends
-(Daubechies), has the factor 2^(-j/2), its shift k is counted in units of its scale, so that the shifts of every scale
-tile the training length, p is the absolute position, and rows are divided by their norm and added to the embeddings.
-Here shifts are single positions at every scale, which all stay near distance 0, amplitudes are 1, and the distance is
-what counts. No setting of one is the other: Daubechies' first wavelet, `db1` there, is `haar` here up to its argument's
-sign and its factor.
+**Compared with `wavelet`**, Li's encoding (2025): both are psi(p / 2^j - k) at dyadic scales. In `wavelet`, psi is
+orthogonal with compact support (Daubechies) and has the factor 2^(-j/2); the shift k is in units of the scale, so that
+the shifts of every scale tile the training length; p is the absolute position; and rows are divided by their norm and
+added to the embeddings. Here shifts are single positions at every scale, so all stay near distance 0, amplitudes are 1,
+and p is the distance. No setting makes the two equal: Daubechies' first wavelet, `db1` there, is `haar` here up to the
+sign of its argument and a factor.
 
-**Past the training length**: defined. p_m tends to 0, so that a far key is seen by its content alone: the norm of p_m
-at D = 128 is 7.95 at m = 0, 2.18 at 100, and 0 to nine digits at 1000.
+**Past the training length**: defined. p_m tends to 0, so the score of a far key depends only on its content: the norm
+of p_m at D = 128 is 7.95 at m = 0, 2.18 at 100, and 0 to nine digits at 1000.
 
-**Accuracy.** An entry is within 4 2^-52 of the exact one. What float32 holds only as a subnormal number, below 2^-126,
-is 0.
+**Accuracy.** An entry is within 4 2^-52 of the exact one. Entries below 2^-126, which are subnormal in float32, are set
+to 0.
 
-**Traps.** A wavelet without shifts is even: left and right are told apart by b > 0 alone (or by `haar`). At a = 128 the
-16 shifts are almost equal columns. `mexh` of PyWavelets is this psi times 2 / (sqrt(3) pi^(1/4)) = 0.867. Positions
-cannot be given.
+**Traps.** The unshifted wavelets are even (except `haar`): the model can tell left from right only by shifts b > 0, or
+with `haar`. At a = 128 the 16 shifts are almost equal columns. `mexh` of PyWavelets is this psi times 2 / (sqrt(3)
+pi^(1/4)) = 0.867. Positions cannot be given.
 """
 
 from typing import Any
@@ -52,14 +52,14 @@ _BLOCK = 2**12  # offsets evaluated together
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One table for all heads."""
+    """One table, shared by all heads."""
     return {"rel_key": (1, 2 * spec.length - 1, spec.head_dim)}
 
 
 def reference(
     spec: Spec, params: dict[str, Any], *, scales: int, first_exponent: int, wavelet: str
 ) -> dict[str, Any]:  # fmt: skip
-    """Oka et al. 2025, eqs. (10) to (14), a channel at a time."""
+    """Oka et al. 2025, eqs. (10) to (14), computed one channel at a time."""
     m = np.arange(spec.length - 1, -spec.length, -1.0)  # i - j
     channels = []
     for scale, share in enumerate(np.array_split(np.arange(spec.head_dim), min(scales, spec.head_dim))):
@@ -80,7 +80,7 @@ def reference(
 
 
 def _wave(distance: Array, a: float, wavelet: str) -> Array:
-    """psi(distance / a), less subnormal numbers."""
+    """psi(distance / a), with subnormal numbers set to 0."""
     t = distance / a
     if wavelet == "haar":
         return np.where((t >= -1.0) & (t < 0.0), np.where(t < -0.5, -1.0, 1.0), 0.0)
@@ -97,7 +97,7 @@ def _wave(distance: Array, a: float, wavelet: str) -> Array:
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scales: int, first_exponent: int, wavelet: str
 ) -> None:
-    """Fill `rel_key`: the shifts of one scale are windows on one line of values."""
+    """Fill `rel_key`: the shifts of one scale are slices of one array of values."""
     table, (shifts, more) = out["rel_key"][0], divmod(spec.head_dim, min(scales, spec.head_dim))
     for start in range(0, len(table), _BLOCK):
         rows, channel = table[start : start + _BLOCK], 0
@@ -110,11 +110,11 @@ def fill(
 
 
 ENCODING = Encoding(
-    summary="fixed wavelets of the distance, met by the query",
+    summary="query times fixed wavelets of the distance",
     use="proposed",
     slots=("rel_key",),
     options={
-        "scales": Option(8, "number of scales, each twice the last", int, minimum=1),
+        "scales": Option(8, "number of scales, each twice the previous one", int, minimum=1),
         "first_exponent": Option(0, "the first scale is 2 to this power", int, minimum=0, maximum=26),
         "wavelet": Option("ricker", "which function", str, ("ricker", "gaussian", "haar", "morlet")),
     },

@@ -78,5 +78,5 @@ def test_mistakes():
     with pytest.raises(ValueError, match=r"^'log_n' needs train_length to be at least 2, not 1: ln 1 is 0"):
         fastpe.build("log_n", 4, train_length=1)
     for name in ("log_n", "ssmax", "temperature"):
-        with pytest.raises(ValueError, match=rf"^'{name}' needs positions of at least 0, not -3"):
+        with pytest.raises(ValueError, match=rf"^'{name}' needs positions >= 0, not -3"):
             fastpe.build(name, 4, start=-3)

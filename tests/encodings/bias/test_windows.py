@@ -160,7 +160,7 @@ def test_what_is_resized_is_a_windows_table():
         shape = re.escape(f"params['table'] must have the shape ({rows}, H >= 1), not (8, 2)")
         with pytest.raises(ValueError, match=shape):
             fastpe.resize(name, {"table": np.zeros((8, 2))}, window=(2, 2), new_window=(3, 3))
-        with pytest.raises(ValueError, match=re.escape("new_window must be 2 whole numbers of at least 1, not (3,)")):
+        with pytest.raises(ValueError, match=re.escape("new_window must be 2 integers >= 1, not (3,)")):
             fastpe.resize(name, {"table": np.zeros((9, 2))}, window=(2, 2), new_window=(3,))
 
 

@@ -133,7 +133,7 @@ def test_remarks_say_what_is_missing_or_free() -> None:
         return remarks(parse("laplacian", options), make_spec(nodes))
 
     assert said(9) == said(9, count=2) == ()
-    assert said(4) == ("laplacian: no connected part has more than 3 of 8 eigenvectors; the rest are zero",)
+    assert said(4) == ("laplacian: no connected component has more than 3 of 8 eigenvectors; the rest are zero",)
     assert said(4, edges=C4, count=3) == (
         "laplacian: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",
     )
@@ -307,7 +307,7 @@ def test_what_is_no_graph_is_refused(name: str, edges: tuple, message: str) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nodes_have_no_positions(name: str) -> None:
-    with pytest.raises(ValueError, match="positions cannot be given: what the nodes of a graph have instead are"):
+    with pytest.raises(ValueError, match="positions cannot be given: the nodes of a graph are placed by"):
         fastpe.build(name, 3, positions=[0, 1, 2])
     one, other = fastpe.build(name, 6), fastpe.build(name, 6, start=3)
     for slot in one:
@@ -321,7 +321,7 @@ def test_nodes_have_no_positions(name: str) -> None:
 def test_graphs_that_are_too_large_are_refused() -> None:
     star = tuple(node for v in range(1, 9000) for node in (0, v))
     for name in ("laplacian", "magnetic", "signnet"):
-        with pytest.raises(ValueError, match="connected parts of at most 2048 nodes, not 9000"):
+        with pytest.raises(ValueError, match="connected components of at most 2048 nodes, not 9000"):
             fastpe.build(name, 9000, edges=star)
     with pytest.raises(ValueError, match="at most 8192 different nodes, not 9000"):
         fastpe.build("rwse", 9000, edges=star)

@@ -175,7 +175,7 @@ def test_a_learned_grid_takes_coordinates() -> None:
     # on a grid of their own, whose corners are the learned one's
     other = build("learned_2d", 2, positions=[[0, 0], [4, 6]], grid=(5, 7), **keywords)
     np.testing.assert_array_equal(other[1], table[12])
-    with pytest.raises(BeyondTrainingLength, match=r"nothing for coordinate 4 of axis 1: its grid is \(3, 4\)"):
+    with pytest.raises(BeyondTrainingLength, match=r"no vector for coordinate 4 of axis 1: its grid is \(3, 4\)"):
         build("learned_2d", 2, positions=[[0, 0], [0, 4]], **keywords)
     with pytest.raises(ValueError, match=r"option 'train_grid' must be 2 sides whose product is 12, not \(3, 3\)"):
         build("learned_2d", 13, **{**keywords, "train_grid": (3, 3)})
@@ -248,7 +248,7 @@ def test_rows_and_columns_of_detr() -> None:
         assert 0 < values.min() < 0.1 < 0.9 < values.max() < 1
     got = build("learned_2d_detr", 6, dim=6, grid=(2, 3), params=params)
     np.testing.assert_array_equal(got[5], [*params["column"][2], *params["row"][1]])
-    with pytest.raises(BeyondTrainingLength, match=r"nothing for coordinate 50 of axis 1: its grid is \(50, 50\)"):
+    with pytest.raises(BeyondTrainingLength, match=r"no vector for coordinate 50 of axis 1: its grid is \(50, 50\)"):
         build("learned_2d_detr", 51, grid=(1, 51))
     with pytest.raises(ValueError, match="needs integer positions >= 0"):
         build("learned_2d_detr", 1, positions=[[0, 0.5]])
@@ -269,7 +269,7 @@ def test_space_and_time() -> None:
     resized = fastpe.resize("factorised_st", params, grid=(2, 2, 3), new_grid=(3, 4, 1), class_token=True)
     again = build("factorised_st", 13, dim=1, train_grid=(3, 4, 1), class_token=True, params=resized)[1:, 0]
     np.testing.assert_array_equal(again.reshape(3, 4), larger)
-    with pytest.raises(BeyondTrainingLength, match=r"nothing for coordinate 2 of axis 0: its grid is \(2, 2, 3\)"):
+    with pytest.raises(BeyondTrainingLength, match=r"no vector for coordinate 2 of axis 0: its grid is \(2, 2, 3\)"):
         build("factorised_st", 2, positions=[[0, 0, 0], [2, 0, 0]], **keywords)
 
 

@@ -190,7 +190,7 @@ def test_remarks_say_what_is_missing_or_free() -> None:
 
     assert said(10) == ()
     assert said(4, edges=EDGES) == (
-        "magnetic: no connected part has more than 4 of 10 eigenvectors; the rest are zero",
+        "magnetic: no connected component has more than 4 of 10 eigenvectors; the rest are zero",
     )
     assert said(4, edges=(0, 1, 0, 2, 0, 3), count=3) == (
         "magnetic: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",

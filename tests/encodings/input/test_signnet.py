@@ -103,7 +103,7 @@ def test_remarks_are_those_of_the_eigenvectors() -> None:
         return remarks(parse("signnet", options), make_spec(nodes))
 
     assert said(17) == ()
-    assert said(4) == ("signnet: no connected part has more than 3 of 16 eigenvectors; the rest are zero",)
+    assert said(4) == ("signnet: no connected component has more than 3 of 16 eigenvectors; the rest are zero",)
     assert said(4, edges=(0, 1, 1, 2, 2, 3, 3, 0), count=3) == (
         "signnet: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",
     )
