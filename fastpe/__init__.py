@@ -48,8 +48,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastpe.base import forks as _forks  # noqa: F401 - it sees forks from now on
 from fastpe.base.shielded import load as _load
-
-__version__ = "0.1.0"
+from fastpe.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from fastpe import angles as angles

@@ -2,5 +2,5 @@
 or not there, and what they hold; what is found by name, of fastpe or of a user's own file, and its options.
 
 From outside: `draws`, `files`, `forks`, `guard`, `initial_values`, `option`, `own`, `own_files`, `patterns`, `pulled`,
-`random`, `registry`, `shielded`, `stored`, `tables`, `validation`.
+`random`, `registry`, `shielded`, `stored`, `tables`, `validation`, `version`.
 """

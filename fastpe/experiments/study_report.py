@@ -5,8 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import fastpe
 from fastpe.base.tables import markdown_table, markdown_text
+from fastpe.base.version import VERSION
 from fastpe.experiments import choosing, claims_report, study_figure, study_page
 from fastpe.experiments.comparison import ALPHA, MOST_SEEDS
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
@@ -34,7 +34,7 @@ def files_of(
 ) -> dict[str, bytes]:
     """By name the files that a study leaves beside its runs."""
     facts = {
-        "schema": 1, "fastpe": fastpe.__version__, "environment": config_file.environment(),
+        "schema": 1, "fastpe": VERSION, "environment": config_file.environment(),
         "study": study.to_toml(), **summary,
     }  # fmt: skip
     if study.claims is not None:

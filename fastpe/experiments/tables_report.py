@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-import fastpe
+from fastpe.base.version import VERSION
 from fastpe.experiments import study_page
 from fastpe.experiments.sections import Section, as_markdown
 from fastpe.theory.claims.tables import TITLES, JudgedCell, outside
@@ -42,7 +42,7 @@ def files_of(cells: Sequence[JudgedCell]) -> dict[str, bytes]:
     """By name the files of the report: tables.md, tables.json, tables.html."""
     facts = {
         "schema": 1,
-        "fastpe": fastpe.__version__,
+        "fastpe": VERSION,
         "outside": outside(cells),
         "cells": [each.to_dict() for each in cells],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.kernels.attention.tile import TILE_QUERIES
 from fastpe.kernels.threads.team import threads_for
+from fastpe.model.passes import Passes
 from fastpe.text.vocabulary import UnknownSymbols, Vocabulary
-
-if TYPE_CHECKING:
-    from fastpe.model.transformer import Transformer
 
 Array = np.ndarray[Any, Any]
 
@@ -119,7 +117,7 @@ class Generation:
     """
 
     def __init__(
-        self, model: Transformer, prompt: Any, length: int, sampling: Sampling, *, cache: bool = True,
+        self, model: Passes, prompt: Any, length: int, sampling: Sampling, *, cache: bool = True,
         threads: int | None = None,
     ) -> None:  # fmt: skip
         config = model.config
@@ -176,11 +174,10 @@ def _tokens(prompt: Any, vocabulary: int) -> Array:
     return array
 
 
-class Writing:
-    """What a `Transformer` writes with."""
+class Writing(Passes):
+    """The part of a `Transformer` that writes: its vocabulary, and `generate`."""
 
     _vocabulary: Vocabulary | None = None
-    config: Any
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -258,7 +255,7 @@ class Writing:
         sampling = Sampling(temperature, top_k, top_p, seed)
         given = self.encoded("prompt", prompt) if isinstance(prompt, str) else prompt
         written = []
-        for token in Generation(cast("Transformer", self), given, length, sampling, cache=cache, threads=threads):
+        for token in Generation(self, given, length, sampling, cache=cache, threads=threads):
             written.append(token)
             if progress is not None:
                 progress(token)
@@ -290,7 +287,7 @@ class Writing:
 # Whether keys and values may be kept
 
 
-def begins_alike(model: Transformer, first: int, last: int) -> bool:
+def begins_alike(model: Passes, first: int, last: int) -> bool:
     """Whether what an encoding fills for `last` positions begins with what it fills for fewer, from `first` on.
 
     Looked at are the first ones, the last ones, those around the training length and those between: an encoding that

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import fastpe
+from fastpe.base.version import VERSION
 from fastpe.encodings import catalogue
 from fastpe.encodings.catalogue import GROUPS, LEARNED, Entry
 from fastpe.encodings.encoding import BEYOND, OUTCOMES, USES
@@ -59,7 +59,7 @@ def _about(count: int) -> str:
     many = f"{count} position encodings" if count != 1 else "One position encoding"
     sizes = f"width {SIZES['dim']}, training length {SIZES['train_length']}"
     return (
-        f"<p>{many} of transformers, as fastpe {fastpe.__version__} has them: formula, picture, options, source, what "
+        f"<p>{many} of transformers, as fastpe {VERSION} has them: formula, picture, options, source, what "
         "theory says and what was measured. A position encoding fills a few small arrays, its slots, and each slot "
         "acts at one place of a transformer.</p>\n"
         f'<p class="note">Pictures: {sizes}, {HEADS} heads, up to twice the training length (the dashed line), initial '
