@@ -8,47 +8,12 @@ test, adjusted by Holm for the six pairs of the paper's four at one length, is b
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fastpe.base.validation import shown
-from fastpe.experiments.comparison import ALPHA, Comparison, compare
-from fastpe.model.config import DTYPES, INITS, TABLE_SCALES
+from fastpe.experiments.comparison import ALPHA, Comparison, compare_paired
+from fastpe.experiments.study import Study
+from fastpe.experiments.table5_facts import LENGTHS, PAPER, READINGS, WHOLE
 from fastpe.tasks import targets
-from fastpe.training.config import DATA
-
-if TYPE_CHECKING:
-    from fastpe.experiments.study import Study
-
-NAMES = ("table5",)
-SOURCE = "Li (2025), Table 5"
-PAPER: Mapping[str, Mapping[int, float]] = {
-    "sinusoidal": {50: 0.0021, 100: 0.0158, 200: 0.0423},
-    "alibi": {50: 0.0023, 100: 0.0055, 200: 0.0127},
-    "wavelet": {50: 0.0024, 100: 0.0049, 200: 0.0108},
-    "legendre": {50: 0.0022, 100: 0.0078, 200: 0.0215},
-}
-"""Mean squared errors as printed, by encoding and length."""
-READINGS = ("bidirectional", "causal")
-"""What the paper's "encoder" may mean: a study has a task of each name."""
-LENGTHS = (50, 100, 200)
-WHOLE = {"samples": 10_000, "epochs": 20}
-"""The paper's training: of a run that is smaller nothing is judged."""
-
-LEFT_OPEN: Mapping[str, str] = {
-    "batch": "sequences per update, e.g. 64, 128, 256, 10000",
-    "residual": "yes or no",
-    "init": " or ".join(INITS),
-    "data": " or ".join(DATA),
-    "target_scale": " or ".join(targets.SCALES),
-    "table_scale": " or ".join(TABLE_SCALES),
-    "start": "position of the first element, 0 or 1 (`learned`, whose rows have no base, stays at 0)",
-    "dtype": " or ".join(DTYPES),
-    "beta1": "a number",
-    "beta2": "a number",
-    "eps": "a number",
-}
-"""The settings that the paper leaves open and that `fastpe reproduce` varies, with what they may be; so it does every
-option of an encoding, as in ``wavelet.wavelet=db2``."""
 
 HOLDS, FAILS, OPEN, IMPOSSIBLE = "holds", "does not hold", "undecided", "impossible"
 NEAR = 2.0
@@ -61,33 +26,13 @@ Cells = Mapping[str, Mapping[str, Any]]
 Pairs = Mapping[tuple[str, str], Comparison | None]
 
 
-def check(study: "Study") -> None:
-    """Refuse a study that does not have what its claims are about.
-
-    Raises
-    ------
-    ValueError
-    """
-    if study.claims not in NAMES:
-        raise ValueError(f"claims must be {' or '.join(NAMES)}, not {shown(study.claims)}")
-    for what, needed, there in (("encodings", PAPER, study.encodings), ("tasks", READINGS, study.tasks)):
-        if lacking := [name for name in needed if name not in there]:
-            raise ValueError(f"claims {study.claims!r} are of the {what} {', '.join(needed)}: {lacking[0]!r} lacks")
-    for reading in READINGS:
-        config = study.config_of(reading, "wavelet")
-        if config.task != "running_sum" or not {*LENGTHS} <= {*config.test_lengths}:
-            raise ValueError(
-                f"claims {study.claims!r} are of running_sum at the lengths {', '.join(map(str, LENGTHS))}"
-            )
-
-
-def judged(study: "Study") -> bool:
+def judged(study: Study) -> bool:
     """Whether the runs are as long as the paper's, so that they say something of it."""
     config = study.config_of(READINGS[0], "wavelet")
     return config.samples >= WHOLE["samples"] and config.epochs >= WHOLE["epochs"]
 
 
-def reference_points(study: "Study", reading: str, length: int) -> dict[str, float]:
+def reference_points(study: Study, reading: str, length: int) -> dict[str, float]:
     """What an error at this length must be compared with, in the unit of the targets."""
     config = study.config_of(reading, "wavelet")
     factors = targets.factors(length, config.target_scale, config.train_length)
@@ -113,12 +58,12 @@ def pairs_of(cells: Cells) -> dict[tuple[str, str], Comparison | None]:
     found: dict[tuple[str, str], Comparison | None] = dict.fromkeys(itertools.permutations(PAPER, 2))
     for turned in (False, True):
         pairs = [pair[::-1] if turned else pair for pair in usable]
-        made = compare([(logs[a], logs[b]) for a, b in pairs], larger_is_better=False)
+        made = compare_paired([(logs[a], logs[b]) for a, b in pairs], larger_is_better=False)
         found.update(zip(pairs, made, strict=True))
     return found
 
 
-def judge(study: "Study", summary: Mapping[str, Any]) -> list[Verdict]:
+def judge(study: Study, summary: Mapping[str, Any]) -> list[Verdict]:
     """A verdict for every claim, reading and length: ``claim``, ``reading``, ``length``, ``verdict``, ``reason``."""
     verdicts: list[Verdict] = []
     for reading, length in itertools.product(READINGS, LENGTHS):

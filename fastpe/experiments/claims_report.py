@@ -2,15 +2,10 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastpe.encodings.registry import get, option_values
 from fastpe.experiments.claims import (
-    LEFT_OPEN,
-    LENGTHS,
-    PAPER,
-    READINGS,
-    SOURCE,
     Verdict,
     cells_at,
     judge,
@@ -22,18 +17,17 @@ from fastpe.experiments.claims import (
     told_apart,
 )
 from fastpe.experiments.sections import Section
+from fastpe.experiments.study import Study
+from fastpe.experiments.table5_facts import LEFT_OPEN, LENGTHS, PAPER, READINGS, SOURCE
 from fastpe.pictures.svg import Reference
 from fastpe.training import config_file
-
-if TYPE_CHECKING:
-    from fastpe.experiments.study import Study
 
 Summary = Mapping[str, Any]
 
 SMALL = "These runs are shorter than the paper's: they show how it goes, and nothing of the paper is judged."
 
 
-def facts(study: "Study", summary: Summary) -> dict[str, Any]:
+def facts(study: Study, summary: Summary) -> dict[str, Any]:
     """As JSON values: ``source``, ``paper``, ``reference`` points, and the ``verdicts``, where the runs allow any."""
     points = [
         {"reading": reading, "length": length, **reference_points(study, reading, length)}
@@ -45,7 +39,7 @@ def facts(study: "Study", summary: Summary) -> dict[str, Any]:
     return {"source": SOURCE, "paper": paper, "reference": points, "verdicts": verdicts}
 
 
-def sections(study: "Study", summary: Summary) -> list[Section]:
+def sections(study: Study, summary: Summary) -> list[Section]:
     """Everything about the paper that a report of the study has."""
     found = [_rows(study, summary, reading) for reading in READINGS]
     found.append(_reference(study))
@@ -58,7 +52,7 @@ def sections(study: "Study", summary: Summary) -> list[Section]:
     return [*found, _pairs(summary), _settings(study)]
 
 
-def references(study: "Study", task: str) -> list[Reference]:
+def references(study: Study, task: str) -> list[Reference]:
     """The paper's errors and what bounds them, for the plot of a reading."""
     if task not in READINGS:
         return []
@@ -70,7 +64,7 @@ def references(study: "Study", task: str) -> list[Reference]:
     return found
 
 
-def _rows(study: "Study", summary: Summary, reading: str) -> Section:
+def _rows(study: Study, summary: Summary, reading: str) -> Section:
     head = ("length", "encoding", "mean squared error", "95 %", "mean", "paper", "of answering zero")
     rows = []
     for length in LENGTHS:
@@ -92,7 +86,7 @@ def _own(cell: Mapping[str, Any], mean: Mapping[str, Any]) -> tuple[str, str, st
     return f"{mean['mean']:.4g}", ends, f"{cell['mean']['mean']:.4g}"
 
 
-def _reference(study: "Study") -> Section:
+def _reference(study: Study) -> Section:
     rows = []
     for length in LENGTHS:
         point = reference_points(study, READINGS[0], length)
@@ -142,7 +136,7 @@ def _pairs(summary: Summary) -> Section:
     return Section("The paper's four, pair by pair", [said], ("reading", "length", "pair", "ratio", "smaller"), rows)
 
 
-def _settings(study: "Study") -> Section:
+def _settings(study: Study) -> Section:
     """Every setting that the paper leaves open, and its value here."""
     config = study.config_of(READINGS[0], "wavelet")
     rows = [("mask", "none (bidirectional) and causal", "both are run")]

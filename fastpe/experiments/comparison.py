@@ -234,7 +234,7 @@ class Comparison:
 VERDICTS = ("better", "worse", "equivalent", "not told apart")
 
 
-def compare(
+def compare_paired(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, larger_is_better: bool, margin: float | None = None
 ) -> list[Comparison]:
     """Compare several sets of runs with those of a baseline: a family, over which Holm adjusts.
@@ -250,7 +250,7 @@ def compare(
     Examples
     --------
     >>> base = [0.50, 0.51, 0.49, 0.52, 0.50, 0.48]
-    >>> found = compare([([x + 0.2 for x in base], base), (base, base)], larger_is_better=True, margin=0.05)
+    >>> found = compare_paired([([x + 0.2 for x in base], base), (base, base)], larger_is_better=True, margin=0.05)
     >>> [each.verdict for each in found]
     ['not told apart', 'equivalent']
     >>> found[0].adjusted, found[0].needed

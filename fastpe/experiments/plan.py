@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastpe.experiments import grid
-from fastpe.experiments.study import Study
+from fastpe.experiments.study import Study, Trial, candidate_name
 from fastpe.training.config import TrainConfig
 from fastpe.training.estimate import Estimate, estimate
 
@@ -62,11 +61,11 @@ def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
         for encoding in study.encodings:
             each = []
             for number, candidate in enumerate(study.candidates):
-                config = study.config(grid.Trial(task, encoding, number, study.each_seed[0]), candidate)
+                config = study.config(Trial(task, encoding, number, study.each_seed[0]), candidate)
                 key = _kind(config)
                 if key not in known:
                     known[key] = estimate(config, threads=1)
-                    words = f", {grid.named(candidate)}" if candidate else ""
+                    words = f", {candidate_name(candidate)}" if candidate else ""
                     tell(f"{encoding} on {task}{words}: {known[key].seconds:.1f} s a run")
                 each.append(known[key])
             seconds += max(one.seconds for one in each) * study.count
@@ -74,8 +73,8 @@ def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
             if study.choose:
                 seconds += sum(one.seconds for one in each) * len(study.tuning_seeds)
                 flop += sum(one.flop * one.updates for one in each) * len(study.tuning_seeds)
-    tuning = sum(1 for _ in grid.trials(study))
-    return Plan(sum(1 for _ in study.cells()) + tuning, tuning, flop, seconds)
+    tuning = sum(1 for _ in study.trials())
+    return Plan(sum(1 for _ in study.run_keys()) + tuning, tuning, flop, seconds)
 
 
 def _kind(config: TrainConfig) -> str:

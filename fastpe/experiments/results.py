@@ -11,9 +11,9 @@ import numpy as np
 
 from fastpe.base.tables import csv_text
 from fastpe.experiments import aggregate
-from fastpe.experiments.comparison import Comparison, compare
+from fastpe.experiments.comparison import Comparison, compare_paired
 from fastpe.experiments.statistics import estimate, geometric, median_interval, share
-from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.study import RunKey, Study
 from fastpe.tasks.registry import TASKS
 from fastpe.training.forms import METRICS
 from fastpe.training.lengths import ends
@@ -25,7 +25,7 @@ COLUMNS = (
     "task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "identity", "cpu", "failed",
 )  # fmt: skip
 
-Outcomes = Mapping[Cell, Mapping[str, Any]]
+Outcomes = Mapping[RunKey, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def lengths_of(study: Study, task: str) -> list[str]:
     return [str(length) for length in study.config_of(task).test_lengths]
 
 
-def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str]]) -> list[dict[str, Any]]:
+def rows(study: Study, outcomes: Outcomes, facts: Mapping[RunKey, Mapping[str, str]]) -> list[dict[str, Any]]:
     """The long table: a row for every run, length and metric; a run that failed has one row.
 
     Parameters
@@ -62,8 +62,8 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str
         Of every run ``identity`` and ``cpu``, and where settings are chosen ``chosen``.
     """
     found = []
-    for cell in study.cells():
-        outcome, own = outcomes[cell], {**cell._asdict(), **facts.get(cell, {})}
+    for key in study.run_keys():
+        outcome, own = outcomes[key], {**key._asdict(), **facts.get(key, {})}
         if "failed" in outcome:
             found.append({**own, "failed": outcome["failed"]})
             continue
@@ -87,7 +87,7 @@ def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: s
     metric = measure_of(study, task).metric
     found: list[float | None] = []
     for seed in study.each_seed:
-        outcome = outcomes[Cell(task, encoding, seed)]
+        outcome = outcomes[RunKey(task, encoding, seed)]
         test = outcome.get("test", {}).get(length, {}) if "failed" not in outcome else {}
         value = test.get(metric)
         found.append(None if value is None or not math.isfinite(value) else float(value))
@@ -97,13 +97,13 @@ def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: s
 def same_bits(outcomes: Outcomes) -> list[str]:
     """Pairs of seeds of one encoding and task that found the same to the last bit: a seed did not reach its run."""
     found, seen = [], dict[tuple[str, str, str], int]()
-    for cell, outcome in outcomes.items():
+    for key, outcome in outcomes.items():
         if "failed" in outcome or outcome["train"]["loss"] is None:
             continue
         bits = f"{outcome['train']['loss']!r} {[sorted(each.items()) for each in outcome['test'].values()]!r}"
-        first = seen.setdefault((cell.task, cell.encoding, bits), cell.seed)
-        if first != cell.seed:
-            found.append(f"{cell.encoding} on {cell.task}: seeds {first} and {cell.seed} found the same bits")
+        first = seen.setdefault((key.task, key.encoding, bits), key.seed)
+        if first != key.seed:
+            found.append(f"{key.encoding} on {key.task}: seeds {first} and {key.seed} found the same bits")
     return found
 
 
@@ -190,7 +190,7 @@ def _compared(
     turn = math.log if measure.is_error else float
     pairs = [([turn(value or 0.0) for value in known[name]], [turn(value or 0.0) for value in base]) for name in usable]
     margin = None if study.margin is None else math.log1p(study.margin) if measure.is_error else study.margin
-    judged = dict(zip(usable, compare(pairs, larger_is_better=measure.larger, margin=margin), strict=True))
+    judged = dict(zip(usable, compare_paired(pairs, larger_is_better=measure.larger, margin=margin), strict=True))
     return [
         {
             "task": task,

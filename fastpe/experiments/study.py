@@ -1,10 +1,17 @@
-"""A study: encodings, tasks and seeds, all with the same settings; as an object, and as TOML that a paper can print."""
+"""Studies: which encodings, tasks, settings and seeds are to be run, as an object and as a TOML file.
+
+A study may choose settings from a grid (`Study.choose`). Every candidate of the grid is then trained for every task and
+encoding, on seeds that are not among those of the study, so that the reported result is not the luck of the seeds that
+chose. These tuning runs (`Trial`) are validated and never tested: on sequences of the training lengths from a random
+stream of their own (`fastpe.training.validation`), or on the last part of the training text (option ``tuning`` of the
+task).
+"""
 
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,28 +20,54 @@ from fastpe.base.registry import Registry
 from fastpe.base.stored import parse_toml, printable
 from fastpe.base.validation import count, is_time, named_arguments, nearest, real, shown, whole
 from fastpe.encodings import registry
-from fastpe.experiments import claims, grid
+from fastpe.experiments import table5_facts
 from fastpe.tasks.registry import TASKS
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
 MOST_SEEDS = 10_000
-MOST_CANDIDATES = 10_000  # of a grid, all of which are listed: a short file may ask for 10**12
+MOST_CANDIDATES = 10_000  # every candidate of a grid is listed, and a short file may ask for 10**12
+FIRST_TUNING_SEED = 10_000
+"""The first seed that chooses, where only the number of these seeds is given; counted seeds of a study end below it."""
+TUNING_SEEDS = 3
+"""How many seeds choose by default."""
+
+SETTINGS = {f.name for f in fields(TrainConfig) if f.compare} - {
+    "encoding", "options", "task", "task_options", "seed",
+}  # fmt: skip
+"""The settings that a study gives its runs."""
+SETTINGS_HELP = "help(fastpe.TrainConfig) lists them"
+_NEVER_CHOSEN = {
+    "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "test_lengths", "test_sequences",
+    "validation",
+}  # fmt: skip
+"""Settings that define the question or its measurement: validation scores of different values cannot be compared."""
 _OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims", "choose_seeds")
 
+Candidate = Mapping[str, Any]
 
-class Cell(NamedTuple):
-    """One run of a study: its task and encoding as the study calls them, and its seed."""
+
+class RunKey(NamedTuple):
+    """Names one run of a study: the labels of its task and encoding in the study, and its seed."""
 
     task: str
     encoding: str
     seed: int
 
 
+class Trial(NamedTuple):
+    """Names one tuning run: the labels of its task and encoding, the number of the candidate, and its seed."""
+
+    task: str
+    encoding: str
+    candidate: int
+    seed: int
+
+
 @named_arguments
 @dataclass(frozen=True)
 class Study:
-    """Encodings times tasks times seeds.
+    """Encodings x tasks x seeds, all with the same settings.
 
     Parameters
     ----------
@@ -56,7 +89,7 @@ class Study:
     claims : str, optional
         A paper's claims that are set beside the results and judged, see `fastpe.experiments.claims`: "table5".
     choose : dict of str to list
-        Settings, or options that every encoding has, and the values to choose from, see `fastpe.experiments.grid`: for
+        Settings, or options that every encoding has, and the values to choose from, see the module: for
         every task and encoding all combinations are trained, and the one that is best in validation is the study's.
     choose_seeds : int or sequence of int, optional
         The seeds that choose, none of which is the study's: how many, 10000 and those after it, or which. By default 3.
@@ -69,7 +102,7 @@ class Study:
     Examples
     --------
     >>> study = Study(["alibi", "nope"], ["reverse"], seeds=3, settings={"train_length": 8, "samples": 640})
-    >>> study.baseline, len(list(study.cells()))
+    >>> study.baseline, len(list(study.run_keys()))
     ('nope', 6)
     >>> Study.from_toml(study.to_toml()) == study
     True
@@ -113,10 +146,10 @@ class Study:
             raise ValueError(f"a study must have at most {MOST_CANDIDATES} encodings x tasks x choices, not {cells}")
         for task, encoding in itertools.product(self.tasks, self.encodings):
             for candidate in candidates:
-                config = self.config(Cell(task, encoding, self.each_seed[0]), candidate)
-                _check(grid.whose(encoding, task, candidate), config)
+                config = self.config(RunKey(task, encoding, self.each_seed[0]), candidate)
+                _check(describe(encoding, task, candidate), config)
         if self.claims is not None:
-            claims.check(self)
+            self._check_claims()
 
     def _set_grid(self) -> None:
         if not isinstance(self.choose, Mapping):
@@ -128,22 +161,75 @@ class Study:
             raise ValueError(f"choose must have at most {MOST_CANDIDATES} combinations of values, not {combinations}")
         object.__setattr__(self, "choose", {name: _plain(list(values)) for name, values in self.choose.items()})
         if self.choose:
-            seeds = grid.SEEDS if self.choose_seeds is None else self.choose_seeds
-            object.__setattr__(self, "choose_seeds", _seeds("choose_seeds", seeds, grid.FIRST_SEED))
-            grid.check(self)
+            seeds = TUNING_SEEDS if self.choose_seeds is None else self.choose_seeds
+            object.__setattr__(self, "choose_seeds", _seeds("choose_seeds", seeds, FIRST_TUNING_SEED))
+            self._check_choose()
         elif self.choose_seeds is not None:
             raise ValueError(f"choose_seeds needs choose, a grid of settings, not {shown(self.choose_seeds)} alone")
 
+    def _check_choose(self) -> None:
+        """Check that there is something to choose, and that nothing else sets it."""
+        if self.claims is not None:
+            raise ValueError(f"choose does not go with claims {self.claims!r}, whose settings are a paper's")
+        if both := sorted(set(self.tuning_seeds) & set(self.each_seed)):
+            raise ValueError(f"choose_seeds must not be among seeds, as {both[0]} is: what chooses is not reported")
+        for name, values in self.choose.items():
+            if len(values) < 2 or any(value in values[:place] for place, value in enumerate(values)):
+                raise ValueError(f"choose {name!r} must have two values at least, all different, not {list(values)}")
+            if name in _NEVER_CHOSEN:
+                raise ValueError(
+                    f"choose {name!r}: it is part of what is asked or measured, and cannot be chosen by results"
+                )
+            self._check_unset(name)
+            if name not in SETTINGS:
+                self._check_option(name)
+        for label, entry in self.tasks.items():
+            if entry.get("options", {}).get("tuning"):
+                raise ValueError(f"option 'tuning' of task {label!r} is that of the runs that choose: leave it out")
+
+    def _check_unset(self, name: str) -> None:
+        """Refuse to choose a setting that the study, a task or an encoding sets."""
+        encodings = ((label, {**entry.get("options", {}), **entry}) for label, entry in self.encodings.items())
+        for owner, own in (("settings", self.settings), *self.tasks.items(), *encodings):
+            if name in own:
+                raise ValueError(
+                    f"choose {name!r}: it is set already, {name}={own[name]} of {owner}; leave one of them out"
+                )
+
+    def _check_option(self, name: str) -> None:
+        """Check that a name that is no setting is an option of every encoding."""
+        known = {label: registry.option_values(entry["encoding"]) for label, entry in self.encodings.items()}
+        if not any(name in options for options in known.values()):
+            near = nearest(name, SETTINGS.union(*known.values()), SETTINGS_HELP)
+            raise ValueError(f"choose: setting {name!r} is unknown; {near}")
+        for label, options in known.items():
+            if name not in options:
+                raise ValueError(f"choose {name!r}: it must be an option of every encoding, and {label} has none such")
+
+    def _check_claims(self) -> None:
+        """Check that the study has the encodings, tasks and lengths that its claims are about."""
+        if self.claims not in table5_facts.NAMES:
+            raise ValueError(f"claims must be {' or '.join(table5_facts.NAMES)}, not {shown(self.claims)}")
+        needed = ("encodings", table5_facts.PAPER, self.encodings), ("tasks", table5_facts.READINGS, self.tasks)
+        for what, names, there in needed:
+            if lacking := [name for name in names if name not in there]:
+                raise ValueError(f"claims {self.claims!r} are of the {what} {', '.join(names)}: {lacking[0]!r} lacks")
+        for reading in table5_facts.READINGS:
+            config = self.config_of(reading, "wavelet")
+            if config.task != "running_sum" or not {*table5_facts.LENGTHS} <= {*config.test_lengths}:
+                lengths = ", ".join(map(str, table5_facts.LENGTHS))
+                raise ValueError(f"claims {self.claims!r} are of running_sum at the lengths {lengths}")
+
     @property
     def candidates(self) -> list[dict[str, Any]]:
-        """What is chosen from; of a study that chooses nothing the one candidate that sets nothing."""
-        return grid.candidates(self.choose)
+        """All combinations of the values of `choose`; without `choose` one empty candidate."""
+        return combinations(self.choose)
 
     @property
     def tuning_seeds(self) -> Sequence[int]:
-        """The seeds that choose."""
+        """The seeds of the tuning runs."""
         counted = self.choose_seeds or 0
-        return range(grid.FIRST_SEED, grid.FIRST_SEED + counted) if isinstance(counted, int) else counted
+        return range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + counted) if isinstance(counted, int) else counted
 
     @property
     def each_seed(self) -> Sequence[int]:
@@ -155,17 +241,38 @@ class Study:
         """How many seeds there are."""
         return len(self.each_seed)
 
-    def cells(self) -> Iterator[Cell]:
-        """All runs, seed by seed: where a study is stopped, all encodings have about as many."""
+    def run_keys(self) -> Iterator[RunKey]:
+        """All runs, seed by seed, so that a study that is stopped early has about as many runs of every encoding."""
         for seed, task, encoding in itertools.product(self.each_seed, self.tasks, self.encodings):
-            yield Cell(task, encoding, seed)
+            yield RunKey(task, encoding, seed)
 
-    def config(self, cell: Cell | grid.Trial, candidate: Mapping[str, Any] | None = None) -> TrainConfig:
-        """The settings of a run, with a candidate of those to choose from: by default the first."""
-        encoding, task = self.encodings[cell.encoding], self.tasks[cell.task]
+    def trials(self, keys: Iterable[RunKey] | None = None) -> Iterator[Trial]:
+        """All tuning runs, or only those that some runs need; none if the study chooses nothing."""
+        wanted = None if keys is None else {(key.task, key.encoding) for key in keys}
+        if self.choose:
+            numbers = range(len(self.candidates))
+            for seed, task, encoding, number in itertools.product(
+                self.tuning_seeds, self.tasks, self.encodings, numbers
+            ):
+                if wanted is None or (task, encoding) in wanted:
+                    yield Trial(task, encoding, number, seed)
+
+    def trial_config(self, trial: Trial) -> TrainConfig:
+        """The settings of a tuning run: those of the study with this candidate, with validation in place of tests.
+
+        The number of validation sequences is that of the study's settings; if they do not state it, that of a test.
+        """
+        config = self.config(trial, self.candidates[trial.candidate])
+        if config.symbols is not None:
+            return replace(config, test_lengths=(), task_options={**config.task_options, "tuning": True})
+        return replace(config, test_lengths=(), validation=config.validation or config.test_sequences)
+
+    def config(self, key: RunKey | Trial, candidate: Mapping[str, Any] | None = None) -> TrainConfig:
+        """The settings of a run with one of the `candidates`, by default the first."""
+        encoding, task = self.encodings[key.encoding], self.tasks[key.task]
         candidate = self.candidates[0] if candidate is None else candidate
-        own = {**self.settings, **_own(task), **_own(encoding), **grid.settings_of(candidate), "seed": cell.seed}
-        options = {**encoding.get("options", {}), **grid.options_of(candidate)}
+        own = {**self.settings, **_own(task), **_own(encoding), **_settings_of(candidate), "seed": key.seed}
+        options = {**encoding.get("options", {}), **_options_of(candidate)}
         chosen = {"task": task["task"], "task_options": dict(task.get("options", {}))}
         try:
             if self.preset is not None:
@@ -175,12 +282,11 @@ class Study:
             config = TrainConfig(encoding["encoding"], options, **chosen, **own)
             return (config if "causal" in own else config.causal_where_needed()).tested()
         except (TypeError, ValueError) as error:
-            whose = grid.whose(cell.encoding, cell.task, candidate)
-            raise type(error)(f"{whose}: {error}") from error
+            raise type(error)(f"{describe(key.encoding, key.task, candidate)}: {error}") from error
 
     def config_of(self, task: str, encoding: str | None = None) -> TrainConfig:
         """The settings of the runs of a task and an encoding, by default the baseline: those of its first seed."""
-        return self.config(Cell(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
+        return self.config(RunKey(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
 
     def with_texts(self) -> "Study":
         """The study with the SHA-256 and the characters of its texts, so that it can be reported without the texts."""
@@ -193,15 +299,18 @@ class Study:
             tasks[task] = {**entry, "digest": digest, "alphabet": alphabet} if known else entry
         return replace(self, tasks=tasks)
 
-    def part(self, number: int, of: int) -> list[Cell]:
-        """The runs of one of several shards, from 1 on: every `of`-th, or where settings are chosen all those of every
-        `of`-th task and encoding, which wait for the same tuning runs."""
+    def part(self, number: int, of: int) -> list[RunKey]:
+        """The runs of one shard; shards are counted from 1.
+
+        A shard has every `of`-th run. In a study that chooses settings it has all runs of every `of`-th pair of task
+        and encoding, because these need the same tuning runs.
+        """
         if not 1 <= number <= of:
             raise ValueError(f"shard must be 1/N to N/N, not {number}/{of}")
         if self.choose:
             pairs = list(itertools.product(self.tasks, self.encodings))[number - 1 :: of]
-            return [cell for cell in self.cells() if (cell.task, cell.encoding) in pairs]
-        return [cell for place, cell in enumerate(self.cells()) if place % of == number - 1]
+            return [key for key in self.run_keys() if (key.task, key.encoding) in pairs]
+        return [key for place, key in enumerate(self.run_keys()) if place % of == number - 1]
 
     def to_toml(self) -> str:
         """The study as TOML; `from_toml` is its inverse."""
@@ -274,6 +383,43 @@ def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
             found[name] = {**entry, **own}
             baselines += [name] * (label == study.baseline)
     return replace(study, encodings=found, baseline=baselines[0])
+
+
+def combinations(choose: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """All combinations of the values; without values one empty combination.
+
+    >>> combinations({"lr": [0.1, 0.2], "heads": [1]}), combinations({})
+    ([{'lr': 0.1, 'heads': 1}, {'lr': 0.2, 'heads': 1}], [{}])
+    """
+    return [dict(zip(choose, values, strict=True)) for values in itertools.product(*choose.values())]
+
+
+def candidate_name(candidate: Candidate) -> str:
+    """A candidate as text.
+
+    >>> candidate_name({"lr": 0.001, "heads": 2})
+    'lr=0.001 heads=2'
+    """
+    return " ".join(f"{name}={shown(value) if isinstance(value, int) else value}" for name, value in candidate.items())
+
+
+def describe(encoding: str, task: str, candidate: Candidate) -> str:
+    """The encoding, the task and the candidate of a run, for error messages.
+
+    >>> describe("alibi", "sort", {"heads": 3}), describe("alibi", "sort", {})
+    ('alibi on sort, heads=3', 'alibi on sort')
+    """
+    return ", ".join(each for each in (f"{encoding} on {task}", candidate_name(candidate)) if each)
+
+
+def _settings_of(candidate: Candidate) -> dict[str, Any]:
+    """The part of a candidate that sets `TrainConfig`."""
+    return {name: value for name, value in candidate.items() if name in SETTINGS}
+
+
+def _options_of(candidate: Candidate) -> dict[str, Any]:
+    """The part of a candidate that sets options of the encoding."""
+    return {name: value for name, value in candidate.items() if name not in SETTINGS}
 
 
 def _check(whose: str, config: TrainConfig) -> None:
@@ -355,8 +501,8 @@ def _known(whose: str, settings: object) -> None:
     if not isinstance(settings, Mapping):
         raise TypeError(f"{whose} must be a dict of settings, not {shown(settings)}")
     for name in settings:
-        if name not in grid.SETTINGS:
-            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), grid.SETTINGS, grid.LISTED)}")
+        if name not in SETTINGS:
+            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), SETTINGS, SETTINGS_HELP)}")
 
 
 def _quoted(text: str) -> str:

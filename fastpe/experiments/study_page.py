@@ -13,7 +13,7 @@ from fastpe.experiments.comparison import VERDICTS
 from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
-from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.study import RunKey, Study
 from fastpe.experiments.words import COMPARED, MIXED, WITHIN, about_reached, comparison_cells, effective_table, told
 from fastpe.pictures import svg, web
 from fastpe.training import config_file
@@ -34,7 +34,7 @@ def page(
     beside: Sequence[Section],
     chosen: Section | None,
     values: str,
-    curves: Mapping[Cell, Sequence[float]],
+    curves: Mapping[RunKey, Sequence[float]],
 ) -> str:
     """The page. beside: what a paper claims; chosen: which settings were, if some were; values: the long table as CSV,
     of which the page keeps what tasks are judged by."""
@@ -265,13 +265,13 @@ def _overall(summary: Summary) -> str:
     return said + svg.inline(svg.Plot(lines, "score", "share of runs above", log_x=False, top=1.0)) + table(head, rows)
 
 
-def _losses(study: Study, curves: Mapping[Cell, Sequence[float]]) -> str:
+def _losses(study: Study, curves: Mapping[RunKey, Sequence[float]]) -> str:
     """Means over seeds of the loss, epoch by epoch."""
     parts = []
     for task in study.tasks:
         lines = []
         for encoding in study.encodings:
-            own = [curve for cell, curve in curves.items() if (cell.task, cell.encoding) == (task, encoding) and curve]
+            own = [curve for key, curve in curves.items() if (key.task, key.encoding) == (task, encoding) and curve]
             shortest = min(map(len, own), default=0)
             means = [(k + 1, sum(curve[k] for curve in own) / len(own)) for k in range(shortest)]
             lines.append(svg.Line(encoding, [(x, y) for x, y in means if y > 0], [], []))

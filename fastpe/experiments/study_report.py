@@ -7,11 +7,11 @@ from typing import Any
 
 from fastpe.base.tables import markdown_table, markdown_text
 from fastpe.base.version import VERSION
-from fastpe.experiments import choosing, claims_report, study_figure, study_page
+from fastpe.experiments import claims_report, study_figure, study_page, tuning
 from fastpe.experiments.comparison import ALPHA, MOST_SEEDS
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
-from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.study import RunKey, Study
 from fastpe.experiments.words import (
     COMPARED,
     MIXED,
@@ -30,7 +30,7 @@ _NOTHING = 0.05
 
 
 def files_of(
-    study: Study, summary: Summary, rows: Sequence[Mapping[str, Any]], curves: Mapping[Cell, Sequence[float]]
+    study: Study, summary: Summary, rows: Sequence[Mapping[str, Any]], curves: Mapping[RunKey, Sequence[float]]
 ) -> dict[str, bytes]:
     """By name the files that a study leaves beside its runs."""
     facts = {
@@ -41,14 +41,14 @@ def files_of(
         facts["claims"] = claims_report.facts(study, summary)
     table = as_csv(rows)
     said = beside(study, summary)
-    chosen = choosing.section(study, summary["choosing"]) if study.choose else None
+    chosen = tuning.section(study, summary["choosing"]) if study.choose else None
     page = study_page.page(study, summary, verdict(study, summary), said, chosen, table, curves)
     drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
     if study_figure.available():
         for task in study.tasks:
             plot = study_page.plot(study, summary, task)
             drawn[f"{_file(task)}.pdf"] = study_figure.draw([(task, plot)], "pdf")
-    choices = {"choices.csv": choosing.as_csv(summary["choosing"]).encode()} if study.choose else {}
+    choices = {"choices.csv": tuning.as_csv(summary["choosing"]).encode()} if study.choose else {}
     return {
         **drawn,
         **choices,
@@ -100,7 +100,7 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         f"{study.baseline} {counts}"
     ]
     if study.choose:
-        found += choosing.verdict(summary["choosing"])
+        found += tuning.verdict(summary["choosing"])
     if summary["same_bits"]:
         found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
@@ -185,7 +185,7 @@ def markdown(study: Study, summary: Summary) -> str:
         rows = [[name, *(told(cells[name, length]) for length in lengths)] for name in study.encodings]
         parts += [markdown_table(("encoding", *lengths), rows), ""]
     if study.choose:
-        parts += [as_markdown([choosing.section(study, summary["choosing"])])]
+        parts += [as_markdown([tuning.section(study, summary["choosing"])])]
     parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
     head, rows = effective_table(study, summary)
     if rows:

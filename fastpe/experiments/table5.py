@@ -14,10 +14,13 @@ from typing import Any
 
 from fastpe.base.validation import nearest
 from fastpe.encodings.registry import get, parse_option
-from fastpe.experiments import claims, sweep
-from fastpe.experiments.compare import RUNS, Compared, compare
+from fastpe.experiments import claims
+from fastpe.experiments.compare import compare
+from fastpe.experiments.jobs import Listener
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Study
+from fastpe.experiments.study_folder import RUNS, Compared
+from fastpe.experiments.table5_facts import LEFT_OPEN, LENGTHS, READINGS
 from fastpe.training.config import TrainConfig
 
 AUTHORS = "alibi-authors"
@@ -61,8 +64,8 @@ def study(varied: Varied, seeds: int = SEEDS, quick: bool = False) -> Study:
         encodings[label] = {"encoding": key, "options": options}
     if "start" in settings:
         encodings["learned"]["start"] = 0.0
-    tasks = {reading: {"task": "running_sum", "causal": reading == "causal"} for reading in claims.READINGS}
-    own_settings = {"test_lengths": list(claims.LENGTHS), **settings, **(QUICK if quick else {})}
+    tasks = {reading: {"task": "running_sum", "causal": reading == "causal"} for reading in READINGS}
+    own_settings = {"test_lengths": list(LENGTHS), **settings, **(QUICK if quick else {})}
     return Study(encodings, tasks, seeds, "sinusoidal", own_settings, claims="table5")
 
 
@@ -110,11 +113,11 @@ def _check_name(name: str) -> None:
     known = [key for key in ENCODINGS if key != AUTHORS]
     if dot and scheme in known and option in get(scheme).options:
         return
-    if dot or name not in claims.LEFT_OPEN:
+    if dot or name not in LEFT_OPEN:
         options = [f"{key}.{each}" for key in known for each in get(key).options]
         raise ValueError(
             f"vary: {name!r} is no setting that the paper leaves open and that can be varied; "
-            f"{nearest(name, [*claims.LEFT_OPEN, *options] if dot else claims.LEFT_OPEN)}"
+            f"{nearest(name, [*LEFT_OPEN, *options] if dot else LEFT_OPEN)}"
         )
 
 
@@ -126,11 +129,11 @@ def _field(name: str, text: str) -> Any:
             return {"yes": True, "true": True, "no": False, "false": False}[text.lower()]
         return type(default)(text)
     except (KeyError, ValueError):
-        raise ValueError(f"{name} must be {claims.LEFT_OPEN[name]}, not {text!r}") from None
+        raise ValueError(f"{name} must be {LEFT_OPEN[name]}, not {text!r}") from None
 
 
 def reproduce(
-    out: Path, made: Sequence[Variant], workers: int = 1, notify: sweep.Listener | None = None
+    out: Path, made: Sequence[Variant], workers: int = 1, notify: Listener | None = None
 ) -> list[tuple[Variant, Compared]]:
     """Do all runs, and judge the paper by them.
 
@@ -144,7 +147,7 @@ def reproduce(
     workers : int
         Processes, of one thread each; they change nothing but the time.
     notify : callable, optional
-        Hears every `fastpe.experiments.sweep` event.
+        Hears every `fastpe.experiments.jobs.JobEvent`.
     """
     found = []
     for one in made:
@@ -167,7 +170,7 @@ def overview(found: Sequence[tuple[Variant, Compared]]) -> Section:
     complete = [
         f"{variant.name} ({reading})"
         for variant, _ in found
-        for reading in claims.READINGS
+        for reading in READINGS
         if {verdict for (read, _, name), verdict in verdicts.items() if (read, name) == (reading, variant.name)}
         == {claims.HOLDS}
     ]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastpe.experiments import choosing, plan
+from fastpe.experiments import plan, tuning
 from fastpe.experiments.results import Measure
 from fastpe.experiments.study import Study, varied
 from fastpe.training.estimate import Estimate
@@ -32,9 +32,9 @@ def test_the_best_of_some_scores():
         ([[None], [None]], error, None),
         ([[0.0, 5.0], [1e-9, 1e-9]], error, 0),
     ):
-        assert choosing.best_of(values, measure) == best, (values, measure)
-    assert math.isclose(choosing.level([1.0, 100.0, None], error), 10.0)
-    assert choosing.level([0.6, None], exact) == 0.3
+        assert tuning.best_of(values, measure) == best, (values, measure)
+    assert math.isclose(tuning.level([1.0, 100.0, None], error), 10.0)
+    assert tuning.level([0.6, None], exact) == 0.3
 
 
 def test_a_grid_is_read_as_it_was_written():
@@ -44,7 +44,7 @@ def test_a_grid_is_read_as_it_was_written():
     assert Study.from_toml(whole.to_toml()) == whole
     assert len(whole.candidates) == 6
     assert whole.candidates[1] == {"lr": 1e-3, "slope": 0.2}
-    config = whole.config(next(whole.cells()), whole.candidates[1])
+    config = whole.config(next(whole.run_keys()), whole.candidates[1])
     assert (config.lr, config.options) == (1e-3, {"slope": 0.2})
     assert list(whole.tuning_seeds) == [5, 7]
     assert Study.from_toml(STUDY.to_toml()) == STUDY

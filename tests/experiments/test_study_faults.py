@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from fastpe.experiments import compare as making
+from fastpe.experiments import study_folder
 from fastpe.experiments.compare import compare
 from fastpe.experiments.study import Study
 from fastpe.tasks.registry import TASKS
@@ -39,7 +39,7 @@ def test_a_clock_that_is_off_changes_nothing(made, tmp_path, year):
 
 
 def test_two_starters_in_one_folder(made):
-    with making.hold(made.out), pytest.raises(RunError, match="another process is working in "):
+    with study_folder.hold(made.out), pytest.raises(RunError, match="another process is working in "):
         compare(STUDY, out=made.out)
 
 
