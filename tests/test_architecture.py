@@ -91,7 +91,7 @@ def test_imports_go_down():
 
 
 READS_A_RUN = ("fastpe.training.config", "fastpe.training.starting_weights")
-"""`TrainConfig.starting_from`, a public constructor, imports in its body: it reads a run, which holds a `TrainConfig`."""
+"""`TrainConfig.starting_from`, a public constructor, reads a run, which has a `TrainConfig`: it imports in its body."""
 
 
 def imported_modules(name: str, path: Path, known: dict[str, Path]) -> Iterator[tuple[str, bool]]:
