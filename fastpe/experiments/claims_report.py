@@ -1,4 +1,4 @@
-"""The claims of a paper beside a study's results: tables, verdicts, and what is drawn into the study's plots."""
+"""The claims of Li (2025) in the report of a study: tables, verdicts, and reference points of the plots."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ SMALL = "These runs are shorter than the paper's: they show how it goes, and not
 
 
 def facts(study: Study, summary: Summary) -> dict[str, Any]:
-    """As JSON values: ``source``, ``paper``, ``reference`` points, and the ``verdicts``, where the runs allow any."""
+    """JSON values: ``source``, ``paper``, ``reference`` points, and ``verdicts``, which are empty for shorter runs."""
     points = [
         {"reading": reading, "length": length, **reference_points(study, reading, length)}
         for reading in READINGS
@@ -40,7 +40,7 @@ def facts(study: Study, summary: Summary) -> dict[str, Any]:
 
 
 def sections(study: Study, summary: Summary) -> list[Section]:
-    """Everything about the paper that a report of the study has."""
+    """All sections about the paper in the report of a study."""
     found = [_rows(study, summary, reading) for reading in READINGS]
     found.append(_reference(study))
     if judged(study):
@@ -53,7 +53,7 @@ def sections(study: Study, summary: Summary) -> list[Section]:
 
 
 def references(study: Study, task: str) -> list[Reference]:
-    """The paper's errors and what bounds them, for the plot of a reading."""
+    """The paper's errors and their bounds, for the plot of a reading."""
     if task not in READINGS:
         return []
     points = {length: reference_points(study, task, length) for length in LENGTHS}
@@ -137,7 +137,7 @@ def _pairs(summary: Summary) -> Section:
 
 
 def _settings(study: Study) -> Section:
-    """Every setting that the paper leaves open, and its value here."""
+    """All settings that the paper leaves open, with their values in this study."""
     config = study.config_of(READINGS[0], "wavelet")
     rows = [("mask", "none (bidirectional) and causal", "both are run")]
     rows += [(name, _plain(getattr(config, name)), may_be) for name, may_be in LEFT_OPEN.items()]

@@ -72,32 +72,33 @@ class Study:
     Parameters
     ----------
     encodings, tasks : dict of str to dict, or sequence of str
-        By what the study calls them: ``encoding`` or ``task`` (by default that name), ``options``, and settings of its
-        own. Of a sequence the names themselves.
+        By label: ``encoding`` or ``task`` (by default the label), ``options``, and settings for its runs. In a sequence
+        the names are the labels.
     seeds : int or sequence of int
-        How many, 0 .. seeds - 1, or which; the same for all.
+        The number of seeds, for the seeds 0 .. seeds - 1, or the seeds; the same for all encodings and tasks.
     baseline : str, optional
-        What the others are compared with. By default nope, where it is among them, or the first.
+        The encoding that the others are compared with. The default is nope if it is among them, else the first.
     settings : dict
-        Settings of all runs, by their names in `TrainConfig`.
+        Settings of all runs, as in `TrainConfig`.
     preset : str, optional
-        A protocol, see `fastpe.training.presets`, from which settings depart.
+        A protocol (`fastpe.training.presets`) that `settings` change.
     margin : float, optional
-        Differences within it count as none: of scores in their units, of errors as a part (0.1: ten percent).
+        Differences within the margin count as no difference. It has the unit of scores; for errors it is relative (0.1
+        is ten percent).
     threshold : float
-        The score that an effective length keeps.
+        The least score up to an effective length.
     claims : str, optional
-        A paper's claims that are set beside the results and judged, see `fastpe.experiments.claims`: "table5".
+        The claims of a paper that the report judges: "table5", see `fastpe.experiments.claims`.
     choose : dict of str to list
-        Settings, or options that every encoding has, and the values to choose from, see the module: for
-        every task and encoding all combinations are trained, and the one that is best in validation is the study's.
+        Settings, or options that every encoding has, and their candidate values. For every task and encoding all
+        combinations are trained, and the study takes the one that is best in validation.
     choose_seeds : int or sequence of int, optional
-        The seeds that choose, none of which is the study's: how many, 10000 and those after it, or which. By default 3.
+        The seeds of the tuning runs, or their number, counted from 10000; by default 3. None of them may be in `seeds`.
 
     Raises
     ------
     ValueError, TypeError
-        If a name is unknown, or a setting does not go with an encoding or a task; the message names it.
+        If a name is unknown, or a setting is not possible with an encoding or a task; the message names it.
 
     Examples
     --------
@@ -233,12 +234,12 @@ class Study:
 
     @property
     def each_seed(self) -> Sequence[int]:
-        """The seeds themselves."""
+        """The seeds of the runs."""
         return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
 
     @property
     def count(self) -> int:
-        """How many seeds there are."""
+        """Number of seeds."""
         return len(self.each_seed)
 
     def run_keys(self) -> Iterator[RunKey]:
@@ -285,7 +286,7 @@ class Study:
             raise type(error)(f"{describe(key.encoding, key.task, candidate)}: {error}") from error
 
     def config_of(self, task: str, encoding: str | None = None) -> TrainConfig:
-        """The settings of the runs of a task and an encoding, by default the baseline: those of its first seed."""
+        """The settings of the run of a task and an encoding, by default the baseline, with the first seed."""
         return self.config(RunKey(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
 
     def with_texts(self) -> "Study":
@@ -295,7 +296,7 @@ class Study:
             configs = [self.config_of(task, encoding) for encoding in self.encodings]
             found = {(config.digest, config.alphabet) for config in configs}
             digest, alphabet = found.pop()
-            known = digest is not None and not found  # of encodings with texts of their own, there are several
+            known = digest is not None and not found  # encodings with different texts have several digests
             tasks[task] = {**entry, "digest": digest, "alphabet": alphabet} if known else entry
         return replace(self, tasks=tasks)
 
@@ -328,9 +329,9 @@ class Study:
 
     @classmethod
     def from_toml(cls, text: str) -> "Study":
-        """A study from what `to_toml` wrote, or anybody else.
+        """Make a study from TOML, as `to_toml` writes it.
 
-        Encodings and tasks are named by their keys. A path is refused: register the file first.
+        Encodings and tasks are named by their keys. Paths are refused; register such a file first.
 
         Raises
         ------
@@ -351,7 +352,7 @@ class Study:
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
-        """A study from a file of TOML, as `from_toml` takes it.
+        """Read a study from a TOML file, see `from_toml`.
 
         Raises ValueError that names the file, also for a value of the wrong type.
         """
@@ -367,7 +368,7 @@ class Study:
 
 
 def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
-    """The study with every encoding in every combination of some settings' values, as encodings of their own.
+    """A study in which every encoding is repeated with every combination of some settings' values.
 
     Examples
     --------
@@ -423,7 +424,7 @@ def _options_of(candidate: Candidate) -> dict[str, Any]:
 
 
 def _check(whose: str, config: TrainConfig) -> None:
-    """Let every encoding look at its options together, so that what does not go together is said before any run."""
+    """Let every encoding check its options, so that an impossible combination is refused before any run."""
     for part in registry.parse_all(config.encoding, config.options):
         try:
             part.encoding.check(config.model.spec(config.model.train_length), **part.options)
@@ -432,7 +433,7 @@ def _check(whose: str, config: TrainConfig) -> None:
 
 
 def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple[int, ...]:
-    """How many, where they are counted from the first; else each of them."""
+    """The number of seeds if they are counted from `first`, else all of them."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return whole(name, value, 1, MOST_SEEDS)
     if count(value) > MOST_SEEDS:
@@ -471,7 +472,7 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and arrays of NumPy as Python's own, which TOML has; times, which no setting may be, as they are."""
+    """Convert NumPy numbers and arrays to Python values for TOML; times, which are no valid settings, are kept."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -481,7 +482,7 @@ def _plain(value: Any) -> Any:
 
 
 def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[[str], str]) -> dict[str, Any]:
-    """Entries out of a file, once their names are found to consist of keys: making a study resolves paths."""
+    """Entries of a file, after a check that their names are keys, because making a study would resolve paths."""
     key = of.kind.word
     try:
         return {
@@ -493,7 +494,7 @@ def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[
 
 
 def _own(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an encoding's or a task's own."""
+    """The settings in the entry of an encoding or a task."""
     return {name: value for name, value in entry.items() if name not in ("encoding", "task", "options")}
 
 
@@ -506,13 +507,13 @@ def _known(whose: str, settings: object) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A text as TOML, its control characters escaped."""
+    """A text as TOML, with control characters escaped."""
     written = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in written)
 
 
 def _value(value: Any) -> str:
-    """A value as TOML; what JSON and TOML write alike is most of it."""
+    """A value as TOML; numbers, booleans and most texts are the same in JSON."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_quoted(name)} = {_value(each)}" for name, each in value.items()) + " }"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A study as one HTML file: it opens offline, prints, and reads without colour, by keyboard and on a phone."""
+"""The report of a study as one HTML file that loads nothing. It can be printed, and read without colour."""
 
 import csv
 import html
@@ -36,8 +36,11 @@ def page(
     values: str,
     curves: Mapping[RunKey, Sequence[float]],
 ) -> str:
-    """The page. beside: what a paper claims; chosen: which settings were, if some were; values: the long table as CSV,
-    of which the page keeps what tasks are judged by."""
+    """The page of a study.
+
+    beside: sections on the claims of a paper; chosen: the section on tuning, if settings were chosen; values: the table
+    of all values as CSV, of which the page keeps the metrics that tasks are judged by.
+    """
     parts = [
         section("What it says", _list(verdict) + _how(study)),
         section("Encodings and tasks", _matrix(study, summary)),
@@ -56,17 +59,17 @@ def page(
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A file of its own, in HTML, of parts as `section` makes them."""
+    """An HTML file of parts that `section` made."""
     return web.document(title, "".join(parts), "fastpe.experiments", "page")
 
 
 def section(title: str, content: str) -> str:
-    """A part of a page under a heading, which is escaped; nothing where there is no content."""
+    """A part of a page under a heading, which is escaped; an empty text if there is no content."""
     return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>\n" if content else ""
 
 
 def _how(study: Study) -> str:
-    """What every number of the page rests on."""
+    """How the numbers of the page were computed."""
     least, base = 2.0 ** (1 - study.count), html.escape(study.baseline)
     stops = [task for task in study.tasks if study.config_of(task).stop_solved]
     told = [
@@ -88,7 +91,7 @@ def _how(study: Study) -> str:
 
 
 def _nothing_chosen(study: Study) -> str:
-    """What had no part in these results, and what had."""
+    """Which settings were chosen, and by what."""
     if not study.choose:
         return "No setting was chosen by these results: all that was tried, for every encoding as much, is shown."
     names = html.escape(", ".join(study.choose))
@@ -104,25 +107,25 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that a click, or Enter, on a head sorts."""
+    """A table that is sorted by a click, or Enter, on a column's head."""
     heads = "".join(f'<th><button type="button">{html.escape(cell)}</button></th>' for cell in head)
     body = "".join(f"<tr>{''.join(map(_td, row))}</tr>" for row in rows)
     return _wide(f'<table class="sortable"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>')
 
 
 def _td(cell: str) -> str:
-    """A cell; verdicts are coloured too."""
+    """A cell; verdicts have a colour."""
     kind = f' class="{cell.replace(" ", "-")}"' if cell in VERDICTS else ' class="said"' if len(cell) > _LINE else ""
     return f"<td{kind}>{html.escape(cell)}</td>"
 
 
 def _wide(content: str) -> str:
-    """What scrolls by itself where the page is narrow."""
+    """Content that scrolls sideways on a narrow page."""
     return f'<div class="wide">{content}</div>\n'
 
 
 def _matrix(study: Study, summary: Summary) -> str:
-    """Numbers at the longest length, shaded from the worst of a task to its best."""
+    """The means at the longest length, shaded from the worst to the best of each task."""
     rows = []
     for encoding in study.encodings:
         cells = [f"<th>{html.escape(encoding)}</th>"]
@@ -151,7 +154,7 @@ def _level(cell: Mapping[str, Any]) -> float | None:
 
 
 def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
-    """Where a value lies between the worst and the best of its column."""
+    """The position of a value between the worst (0) and the best (1) of its column."""
     if value is None or not levels or max(levels) - min(levels) <= _ALIKE * max(map(abs, levels)):
         return 0.0
     turn = (lambda x: x) if larger else (lambda x: -math.log(max(x, 1e-300)))
@@ -160,7 +163,7 @@ def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
 
 
 def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
-    """The curves of a task over length, with what a paper claims of it."""
+    """The curves of a task over length, with the errors that a paper claims."""
     measure, lengths = measure_of(study, task), lengths_of(study, task)
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     places = [ends(int(n) if n.isdigit() else n)[1] for n in lengths]
@@ -181,7 +184,7 @@ def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
 
 
 def figure(study: Study, summary: Summary, task: str) -> str:
-    """The curves of a task as an SVG file of its own."""
+    """The curves of a task as an SVG file."""
     return svg.alone(plot(study, summary, task))
 
 
@@ -266,7 +269,7 @@ def _overall(summary: Summary) -> str:
 
 
 def _losses(study: Study, curves: Mapping[RunKey, Sequence[float]]) -> str:
-    """Means over seeds of the loss, epoch by epoch."""
+    """The mean training loss over seeds by epoch."""
     parts = []
     for task in study.tasks:
         lines = []
@@ -282,7 +285,7 @@ def _losses(study: Study, curves: Mapping[RunKey, Sequence[float]]) -> str:
 
 
 def _costs(study: Study, text: str) -> str:
-    """Seconds of training of a run, a mean over seeds."""
+    """The mean training time over seeds, in seconds."""
     seconds: dict[tuple[str, str], dict[str, float]] = {}
     for row in csv.DictReader(io.StringIO(text)):
         if row["seconds"]:
@@ -295,7 +298,7 @@ def _costs(study: Study, text: str) -> str:
 
 
 def _runs(text: str) -> str:
-    """The long table, less what no task is judged by, and the script that shows it."""
+    """The table of the metrics that tasks are judged by, and the script that shows it."""
     buttons = (("show", "Show the table"), ("download", "Download it (CSV)"))
     shown = " ".join(f'<button type="button" id="{key}">{words}</button>' for key, words in buttons)
     raw = html.escape(_short(text))
@@ -304,7 +307,7 @@ def _runs(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    """The rows of what tasks are judged by, and of runs that failed, without columns that are alike everywhere."""
+    """The rows of the metrics that tasks are judged by, and of failed runs; without identity and CPU."""
     rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in ("exact", "mse", "bits_per_byte", ""))
     return csv_text(
         _COLUMNS,

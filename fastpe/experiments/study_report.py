@@ -1,4 +1,4 @@
-"""A study in words, in Markdown, CSV and JSON, and as a page. Builds strings; prints and writes nothing."""
+"""The report of a study: sentences, Markdown, CSV, JSON and HTML. Returns strings; prints and writes nothing."""
 
 import json
 import math
@@ -32,7 +32,7 @@ _NOTHING = 0.05
 def files_of(
     study: Study, summary: Summary, rows: Sequence[Mapping[str, Any]], curves: Mapping[RunKey, Sequence[float]]
 ) -> dict[str, bytes]:
-    """By name the files that a study leaves beside its runs."""
+    """The contents of the report's files, by name."""
     facts = {
         "schema": 1, "fastpe": VERSION, "environment": config_file.environment(),
         "study": study.to_toml(), **summary,
@@ -60,17 +60,17 @@ def files_of(
 
 
 def _sized(each: Mapping[str, Any]) -> str:
-    """An encoding, and how far it is from the baseline."""
+    """The name of an encoding, with its difference from the baseline."""
     return f"{each['encoding']} ({turned(each, each['difference']['mean'])})"
 
 
 def beside(study: Study, summary: Summary) -> list[Section]:
-    """What a paper claims, beside what was found: nothing where the study names no claims."""
+    """Sections that compare the results with the claims of a paper; none if the study names no claims."""
     return [] if study.claims is None else claims_report.sections(study, summary)
 
 
 def _nobody(study: Study, summary: Summary) -> list[str]:
-    """Where all encodings fail alike, which is no equivalence that anybody wants."""
+    """A sentence on tasks and lengths that no encoding solves: equal failures are no useful equivalence."""
     best: dict[tuple[str, str], float] = {}
     for cell in summary["cells"]:
         if "solved" in cell and cell["mean"] is not None:
@@ -81,12 +81,12 @@ def _nobody(study: Study, summary: Summary) -> list[str]:
 
 
 def _file(task: str) -> str:
-    """A task's label as a file's name."""
+    """The file name for the label of a task."""
     return "task-" + "".join(c if c.isalnum() or c in "-_" else "_" for c in task)
 
 
 def verdict(study: Study, summary: Summary) -> list[str]:
-    """What a study says, in sentences: the first is the shortest."""
+    """The findings of a study in sentences; the first one is the summary."""
     every = summary["comparisons"]
     better = [each for each in every if each["verdict"] == "better"]
     worse = [each for each in every if each["verdict"] == "worse"]
@@ -139,7 +139,7 @@ def verdict(study: Study, summary: Summary) -> list[str]:
 
 
 def too_few(study: Study) -> list[str]:
-    """That no difference can be told with so few seeds; empty where there are enough.
+    """A sentence that no difference can be significant with so few seeds; none if there are enough.
 
     >>> too_few(Study(["alibi", "nope"], ["reverse"], seeds=6))
     []
@@ -156,7 +156,7 @@ def too_few(study: Study) -> list[str]:
 
 
 def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
-    """What comparisons that are not told apart leave open: they are no evidence of equality."""
+    """A sentence that comparisons without a significant difference are no evidence of equality."""
     needed = sorted(each["needed"] or math.inf for each in open_ if each["difference"]["mean"])
     said = f"That {len(open_)} comparisons are not told apart does not show that there is no difference"
     none = len(open_) - len(needed)
@@ -169,7 +169,7 @@ def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
 
 
 def markdown(study: Study, summary: Summary) -> str:
-    """The tables of a study for a paper."""
+    """The tables of a study in Markdown."""
     first, *others = verdict(study, summary)
     parts = ["# Study", "", markdown_text(f"{first}."), *map(markdown_text, others), ""]
     for task in study.tasks:

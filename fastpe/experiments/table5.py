@@ -1,9 +1,9 @@
 """Table 5 of Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 7, as a study.
 
 The paper trains a small transformer "encoder" on the running sums of 50 numbers, with four position encodings, and
-tests it at lengths 50, 100 and 200. It gives one number for each, no seed and no spread, and leaves much open. Here
-every encoding is trained with several seeds, in both readings of "encoder" (bidirectional and causal), with `nope`,
-`learned` and ALiBi's own slopes beside the paper's four. Nothing is tuned to match.
+tests it at lengths 50, 100 and 200. It prints one number for each, without seeds or a spread, and does not state many
+settings. Here every encoding is trained with several seeds, in both readings of "encoder" (bidirectional and causal).
+`nope`, `learned` and ALiBi with its authors' slopes are added to the paper's four. Nothing is tuned to match.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from fastpe.experiments.table5_facts import LEFT_OPEN, LENGTHS, READINGS
 from fastpe.training.config import TrainConfig
 
 AUTHORS = "alibi-authors"
-"""ALiBi with its authors' slopes, beside the paper's: 0.1 / 50 = 0.002 is nearly no bias."""
+"""ALiBi with its authors' slopes; the slope in the paper, 0.1 / 50 = 0.002, is nearly no bias."""
 ENCODINGS = ("sinusoidal", "alibi", AUTHORS, "wavelet", "legendre", "nope", "learned")
 SEEDS, QUICK_SEEDS = 10, 3
 QUICK: Mapping[str, Any] = {"samples": 1000, "epochs": 4, "test_sequences": 200}
@@ -34,19 +34,19 @@ Varied = dict[str, str]
 
 @dataclass(frozen=True)
 class Variant:
-    """One reading of what the paper leaves open: what it changes, as one asks for it, and its study."""
+    """One choice of the settings that the paper leaves open: the changed settings, as text, and the study."""
 
     varied: Varied
     study: Study
 
     @property
     def name(self) -> str:
-        """The settings that it changes, or "as the paper has it"."""
+        """The changed settings, or "as the paper has it"."""
         return " ".join(f"{name}={value}" for name, value in self.varied.items()) or "as the paper has it"
 
 
 def study(varied: Varied, seeds: int = SEEDS, quick: bool = False) -> Study:
-    """The paper's experiment with the settings that are `varied`.
+    """The study of the paper's experiment, with the settings in `varied` changed.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def study(varied: Varied, seeds: int = SEEDS, quick: bool = False) -> Study:
         own = {name.partition(".")[2]: text for name, text in varied.items() if name.startswith(f"{label}.")}
         options = {name: parse_option(key, name, text) for name, text in own.items()}
         if label == key:
-            options = TrainConfig.paper(key, options).options  # what the paper names, where nothing rules it out
+            options = TrainConfig.paper(key, options).options  # with the options that the paper names
         encodings[label] = {"encoding": key, "options": options}
     if "start" in settings:
         encodings["learned"]["start"] = 0.0
@@ -135,19 +135,19 @@ def _field(name: str, text: str) -> Any:
 def reproduce(
     out: Path, made: Sequence[Variant], workers: int = 1, notify: Listener | None = None
 ) -> list[tuple[Variant, Compared]]:
-    """Do all runs, and judge the paper by them.
+    """Make all runs of some variants, and write their reports.
 
     Parameters
     ----------
     out : Path
-        Folder of the study, or, where there are several variants, of one folder for each. Runs are in ``out/runs``;
-        what is there already of the same configuration, sources, versions and CPU is not run again.
+        Folder of the study, or for several variants the parent of one folder for each. Runs are in ``out/runs``; a run
+        that is done, with the same settings, sources, versions and CPU, is not made again.
     made : sequence of Variant
-        Of `variants`.
+        As `variants` returns them.
     workers : int
-        Processes, of one thread each; they change nothing but the time.
+        Number of processes, of one thread each; results do not depend on it.
     notify : callable, optional
-        Hears every `fastpe.experiments.jobs.JobEvent`.
+        Called with every `fastpe.experiments.jobs.JobEvent`.
     """
     found = []
     for one in made:
@@ -159,7 +159,7 @@ def reproduce(
 
 
 def overview(found: Sequence[tuple[Variant, Compared]]) -> Section:
-    """How every variant fares with the claims about the order, which no change of unit can bring about."""
+    """The verdicts of all variants on the claims about the order, which do not depend on the unit of errors."""
     chosen = ("the order at", "wavelet is best")
     verdicts = {
         (one["reading"], one["claim"], variant.name): one["verdict"]

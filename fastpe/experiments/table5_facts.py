@@ -16,10 +16,10 @@ PAPER: Mapping[str, Mapping[int, float]] = {
 }
 """Mean squared errors as printed, by encoding and length."""
 READINGS = ("bidirectional", "causal")
-"""What the paper's "encoder" may mean: a study has a task of each name."""
+"""The possible meanings of "encoder" in the paper; a study has a task of each name."""
 LENGTHS = (50, 100, 200)
 WHOLE = {"samples": 10_000, "epochs": 20}
-"""The paper's training: of a run that is smaller nothing is judged."""
+"""The size of the paper's training; smaller runs are not judged."""
 
 LEFT_OPEN: Mapping[str, str] = {
     "batch": "sequences per update, e.g. 64, 128, 256, 10000",
@@ -34,5 +34,5 @@ LEFT_OPEN: Mapping[str, str] = {
     "beta2": "a number",
     "eps": "a number",
 }
-"""The settings that the paper leaves open and that `fastpe reproduce` varies, with what they may be; so it does every
-option of an encoding, as in ``wavelet.wavelet=db2``."""
+"""The settings that the paper leaves open, with their possible values. `fastpe reproduce` varies them, and every option
+of an encoding, as in ``wavelet.wavelet=db2``."""
