@@ -14,7 +14,15 @@ from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import RunKey, Study
-from fastpe.experiments.words import COMPARED, MIXED, WITHIN, about_reached, comparison_cells, effective_table, told
+from fastpe.experiments.table_cells import (
+    COMPARISON_HEAD,
+    MIXED_MARK,
+    WITHIN_NOTE,
+    cell_text,
+    comparison_row,
+    effective_note,
+    effective_table,
+)
 from fastpe.pictures import svg, web
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
@@ -81,7 +89,7 @@ def _how(study: Study) -> str:
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
     if study.margin is not None:
-        told.append(f"Within: {WITHIN}.")
+        told.append(f"Within: {WITHIN_NOTE}.")
     told.append(_nothing_chosen(study))
     if stops:
         told.append(
@@ -135,7 +143,9 @@ def _matrix(study: Study, summary: Summary) -> str:
             own = next(cell for cell in known if cell["encoding"] == encoding)
             levels = [level for cell in known if (level := _level(cell)) is not None]
             share = _share(_level(own), levels, measure.larger)
-            mark = ("" if own["failed"] == 0 else f" ({own['failed']} failed)") + (MIXED if own.get("mixed") else "")
+            mark = ("" if own["failed"] == 0 else f" ({own['failed']} failed)") + (
+                MIXED_MARK if own.get("mixed") else ""
+            )
             number = "-" if _level(own) is None else f"{_level(own):.3g}"
             cells.append(f'<td style="--s:{share:.2f}">{number}{mark}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
@@ -191,7 +201,7 @@ def figure(study: Study, summary: Summary, task: str) -> str:
 def _task(study: Study, summary: Summary, task: str) -> str:
     measure, lengths = measure_of(study, task), lengths_of(study, task)
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
-    rows = [[name, *(told(known[name, length]) for length in lengths)] for name in study.encodings]
+    rows = [[name, *(cell_text(known[name, length]) for length in lengths)] for name in study.encodings]
     better = "smaller" if measure.is_error else "larger"
     said = _described(study, task)
     said += f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
@@ -228,12 +238,12 @@ def claimed(said: Section) -> str:
 def _comparisons(summary: Summary) -> str:
     said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
     said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
-    return said + table(COMPARED, (comparison_cells(each) for each in summary["comparisons"]))
+    return said + table(COMPARISON_HEAD, (comparison_row(each) for each in summary["comparisons"]))
 
 
 def _effective(study: Study, summary: Summary) -> str:
     head, rows = effective_table(study, summary)
-    return f"<p>{html.escape(about_reached(study, summary))}</p>{table(head, rows)}" if rows else ""
+    return f"<p>{html.escape(effective_note(study, summary))}</p>{table(head, rows)}" if rows else ""
 
 
 def _overall(summary: Summary) -> str:

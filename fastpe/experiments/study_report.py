@@ -12,15 +12,15 @@ from fastpe.experiments.comparison import ALPHA, MOST_SEEDS
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
 from fastpe.experiments.study import RunKey, Study
-from fastpe.experiments.words import (
-    COMPARED,
-    MIXED,
-    WITHIN,
-    about_reached,
-    comparison_cells,
+from fastpe.experiments.table_cells import (
+    COMPARISON_HEAD,
+    MIXED_MARK,
+    WITHIN_NOTE,
+    cell_text,
+    comparison_row,
+    difference_text,
+    effective_note,
     effective_table,
-    told,
-    turned,
 )
 from fastpe.training import config_file
 
@@ -61,7 +61,7 @@ def files_of(
 
 def _sized(each: Mapping[str, Any]) -> str:
     """The name of an encoding, with its difference from the baseline."""
-    return f"{each['encoding']} ({turned(each, each['difference']['mean'])})"
+    return f"{each['encoding']} ({difference_text(each, each['difference']['mean'])})"
 
 
 def beside(study: Study, summary: Summary) -> list[Section]:
@@ -105,7 +105,9 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
         cpus = ", ".join(summary["cpus"])
-        found.append(f"Runs of several CPUs are mixed, whose bits may differ: {cpus}. Cells marked{MIXED} have both.")
+        found.append(
+            f"Runs of several CPUs are mixed, whose bits may differ: {cpus}. Cells marked{MIXED_MARK} have both."
+        )
     if summary["failed"]:
         found.append(f"{summary['failed']} of {runs} runs failed; they count as such, and are in every table.")
     for task in study.tasks:
@@ -182,14 +184,14 @@ def markdown(study: Study, summary: Summary) -> str:
             "",
         ]
         cells = {(cell["encoding"], cell["length"]): cell for cell in summary["cells"] if cell["task"] == task}
-        rows = [[name, *(told(cells[name, length]) for length in lengths)] for name in study.encodings]
+        rows = [[name, *(cell_text(cells[name, length]) for length in lengths)] for name in study.encodings]
         parts += [markdown_table(("encoding", *lengths), rows), ""]
     if study.choose:
         parts += [as_markdown([tuning.section(study, summary["choosing"])])]
     parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
     head, rows = effective_table(study, summary)
     if rows:
-        parts += [as_markdown([Section("How far", [about_reached(study, summary)], head, rows)])]
+        parts += [as_markdown([Section("How far", [effective_note(study, summary)], head, rows)])]
     if summary["overall"] is not None:
         parts += ["## Over all tasks", "", *_overall(summary["overall"]), ""]
     parts += ["## The study", "", "```toml", study.to_toml().rstrip(), "```", ""]
@@ -200,8 +202,12 @@ def _comparisons(study: Study, summary: Summary) -> list[str]:
     named = f"Differences from {study.baseline}, ratios of errors; Holm over the encodings at one length of one task. "
     more = "Could find: the difference that these seeds find with 80 % of chances. Needs: seeds for what was seen."
     if study.margin is not None:
-        more += f" Within: {WITHIN}."
-    return [markdown_text(named + more), "", markdown_table(COMPARED, map(comparison_cells, summary["comparisons"]))]
+        more += f" Within: {WITHIN_NOTE}."
+    return [
+        markdown_text(named + more),
+        "",
+        markdown_table(COMPARISON_HEAD, map(comparison_row, summary["comparisons"])),
+    ]
 
 
 def _overall(found: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastpe.experiments import study_folder, study_report, words
+from fastpe.experiments import study_folder, study_report, table_cells
 from fastpe.experiments.study import Study
 
 STUDY = Study(["alibi", "nope", "rope"], ["reverse"], seeds=2, settings={"train_length": 4})
@@ -93,4 +93,4 @@ def test_what_is_not_told_apart(needed, same, said):
     (-2e-3, "x 0.998"), (800.0, "x 1.014e+304"), (1e-15, "x 1.000000000000"),
 ])  # fmt: skip
 def test_a_ratio_near_one_shows_what_it_is_off_by(difference, said):
-    assert words.turned({"ratio": True}, difference) == said
+    assert table_cells.difference_text({"ratio": True}, difference) == said
