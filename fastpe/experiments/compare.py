@@ -8,8 +8,8 @@ from fastpe.base import files
 from fastpe.base.validation import nearest
 from fastpe.doctor.machine import usable_cores
 from fastpe.experiments import cluster as cluster_engine
-from fastpe.experiments import jobs, local, tuning
-from fastpe.experiments.jobs import FolderOutcomes, Job, Listener
+from fastpe.experiments import local, tuning
+from fastpe.experiments.jobs import FolderOutcomes, Job, Listener, make_job
 from fastpe.experiments.study import SETTINGS, SETTINGS_HELP, RunKey, Study
 from fastpe.experiments.study_folder import (
     FAILED,
@@ -151,7 +151,7 @@ class _Runs:
 
 def _job(config: TrainConfig, runs: Path) -> Job:
     encoding = config.encoding.replace("*", "x").replace(",", "-")
-    return jobs.job(runs, f"{config.task}-{encoding}-seed{config.seed}", config)
+    return make_job(runs, f"{config.task}-{encoding}-seed{config.seed}", config)
 
 
 def _compare(study: Study, folder: Path, runs: _Runs, keys: Sequence[RunKey], whole: bool) -> Compared | None:

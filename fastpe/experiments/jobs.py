@@ -77,8 +77,8 @@ FolderOutcomes = dict[str, dict[str, Any]]
 """By the name of a run folder: the content of its ``result.json``, or ``{"failed": reason}``."""
 
 
-def job(root: Path, name: str, config: TrainConfig) -> Job:
-    """A job whose folder in `root` is named after `name` and the identity of the run."""
+def make_job(root: Path, name: str, config: TrainConfig) -> Job:
+    """Make a job whose folder in `root` is named after `name` and the identity of the run."""
     key = identity(config)
     return Job(name, config, root / f"{name}-{key[:12]}", key)
 

@@ -139,7 +139,7 @@ def test_a_scheduler_that_is_killed_is_one_clear_line_and_nothing_is_lost(distri
 def test_what_a_worker_lacks_is_one_clear_line(distributed, raised, line, tmp_path):
     """A future of a stand-in for the scheduler ends with what the worker raised."""
 
-    one = jobs.job(tmp_path, "reverse-alibi-seed0", STUDY.config(RunKey("reverse", "alibi", 0)))
+    one = jobs.make_job(tmp_path, "reverse-alibi-seed0", STUDY.config(RunKey("reverse", "alibi", 0)))
 
     class Failed:
         def __init__(self, futures):

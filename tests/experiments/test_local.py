@@ -25,7 +25,7 @@ SMALL = TrainConfig("sinusoidal", width=8, hidden=8, train_length=5, samples=64,
 
 
 def do(root, configs, workers=1, events=None):
-    jobs = [jobs_module.job(root, f"run{k}", config) for k, config in enumerate(configs)]
+    jobs = [jobs_module.make_job(root, f"run{k}", config) for k, config in enumerate(configs)]
     found = local.run(jobs, workers, (events if events is not None else []).append)
     return jobs, [found[one.path.name]["test"] for one in jobs]
 
@@ -119,7 +119,7 @@ def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
             hired[0].process.send_signal(signal.SIGKILL)
 
     monkeypatch.setattr(local, "_Worker", hire)
-    job = jobs_module.job(tmp_path, "run", long)
+    job = jobs_module.make_job(tmp_path, "run", long)
     found = local.run([job], 1, listen)[job.path.name]
     assert len(hired) == 2
     assert "was killed by signal 9; the run goes on from its last checkpoint" in notes(events)
@@ -154,7 +154,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
     with pytest.raises(
         ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without getting on; .* memory"
     ):
-        local.run([jobs_module.job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
+        local.run([jobs_module.make_job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
 
 
 def test_a_length_that_no_machine_has_memory_for_is_one_line(tmp_path):
@@ -190,7 +190,7 @@ def test_a_full_disk_in_a_worker_is_one_line(tmp_path, monkeypatch):
 
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
     wild = replace(SMALL, lr=1e30)
-    jobs = [jobs_module.job(tmp_path, "wild", wild), jobs_module.job(tmp_path, "tame", SMALL)]
+    jobs = [jobs_module.make_job(tmp_path, "wild", wild), jobs_module.make_job(tmp_path, "tame", SMALL)]
     found = local.run(jobs, 1)
     assert "became infinite or NaN" in found[jobs[0].path.name]["failed"]
     assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
@@ -202,7 +202,7 @@ def test_what_compiles_first_keeps_to_what_the_settings_can_be(tmp_path):
         "nope", task="modular_arithmetic", train_length=4, width=8, hidden=8, samples=64, epochs=2, warmup=3,
         decay="linear", validation=8, patience=1, stop_solved=True, keep="best", test_sequences=10, dropout=0.1,
     )  # fmt: skip
-    (found,) = local.run([jobs_module.job(tmp_path, "one", config)], 1).values()
+    (found,) = local.run([jobs_module.make_job(tmp_path, "one", config)], 1).values()
     assert found["test"] == train(config, threads=1).result["test"]
 
 
@@ -211,7 +211,7 @@ def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
     wild, said = replace(SMALL, lr=1e300), []
     worker.answer({"warm": [wild.to_dict()], "encodings": {}, "tasks": {}}, said.append)
     assert [list(message) for message in said] == [["failed"]]
-    jobs = [jobs_module.job(tmp_path, "wild", wild), jobs_module.job(tmp_path, "tame", SMALL)]
+    jobs = [jobs_module.make_job(tmp_path, "wild", wild), jobs_module.make_job(tmp_path, "tame", SMALL)]
     found = local.run(jobs, 2)
     assert "became infinite or NaN in epoch 1" in found[jobs[0].path.name]["failed"]
     assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
