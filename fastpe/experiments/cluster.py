@@ -131,7 +131,7 @@ def _run(distributed: Any, client: Any, jobs: Sequence[Job], notify: Listener) -
             found = future.result()
         except MemoryError as error:
             raise MemoryError(
-                f"the worker of {one.name} ran out ({error}); give workers more, or start fewer"
+                f"the worker of {one.name} ran out of memory ({error}); give workers more, or start fewer"
             ) from error
         except OSError as error:
             raise OSError(f"{one.name}: {error}") from error
@@ -144,7 +144,7 @@ def _run(distributed: Any, client: Any, jobs: Sequence[Job], notify: Listener) -
                 ) from error
             attempts[name] += 1
             if attempts[name] > ATTEMPTS:
-                raise ChildProcessError(f"{one.name}: it lost {ATTEMPTS} workers without getting on") from error
+                raise ChildProcessError(f"{one.name}: it lost {ATTEMPTS} workers without progress") from error
             notify(Noted(f"{one.name}: its workers were lost; the run goes on from its last checkpoint"))
             again = client.submit(do_run, _message(one, facts), key=f"{name}-{attempts[name]}", pure=False)
             futures[again] = one

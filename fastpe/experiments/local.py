@@ -162,7 +162,7 @@ class _Pool:
         if self._short:
             names = ", ".join(self._short[:3]) + (" ..." if len(self._short) > 3 else "")
             raise MemoryError(
-                f"{len(self._short)} of {len(jobs)} runs ran out ({names}), the others are done; use fewer workers"
+                f"{len(self._short)} of {len(jobs)} runs ran out of memory ({names}), the others are done; use fewer workers"
             )
         return outcomes
 
@@ -234,7 +234,7 @@ class _Pool:
         text = message["message"]
         match message["error"]:
             case "memory":
-                raise MemoryError(f"the worker of {who} ran out ({text}); use fewer workers")
+                raise MemoryError(f"the worker of {who} ran out of memory ({text}); use fewer workers")
             case "system":
                 raise OSError(f"{who}: {text}")
             case "refused":
@@ -248,6 +248,6 @@ class _Pool:
         assert job is not None
         if worker.attempt >= _ATTEMPTS:
             hint = "; the system may be out of memory: use fewer workers" if "signal 9" in fate else ""
-            raise ChildProcessError(f"{job.name}: its worker {fate}, {worker.attempt} times without getting on{hint}")
+            raise ChildProcessError(f"{job.name}: its worker {fate}, {worker.attempt} times without progress{hint}")
         self._notify(Noted(f"{job.name}: its worker {fate}; the run goes on from its last checkpoint"))
         return job

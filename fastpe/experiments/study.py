@@ -173,13 +173,13 @@ class Study:
         if self.claims is not None:
             raise ValueError(f"choose does not go with claims {self.claims!r}, whose settings are a paper's")
         if both := sorted(set(self.tuning_seeds) & set(self.each_seed)):
-            raise ValueError(f"choose_seeds must not be among seeds, as {both[0]} is: what chooses is not reported")
+            raise ValueError(f"choose_seeds must not be among seeds, as {both[0]} is: tuning runs are not reported")
         for name, values in self.choose.items():
             if len(values) < 2 or any(value in values[:place] for place, value in enumerate(values)):
-                raise ValueError(f"choose {name!r} must have two values at least, all different, not {list(values)}")
+                raise ValueError(f"choose {name!r} must have at least two different values, not {list(values)}")
             if name in _NEVER_CHOSEN:
                 raise ValueError(
-                    f"choose {name!r}: it is part of what is asked or measured, and cannot be chosen by results"
+                    f"choose {name!r}: it defines the question or its measurement, so that results cannot choose it"
                 )
             self._check_unset(name)
             if name not in SETTINGS:
@@ -205,7 +205,7 @@ class Study:
             raise ValueError(f"choose: setting {name!r} is unknown; {near}")
         for label, options in known.items():
             if name not in options:
-                raise ValueError(f"choose {name!r}: it must be an option of every encoding, and {label} has none such")
+                raise ValueError(f"choose {name!r} must be an option of every encoding, and {label} has no such option")
 
     def _check_claims(self) -> None:
         """Check that the study has the encodings, tasks and lengths that its claims are about."""
@@ -214,12 +214,13 @@ class Study:
         needed = ("encodings", table5_facts.PAPER, self.encodings), ("tasks", table5_facts.READINGS, self.tasks)
         for what, names, there in needed:
             if lacking := [name for name in names if name not in there]:
-                raise ValueError(f"claims {self.claims!r} are of the {what} {', '.join(names)}: {lacking[0]!r} lacks")
+                needs = f"claims {self.claims!r} need the {what} {', '.join(names)}"
+                raise ValueError(f"{needs}: {lacking[0]!r} is missing")
         for reading in table5_facts.READINGS:
             config = self.config_of(reading, "wavelet")
             if config.task != "running_sum" or not {*table5_facts.LENGTHS} <= {*config.test_lengths}:
                 lengths = ", ".join(map(str, table5_facts.LENGTHS))
-                raise ValueError(f"claims {self.claims!r} are of running_sum at the lengths {lengths}")
+                raise ValueError(f"claims {self.claims!r} need running_sum at the lengths {lengths}")
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
@@ -452,7 +453,7 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{name} must have at most {MOST_CANDIDATES} entries, not {count(value)}")
     given = value if isinstance(value, Mapping) else {each: {} for each in value}
     if not given:
-        raise ValueError(f"{name} must name one at least")
+        raise ValueError(f"{name} must have at least one name")
     if len(given) < len(value):
         raise ValueError(f"{name} must be distinct, not {list(value)}")
     found = {}

@@ -50,18 +50,18 @@ def page(
     of all values as CSV, of which the page keeps the metrics that tasks are judged by.
     """
     parts = [
-        section("What it says", _list(verdict) + _how(study)),
+        section("Findings", _list(verdict) + _how(study)),
         section("Encodings and tasks", _matrix(study, summary)),
         "" if chosen is None else section(chosen.title, claimed(chosen)),
         *(section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
         *(section(each.title, claimed(each)) for each in beside),
-        section("Beside the baseline", _comparisons(summary)),
-        section("How far", _effective(study, summary)),
+        section("Comparisons with the baseline", _comparisons(summary)),
+        section("Effective lengths", _effective(study, summary)),
         section("Over all tasks", _overall(summary)),
         section("Loss in training", _losses(study, curves)),
-        section("What a run took", _costs(study, values)),
-        section("Every run", _runs(values)),
-        section("To repeat it", _repeat(study)),
+        section("Training time", _costs(study, values)),
+        section("All runs", _runs(values)),
+        section("How to repeat the study", _repeat(study)),
     ]
     return document(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}", parts)
 
@@ -84,7 +84,7 @@ def _how(study: Study) -> str:
         "A seed gives every encoding the same initial weights, data, order and test sequences: run k is compared",
         f"with run k of {base}. p: sign-flip test, at least {least:.2g} with {study.count} seeds. Holm: p adjusted for",
         "the encodings at one length of one task; better and worse are those below 0.05. Intervals are of Student's t,",
-        "95 %, not adjusted. Could find: the true difference that so many seeds would have told with 80 % of chances,",
+        "95 %, not adjusted. Could find: the true difference that so many seeds detect with a power of 80 %,",
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
@@ -93,7 +93,7 @@ def _how(study: Study) -> str:
     told.append(_nothing_chosen(study))
     if stops:
         told.append(
-            f"Runs of {html.escape(', '.join(stops))} end once all of their validation is right: some are shorter."
+            f"Runs of {html.escape(', '.join(stops))} end when all validation answers are right; some are shorter."
         )
     return f"<p>{' '.join(told)}</p>"
 
@@ -101,7 +101,7 @@ def _how(study: Study) -> str:
 def _nothing_chosen(study: Study) -> str:
     """Which settings were chosen, and by what."""
     if not study.choose:
-        return "No setting was chosen by these results: all that was tried, for every encoding as much, is shown."
+        return "No setting was chosen by these results: the page shows all runs, and equally many of every encoding."
     names = html.escape(", ".join(study.choose))
     return (
         f"Chosen by validation on other seeds, from {len(study.candidates)} candidates for every task and encoding: "
@@ -265,13 +265,11 @@ def _overall(summary: Summary) -> str:
     said = (
         f"<p>Scores at the longest length of {tasks}, whatever their chance. The curves: the share of runs whose score "
     )
-    said += (
-        "is above. Intervals are for other seeds, not for other tasks. Better than the baseline: the chance that a run "
-    )
-    said += "beats one of its runs, ties half.</p>"
+    said += "is above. Intervals describe the spread over seeds, not over tasks. Better than the baseline: the chance "
+    said += "that a run beats one of its runs, ties half.</p>"
     if apart is not None:
         said += (
-            f"<p>Mean ranks that differ by {apart:.2f} are told apart (Nemenyi); a bar joins those that are not.</p>"
+            f"<p>Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi); bars join those that do not.</p>"
         )
         said += rank_diagram(found["ranks"], apart)
     head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")

@@ -102,14 +102,15 @@ def verdict(study: Study, summary: Summary) -> list[str]:
     if study.choose:
         found += tuning.verdict(summary["choosing"])
     if summary["same_bits"]:
-        found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
+        found.append(f"Some runs did not use their seeds: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
         cpus = ", ".join(summary["cpus"])
         found.append(
-            f"Runs of several CPUs are mixed, whose bits may differ: {cpus}. Cells marked{MIXED_MARK} have both."
+            f"The runs were made on several CPUs, whose bits may differ: {cpus}. Cells with runs of several CPUs are "
+            f"marked{MIXED_MARK}."
         )
     if summary["failed"]:
-        found.append(f"{summary['failed']} of {runs} runs failed; they count as such, and are in every table.")
+        found.append(f"{summary['failed']} of {runs} runs failed; all tables count them as failures.")
     for task in study.tasks:
         for length in lengths_of(study, task):
             here = [each for each in every if (each["task"], each["length"]) == (task, length)]
@@ -122,11 +123,11 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         within, others = f"{study.margin:g}, of errors {100 * study.margin:g} %", max(1, len(study.encodings) - 1)
         found.append(
             f"Equivalent: the difference lies within {within}, by two one-sided sign-flip tests at 5 %, adjusted by "
-            "Holm for the encodings at one length of one task; whether or not it is told from 0."
+            "Holm for the encodings at one length of one task. It may still differ significantly from 0."
         )
         if 2.0**-study.count > ALPHA / others:
             found.append(
-                f"With {study.count} seeds and {others} encodings beside the baseline no equivalence can be shown, "
+                f"With {study.count} seeds and {others} encodings besides the baseline no equivalence can be shown, "
                 "however small the differences: these tests need more seeds."
             )
     if open_:
@@ -134,8 +135,8 @@ def verdict(study: Study, summary: Summary) -> list[str]:
     configs = [study.config_of(task, encoding) for task in study.tasks for encoding in study.encodings]
     found += dict.fromkeys(f"{need}." for config in configs for need in config.met_needs())
     found.append(
-        "All of it holds for these settings alone, and for one length of one task at a time: over all "
-        f"{len(every)} comparisons together no chance of error is stated."
+        "These findings hold for these settings only. The tests are adjusted for the encodings at one length of one "
+        f"task; for all {len(every)} comparisons together no chance of error is stated."
     )
     return found + too_few(study)
 
@@ -152,21 +153,21 @@ def too_few(study: Study) -> list[str]:
     if 2.0 ** (1 - study.count) <= ALPHA / max(1, others):
         return []
     return [
-        f"With {study.count} seeds and {others} encodings beside the baseline no difference can be told, however "
-        "large: the sign-flip test needs more seeds."
+        f"With {study.count} seeds and {others} encodings besides the baseline no difference can be significant, "
+        "however large: the sign-flip test needs more seeds."
     ]
 
 
 def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
     """A sentence that comparisons without a significant difference are no evidence of equality."""
     needed = sorted(each["needed"] or math.inf for each in open_ if each["difference"]["mean"])
-    said = f"That {len(open_)} comparisons are not told apart does not show that there is no difference"
+    said = f"{len(open_)} comparisons are not told apart, which does not show that there is no difference"
     none = len(open_) - len(needed)
-    parts = [f"the means of {none} are the same"] if none else []
+    parts = [f"{none} have equal means"] if none else []
     if needed:
         middle = needed[len(needed) // 2]
         seeds = f"at least {middle} seeds" if math.isfinite(middle) else f"more than {MOST_SEEDS:,} seeds"
-        parts.append(f"half of what was seen{' in the others' if none else ' there'} would need {seeds}")
+        parts.append(f"half of the {'other ' if none else ''}observed differences would need {seeds}")
     return f"{said}: {', and '.join(parts)}."
 
 
@@ -188,10 +189,10 @@ def markdown(study: Study, summary: Summary) -> str:
         parts += [markdown_table(("encoding", *lengths), rows), ""]
     if study.choose:
         parts += [as_markdown([tuning.section(study, summary["choosing"])])]
-    parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
+    parts += ["## Comparisons with the baseline", "", *_comparisons(study, summary), ""]
     head, rows = effective_table(study, summary)
     if rows:
-        parts += [as_markdown([Section("How far", [effective_note(study, summary)], head, rows)])]
+        parts += [as_markdown([Section("Effective lengths", [effective_note(study, summary)], head, rows)])]
     if summary["overall"] is not None:
         parts += ["## Over all tasks", "", *_overall(summary["overall"]), ""]
     parts += ["## The study", "", "```toml", study.to_toml().rstrip(), "```", ""]
@@ -199,12 +200,15 @@ def markdown(study: Study, summary: Summary) -> str:
 
 
 def _comparisons(study: Study, summary: Summary) -> list[str]:
-    named = f"Differences from {study.baseline}, ratios of errors; Holm over the encodings at one length of one task. "
-    more = "Could find: the difference that these seeds find with 80 % of chances. Needs: seeds for what was seen."
+    said = (
+        f"Differences from {study.baseline}; for errors ratios. Holm: adjusted for the encodings at one length of one "
+        "task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds that "
+        "would detect the observed difference."
+    )
     if study.margin is not None:
-        more += f" Within: {WITHIN_NOTE}."
+        said += f" Within: {WITHIN_NOTE}."
     return [
-        markdown_text(named + more),
+        markdown_text(said),
         "",
         markdown_table(COMPARISON_HEAD, map(comparison_row, summary["comparisons"])),
     ]
@@ -219,8 +223,8 @@ def _overall(found: Mapping[str, Any]) -> list[str]:
         chance = found["improvement"].get(name)
         better = "-" if chance is None else f"{chance:.2f}"
         rows.append((name, f"{mean['mean']:.3f}", ends, better, f"{found['ranks'][name]:.2f}"))
-    said = f"Scores at the longest length of {', '.join(found['tasks'])}; the chance that a run beats one of the "
-    said += "baseline's. "
+    said = f"Scores at the longest length of {', '.join(found['tasks'])}. Better than the baseline: the chance that a "
+    said += "run beats a run of the baseline. "
     apart = found["critical_difference"]
-    said += "" if apart is None else f"Mean ranks {apart:.2f} apart are told apart (Nemenyi)."
+    said += "" if apart is None else f"Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi)."
     return [markdown_text(said), "", markdown_table(head, rows)]

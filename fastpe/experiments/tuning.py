@@ -41,7 +41,7 @@ class Choice:
     def reason(self) -> str:
         """Why nothing was chosen."""
         runs = [why for own in self.reasons for why in own]
-        return f"nothing can be chosen: all {len(runs)} runs that were to choose failed, the first as {runs[0]}"
+        return f"nothing can be chosen: all {len(runs)} tuning runs failed, the first one with: {runs[0]}"
 
 
 Choices = Mapping[tuple[str, str], Choice]
@@ -167,10 +167,10 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
     names, seeds = ", ".join(found["grid"]), ", ".join(map(str, found["seeds"]))
     said = [
         f"Chosen by validation for every task and encoding: {names}, from {found['tried']} candidates for each, on "
-        f"seeds {seeds}, which are not among those reported; no test had a part in it."
+        f"seeds {seeds}, which are not among those reported; tests were not used."
     ]
     if found["failed"]:
-        said.append(f"{found['failed']} runs that were to choose failed; they count as the worst.")
+        said.append(f"{found['failed']} tuning runs failed; they count as the worst.")
     nothing = [f"{each['encoding']} on {each['task']}" for each in found["choices"] if each["chosen"] is None]
     return said + (
         [f"Nothing could be chosen for {', '.join(nothing)}: their runs count as failed."] if nothing else []
@@ -185,20 +185,21 @@ def section(study: Study, found: Mapping[str, Any]) -> Section:
         for task, measure in judged.items()
     )
     lines = [
-        f"{offered(study)}. That is the same number for each; all combinations were trained.",
-        f"Chosen is what is best in the mean over these seeds ({by}; the geometric mean of errors) on sequences to "
-        "validate with: of the lengths of training, and from a part of the random numbers that no training and no test "
-        "draws from; of a text the last part of what the other runs train with. None of the seeds is reported, and no "
-        "run that chose was tested: the tests and all longer lengths had no part in it.",
-        "A run that failed counts as a score of 0; of errors a candidate with fewer of them goes first. Of candidates "
-        "that are alike the first is taken.",
+        f"{offered(study)}. The number is the same for all; all combinations were trained.",
+        f"The candidate with the best mean over these seeds was chosen ({by}; the geometric mean of errors). "
+        "Validation sequences have the lengths of training and come from a random stream that neither training nor "
+        "tests use; for a text they are the last part of the training text of the other runs. The results of these "
+        "seeds are not reported, and tuning runs were not tested: neither the tests nor any longer length influenced "
+        "the choice.",
+        "A run that failed counts as a score of 0; for errors the candidates with fewer failed runs come first. Of "
+        "equal candidates the first is chosen.",
     ]
     rows = []
     for each in found["choices"]:
         chosen = "nothing: all runs failed" if each["chosen"] is None else candidate_name(each["chosen"])
         rows.append((each["task"], each["encoding"], chosen, *map(_score, each["candidates"])))
     head = ("task", "encoding", "chosen", *map(candidate_name, study.candidates))
-    return Section("What was chosen", lines, head, rows)
+    return Section("Chosen settings", lines, head, rows)
 
 
 def _score(tried: Mapping[str, Any]) -> str:

@@ -131,7 +131,7 @@ def test_a_scheduler_that_is_killed_is_one_clear_line_and_nothing_is_lost(distri
 @pytest.mark.parametrize(
     ("raised", "line"),
     [
-        (MemoryError("no room"), r"the worker of reverse-alibi-seed0 ran out \(no room\); give workers more"),
+        (MemoryError("no room"), r"the worker of reverse-alibi-seed0 ran out of memory \(no room\); give workers more"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), "reverse-alibi-seed0: .*No space left on device"),
         (OSError(errno.EROFS, "Read-only file system", "x"), "reverse-alibi-seed0: .*Read-only file system"),
     ],

@@ -56,8 +56,8 @@ def test_a_grid_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"choose": {"lr": [0.1]}}, r"choose 'lr' must have two values at least, all different, not \[0.1\]"),
-        ({"choose": {"lr": [0.1, 0.1]}}, "choose 'lr' must have two values at least, all different"),
+        ({"choose": {"lr": [0.1]}}, r"choose 'lr' must have at least two different values, not \[0.1\]"),
+        ({"choose": {"lr": [0.1, 0.1]}}, "choose 'lr' must have at least two different values"),
         ({"choose": {"lr": 0.1}}, "choose 'lr' must be a list of values, not 0.1"),
         ({"choose": {"dtype": "float32"}}, "choose 'dtype' must be a list of values, not 'float32'"),
         ({"choose": ["lr"]}, "choose must be a dict of settings to values"),
@@ -70,8 +70,8 @@ def test_a_grid_is_read_as_it_was_written():
          "choose 'slope': it is set already, slope=0.1 of alibi"),
         ({"choose": {"heads": [1, 3]}}, "alibi on majority, heads=3: width must be divisible by heads"),
         ({"choose": {"lr": [0.1, "x"]}}, "alibi on majority, lr=x: lr must be a number"),
-        ({"choose": {"test_lengths": [[4], [8]]}}, "choose 'test_lengths': it is part of what is asked or measured"),
-        ({"choose": {"validation": [4, 8]}}, "choose 'validation': it is part of what is asked or measured"),
+        ({"choose": {"test_lengths": [[4], [8]]}}, "choose 'test_lengths': it defines the question or its measurement"),
+        ({"choose": {"validation": [4, 8]}}, "choose 'validation': it defines the question or its measurement"),
         ({"choose": {"seed": [4, 8]}}, "choose: setting 'seed' is unknown"),
         ({"choose": {}}, "choose_seeds needs choose, a grid of settings, not 2 alone"),
         ({"choose_seeds": 0}, "choose_seeds must be at least 1, not 0"),

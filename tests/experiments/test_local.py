@@ -152,7 +152,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
     make = local._Worker
     monkeypatch.setattr(local, "_Worker", lambda inbox: pool.append(make(inbox)) or pool[-1])
     with pytest.raises(
-        ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without getting on; .* memory"
+        ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without progress; .* memory"
     ):
         local.run([jobs_module.make_job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
 
@@ -172,7 +172,7 @@ def test_too_little_memory_in_a_worker_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", fail)
     worker.answer(job, said.append)
     mine = SimpleNamespace(job=SimpleNamespace(name="run"))
-    with pytest.raises(MemoryError, match=r"the worker of run ran out \(Unable.*\); use fewer workers"):
+    with pytest.raises(MemoryError, match=r"the worker of run ran out of memory \(Unable.*\); use fewer workers"):
         local._Pool._fail(None, mine, said[-1])
 
 

@@ -73,8 +73,8 @@ def test_settings_are_varied():
 @pytest.mark.parametrize(
     ("arguments", "named", "message"),
     [
-        (([], ["reverse"]), {}, "encodings must name one at least"),
-        ((["nope"], []), {}, "tasks must name one at least"),
+        (([], ["reverse"]), {}, "encodings must have at least one name"),
+        ((["nope"], []), {}, "tasks must have at least one name"),
         ((["nope", "nope"], ["reverse"]), {}, "encodings must be distinct"),
         ((["nopee"], ["reverse"]), {}, "encoding 'nopee' is unknown; did you mean 'nope'"),
         ((["nope"], ["revers"]), {}, "task 'revers' is unknown; did you mean 'reverse'"),
@@ -272,8 +272,8 @@ def test_cells_of_several_cpus_are_marked(made, tmp_path):
              for cell in STUDY.run_keys()}  # fmt: skip
     found = study_folder.write_report(STUDY, tmp_path, known)
     assert {cell["encoding"] for cell in found.summary["cells"] if cell["mixed"]} == {"rope"}
-    said = (tmp_path / "results.md").read_text().split("## Beside the baseline")[0]
-    assert "Runs of several CPUs are mixed, whose bits may differ: cpu 0, cpu 1" in said
+    said = (tmp_path / "results.md").read_text().split("## Comparisons with the baseline")[0]
+    assert "The runs were made on several CPUs, whose bits may differ: cpu 0, cpu 1" in said
     assert all(("‡" in line) == line.startswith("| rope") for line in said.splitlines()
                if line.startswith(("| rope |", "| alibi |", "| nope |")))  # fmt: skip
 

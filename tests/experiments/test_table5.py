@@ -171,12 +171,12 @@ def test_a_study_with_claims_is_read_as_it_was_written():
     ("change", "words"),
     [
         ({"claims": "table6"}, "claims must be table5, not 'table6'"),
-        ({"encodings": {"wavelet": {}, "alibi": {}}, "baseline": "alibi"}, "'sinusoidal' lacks"),
-        ({"tasks": {"causal": {"task": "running_sum"}}}, "'bidirectional' lacks"),
-        ({"settings": {"test_lengths": [50, 100]}}, "of running_sum at the lengths 50, 100, 200"),
+        ({"encodings": {"wavelet": {}, "alibi": {}}, "baseline": "alibi"}, "'sinusoidal' is missing"),
+        ({"tasks": {"causal": {"task": "running_sum"}}}, "'bidirectional' is missing"),
+        ({"settings": {"test_lengths": [50, 100]}}, "need running_sum at the lengths 50, 100, 200"),
         (
             {"tasks": {"bidirectional": {"task": "reverse"}, "causal": {"task": "reverse"}}},
-            "claims 'table5' are of run",
+            "claims 'table5' need run",
         ),
     ],
 )

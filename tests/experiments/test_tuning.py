@@ -248,14 +248,14 @@ def test_where_everything_fails_it_is_one_line_and_the_rest_goes_on(tmp_path):
     events = []
     found = compare(WILD, out=tmp_path / "out", workers=1, progress=events.append)
     notes = [each.message for each in events if isinstance(each, Noted)]
-    whose = [line for line in notes if line.startswith("nope on running_sum: nothing can be chosen: all 4 runs that ")]
+    whose = [line for line in notes if line.startswith("nope on running_sum: nothing can be chosen: all 4 tuning ")]
     assert len(whose) == 1
     assert found.summary["failed"] == 2
     own = {each["encoding"]: each for each in found.summary["choosing"]["choices"]}
     assert (own["nope"]["chosen"], own["alibi"]["chosen"]) == (None, {"heads": 2})
     said = study_report.verdict(found.study, found.summary)
     assert "Nothing could be chosen for nope on running_sum: their runs count as failed." in said
-    assert "4 runs that were to choose failed; they count as the worst." in said
+    assert "4 tuning runs failed; they count as the worst." in said
     before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
     report_study(tmp_path / "out")
     assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
@@ -271,7 +271,7 @@ def test_the_page_says_what_was_chosen(made):
     assert "No setting was chosen by these results" not in page
     for said in (page, text):
         assert "3 candidates for every encoding on every task, lr = 0.001, 0.03, 1e+30, on seeds 10000, 10001." in said
-        assert "no run that chose was tested" in said
+        assert "tuning runs were not tested" in said
         assert "from 3 candidates for each, on seeds 10000, 10001, which are not among those reported" in said
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| majority | ", "| running_sum | "))]
     chosen = [row for row in rows if row[2] == "lr=0.03"]
@@ -286,6 +286,6 @@ def test_without_a_grid_it_says_that_nothing_was_chosen(tmp_path):
     plain = replace(STUDY, choose={}, choose_seeds=None, encodings={"nope": {}}, tasks={"majority": {}})
     found = compare(plain, out=tmp_path / "out", workers=1)
     assert "No setting was chosen by these results" in (tmp_path / "out" / "report.html").read_text()
-    assert "What was chosen" not in (tmp_path / "out" / "results.md").read_text()
+    assert "Chosen settings" not in (tmp_path / "out" / "results.md").read_text()
     assert not (tmp_path / "out" / "choices.csv").exists()
     assert "choosing" not in found.summary

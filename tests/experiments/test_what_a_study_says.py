@@ -69,16 +69,16 @@ def test_equivalence_is_said_as_it_is_tested(tmp_path):
     assert "| 0.00781 | equivalent |" in (tmp_path / "results.md").read_text()
     few = replace(study, seeds=5)
     alone = study_folder.write_report(few, tmp_path, {cell: known[cell] for cell in few.run_keys()})
-    line = "With 5 seeds and 2 encodings beside the baseline no equivalence can be shown"
+    line = "With 5 seeds and 2 encodings besides the baseline no equivalence can be shown"
     assert any(each.startswith(line) for each in study_report.verdict(few, alone.summary))
 
 
 @pytest.mark.parametrize(("needed", "same", "said"), [
     ([18, 62, 77, 197, 563, 7131], 6,
-     "the means of 6 are the same, and half of what was seen in the others would need at least 197 seeds."),
-    ([10, 20, 30], 0, "half of what was seen there would need at least 20 seeds."),
-    ([10, None, None], 0, "half of what was seen there would need more than 10,000 seeds."),
-    ([], 2, "the means of 2 are the same."),
+     "6 have equal means, and half of the other observed differences would need at least 197 seeds."),
+    ([10, 20, 30], 0, "half of the observed differences would need at least 20 seeds."),
+    ([10, None, None], 0, "half of the observed differences would need more than 10,000 seeds."),
+    ([], 2, "2 have equal means."),
 ])  # fmt: skip
 def test_what_is_not_told_apart(needed, same, said):
     """Half of the differences need as many seeds as the middle one or more; means that are equal need none."""
