@@ -162,7 +162,8 @@ class _Pool:
         if self._short:
             names = ", ".join(self._short[:3]) + (" ..." if len(self._short) > 3 else "")
             raise MemoryError(
-                f"{len(self._short)} of {len(jobs)} runs ran out of memory ({names}), the others are done; use fewer workers"
+                f"{len(self._short)} of {len(jobs)} runs ran out of memory ({names}), the others are done; use fewer "
+                "workers"
             )
         return outcomes
 

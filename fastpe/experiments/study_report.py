@@ -202,8 +202,8 @@ def markdown(study: Study, summary: Summary) -> str:
 def _comparisons(study: Study, summary: Summary) -> list[str]:
     said = (
         f"Differences from {study.baseline}; for errors ratios. Holm: adjusted for the encodings at one length of one "
-        "task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds that "
-        "would detect the observed difference."
+        "task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds "
+        "that would detect the observed difference."
     )
     if study.margin is not None:
         said += f" Within: {WITHIN_NOTE}."
