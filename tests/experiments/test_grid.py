@@ -62,7 +62,7 @@ def test_a_grid_is_read_as_it_was_written():
         ({"choose": {"dtype": "float32"}}, "choose 'dtype' must be a list of values, not 'float32'"),
         ({"choose": ["lr"]}, "choose must be a dict of settings to values"),
         ({"choose": {"lrr": [1, 2]}}, "choose: setting 'lrr' is unknown; did you mean 'lr'"),
-        ({"choose": {"slope": [1, 2]}}, "choose 'slope': it must be an option of every encoding, and nope has none"),
+        ({"choose": {"slope": [1, 2]}}, "choose 'slope' must be an option of every encoding, and nope has no such"),
         ({"choose": {"width": [8, 16]}}, "choose 'width': it is set already, width=8 of settings; leave one of them"),
         ({"encodings": {"nope": {"lr": 0.1}}}, "choose 'lr': it is set already, lr=0.1 of nope"),
         ({"tasks": {"majority": {"lr": 0.1}}}, "choose 'lr': it is set already, lr=0.1 of majority"),
