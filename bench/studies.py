@@ -21,7 +21,8 @@ from typing import Any
 
 from fastpe import TrainConfig
 from fastpe.base.tables import csv_text
-from fastpe.experiments import sweep
+from fastpe.experiments import local
+from fastpe.experiments.jobs import JobEvent, RunEnded, make_job
 from fastpe.tasks import list_tasks, load_task
 from fastpe.training.lengths import bins, positions_of
 from fastpe.training.presets import preset
@@ -109,15 +110,15 @@ STUDIES = {"tasks": tasks, "lacoco": lacoco, "depth": depth, "nanogpt": nanogpt,
 def done(study: str, folder: Path, workers: int) -> Rows:
     """All runs of a study by key and seed, with a row for each test length."""
     jobs = {
-        (key, seed): sweep.job(folder / study, "-".join((*key, str(seed))).replace(" ", ""), config)
+        (key, seed): make_job(folder / study, "-".join((*key, str(seed))).replace(" ", ""), config)
         for key, seed, config in STUDIES[study]()
     }
-    outcomes = sweep.run(list(jobs.values()), workers, _say)
+    outcomes = local.run(list(jobs.values()), workers, _say)
     return {key: _rows(outcomes[job.path.name]) for key, job in jobs.items()}
 
 
-def _say(event: sweep.SweepEvent) -> None:
-    if isinstance(event, sweep.RunEnded):
+def _say(event: JobEvent) -> None:
+    if isinstance(event, RunEnded):
         print(event.job.name, {length: _measure(found) for length, found in event.outcome.get("test", {}).items()})
 
 

@@ -14,8 +14,8 @@ from fastpe.training.presets import PRESETS
 from .output import INTERRUPTED, encoding_name, own_files, own_names, parse_lengths, print_json, task_name
 
 if TYPE_CHECKING:
-    from fastpe.experiments.compare import Compared
     from fastpe.experiments.study import Study
+    from fastpe.experiments.study_folder import Compared
 
 
 # Long: one parameter for every flag
@@ -87,7 +87,7 @@ def compare(
     from fastpe.experiments.compare import compare as make
     from fastpe.experiments.study import Study, varied
 
-    from .progress import SweepReporter
+    from .progress import JobReporter
 
     if own_encodings and file is None:
         raise click.UsageError("--encoding is for --study: name the encodings of a new study without it")
@@ -121,7 +121,7 @@ def compare(
         return
     target = out or Path("compare")
     try:
-        with SweepReporter() as reporter:
+        with JobReporter() as reporter:
             found = make(study, out=target, runs=runs, workers=workers, shard=part, cluster=cluster, progress=reporter)
     except KeyboardInterrupt:
         click.echo("fastpe: interrupted; the same command goes on from here", err=True)
@@ -139,12 +139,12 @@ def compare(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Join the shards of a study, made by `fastpe compare --shard`, and report on all of it."""
-    from fastpe.experiments import kept
+    from fastpe.experiments import existing_runs
 
     if out is None:
-        kept.shared_study(folders)  # what is wrong with a folder is more than a flag that is missing
+        existing_runs.shared_study(folders)  # what is wrong with a folder is more than a flag that is missing
         raise click.UsageError("--out is missing: name the folder of the whole study")
-    _print(kept.merge(folders, out), as_json)
+    _print(existing_runs.merge(folders, out), as_json)
 
 
 @click.command()
@@ -156,17 +156,17 @@ def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, baseline: str | None, as_json: bool) -> None:
     """Make the page and the tables of a study again, from its runs; or those of single run folders."""
-    from fastpe.experiments.compare import FILE
-    from fastpe.experiments.kept import read_again, report_of
+    from fastpe.experiments.existing_runs import report_runs, report_study
+    from fastpe.experiments.study_folder import FILE
 
     if len(folders) == 1 and (folders[0] / FILE).exists():
         if out is not None or baseline is not None:
             raise click.UsageError("--out and --baseline are for single runs: a study has its own")
-        _print(read_again(folders[0], runs), as_json)
+        _print(report_study(folders[0], runs), as_json)
         return
     if runs is not None:
         raise click.UsageError("--runs is for a study: single runs are named one by one")
-    _print(report_of(folders, out or Path("report"), baseline), as_json)
+    _print(report_runs(folders, out or Path("report"), baseline), as_json)
 
 
 def _print(found: "Compared", as_json: bool) -> None:
@@ -229,7 +229,7 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
     """
     from fastpe.base.validation import nearest
     from fastpe.encodings import registry
-    from fastpe.experiments.grid import SETTINGS
+    from fastpe.experiments.study import SETTINGS
 
     found = None if Path(text).is_file() else re.search(f":(?={_NAME})", text)
     if found is None:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Self
 
-from fastpe.experiments.sweep import RunEnded, RunStepped, SweepEvent, SweepNoted, SweepStarted
+from fastpe.experiments.jobs import JobEvent, JobsStarted, RunEnded, RunStepped
+from fastpe.training.events import Noted
 from fastpe.training.progress import Bar, TrainingBar
 
 
@@ -28,28 +29,28 @@ class Reporter(TrainingBar):
         self.close()
 
 
-class SweepReporter(Bar):
-    """A listener for `fastpe.experiments.sweep.run`, with a bar that counts the updates of all runs."""
+class JobReporter(Bar):
+    """A listener for `fastpe.compare`, with a bar that counts the updates of all runs."""
 
     def __init__(self) -> None:
         super().__init__()
         self._steps: dict[str, int] = {}
         self._runs = self._ended = 0
 
-    def __call__(self, event: SweepEvent) -> None:
+    def __call__(self, event: JobEvent) -> None:
         """Show an event."""
         match event:
-            case SweepStarted():
+            case JobsStarted():
                 self._start(event)
             case RunStepped(job, step):
                 self._reach(job.path.name, step)
                 self._show()
             case RunEnded():
                 self._end(event)
-            case SweepNoted(message):
+            case Noted(message):
                 self.line(message)
 
-    def _start(self, event: SweepStarted) -> None:
+    def _start(self, event: JobsStarted) -> None:
         self._runs, self._ended = event.runs, event.reused
         reused = f", {event.reused} of them done before" if event.reused else ""
         self.line(f"{event.runs} runs, {event.steps} updates{reused}")

@@ -46,12 +46,12 @@ def table5(
     from fastpe.experiments import table5 as experiment
     from fastpe.experiments.claims_report import SMALL
 
-    from .progress import SweepReporter
+    from .progress import JobReporter
 
     made = experiment.variants(list(vary), seeds or (experiment.QUICK_SEEDS if quick else experiment.SEEDS), quick)
     out = out or Path("reproduce", "table5-quick" if quick else "table5")
     try:
-        with SweepReporter() as reporter:
+        with JobReporter() as reporter:
             if quick:
                 reporter.line(SMALL)
             found = experiment.reproduce(out, made, workers or usable_cores(), reporter)

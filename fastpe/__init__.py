@@ -48,8 +48,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastpe.base import forks as _forks  # noqa: F401 - tracks forks from now on
 from fastpe.base.shielded import load as _load
+from fastpe.base.version import VERSION as _VERSION
 
-__version__ = "0.1.0"
+__version__ = _VERSION
 
 if TYPE_CHECKING:
     from fastpe import angles as angles

@@ -90,6 +90,71 @@ def test_imports_go_down():
         assert not here or FLOOR[room] < FLOOR[here], f"{name} imports from {room}"
 
 
+READS_A_RUN = ("fastpe.training.config", "fastpe.training.starting_weights")
+"""`TrainConfig.starting_from`, a public constructor, reads a run, which has a `TrainConfig`: it imports in its body."""
+
+
+def imported_modules(name: str, path: Path, known: dict[str, Path]) -> Iterator[tuple[str, bool]]:
+    """(module, whether the import is in a function), for every import in a file that leads to a known module.
+
+    An import counts for the module that it names, not for the packages above it, whose `__init__` Python runs first.
+    """
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    tree = ast.parse(path.read_text())
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            named = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for each in named:
+            parts = each.split(".")
+            while parts and ".".join(parts) not in known:
+                parts.pop()
+            if parts and ".".join(parts) != name:
+                yield ".".join(parts), id(node) in inside
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that import each other, directly or through others: every set of them, sorted."""
+    reached = {}
+    for start in arrows:
+        found, coming = set(), list(arrows[start])
+        while coming:
+            if (name := coming.pop()) not in found:
+                found.add(name)
+                coming += arrows.get(name, ())
+        reached[start] = found
+    sets = {frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in arrows if a in reached[a]}
+    return sorted(map(sorted, sets))
+
+
+def test_no_modules_import_each_other():
+    """Imports at the top of a module count, and those that only a type checker sees: both are circles to a reader.
+
+    Imports in functions count between the modules of one package. Between packages `test_imports_go_down` forbids every
+    import upwards, wherever it is.
+    """
+    known = {**modules("fastpe"), **modules("cli")}
+    arrows: dict[str, set[str]] = {name: set() for name in known}
+    for name, path in known.items():
+        for imported, in_function in imported_modules(name, path, known):
+            same_package = name.split(".")[:2] == imported.split(".")[:2]
+            if not in_function or (same_package and (name, imported) != READS_A_RUN):
+                arrows[name].add(imported)
+    assert circles(arrows) == []
+    assert circles({**arrows, READS_A_RUN[0]: {*arrows[READS_A_RUN[0]], READS_A_RUN[1]}}) != []  # still an exception
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}, "e": {"a"}}) == [["b", "c"], ["d"]]
+
+
 def test_only_what_a_room_opens_is_imported_from_outside():
     for name, room, module in crossings():
         assert module in opened(room), f"{name} imports {room}.{module}, which fastpe/{room}/__init__.py does not open"

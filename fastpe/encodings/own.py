@@ -1,4 +1,4 @@
-"""Encodings of one's own: what `fastpe.base.own` has run becomes an encoding that is held to its word."""
+"""Encodings that users define: the module that `fastpe.base.own` has run becomes a checked encoding."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from fastpe.base.own import declared
+from fastpe.base.own import Kind, declared
 from fastpe.encodings import encoding, guards, record
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.registry import ENCODINGS
 
 
 def template() -> str:
@@ -17,15 +16,15 @@ def template() -> str:
     return Path(__file__).with_name("template.py").read_text(encoding="utf-8")
 
 
-def completed(module: ModuleType, path: Path) -> Encoding:
-    """A module's encoding with its functions, checked, and held to its word wherever it is used.
+def completed(kind: Kind[Encoding], module: ModuleType, path: Path) -> Encoding:
+    """The encoding of a user's module, with its functions; it is checked here and at every later call.
 
     Raises
     ------
     ValueError
-        Naming the file and what it lacks.
+        If something is missing or wrong; the message names the file.
     """
-    declared(ENCODINGS.kind, module, path, Encoding)
+    declared(kind, module, path, Encoding)
     own = encoding.of_module(module)
     if fault := record.fault(own, module):
         raise ValueError(f"{path.name}: {fault}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import keyword
 import math
 from collections.abc import Mapping
@@ -18,6 +17,13 @@ from fastpe.encodings.slots import SLOTS
 _WORDS = {"beyond": encoding.BEYOND, "direction": encoding.DIRECTIONS}
 _KINDS = (bool, int, float, str, tuple)
 _LONGEST = 100  # characters, of a summary
+TAKEN = frozenset(
+    {
+        "name", "length", "dim", "heads", "train_length", "causal", "positions", "start", "dtype", "params", "seed",
+        "reference", "out", "options", "spec", "rng", "dslots", "dparams",
+    }
+)  # fmt: skip
+"""Names that no option may have: the parameters of `fastpe.build` and of an encoding's functions."""
 ALONE = "'index' chooses from 'values', so that neither acts without the other"
 
 
@@ -67,16 +73,13 @@ def _positive(value: Any) -> bool:
 
 
 def _options(own: Encoding) -> str:
-    from fastpe.encodings.build import build  # which finds encodings by the registry, and that checks them here
-
     given = own.options
-    taken = {*inspect.signature(build).parameters, "spec", "rng", "dslots", "dparams"}
     if not isinstance(given, Mapping) or not all(isinstance(option, Option) for option in given.values()):
         return f"options must be a dict of names to fastpe.Option, not {given!r}"
     for name, option in given.items():
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             return f"options: {name!r} is no name"
-        if name in taken:
+        if name in TAKEN:
             return f"options: {name!r} means something else to fastpe.build: give the option another name"
         if wrong := _option(option):
             return f"option {name!r}: {wrong}"

@@ -23,9 +23,9 @@ FOLDERS = ("input", "rotation", "relative", "bias", "content")
 
 
 def _completed(module: ModuleType, path: Path) -> Encoding:
-    from fastpe.encodings import own  # only where there is a file of one's own
+    from fastpe.encodings import own  # NumPy comes with it
 
-    return own.completed(module, path)
+    return own.completed(ENCODINGS.kind, module, path)
 
 
 ENCODINGS: Registry[Encoding] = Registry(

@@ -1,8 +1,8 @@
-"""Many tasks at once: interquartile means, profiles, chances of improvement, ranks (Agarwal et al. 2021,
+"""Statistics over several tasks: interquartile means, profiles, chances of improvement, ranks (Agarwal et al. 2021,
 arXiv:2108.13264; Demsar 2006).
 
-Scores are in [0, 1], larger is better: of tasks of tokens the share of whole answers that are right, of tasks of
-numbers 1 less the error in units of that of always answering 0, but at least 0.
+Scores are in [0, 1], and larger is better. For tasks of tokens the score is the share of whole answers that are right.
+For tasks of numbers it is max(0, 1 - error / error of always answering 0).
 """
 
 import math
@@ -17,12 +17,12 @@ from fastpe.experiments.statistics import Estimate
 Array = np.ndarray[Any, Any]
 
 RESAMPLED = 2000
-LEAST_SEEDS = 5  # from which the interval of an interquartile mean over tasks has its coverage
-MOST_ENCODINGS, LEAST_TASKS = 10, 10  # of a diagram of critical differences: beyond them it shows nothing
+LEAST_SEEDS = 5  # fewer seeds give intervals of an interquartile mean that are too short
+MOST_ENCODINGS, LEAST_TASKS = 10, 10  # limits of a useful diagram of critical differences
 
 
 def interquartile_mean(scores: Array) -> float:
-    """The mean of the middle half of all runs of all tasks; a quarter of the runs on either side is left out.
+    """The mean of the middle half of all runs of all tasks: the best and the worst quarter are left out.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def interquartile_mean(scores: Array) -> float:
 
 
 def aggregate(scores: Array) -> Estimate:
-    """The interquartile mean with its interval: a stratified bootstrap, seeds drawn anew within every task.
+    """The interquartile mean with the interval of a stratified bootstrap, which resamples the seeds within every task.
 
-    There is no interval below 5 seeds, where it would be too short.
+    Below 5 seeds there is no interval, because it would be too short.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def aggregate(scores: Array) -> Estimate:
 
 
 def profile(scores: Array, thresholds: Array) -> Array:
-    """The share of all runs whose score is above each threshold.
+    """The share of all runs with a score above each threshold.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def profile(scores: Array, thresholds: Array) -> Array:
 
 
 def improvement(scores: Array, others: Array) -> float:
-    """The chance that a run of one encoding is better than one of the other, on a task drawn at random; ties are half.
+    """The chance that a random run of `scores` is better than one of `others` on a random task; a tie counts as half.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def improvement(scores: Array, others: Array) -> float:
 
 
 def effective_length(scores: Mapping[int, float], threshold: float) -> int | None:
-    """The longest length up to which the score is at least the threshold at every length; None where it never is.
+    """The longest length up to which every length has a score of at least the threshold; None if the first has not.
 
     Examples
     --------
@@ -101,12 +101,12 @@ def effective_length(scores: Mapping[int, float], threshold: float) -> int | Non
 
 
 def ranks(scores: Sequence[Array]) -> Array:
-    """Mean ranks over tasks, (encodings,): 1 is the best; encodings with the same mean score share theirs.
+    """Mean ranks over tasks, (encodings,). Rank 1 is the best, and encodings with equal mean scores share a rank.
 
     Parameters
     ----------
     scores : sequence of (tasks, seeds)
-        By encoding.
+        One array for each encoding.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def ranks(scores: Sequence[Array]) -> Array:
 
 
 def critical_difference(encodings: int, tasks: int) -> float | None:
-    """How far mean ranks must be apart to be told apart at 5 % (Nemenyi 1963); None where that shows nothing.
+    """The difference of mean ranks that is significant at 5 % (Nemenyi 1963); None for too many encodings or few tasks.
 
     Examples
     --------

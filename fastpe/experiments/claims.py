@@ -1,54 +1,19 @@
-"""What Li (2025) says of its Table 5, each claim with a rule that decides it and a verdict in plain words.
+"""The claims of Li (2025) about its Table 5, with a rule for each that decides on a verdict.
 
-A study that names these claims ("table5") is judged by them wherever it is reported. The rules do not look at the
-numbers: errors are compared as ratios on the same seeds, and two encodings count as told apart where the sign-flip
-test, adjusted by Holm for the six pairs of the paper's four at one length, is below 0.05.
+Every report of a study with these claims (``claims = "table5"``) has the verdicts. The rules are the same whatever the
+numbers are: errors are compared as ratios on the same seeds, and two encodings differ significantly if the sign-flip
+test, adjusted by Holm for the six pairs of the paper's four encodings at one length, has a p value of at most 0.05.
 """
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fastpe.base.validation import shown
-from fastpe.experiments.comparison import ALPHA, Comparison, compare
-from fastpe.model.config import DTYPES, INITS, TABLE_SCALES
+from fastpe.experiments.comparison import ALPHA, Comparison, compare_paired
+from fastpe.experiments.study import Study
+from fastpe.experiments.table5_facts import LENGTHS, PAPER, READINGS, WHOLE
 from fastpe.tasks import targets
-from fastpe.training.config import DATA
-
-if TYPE_CHECKING:
-    from fastpe.experiments.study import Study
-
-NAMES = ("table5",)
-SOURCE = "Li (2025), Table 5"
-PAPER: Mapping[str, Mapping[int, float]] = {
-    "sinusoidal": {50: 0.0021, 100: 0.0158, 200: 0.0423},
-    "alibi": {50: 0.0023, 100: 0.0055, 200: 0.0127},
-    "wavelet": {50: 0.0024, 100: 0.0049, 200: 0.0108},
-    "legendre": {50: 0.0022, 100: 0.0078, 200: 0.0215},
-}
-"""Mean squared errors as printed, by encoding and length."""
-READINGS = ("bidirectional", "causal")
-"""What the paper's "encoder" may mean: a study has a task of each name."""
-LENGTHS = (50, 100, 200)
-WHOLE = {"samples": 10_000, "epochs": 20}
-"""The paper's training: of a run that is smaller nothing is judged."""
-
-LEFT_OPEN: Mapping[str, str] = {
-    "batch": "sequences per update, e.g. 64, 128, 256, 10000",
-    "residual": "yes or no",
-    "init": " or ".join(INITS),
-    "data": " or ".join(DATA),
-    "target_scale": " or ".join(targets.SCALES),
-    "table_scale": " or ".join(TABLE_SCALES),
-    "start": "position of the first element, 0 or 1 (`learned`, whose rows have no base, stays at 0)",
-    "dtype": " or ".join(DTYPES),
-    "beta1": "a number",
-    "beta2": "a number",
-    "eps": "a number",
-}
-"""The settings that the paper leaves open and that `fastpe reproduce` varies, with what they may be; so it does every
-option of an encoding, as in ``wavelet.wavelet=db2``."""
 
 HOLDS, FAILS, OPEN, IMPOSSIBLE = "holds", "does not hold", "undecided", "impossible"
 NEAR = 2.0
@@ -61,34 +26,14 @@ Cells = Mapping[str, Mapping[str, Any]]
 Pairs = Mapping[tuple[str, str], Comparison | None]
 
 
-def check(study: "Study") -> None:
-    """Refuse a study that does not have what its claims are about.
-
-    Raises
-    ------
-    ValueError
-    """
-    if study.claims not in NAMES:
-        raise ValueError(f"claims must be {' or '.join(NAMES)}, not {shown(study.claims)}")
-    for what, needed, there in (("encodings", PAPER, study.encodings), ("tasks", READINGS, study.tasks)):
-        if lacking := [name for name in needed if name not in there]:
-            raise ValueError(f"claims {study.claims!r} are of the {what} {', '.join(needed)}: {lacking[0]!r} lacks")
-    for reading in READINGS:
-        config = study.config_of(reading, "wavelet")
-        if config.task != "running_sum" or not {*LENGTHS} <= {*config.test_lengths}:
-            raise ValueError(
-                f"claims {study.claims!r} are of running_sum at the lengths {', '.join(map(str, LENGTHS))}"
-            )
-
-
-def judged(study: "Study") -> bool:
-    """Whether the runs are as long as the paper's, so that they say something of it."""
+def judged(study: Study) -> bool:
+    """Whether the runs are at least as long as those of the paper, without which nothing is judged."""
     config = study.config_of(READINGS[0], "wavelet")
     return config.samples >= WHOLE["samples"] and config.epochs >= WHOLE["epochs"]
 
 
-def reference_points(study: "Study", reading: str, length: int) -> dict[str, float]:
-    """What an error at this length must be compared with, in the unit of the targets."""
+def reference_points(study: Study, reading: str, length: int) -> dict[str, float]:
+    """Reference errors at this length, in the unit of the targets."""
     config = study.config_of(reading, "wavelet")
     factors = targets.factors(length, config.target_scale, config.train_length)
     task = config.chosen.task
@@ -105,7 +50,7 @@ def cells_at(summary: Mapping[str, Any], reading: str, length: int) -> dict[str,
 
 
 def pairs_of(cells: Cells) -> dict[tuple[str, str], Comparison | None]:
-    """Every pair of the paper's encodings compared by the ratio of errors, both ways round; None where a run failed."""
+    """Comparisons of all ordered pairs of the paper's encodings by the ratio of errors; None if a run failed."""
     known = {name: cells[name]["values"] for name in PAPER}
     every = list(itertools.combinations(PAPER, 2))
     usable = [pair for pair in every if all(value for name in pair for value in known[name])]
@@ -113,12 +58,12 @@ def pairs_of(cells: Cells) -> dict[tuple[str, str], Comparison | None]:
     found: dict[tuple[str, str], Comparison | None] = dict.fromkeys(itertools.permutations(PAPER, 2))
     for turned in (False, True):
         pairs = [pair[::-1] if turned else pair for pair in usable]
-        made = compare([(logs[a], logs[b]) for a, b in pairs], larger_is_better=False)
+        made = compare_paired([(logs[a], logs[b]) for a, b in pairs], larger_is_better=False)
         found.update(zip(pairs, made, strict=True))
     return found
 
 
-def judge(study: "Study", summary: Mapping[str, Any]) -> list[Verdict]:
+def judge(study: Study, summary: Mapping[str, Any]) -> list[Verdict]:
     """A verdict for every claim, reading and length: ``claim``, ``reading``, ``length``, ``verdict``, ``reason``."""
     verdicts: list[Verdict] = []
     for reading, length in itertools.product(READINGS, LENGTHS):
@@ -142,13 +87,13 @@ def _verdict(claim: str, length: int, verdict: str, reason: str) -> Verdict:
 
 
 def mean_of(cell: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The geometric mean of a cell and its interval; None where a run failed."""
+    """The geometric mean of a cell with its interval; None if a run failed."""
     found: Mapping[str, Any] | None = cell.get("geometric") if not cell["failed"] else None
     return found
 
 
 def _levels(at: Cells, length: int, zero: float) -> Verdict:
-    """The means over seeds lie within a factor 2 of the paper's errors."""
+    """Judge whether the means over seeds lie within a factor 2 of the paper's errors."""
     claim = f"the errors at {length}"
     words, verdict = [], HOLDS
     for name in PAPER:
@@ -170,14 +115,14 @@ def _levels(at: Cells, length: int, zero: float) -> Verdict:
 
 
 def _times(ratio: float) -> str:
-    """A ratio in words, with three digits."""
+    """The text of a ratio, with three digits."""
     words = "times as much" if ratio >= 1 else "times less"
     ratio = max(ratio, 1 / ratio)
     return f"{round(ratio, 2 - len(str(int(ratio))) + 1):,g} {words}" if ratio < 1000 else f"{ratio:,.0f} {words}"
 
 
 def _symmetric(cell: Mapping[str, Any], length: int, bound: float) -> Verdict:
-    """No bidirectional model with a symmetric bias gets below the reversal bound."""
+    """Judge the error of bidirectional ALiBi: a symmetric bias cannot reach less than the reversal bound."""
     paper, mean = PAPER["alibi"][length], mean_of(cell)
     claim = f"bidirectional ALiBi reaches {paper:g} at {length}"
     here = f"; here {mean['mean']:.4g}" if mean is not None else ""
@@ -193,12 +138,12 @@ def _symmetric(cell: Mapping[str, Any], length: int, bound: float) -> Verdict:
 
 
 def told_apart(pair: Comparison | None) -> bool:
-    """Whether a pair differs beyond chance."""
+    """Whether a pair differs significantly."""
     return pair is not None and pair.adjusted <= ALPHA
 
 
 def _order(pairs: Pairs, length: int) -> Verdict:
-    """The paper's order of its four encodings, pair by pair."""
+    """Judge the paper's order of its four encodings, pair by pair."""
     ranked = sorted(PAPER, key=lambda name: PAPER[name][length])
     claim = f"the order at {length}: {' < '.join(ranked)}"
     agree, against, unsure = [], [], []
@@ -219,7 +164,7 @@ def _order(pairs: Pairs, length: int) -> Verdict:
 
 
 def _comparable(at: Cells, length: int) -> Verdict:
-    """Largest mean over smallest, against the paper's own ratio with as much room again."""
+    """Judge whether the largest mean over the smallest is at most the square of that ratio in the paper."""
     claim = f"all four are nearly equal at {length}"
     means = {name: mean["mean"] for name in PAPER if (mean := mean_of(at[name])) is not None}
     if len(means) < len(PAPER):
@@ -234,7 +179,7 @@ def _comparable(at: Cells, length: int) -> Verdict:
 
 
 def _best(pairs: Pairs, length: int) -> Verdict:
-    """Wavelet has a smaller error than each of the paper's other three."""
+    """Judge whether wavelet has a smaller error than each of the paper's other three encodings."""
     claim = f"wavelet is best at {length}"
     return _verdict(claim, length, *_beats("wavelet", [s for s in PAPER if s != "wavelet"], pairs))
 
@@ -258,14 +203,14 @@ def _beats(name: str, others: Sequence[str], pairs: Pairs) -> tuple[str, str]:
 
 
 def ratio_of(pair: Comparison) -> str:
-    """The ratio of errors, with its interval and its adjusted p."""
+    """The text of a ratio of errors, with its interval and its adjusted p value."""
     mean = pair.difference
     ends = "" if mean.low is None or mean.high is None else f" [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
     return f"x {math.exp(mean.mean):.3g}{ends}, p {pair.adjusted:.2g}"
 
 
 def _extrapolates(cell: Mapping[str, Any], pairs: Pairs, length: int, zero: float) -> Verdict:
-    """Better than answering zero, with its whole interval, and better than sinusoidal."""
+    """Judge whether the whole interval is below the error of answering zero, and the error below that of sinusoidal."""
     name, mean = cell["encoding"], mean_of(cell)
     claim = f"{name} extrapolates to {length}: better than answering zero, and than sinusoidal"
     if mean is None or mean["low"] is None:

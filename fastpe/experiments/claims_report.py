@@ -1,16 +1,11 @@
-"""The claims of a paper beside a study's results: tables, verdicts, and what is drawn into the study's plots."""
+"""The claims of Li (2025) in the report of a study: tables, verdicts, and reference points of the plots."""
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastpe.encodings.registry import get, option_values
 from fastpe.experiments.claims import (
-    LEFT_OPEN,
-    LENGTHS,
-    PAPER,
-    READINGS,
-    SOURCE,
     Verdict,
     cells_at,
     judge,
@@ -22,19 +17,18 @@ from fastpe.experiments.claims import (
     told_apart,
 )
 from fastpe.experiments.sections import Section
+from fastpe.experiments.study import Study
+from fastpe.experiments.table5_facts import LEFT_OPEN, LENGTHS, PAPER, READINGS, SOURCE
 from fastpe.pictures.svg import Reference
 from fastpe.training import config_file
-
-if TYPE_CHECKING:
-    from fastpe.experiments.study import Study
 
 Summary = Mapping[str, Any]
 
 SMALL = "These runs are shorter than the paper's: they show how it goes, and nothing of the paper is judged."
 
 
-def facts(study: "Study", summary: Summary) -> dict[str, Any]:
-    """As JSON values: ``source``, ``paper``, ``reference`` points, and the ``verdicts``, where the runs allow any."""
+def facts(study: Study, summary: Summary) -> dict[str, Any]:
+    """JSON values: ``source``, ``paper``, ``reference`` points, and ``verdicts``, which are empty for shorter runs."""
     points = [
         {"reading": reading, "length": length, **reference_points(study, reading, length)}
         for reading in READINGS
@@ -45,8 +39,8 @@ def facts(study: "Study", summary: Summary) -> dict[str, Any]:
     return {"source": SOURCE, "paper": paper, "reference": points, "verdicts": verdicts}
 
 
-def sections(study: "Study", summary: Summary) -> list[Section]:
-    """Everything about the paper that a report of the study has."""
+def sections(study: Study, summary: Summary) -> list[Section]:
+    """All sections about the paper in the report of a study."""
     found = [_rows(study, summary, reading) for reading in READINGS]
     found.append(_reference(study))
     if judged(study):
@@ -58,8 +52,8 @@ def sections(study: "Study", summary: Summary) -> list[Section]:
     return [*found, _pairs(summary), _settings(study)]
 
 
-def references(study: "Study", task: str) -> list[Reference]:
-    """The paper's errors and what bounds them, for the plot of a reading."""
+def references(study: Study, task: str) -> list[Reference]:
+    """The paper's errors and their bounds, for the plot of a reading."""
     if task not in READINGS:
         return []
     points = {length: reference_points(study, task, length) for length in LENGTHS}
@@ -70,7 +64,7 @@ def references(study: "Study", task: str) -> list[Reference]:
     return found
 
 
-def _rows(study: "Study", summary: Summary, reading: str) -> Section:
+def _rows(study: Study, summary: Summary, reading: str) -> Section:
     head = ("length", "encoding", "mean squared error", "95 %", "mean", "paper", "of answering zero")
     rows = []
     for length in LENGTHS:
@@ -92,7 +86,7 @@ def _own(cell: Mapping[str, Any], mean: Mapping[str, Any]) -> tuple[str, str, st
     return f"{mean['mean']:.4g}", ends, f"{cell['mean']['mean']:.4g}"
 
 
-def _reference(study: "Study") -> Section:
+def _reference(study: Study) -> Section:
     rows = []
     for length in LENGTHS:
         point = reference_points(study, READINGS[0], length)
@@ -142,8 +136,8 @@ def _pairs(summary: Summary) -> Section:
     return Section("The paper's four, pair by pair", [said], ("reading", "length", "pair", "ratio", "smaller"), rows)
 
 
-def _settings(study: "Study") -> Section:
-    """Every setting that the paper leaves open, and its value here."""
+def _settings(study: Study) -> Section:
+    """All settings that the paper leaves open, with their values in this study."""
     config = study.config_of(READINGS[0], "wavelet")
     rows = [("mask", "none (bidirectional) and causal", "both are run")]
     rows += [(name, _plain(getattr(config, name)), may_be) for name, may_be in LEFT_OPEN.items()]

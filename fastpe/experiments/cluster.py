@@ -1,11 +1,12 @@
-"""The runs of a study on dask.distributed, on one machine or many: the other engine beside `sweep`.
+"""The engine for several machines: jobs on dask.distributed.
 
-Files on storage that all workers share hold the results; a task's future says only how it ended. A run whose worker was
-lost goes on from its last checkpoint on another one. Workers whose fastpe, Numba or NumPy are others are refused by
-name, as dask's own check of versions knows neither; of another CPU the bits may differ, so that the results are kept
-under an identity of their own.
+- The results are files on storage that all workers share; the future of a dask task only tells how the run ended.
+- A run that loses its worker goes on from its last checkpoint on another worker.
+- A worker with other versions of fastpe, Numba, NumPy or Python is refused with an error that names it, because dask
+  does not compare all of these versions.
+- A worker with another CPU may find other bits; its results have another identity.
 
-Under SLURM, dask-jobqueue starts the workers; its jobs end before their walltime, and what they were doing goes on:
+Under SLURM, dask-jobqueue starts the workers. Its jobs end before their walltime, and their runs go on elsewhere:
 
     cluster = dask_jobqueue.SLURMCluster(
         cores=1, processes=1, memory="4GB", walltime="01:00:00", job_script_prologue=["export NUMBA_NUM_THREADS=1"],
@@ -28,59 +29,56 @@ from pathlib import Path
 from typing import Any
 
 from fastpe.encodings import registry
-from fastpe.experiments import reuse, sweep, worker
+from fastpe.experiments import worker
+from fastpe.experiments.jobs import FolderOutcomes, Job, Listener, RunEnded, begin, identity, own_ways, read_result
 from fastpe.kernels.compile.sources import source_digest
 from fastpe.tasks.registry import TASKS
 from fastpe.training import config_file
 from fastpe.training.config import TrainConfig
+from fastpe.training.events import Noted
 
 MISSING = "a cluster needs dask.distributed: pip install -e '.[cluster]' from a clone of fastpe"
-_PATIENCE = 20  # seconds to find a scheduler
-ATTEMPTS = 5  # workers that a run may lose without having got on
+_PATIENCE = 20  # seconds to connect to a scheduler
+ATTEMPTS = 5  # workers that a run may lose
 
 
 class WorkerDiffers(ValueError):
     """A worker has other versions than this process."""
 
 
-def run(
-    jobs: Sequence[sweep.Job], address: str, workers: int, notify: sweep.Listener = lambda event: None
-) -> sweep.Outcomes:
-    """Do all jobs on a cluster, or read what was done before.
+def run(jobs: Sequence[Job], address: str, workers: int, notify: Listener = lambda event: None) -> FolderOutcomes:
+    """Do all jobs that are not done yet, on a cluster.
 
     Parameters
     ----------
-    jobs : sequence of sweep.Job
-        With folders on storage that all workers share.
+    jobs : sequence of Job
+        Their folders are on storage that all workers share.
     address : str
-        "local" for processes of this machine; the address of a scheduler; or the path of its file.
+        "local" for a cluster of processes of this machine, the address of a scheduler, or the path of its file.
     workers : int
-        Of a local cluster.
+        Number of processes of a local cluster.
     notify : callable
-        Called with every `sweep.SweepEvent`.
+        Called with every `JobEvent`.
 
     Returns
     -------
     dict
-        As from `sweep.run`.
+        As from `local.run`.
 
     Raises
     ------
     ModuleNotFoundError
-        If dask.distributed is missing.
+        If dask.distributed is not installed.
     WorkerDiffers
         If a worker has other versions; the message names it.
     OSError
-        If the scheduler cannot be reached, or a run lost one worker after the other.
+        If the scheduler cannot be reached, or a run lost five workers.
     """
     try:
         import distributed
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING) from error
-    outcomes, left = sweep.reused(jobs, notify)
-    there = [one for one in jobs if one not in left]
-    total, done = (sum(one.config.steps for one in some) for some in (jobs, there))
-    notify(sweep.SweepStarted(len(jobs), len(there), total, done))
+    outcomes, left = begin(jobs, notify)
     if left:
         with _client(distributed, address, workers) as client:
             outcomes.update(_run(distributed, client, left, notify))
@@ -121,8 +119,8 @@ def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
         yield stack.enter_context(client)
 
 
-def _run(distributed: Any, client: Any, jobs: Sequence[sweep.Job], notify: sweep.Listener) -> sweep.Outcomes:
-    """Hand out the jobs; one that lost its worker is handed out again."""
+def _run(distributed: Any, client: Any, jobs: Sequence[Job], notify: Listener) -> FolderOutcomes:
+    """Submit the jobs; a job that lost its worker is submitted again."""
     facts = versions()
     attempts, outcomes = {one.path.name: 1 for one in jobs}, dict[str, dict[str, Any]]()
     futures = {client.submit(do_run, _message(one, facts), key=f"{one.path.name}-1", pure=False): one for one in jobs}
@@ -133,7 +131,7 @@ def _run(distributed: Any, client: Any, jobs: Sequence[sweep.Job], notify: sweep
             found = future.result()
         except MemoryError as error:
             raise MemoryError(
-                f"the worker of {one.name} ran out ({error}); give workers more, or start fewer"
+                f"the worker of {one.name} ran out of memory ({error}); give workers more, or start fewer"
             ) from error
         except OSError as error:
             raise OSError(f"{one.name}: {error}") from error
@@ -146,51 +144,51 @@ def _run(distributed: Any, client: Any, jobs: Sequence[sweep.Job], notify: sweep
                 ) from error
             attempts[name] += 1
             if attempts[name] > ATTEMPTS:
-                raise ChildProcessError(f"{one.name}: it lost {ATTEMPTS} workers without getting on") from error
-            notify(sweep.SweepNoted(f"{one.name}: its workers were lost; the run goes on from its last checkpoint"))
+                raise ChildProcessError(f"{one.name}: it lost {ATTEMPTS} workers without progress") from error
+            notify(Noted(f"{one.name}: its workers were lost; the run goes on from its last checkpoint"))
             again = client.submit(do_run, _message(one, facts), key=f"{name}-{attempts[name]}", pure=False)
             futures[again] = one
             waiting.add(again)
             continue
         outcomes[one.path.name] = _outcome(one, found)
-        notify(sweep.RunEnded(one, outcomes[one.path.name]))
+        notify(RunEnded(one, outcomes[one.path.name]))
     return outcomes
 
 
 def _connected(client: Any) -> bool:
-    """Whether the scheduler is there; the client itself tries for a while to find it again."""
+    """Whether the scheduler can be reached; waits while the client tries to reconnect."""
     deadline = time.monotonic() + 2 * _PATIENCE
     while client.status == "connecting" and time.monotonic() < deadline:
         time.sleep(0.1)
     return bool(client.status == "running")
 
 
-def _outcome(one: sweep.Job, found: Mapping[str, str]) -> dict[str, Any]:
-    """What a run found, out of its folder."""
+def _outcome(one: Job, found: Mapping[str, str]) -> dict[str, Any]:
+    """The result of a run, read from its folder."""
     if "differs" in found:
         raise WorkerDiffers(found["differs"])
     if "failed" in found:
         return {"failed": found["failed"]}
-    result = reuse.read(Path(found["path"]), one.config, found["identity"])
+    result = read_result(Path(found["path"]), one.config, found["identity"])
     if result is None:
         raise OSError(f"{found['path']} of worker {found['host']} is not there: the folder must be one that all share")
     return result
 
 
-def _message(one: sweep.Job, facts: Mapping[str, str]) -> dict[str, Any]:
+def _message(one: Job, facts: Mapping[str, str]) -> dict[str, Any]:
     settings = one.config.to_dict()
     facts_of_run = {"config": settings, "path": str(one.path.absolute()), "versions": dict(facts)}
-    return {**facts_of_run, **sweep.own_ways([settings])}
+    return {**facts_of_run, **own_ways([settings])}
 
 
 def versions() -> dict[str, str]:
-    """What workers must have alike, beside the CPU, of which identities tell."""
+    """The versions that must be the same on all workers. The CPU is part of the identity of a run."""
     found = config_file.environment()["versions"]
     return {**{name: found[name] for name in ("fastpe", "numba", "numpy", "python")}, "sources": source_digest()}
 
 
 def do_run(message: Mapping[str, Any]) -> dict[str, str]:
-    """One run, on a worker: where its result lies, or why it failed."""
+    """Do one run on a worker; returns the folder of its result, or why it failed."""
     host, own = f"{socket.gethostname()}:{os.getpid()}", versions()
     wrong = [f"{name} {own[name]}, here {value}" for name, value in message["versions"].items() if own[name] != value]
     if wrong:
@@ -198,7 +196,7 @@ def do_run(message: Mapping[str, Any]) -> dict[str, str]:
     registry.ENCODINGS.register_ways(message["encodings"])
     TASKS.register_ways(message["tasks"])
     config, path = TrainConfig.from_dict(message["config"]), Path(message["path"])
-    key = reuse.identity(config)
+    key = identity(config)
     path = path.with_name(f"{path.name.rpartition('-')[0]}-{key[:12]}")
     try:
         worker.do_run(path, config, key, lambda said: None)

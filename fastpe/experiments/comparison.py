@@ -1,6 +1,6 @@
-"""Comparing runs of several seeds with a baseline, on the same seeds: tests, what they could have found, equivalence.
+"""Comparisons of an encoding with the baseline over seeds: paired tests, detectable differences, equivalence.
 
-Everything is paired: run k of an encoding and run k of the baseline have the same seed, data and test sequences.
+All statistics are paired: run k of an encoding and run k of the baseline have the same seed, data and test sequences.
 """
 
 import itertools
@@ -19,17 +19,19 @@ Array = np.ndarray[Any, Any]
 
 ALPHA = 0.05
 POWER = 0.8
-_EXACT = 16  # differences whose signs are all tried
+_EXACT = 16  # up to so many differences all choices of signs are tried
 _DRAWN, _PARTS = 100_000, 20
 MOST_SEEDS = 10_000
 _SIGNS_OF_BYTES = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
 
 
 def sign_flip(differences: Sequence[float]) -> float:
-    """The two-sided p value of the paired sign-flip test: that of a mean so far from 0 if every sign were a coin's.
+    """The two-sided p value of the paired sign-flip test.
 
-    All 2^n choices of signs are tried up to 16 differences, 100,000 of them beyond. It cannot be below 2^(1 - n): of 5
-    seeds 0.0625.
+    It is the chance of a mean at least as far from 0 if the sign of every difference were random.
+
+    Up to 16 differences all 2^n choices of signs are tried, beyond that 100,000 random ones. The p value is at least
+    2^(1 - n), which is 0.0625 for 5 seeds.
 
     Parameters
     ----------
@@ -47,12 +49,12 @@ def sign_flip(differences: Sequence[float]) -> float:
 
 
 def equivalence(differences: Sequence[float], margin: float) -> float:
-    """The p value of two one-sided sign-flip tests (Schuirmann 1987): small where the mean lies within the margin.
+    """The p value of two one-sided sign-flip tests (Schuirmann 1987): small if the mean lies within the margin.
 
-    The larger of two: that of a mean so far above -margin, if every sign of a difference from -margin were a coin's,
-    and so far below margin likewise. It cannot be below 2^-n: of 5 seeds 0.03125. It supposes that the differences are
-    spread as far to one side of their mean as to the other: of runs that fail rarely, and then by far, it cannot know
-    where none of these seeds did.
+    It is the larger of the p values of two tests: that the mean is above -margin, with random signs of the distances
+    from -margin, and likewise that it is below margin. It is at least 2^-n, which is 0.03125 for 5 seeds. The tests
+    assume that the differences are spread symmetrically about their mean. They cannot detect failures that are rare and
+    large if none of these seeds failed.
 
     Parameters
     ----------
@@ -84,19 +86,19 @@ def _finite(differences: Sequence[float]) -> Array:
 
 
 def _slack(values: Array) -> float:
-    """What sums of the same numbers in another order may differ by."""
+    """The rounding error by which sums of the same numbers in different orders may differ."""
     return 1e-12 * float(np.abs(values).sum())
 
 
 def _share(values: Array, counts: Callable[[Array], Array]) -> float:
-    """Of all choices of signs, or of those that are drawn and the one that is there, the share whose sum counts."""
+    """The share of choices of signs whose sum counts: of all choices, or of random ones and the observed one."""
     found = sum(int(np.sum(counts(_sums(part, values)))) for part in _coins(len(values)))
     return found / 2 ** len(values) if len(values) <= _EXACT else (1 + found) / (1 + _DRAWN)
 
 
 @lru_cache(maxsize=1)
 def _coins(count: int) -> list[Array]:
-    """All signs of so many differences, or 100,000 of them, in parts, eight in a byte: the same for all comparisons."""
+    """All choices of signs, or 100,000 random ones, in parts, eight signs per byte; the same for all comparisons."""
     if count <= _EXACT:
         return [np.packbits(np.array(list(itertools.product((0, 1), repeat=count)), np.uint8), axis=1)]
     each = _DRAWN // _PARTS
@@ -104,7 +106,7 @@ def _coins(count: int) -> list[Array]:
 
 
 def _sums(coins: Array, values: Array) -> Array:
-    """The sums of values whose sign is changed where a coin is up: of eight together, from a table of 256."""
+    """The sums of the values with each choice of signs; those of eight values come from a table of 256 sums."""
     eights = np.zeros((coins.shape[1], 8))
     eights.reshape(-1)[: len(values)] = values
     found = np.zeros(len(coins))
@@ -114,7 +116,7 @@ def _sums(coins: Array, values: Array) -> Array:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p values adjusted for their number, so that 5 % is the chance of any false one among all (Holm 1979).
+    """p values adjusted for their number: at 5 % the chance of any false rejection is at most 5 % (Holm 1979).
 
     Examples
     --------
@@ -130,19 +132,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(sd: float, count: int, family: int = 1) -> float | None:
-    """The true difference that `count` paired runs would have told from 0, with 80 % of chances; None where none would.
+    """The true difference that `count` paired runs detect with a power of 80 %; None if they can detect none.
 
-    By the t test at 5 %, divided by the comparisons of the family; and none below the seeds at which the sign-flip test
-    can be significant at all.
+    The power is that of the t test at 5 % divided by the number of comparisons of the family. With too few seeds for
+    the sign-flip test ever to be significant, no difference can be detected.
 
     Parameters
     ----------
     sd : float
         Standard deviation of the paired differences.
     count : int
-        Runs.
+        Number of paired runs.
     family : int
-        Comparisons that are made.
+        Number of comparisons over which the level is divided.
 
     Examples
     --------
@@ -156,7 +158,7 @@ def detectable(sd: float, count: int, family: int = 1) -> float | None:
 
 @lru_cache
 def _least_effect(count: int, family: int) -> float:
-    """What `detectable` gives for a standard deviation of 1."""
+    """The value of `detectable` for a standard deviation of 1."""
     from scipy import optimize
 
     most = 1.0
@@ -166,7 +168,7 @@ def _least_effect(count: int, family: int) -> float:
 
 
 def seeds_needed(difference: float, sd: float, family: int = 1) -> int | None:
-    """The seeds with which such a difference would be told from 0, with 80 % of chances; None beyond 10,000.
+    """The number of seeds that detect a difference with a power of 80 %; None if it is above 10,000.
 
     Examples
     --------
@@ -192,12 +194,12 @@ def _can_be_significant(count: int, family: int) -> bool:
 
 
 def _power(effect: float, count: int, family: int) -> float:
-    """Of the two-sided t test of a mean, its true value in standard deviations."""
-    from scipy import special  # what scipy.stats calls, at a twentieth of the time
+    """The power of the two-sided t test; effect: the true mean in standard deviations."""
+    from scipy import special  # scipy.stats calls it too, and takes 20 times as long
 
     limit, shift = special.stdtrit(count - 1, 1.0 - ALPHA / (2 * family)), effect * math.sqrt(count)
     tails = (float(special.nctdtr(count - 1, shift, end)) for end in (limit, -limit))
-    below, lower = (0.0 if math.isnan(tail) else tail for tail in tails)  # those that are next to nothing
+    below, lower = (0.0 if math.isnan(tail) else tail for tail in tails)  # NaN: nearly 0
     return 1.0 - below + lower
 
 
@@ -212,14 +214,14 @@ class Comparison:
     p, adjusted : float
         Of the sign-flip test, and adjusted by Holm for the family.
     within : float or None
-        The p value of `equivalence` within the margin, adjusted by Holm for the family; None without a margin.
+        The p value of `equivalence` with the margin, adjusted by Holm for the family; None without a margin.
     verdict : str
-        "equivalent" where `within` is at most 5 %, whether or not the difference is told from 0; else "better" or
-        "worse" where `adjusted` is, or "not told apart".
+        "equivalent" if `within` is at most 5 %, whether or not the difference is significant; else "better" or "worse"
+        if `adjusted` is at most 5 %; else "not told apart".
     could_find : float or None
-        The difference that these seeds would have found, see `detectable`.
+        The difference that these seeds can detect, see `detectable`.
     needed : int or None
-        The seeds that the difference that was seen would need, see `seeds_needed`.
+        The number of seeds that would detect the observed difference, see `seeds_needed`.
     """
 
     difference: Estimate
@@ -234,23 +236,23 @@ class Comparison:
 VERDICTS = ("better", "worse", "equivalent", "not told apart")
 
 
-def compare(
+def compare_paired(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, larger_is_better: bool, margin: float | None = None
 ) -> list[Comparison]:
-    """Compare several sets of runs with those of a baseline: a family, over which Holm adjusts.
+    """Compare several sets of runs with those of a baseline; they are one family for the adjustment by Holm.
 
     Parameters
     ----------
-    pairs : sequence of (values, baseline's values)
-        By seed, finite, two at least.
+    pairs : sequence of (values, values of the baseline)
+        By seed; finite, at least two.
     larger_is_better : bool
     margin : float, optional
-        Differences within it count as none.
+        Differences within the margin count as no difference.
 
     Examples
     --------
     >>> base = [0.50, 0.51, 0.49, 0.52, 0.50, 0.48]
-    >>> found = compare([([x + 0.2 for x in base], base), (base, base)], larger_is_better=True, margin=0.05)
+    >>> found = compare_paired([([x + 0.2 for x in base], base), (base, base)], larger_is_better=True, margin=0.05)
     >>> [each.verdict for each in found]
     ['not told apart', 'equivalent']
     >>> found[0].adjusted, found[0].needed

@@ -1,30 +1,29 @@
-"""What a study would take on this machine: a few updates of each kind of its runs are made, and nothing is kept."""
+"""The cost of a study on this machine, estimated from a few updates of each kind of run; no file is written."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastpe.experiments import grid
-from fastpe.experiments.study import Study
+from fastpe.experiments.study import Study, Trial, candidate_name
 from fastpe.training.config import TrainConfig
 from fastpe.training.estimate import Estimate, estimate
 
 _FREE = ("lr", "min_lr", "beta1", "beta2", "eps", "weight_decay", "clip", "warmup", "decay", "keep", "patience")
-"""Settings that change nothing of what an update takes."""
+"""Settings that do not change the time of an update."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study takes.
+    """The cost of a study.
 
     Attributes
     ----------
     runs, tuning_runs : int
-        All of them, and those of them that choose.
+        Number of all runs, and of the tuning runs among them.
     flop : float
-        Useful FLOPs of all updates.
+        FLOPs of all updates.
     seconds : float
-        Of one core, at the pace of the updates that were timed; without validation and tests.
+        Time of one core for all updates; validation and tests are not included.
     """
 
     runs: int
@@ -34,9 +33,9 @@ class Plan:
 
 
 def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
-    """Count the runs of a study, and time a few updates of each kind.
+    """Count the runs of a study, and time a few updates of each kind of run.
 
-    What will be chosen is not known: it is counted as the candidate that takes the longest.
+    The candidates that tuning will choose are not known; the most expensive one is counted.
 
     Parameters
     ----------
@@ -62,11 +61,11 @@ def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
         for encoding in study.encodings:
             each = []
             for number, candidate in enumerate(study.candidates):
-                config = study.config(grid.Trial(task, encoding, number, study.each_seed[0]), candidate)
+                config = study.config(Trial(task, encoding, number, study.each_seed[0]), candidate)
                 key = _kind(config)
                 if key not in known:
                     known[key] = estimate(config, threads=1)
-                    words = f", {grid.named(candidate)}" if candidate else ""
+                    words = f", {candidate_name(candidate)}" if candidate else ""
                     tell(f"{encoding} on {task}{words}: {known[key].seconds:.1f} s a run")
                 each.append(known[key])
             seconds += max(one.seconds for one in each) * study.count
@@ -74,10 +73,10 @@ def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
             if study.choose:
                 seconds += sum(one.seconds for one in each) * len(study.tuning_seeds)
                 flop += sum(one.flop * one.updates for one in each) * len(study.tuning_seeds)
-    tuning = sum(1 for _ in grid.trials(study))
-    return Plan(sum(1 for _ in study.cells()) + tuning, tuning, flop, seconds)
+    tuning = sum(1 for _ in study.trials())
+    return Plan(sum(1 for _ in study.run_keys()) + tuning, tuning, flop, seconds)
 
 
 def _kind(config: TrainConfig) -> str:
-    """What tells runs apart that do not take as long."""
+    """The settings on which the time of a run depends, as text."""
     return json.dumps({name: value for name, value in config.to_dict().items() if name not in _FREE}, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The diagram of critical differences (Demsar 2006): mean ranks on a line, and bars over those not told apart."""
+"""The diagram of critical differences (Demsar 2006): mean ranks on a line, bars join those that do not differ."""
 
 import html
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ def rank_diagram(ranks: Mapping[str, float], apart: float) -> str:
     ranks : dict of str to float
         Mean ranks, 1 the best.
     apart : float
-        How far two must be apart to be told apart, see `fastpe.experiments.aggregate.critical_difference`.
+        The critical difference, see `fastpe.experiments.aggregate.critical_difference`.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def rank_diagram(ranks: Mapping[str, float], apart: float) -> str:
 
 
 def groups(ordered: list[float], apart: float) -> list[tuple[int, int]]:
-    """First and last place of every longest row of ranks that are not told apart, of two at least.
+    """First and last index of every maximal run of at least two ranks that differ by less than `apart`.
 
     Examples
     --------

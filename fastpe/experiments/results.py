@@ -1,4 +1,7 @@
-"""What the runs of a study found: a long table of values, and what it says, cell by cell and over all tasks."""
+"""The results of a study: the table of all values, and their statistics by cell and over all tasks.
+
+A cell is one encoding on one task at one length, over all seeds.
+"""
 
 import itertools
 import math
@@ -11,26 +14,26 @@ import numpy as np
 
 from fastpe.base.tables import csv_text
 from fastpe.experiments import aggregate
-from fastpe.experiments.comparison import Comparison, compare
+from fastpe.experiments.comparison import Comparison, compare_paired
 from fastpe.experiments.statistics import estimate, geometric, median_interval, share
-from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.study import RunKey, Study
 from fastpe.tasks.registry import TASKS
 from fastpe.training.forms import METRICS
 from fastpe.training.lengths import ends
 
 SOLVED = 0.95
-"""A run has solved a length where so many of its whole answers are right."""
+"""A run has solved a length if at least this share of its whole answers is right."""
 
 COLUMNS = (
     "task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "identity", "cpu", "failed",
 )  # fmt: skip
 
-Outcomes = Mapping[Cell, Mapping[str, Any]]
+Outcomes = Mapping[RunKey, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a task is judged by: the metric, whether larger is better, and whether it is an error, which is positive."""
+    """The metric that a task is judged by, and whether larger is better. If not, it is an error, which is positive."""
 
     metric: str
     larger: bool
@@ -44,26 +47,26 @@ _BY_FIRST = {"exact": Measure("exact", True), "mse": Measure("mse", False), "los
 
 
 def measure_of(study: Study, task: str) -> Measure:
-    """What the runs of a task are judged by."""
+    """The measure of a task."""
     return _BY_FIRST[METRICS[TASKS.get(study.tasks[task]["task"]).kind][0]]
 
 
 def lengths_of(study: Study, task: str) -> list[str]:
-    """Those that a task's runs are tested at, as results name them."""
+    """The test lengths of a task, as results name them."""
     return [str(length) for length in study.config_of(task).test_lengths]
 
 
-def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str]]) -> list[dict[str, Any]]:
-    """The long table: a row for every run, length and metric; a run that failed has one row.
+def rows(study: Study, outcomes: Outcomes, facts: Mapping[RunKey, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """The table of all values, with a row for every run, length and metric; a run that failed has one row.
 
     Parameters
     ----------
     facts : dict
-        Of every run ``identity`` and ``cpu``, and where settings are chosen ``chosen``.
+        ``identity`` and ``cpu`` of every run, and ``chosen`` if settings are chosen.
     """
     found = []
-    for cell in study.cells():
-        outcome, own = outcomes[cell], {**cell._asdict(), **facts.get(cell, {})}
+    for key in study.run_keys():
+        outcome, own = outcomes[key], {**key._asdict(), **facts.get(key, {})}
         if "failed" in outcome:
             found.append({**own, "failed": outcome["failed"]})
             continue
@@ -77,17 +80,17 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str
 
 
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
-    """The long table as CSV, numbers in full precision."""
+    """The table as CSV, with numbers in full precision."""
     columns = (*COLUMNS, *(("chosen",) if any("chosen" in row for row in table) else ()))
     return csv_text(columns, ([row.get(column) for column in columns] for row in table))
 
 
 def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: str) -> list[float | None]:
-    """By seed what a task is judged by; None of a run that failed, or is undefined there."""
+    """The measure by seed; None if the run failed or its encoding is undefined at this length."""
     metric = measure_of(study, task).metric
     found: list[float | None] = []
     for seed in study.each_seed:
-        outcome = outcomes[Cell(task, encoding, seed)]
+        outcome = outcomes[RunKey(task, encoding, seed)]
         test = outcome.get("test", {}).get(length, {}) if "failed" not in outcome else {}
         value = test.get(metric)
         found.append(None if value is None or not math.isfinite(value) else float(value))
@@ -95,20 +98,20 @@ def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: s
 
 
 def same_bits(outcomes: Outcomes) -> list[str]:
-    """Pairs of seeds of one encoding and task that found the same to the last bit: a seed did not reach its run."""
+    """Pairs of seeds with bit-equal results for one encoding and task: their runs did not use the seed."""
     found, seen = [], dict[tuple[str, str, str], int]()
-    for cell, outcome in outcomes.items():
+    for key, outcome in outcomes.items():
         if "failed" in outcome or outcome["train"]["loss"] is None:
             continue
         bits = f"{outcome['train']['loss']!r} {[sorted(each.items()) for each in outcome['test'].values()]!r}"
-        first = seen.setdefault((cell.task, cell.encoding, bits), cell.seed)
-        if first != cell.seed:
-            found.append(f"{cell.encoding} on {cell.task}: seeds {first} and {cell.seed} found the same bits")
+        first = seen.setdefault((key.task, key.encoding, bits), key.seed)
+        if first != key.seed:
+            found.append(f"{key.encoding} on {key.task}: seeds {first} and {key.seed} found the same bits")
     return found
 
 
 def summary(study: Study, outcomes: Outcomes) -> dict[str, Any]:
-    """All that is said of a study, as JSON values: cells, comparisons, effective lengths, and what holds over tasks."""
+    """Statistics of a study as JSON values: cells, comparisons, effective lengths, and statistics over tasks."""
     cells, comparisons, effective = [], [], []
     for task in study.tasks:
         measure, lengths = measure_of(study, task), lengths_of(study, task)
@@ -137,19 +140,19 @@ def _length(text: str) -> int | str:
 
 
 def score(measure: Measure, value: float | None, chance: float = 1.0) -> float:
-    """A value in [0, 1], larger is better: a run that failed has 0; of errors 1 - error / chance, at least 0."""
+    """A score in [0, 1]: 0 for a run that failed; for an error max(0, 1 - error / chance)."""
     if value is None:
         return 0.0
     return value if measure.larger else max(0.0, 1.0 - value / chance)
 
 
 def _effective(threshold: float, measure: Measure, known: Mapping[int, Sequence[float | None]]) -> dict[str, Any]:
-    """The effective length of the mean score, that of every seed, and the interval of their median; none of errors.
+    """The effective lengths of the mean score and of every seed, with the interval of their median; none for errors.
 
     Parameters
     ----------
     known : dict
-        By length what the runs found, by seed.
+        The values by length and seed.
     """
     if measure.is_error:
         return {"length": None, "seeds": [], "low": None, "high": None, "coverage": None}
@@ -180,17 +183,17 @@ def _cell(task: str, encoding: str, length: str, own: Sequence[float | None], me
 def _compared(
     study: Study, task: str, length: str, known: Mapping[str, Sequence[float | None]], measure: Measure
 ) -> list[dict[str, Any]]:
-    """All encodings beside the baseline at one length of one task: the family of Holm's adjustment.
+    """Compare all encodings with the baseline at one length of one task, which is one family of Holm's adjustment.
 
-    Errors are compared by their logarithms, so that a difference is a ratio; a run that failed counts as a score of 0,
-    and where one of errors did, nothing is compared.
+    Errors are compared by their logarithms, so that differences are ratios. A run that failed counts as a score of 0;
+    if the measure is an error, an encoding with a failed run is not compared.
     """
     base, others = known[study.baseline], [name for name in study.encodings if name != study.baseline]
     usable = [name for name in others if not measure.is_error or _positive(known[name], base)]
     turn = math.log if measure.is_error else float
     pairs = [([turn(value or 0.0) for value in known[name]], [turn(value or 0.0) for value in base]) for name in usable]
     margin = None if study.margin is None else math.log1p(study.margin) if measure.is_error else study.margin
-    judged = dict(zip(usable, compare(pairs, larger_is_better=measure.larger, margin=margin), strict=True))
+    judged = dict(zip(usable, compare_paired(pairs, larger_is_better=measure.larger, margin=margin), strict=True))
     return [
         {
             "task": task,
@@ -214,7 +217,7 @@ def _told(found: Comparison | None, measure: Measure) -> dict[str, Any]:
 
 
 def overall(study: Study, outcomes: Outcomes) -> dict[str, Any] | None:
-    """Over all tasks that have scores, at each one's longest length; None where no task has."""
+    """Statistics over all tasks with scores, at the longest length of each; None if no task has scores."""
     tasks = [task for task in study.tasks if measure_of(study, task).larger]
     if not tasks:
         return None

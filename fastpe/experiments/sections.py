@@ -1,4 +1,4 @@
-"""A heading, what is said below it, and a table: as text for a terminal, and as Markdown."""
+"""Sections of a report: a heading, lines of text and a table; as plain text for a terminal, or as Markdown."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _WIDTH = 110  # characters of a line on the terminal
 
 
 class Section(NamedTuple):
-    """A heading, what is said below it, and a table, whose columns from `right` on are numbers."""
+    """A heading, lines of text, and a table, whose columns from the index `right` on are right-aligned."""
 
     title: str
     lines: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""One encoding on one task at one length, over seeds: means, geometric means, shares of solved runs, with intervals."""
+"""Estimates over seeds with intervals: means, geometric means, medians, and shares of runs that solve a task."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ class Estimate:
     ----------
     mean : float
     low, high : float or None
-        Ends of the interval; None where a single value tells nothing of the spread.
+        Ends of the interval; None for a single value, which has no spread.
     sd : float or None
         Sample standard deviation (divisor count - 1).
     count : int
@@ -27,7 +27,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Mean of independent values and the t interval mean ± t * sd / sqrt(count).
+    """Mean of independent values, with the t interval mean ± t * sd / sqrt(count).
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     mean = math.fsum(values) / count
     if count == 1:
         return Estimate(mean, None, None, None, 1)
-    from scipy.special import stdtrit  # the quantile, without the time that scipy.stats takes to check
+    from scipy.special import stdtrit  # the quantile, without the slow checks of scipy.stats
 
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     half = float(stdtrit(count - 1, (1 + confidence) / 2)) * sd / math.sqrt(count)
@@ -63,7 +63,7 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Mean of first[k] - second[k], two results on the same data, and its t interval.
+    """Mean of first[k] - second[k], for pairs of results on the same data, with its t interval.
 
     Examples
     --------
@@ -76,9 +76,10 @@ def paired_difference(first: Sequence[float], second: Sequence[float], confidenc
 
 
 def geometric(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Geometric mean of positive values and the t interval of their logarithms, which cannot reach 0.
+    """Geometric mean of positive values, with the t interval of their logarithms, whose ends are above 0.
 
-    For errors, which are positive and skewed: a t interval of their own may. `sd` is that of the logarithms.
+    It is meant for errors, which are positive and skewed, so that a t interval of the errors themselves may reach below
+    0. `sd` is that of the logarithms.
 
     Raises
     ------
@@ -100,7 +101,7 @@ def geometric(values: Sequence[float], confidence: float = 0.95) -> Estimate:
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """Two of some sorted values, and how often at least the median of what they were drawn from lies between them.
+    """An interval between two of the sorted values, and the least chance that it covers the median of the population.
 
     Attributes
     ----------
@@ -113,10 +114,11 @@ class MedianInterval:
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> MedianInterval:
-    """The shortest interval of order statistics whose coverage is as stated, or of all values where none has it.
+    """The shortest symmetric interval of order statistics with this coverage; if there is none, from min to max.
 
-    From the k-th smallest to the k-th largest of n values it covers the median with a chance of 1 - 2 P(B < k), B
-    binomial with n and 1/2; of values that can be alike with that at least (Thompson 1936; David & Nagaraja 2003, 7.1).
+    The interval from the k-th smallest to the k-th largest of n values covers the median with the probability
+    1 - 2 P(B < k), B binomial with n and 1/2, or at least with that if values can be equal (Thompson 1936; David &
+    Nagaraja 2003, 7.1).
 
     Examples
     --------
@@ -138,7 +140,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Median
 
 @dataclass(frozen=True)
 class Share:
-    """How many of some runs did it, and the exact interval of the chance that one does.
+    """The number of successes among some runs, and the exact interval of the chance of a success.
 
     Attributes
     ----------
@@ -153,7 +155,7 @@ class Share:
 
 
 def share(count: int, of: int, confidence: float = 0.95) -> Share:
-    """The interval of Clopper and Pearson 1934: its coverage is at least as stated, also for none and for all.
+    """The interval of Clopper and Pearson 1934; its coverage is at least `confidence`, also for `count` 0 or `of`.
 
     Examples
     --------

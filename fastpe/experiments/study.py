@@ -1,10 +1,17 @@
-"""A study: encodings, tasks and seeds, all with the same settings; as an object, and as TOML that a paper can print."""
+"""Studies: which encodings, tasks, settings and seeds are to be run, as an object and as a TOML file.
+
+A study may choose settings from a grid (`Study.choose`). Every candidate of the grid is then trained for every task and
+encoding, on seeds that are not among those of the study, so that the reported result is not the luck of the seeds that
+chose. These tuning runs (`Trial`) are validated and never tested: on sequences of the training lengths from a random
+stream of their own (`fastpe.training.validation`), or on the last part of the training text (option ``tuning`` of the
+task).
+"""
 
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,63 +20,90 @@ from fastpe.base.registry import Registry
 from fastpe.base.stored import parse_toml, printable
 from fastpe.base.validation import count, is_time, named_arguments, nearest, real, shown, whole
 from fastpe.encodings import registry
-from fastpe.experiments import claims, grid
+from fastpe.experiments import table5_facts
 from fastpe.tasks.registry import TASKS
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
 MOST_SEEDS = 10_000
-MOST_CANDIDATES = 10_000  # of a grid, all of which are listed: a short file may ask for 10**12
+MOST_CANDIDATES = 10_000  # every candidate of a grid is listed, and a short file may ask for 10**12
+FIRST_TUNING_SEED = 10_000
+"""The first seed that chooses, where only the number of these seeds is given; counted seeds of a study end below it."""
+TUNING_SEEDS = 3
+"""How many seeds choose by default."""
+
+SETTINGS = {f.name for f in fields(TrainConfig) if f.compare} - {
+    "encoding", "options", "task", "task_options", "seed",
+}  # fmt: skip
+"""The settings that a study gives its runs."""
+SETTINGS_HELP = "help(fastpe.TrainConfig) lists them"
+_NEVER_CHOSEN = {
+    "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "test_lengths", "test_sequences",
+    "validation",
+}  # fmt: skip
+"""Settings that define the question or its measurement: validation scores of different values cannot be compared."""
 _OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims", "choose_seeds")
 
+Candidate = Mapping[str, Any]
 
-class Cell(NamedTuple):
-    """One run of a study: its task and encoding as the study calls them, and its seed."""
+
+class RunKey(NamedTuple):
+    """Names one run of a study: the labels of its task and encoding in the study, and its seed."""
 
     task: str
     encoding: str
     seed: int
 
 
+class Trial(NamedTuple):
+    """Names one tuning run: the labels of its task and encoding, the number of the candidate, and its seed."""
+
+    task: str
+    encoding: str
+    candidate: int
+    seed: int
+
+
 @named_arguments
 @dataclass(frozen=True)
 class Study:
-    """Encodings times tasks times seeds.
+    """Encodings x tasks x seeds, all with the same settings.
 
     Parameters
     ----------
     encodings, tasks : dict of str to dict, or sequence of str
-        By what the study calls them: ``encoding`` or ``task`` (by default that name), ``options``, and settings of its
-        own. Of a sequence the names themselves.
+        By label: ``encoding`` or ``task`` (by default the label), ``options``, and settings for its runs. In a sequence
+        the names are the labels.
     seeds : int or sequence of int
-        How many, 0 .. seeds - 1, or which; the same for all.
+        The number of seeds, for the seeds 0 .. seeds - 1, or the seeds; the same for all encodings and tasks.
     baseline : str, optional
-        What the others are compared with. By default nope, where it is among them, or the first.
+        The encoding that the others are compared with. The default is nope if it is among them, else the first.
     settings : dict
-        Settings of all runs, by their names in `TrainConfig`.
+        Settings of all runs, as in `TrainConfig`.
     preset : str, optional
-        A protocol, see `fastpe.training.presets`, from which settings depart.
+        A protocol (`fastpe.training.presets`) that `settings` change.
     margin : float, optional
-        Differences within it count as none: of scores in their units, of errors as a part (0.1: ten percent).
+        Differences within the margin count as no difference. It has the unit of scores; for errors it is relative (0.1
+        is ten percent).
     threshold : float
-        The score that an effective length keeps.
+        The least score up to an effective length.
     claims : str, optional
-        A paper's claims that are set beside the results and judged, see `fastpe.experiments.claims`: "table5".
+        The claims of a paper that the report judges: "table5", see `fastpe.experiments.claims`.
     choose : dict of str to list
-        Settings, or options that every encoding has, and the values to choose from, see `fastpe.experiments.grid`: for
-        every task and encoding all combinations are trained, and the one that is best in validation is the study's.
+        Settings, or options that every encoding has, and their candidate values. For every task and encoding all
+        combinations are trained, and the study takes the one that is best in validation.
     choose_seeds : int or sequence of int, optional
-        The seeds that choose, none of which is the study's: how many, 10000 and those after it, or which. By default 3.
+        The seeds of the tuning runs, or their number, counted from 10000; by default 3. None of them may be in `seeds`.
 
     Raises
     ------
     ValueError, TypeError
-        If a name is unknown, or a setting does not go with an encoding or a task; the message names it.
+        If a name is unknown, or a setting is not possible with an encoding or a task; the message names it.
 
     Examples
     --------
     >>> study = Study(["alibi", "nope"], ["reverse"], seeds=3, settings={"train_length": 8, "samples": 640})
-    >>> study.baseline, len(list(study.cells()))
+    >>> study.baseline, len(list(study.run_keys()))
     ('nope', 6)
     >>> Study.from_toml(study.to_toml()) == study
     True
@@ -113,10 +147,10 @@ class Study:
             raise ValueError(f"a study must have at most {MOST_CANDIDATES} encodings x tasks x choices, not {cells}")
         for task, encoding in itertools.product(self.tasks, self.encodings):
             for candidate in candidates:
-                config = self.config(Cell(task, encoding, self.each_seed[0]), candidate)
-                _check(grid.whose(encoding, task, candidate), config)
+                config = self.config(RunKey(task, encoding, self.each_seed[0]), candidate)
+                _check(describe(encoding, task, candidate), config)
         if self.claims is not None:
-            claims.check(self)
+            self._check_claims()
 
     def _set_grid(self) -> None:
         if not isinstance(self.choose, Mapping):
@@ -128,44 +162,119 @@ class Study:
             raise ValueError(f"choose must have at most {MOST_CANDIDATES} combinations of values, not {combinations}")
         object.__setattr__(self, "choose", {name: _plain(list(values)) for name, values in self.choose.items()})
         if self.choose:
-            seeds = grid.SEEDS if self.choose_seeds is None else self.choose_seeds
-            object.__setattr__(self, "choose_seeds", _seeds("choose_seeds", seeds, grid.FIRST_SEED))
-            grid.check(self)
+            seeds = TUNING_SEEDS if self.choose_seeds is None else self.choose_seeds
+            object.__setattr__(self, "choose_seeds", _seeds("choose_seeds", seeds, FIRST_TUNING_SEED))
+            self._check_choose()
         elif self.choose_seeds is not None:
             raise ValueError(f"choose_seeds needs choose, a grid of settings, not {shown(self.choose_seeds)} alone")
 
+    def _check_choose(self) -> None:
+        """Check that there is something to choose, and that nothing else sets it."""
+        if self.claims is not None:
+            raise ValueError(f"choose does not go with claims {self.claims!r}, whose settings are a paper's")
+        if both := sorted(set(self.tuning_seeds) & set(self.each_seed)):
+            raise ValueError(f"choose_seeds must not be among seeds, as {both[0]} is: tuning runs are not reported")
+        for name, values in self.choose.items():
+            if len(values) < 2 or any(value in values[:place] for place, value in enumerate(values)):
+                raise ValueError(f"choose {name!r} must have at least two different values, not {list(values)}")
+            if name in _NEVER_CHOSEN:
+                raise ValueError(
+                    f"choose {name!r}: it defines the question or its measurement, so that results cannot choose it"
+                )
+            self._check_unset(name)
+            if name not in SETTINGS:
+                self._check_option(name)
+        for label, entry in self.tasks.items():
+            if entry.get("options", {}).get("tuning"):
+                raise ValueError(f"option 'tuning' of task {label!r} is that of the runs that choose: leave it out")
+
+    def _check_unset(self, name: str) -> None:
+        """Refuse to choose a setting that the study, a task or an encoding sets."""
+        encodings = ((label, {**entry.get("options", {}), **entry}) for label, entry in self.encodings.items())
+        for owner, own in (("settings", self.settings), *self.tasks.items(), *encodings):
+            if name in own:
+                raise ValueError(
+                    f"choose {name!r}: it is set already, {name}={own[name]} of {owner}; leave one of them out"
+                )
+
+    def _check_option(self, name: str) -> None:
+        """Check that a name that is no setting is an option of every encoding."""
+        known = {label: registry.option_values(entry["encoding"]) for label, entry in self.encodings.items()}
+        if not any(name in options for options in known.values()):
+            near = nearest(name, SETTINGS.union(*known.values()), SETTINGS_HELP)
+            raise ValueError(f"choose: setting {name!r} is unknown; {near}")
+        for label, options in known.items():
+            if name not in options:
+                raise ValueError(f"choose {name!r} must be an option of every encoding, and {label} has no such option")
+
+    def _check_claims(self) -> None:
+        """Check that the study has the encodings, tasks and lengths that its claims are about."""
+        if self.claims not in table5_facts.NAMES:
+            raise ValueError(f"claims must be {' or '.join(table5_facts.NAMES)}, not {shown(self.claims)}")
+        needed = ("encodings", table5_facts.PAPER, self.encodings), ("tasks", table5_facts.READINGS, self.tasks)
+        for what, names, there in needed:
+            if lacking := [name for name in names if name not in there]:
+                needs = f"claims {self.claims!r} need the {what} {', '.join(names)}"
+                raise ValueError(f"{needs}: {lacking[0]!r} is missing")
+        for reading in table5_facts.READINGS:
+            config = self.config_of(reading, "wavelet")
+            if config.task != "running_sum" or not {*table5_facts.LENGTHS} <= {*config.test_lengths}:
+                lengths = ", ".join(map(str, table5_facts.LENGTHS))
+                raise ValueError(f"claims {self.claims!r} need running_sum at the lengths {lengths}")
+
     @property
     def candidates(self) -> list[dict[str, Any]]:
-        """What is chosen from; of a study that chooses nothing the one candidate that sets nothing."""
-        return grid.candidates(self.choose)
+        """All combinations of the values of `choose`; without `choose` one empty candidate."""
+        return combinations(self.choose)
 
     @property
     def tuning_seeds(self) -> Sequence[int]:
-        """The seeds that choose."""
+        """The seeds of the tuning runs."""
         counted = self.choose_seeds or 0
-        return range(grid.FIRST_SEED, grid.FIRST_SEED + counted) if isinstance(counted, int) else counted
+        return range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + counted) if isinstance(counted, int) else counted
 
     @property
     def each_seed(self) -> Sequence[int]:
-        """The seeds themselves."""
+        """The seeds of the runs."""
         return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
 
     @property
     def count(self) -> int:
-        """How many seeds there are."""
+        """Number of seeds."""
         return len(self.each_seed)
 
-    def cells(self) -> Iterator[Cell]:
-        """All runs, seed by seed: where a study is stopped, all encodings have about as many."""
+    def run_keys(self) -> Iterator[RunKey]:
+        """All runs, seed by seed, so that a study that is stopped early has about as many runs of every encoding."""
         for seed, task, encoding in itertools.product(self.each_seed, self.tasks, self.encodings):
-            yield Cell(task, encoding, seed)
+            yield RunKey(task, encoding, seed)
 
-    def config(self, cell: Cell | grid.Trial, candidate: Mapping[str, Any] | None = None) -> TrainConfig:
-        """The settings of a run, with a candidate of those to choose from: by default the first."""
-        encoding, task = self.encodings[cell.encoding], self.tasks[cell.task]
+    def trials(self, keys: Iterable[RunKey] | None = None) -> Iterator[Trial]:
+        """All tuning runs, or only those that some runs need; none if the study chooses nothing."""
+        wanted = None if keys is None else {(key.task, key.encoding) for key in keys}
+        if self.choose:
+            numbers = range(len(self.candidates))
+            for seed, task, encoding, number in itertools.product(
+                self.tuning_seeds, self.tasks, self.encodings, numbers
+            ):
+                if wanted is None or (task, encoding) in wanted:
+                    yield Trial(task, encoding, number, seed)
+
+    def trial_config(self, trial: Trial) -> TrainConfig:
+        """The settings of a tuning run: those of the study with this candidate, with validation in place of tests.
+
+        The number of validation sequences is that of the study's settings; if they do not state it, that of a test.
+        """
+        config = self.config(trial, self.candidates[trial.candidate])
+        if config.symbols is not None:
+            return replace(config, test_lengths=(), task_options={**config.task_options, "tuning": True})
+        return replace(config, test_lengths=(), validation=config.validation or config.test_sequences)
+
+    def config(self, key: RunKey | Trial, candidate: Mapping[str, Any] | None = None) -> TrainConfig:
+        """The settings of a run with one of the `candidates`, by default the first."""
+        encoding, task = self.encodings[key.encoding], self.tasks[key.task]
         candidate = self.candidates[0] if candidate is None else candidate
-        own = {**self.settings, **_own(task), **_own(encoding), **grid.settings_of(candidate), "seed": cell.seed}
-        options = {**encoding.get("options", {}), **grid.options_of(candidate)}
+        own = {**self.settings, **_own(task), **_own(encoding), **_settings_of(candidate), "seed": key.seed}
+        options = {**encoding.get("options", {}), **_options_of(candidate)}
         chosen = {"task": task["task"], "task_options": dict(task.get("options", {}))}
         try:
             if self.preset is not None:
@@ -175,12 +284,11 @@ class Study:
             config = TrainConfig(encoding["encoding"], options, **chosen, **own)
             return (config if "causal" in own else config.causal_where_needed()).tested()
         except (TypeError, ValueError) as error:
-            whose = grid.whose(cell.encoding, cell.task, candidate)
-            raise type(error)(f"{whose}: {error}") from error
+            raise type(error)(f"{describe(key.encoding, key.task, candidate)}: {error}") from error
 
     def config_of(self, task: str, encoding: str | None = None) -> TrainConfig:
-        """The settings of the runs of a task and an encoding, by default the baseline: those of its first seed."""
-        return self.config(Cell(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
+        """The settings of the run of a task and an encoding, by default the baseline, with the first seed."""
+        return self.config(RunKey(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
 
     def with_texts(self) -> "Study":
         """The study with the SHA-256 and the characters of its texts, so that it can be reported without the texts."""
@@ -189,19 +297,22 @@ class Study:
             configs = [self.config_of(task, encoding) for encoding in self.encodings]
             found = {(config.digest, config.alphabet) for config in configs}
             digest, alphabet = found.pop()
-            known = digest is not None and not found  # of encodings with texts of their own, there are several
+            known = digest is not None and not found  # encodings with different texts have several digests
             tasks[task] = {**entry, "digest": digest, "alphabet": alphabet} if known else entry
         return replace(self, tasks=tasks)
 
-    def part(self, number: int, of: int) -> list[Cell]:
-        """The runs of one of several shards, from 1 on: every `of`-th, or where settings are chosen all those of every
-        `of`-th task and encoding, which wait for the same tuning runs."""
+    def part(self, number: int, of: int) -> list[RunKey]:
+        """The runs of one shard; shards are counted from 1.
+
+        A shard has every `of`-th run. In a study that chooses settings it has all runs of every `of`-th pair of task
+        and encoding, because these need the same tuning runs.
+        """
         if not 1 <= number <= of:
             raise ValueError(f"shard must be 1/N to N/N, not {number}/{of}")
         if self.choose:
             pairs = list(itertools.product(self.tasks, self.encodings))[number - 1 :: of]
-            return [cell for cell in self.cells() if (cell.task, cell.encoding) in pairs]
-        return [cell for place, cell in enumerate(self.cells()) if place % of == number - 1]
+            return [key for key in self.run_keys() if (key.task, key.encoding) in pairs]
+        return [key for place, key in enumerate(self.run_keys()) if place % of == number - 1]
 
     def to_toml(self) -> str:
         """The study as TOML; `from_toml` is its inverse."""
@@ -219,9 +330,9 @@ class Study:
 
     @classmethod
     def from_toml(cls, text: str) -> "Study":
-        """A study from what `to_toml` wrote, or anybody else.
+        """Make a study from TOML, as `to_toml` writes it.
 
-        Encodings and tasks are named by their keys. A path is refused: register the file first.
+        Encodings and tasks are named by their keys. Paths are refused; register such a file first.
 
         Raises
         ------
@@ -242,7 +353,7 @@ class Study:
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
-        """A study from a file of TOML, as `from_toml` takes it.
+        """Read a study from a TOML file, see `from_toml`.
 
         Raises ValueError that names the file, also for a value of the wrong type.
         """
@@ -258,7 +369,7 @@ class Study:
 
 
 def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
-    """The study with every encoding in every combination of some settings' values, as encodings of their own.
+    """A study in which every encoding is repeated with every combination of some settings' values.
 
     Examples
     --------
@@ -276,8 +387,45 @@ def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
     return replace(study, encodings=found, baseline=baselines[0])
 
 
+def combinations(choose: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """All combinations of the values; without values one empty combination.
+
+    >>> combinations({"lr": [0.1, 0.2], "heads": [1]}), combinations({})
+    ([{'lr': 0.1, 'heads': 1}, {'lr': 0.2, 'heads': 1}], [{}])
+    """
+    return [dict(zip(choose, values, strict=True)) for values in itertools.product(*choose.values())]
+
+
+def candidate_name(candidate: Candidate) -> str:
+    """A candidate as text.
+
+    >>> candidate_name({"lr": 0.001, "heads": 2})
+    'lr=0.001 heads=2'
+    """
+    return " ".join(f"{name}={shown(value) if isinstance(value, int) else value}" for name, value in candidate.items())
+
+
+def describe(encoding: str, task: str, candidate: Candidate) -> str:
+    """The encoding, the task and the candidate of a run, for error messages.
+
+    >>> describe("alibi", "sort", {"heads": 3}), describe("alibi", "sort", {})
+    ('alibi on sort, heads=3', 'alibi on sort')
+    """
+    return ", ".join(each for each in (f"{encoding} on {task}", candidate_name(candidate)) if each)
+
+
+def _settings_of(candidate: Candidate) -> dict[str, Any]:
+    """The part of a candidate that sets `TrainConfig`."""
+    return {name: value for name, value in candidate.items() if name in SETTINGS}
+
+
+def _options_of(candidate: Candidate) -> dict[str, Any]:
+    """The part of a candidate that sets options of the encoding."""
+    return {name: value for name, value in candidate.items() if name not in SETTINGS}
+
+
 def _check(whose: str, config: TrainConfig) -> None:
-    """Let every encoding look at its options together, so that what does not go together is said before any run."""
+    """Let every encoding check its options, so that an impossible combination is refused before any run."""
     for part in registry.parse_all(config.encoding, config.options):
         try:
             part.encoding.check(config.model.spec(config.model.train_length), **part.options)
@@ -286,7 +434,7 @@ def _check(whose: str, config: TrainConfig) -> None:
 
 
 def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple[int, ...]:
-    """How many, where they are counted from the first; else each of them."""
+    """The number of seeds if they are counted from `first`, else all of them."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return whole(name, value, 1, MOST_SEEDS)
     if count(value) > MOST_SEEDS:
@@ -305,7 +453,7 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{name} must have at most {MOST_CANDIDATES} entries, not {count(value)}")
     given = value if isinstance(value, Mapping) else {each: {} for each in value}
     if not given:
-        raise ValueError(f"{name} must name one at least")
+        raise ValueError(f"{name} must have at least one name")
     if len(given) < len(value):
         raise ValueError(f"{name} must be distinct, not {list(value)}")
     found = {}
@@ -325,7 +473,7 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and arrays of NumPy as Python's own, which TOML has; times, which no setting may be, as they are."""
+    """Convert NumPy numbers and arrays to Python values for TOML; times, which are no valid settings, are kept."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -335,7 +483,7 @@ def _plain(value: Any) -> Any:
 
 
 def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[[str], str]) -> dict[str, Any]:
-    """Entries out of a file, once their names are found to consist of keys: making a study resolves paths."""
+    """Entries of a file, after a check that their names are keys, because making a study would resolve paths."""
     key = of.kind.word
     try:
         return {
@@ -347,7 +495,7 @@ def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[
 
 
 def _own(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an encoding's or a task's own."""
+    """The settings in the entry of an encoding or a task."""
     return {name: value for name, value in entry.items() if name not in ("encoding", "task", "options")}
 
 
@@ -355,18 +503,18 @@ def _known(whose: str, settings: object) -> None:
     if not isinstance(settings, Mapping):
         raise TypeError(f"{whose} must be a dict of settings, not {shown(settings)}")
     for name in settings:
-        if name not in grid.SETTINGS:
-            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), grid.SETTINGS, grid.LISTED)}")
+        if name not in SETTINGS:
+            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), SETTINGS, SETTINGS_HELP)}")
 
 
 def _quoted(text: str) -> str:
-    """A text as TOML, its control characters escaped."""
+    """A text as TOML, with control characters escaped."""
     written = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in written)
 
 
 def _value(value: Any) -> str:
-    """A value as TOML; what JSON and TOML write alike is most of it."""
+    """A value as TOML; numbers, booleans and most texts are the same in JSON."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_quoted(name)} = {_value(each)}" for name, each in value.items()) + " }"
     if isinstance(value, list | tuple):

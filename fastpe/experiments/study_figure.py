@@ -1,4 +1,4 @@
-"""A study's plots as figures for a paper, PDF or PNG: what `svg` draws for the page. Needs matplotlib (`plots`)."""
+"""The plots of a study as PDF or PNG, the same as those of the page. Needs matplotlib (extra `plots`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ _PANEL = (4.2, 3.0)  # inches
 
 
 def draw(plots: Sequence[tuple[str, Plot]], kind: str) -> bytes:
-    """Plots with their titles, side by side, as the content of a file.
+    """Draw plots with their titles side by side, and return the content of a file.
 
     Parameters
     ----------

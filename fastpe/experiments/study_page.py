@@ -1,4 +1,4 @@
-"""A study as one HTML file: it opens offline, prints, and reads without colour, by keyboard and on a phone."""
+"""The report of a study as one HTML file that loads nothing. It can be printed, and read without colour."""
 
 import csv
 import html
@@ -13,8 +13,16 @@ from fastpe.experiments.comparison import VERDICTS
 from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
-from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import COMPARED, MIXED, WITHIN, about_reached, comparison_cells, effective_table, told
+from fastpe.experiments.study import RunKey, Study
+from fastpe.experiments.table_cells import (
+    COMPARISON_HEAD,
+    MIXED_MARK,
+    WITHIN_NOTE,
+    cell_text,
+    comparison_row,
+    effective_note,
+    effective_table,
+)
 from fastpe.pictures import svg, web
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
@@ -34,63 +42,66 @@ def page(
     beside: Sequence[Section],
     chosen: Section | None,
     values: str,
-    curves: Mapping[Cell, Sequence[float]],
+    curves: Mapping[RunKey, Sequence[float]],
 ) -> str:
-    """The page. beside: what a paper claims; chosen: which settings were, if some were; values: the long table as CSV,
-    of which the page keeps what tasks are judged by."""
+    """The page of a study.
+
+    beside: sections on the claims of a paper; chosen: the section on tuning, if settings were chosen; values: the table
+    of all values as CSV, of which the page keeps the metrics that tasks are judged by.
+    """
     parts = [
-        section("What it says", _list(verdict) + _how(study)),
+        section("Findings", _list(verdict) + _how(study)),
         section("Encodings and tasks", _matrix(study, summary)),
         "" if chosen is None else section(chosen.title, claimed(chosen)),
         *(section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
         *(section(each.title, claimed(each)) for each in beside),
-        section("Beside the baseline", _comparisons(summary)),
-        section("How far", _effective(study, summary)),
+        section("Comparisons with the baseline", _comparisons(summary)),
+        section("Effective lengths", _effective(study, summary)),
         section("Over all tasks", _overall(summary)),
         section("Loss in training", _losses(study, curves)),
-        section("What a run took", _costs(study, values)),
-        section("Every run", _runs(values)),
-        section("To repeat it", _repeat(study)),
+        section("Training time", _costs(study, values)),
+        section("All runs", _runs(values)),
+        section("How to repeat the study", _repeat(study)),
     ]
     return document(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}", parts)
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A file of its own, in HTML, of parts as `section` makes them."""
+    """An HTML file of parts that `section` made."""
     return web.document(title, "".join(parts), "fastpe.experiments", "page")
 
 
 def section(title: str, content: str) -> str:
-    """A part of a page under a heading, which is escaped; nothing where there is no content."""
+    """A part of a page under a heading, which is escaped; an empty text if there is no content."""
     return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>\n" if content else ""
 
 
 def _how(study: Study) -> str:
-    """What every number of the page rests on."""
+    """How the numbers of the page were computed."""
     least, base = 2.0 ** (1 - study.count), html.escape(study.baseline)
     stops = [task for task in study.tasks if study.config_of(task).stop_solved]
     told = [
         "A seed gives every encoding the same initial weights, data, order and test sequences: run k is compared",
         f"with run k of {base}. p: sign-flip test, at least {least:.2g} with {study.count} seeds. Holm: p adjusted for",
         "the encodings at one length of one task; better and worse are those below 0.05. Intervals are of Student's t,",
-        "95 %, not adjusted. Could find: the true difference that so many seeds would have told with 80 % of chances,",
+        "95 %, not adjusted. Could find: the true difference that so many seeds detect with a power of 80 %,",
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
     if study.margin is not None:
-        told.append(f"Within: {WITHIN}.")
+        told.append(f"Within: {WITHIN_NOTE}.")
     told.append(_nothing_chosen(study))
     if stops:
         told.append(
-            f"Runs of {html.escape(', '.join(stops))} end once all of their validation is right: some are shorter."
+            f"Runs of {html.escape(', '.join(stops))} end when all validation answers are right; some are shorter."
         )
     return f"<p>{' '.join(told)}</p>"
 
 
 def _nothing_chosen(study: Study) -> str:
-    """What had no part in these results, and what had."""
+    """Which settings were chosen, and by what."""
     if not study.choose:
-        return "No setting was chosen by these results: all that was tried, for every encoding as much, is shown."
+        return "No setting was chosen by these results: the page shows all runs, and equally many of every encoding."
     names = html.escape(", ".join(study.choose))
     return (
         f"Chosen by validation on other seeds, from {len(study.candidates)} candidates for every task and encoding: "
@@ -104,25 +115,25 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that a click, or Enter, on a head sorts."""
+    """A table that is sorted by a click, or Enter, on a column's head."""
     heads = "".join(f'<th><button type="button">{html.escape(cell)}</button></th>' for cell in head)
     body = "".join(f"<tr>{''.join(map(_td, row))}</tr>" for row in rows)
     return _wide(f'<table class="sortable"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>')
 
 
 def _td(cell: str) -> str:
-    """A cell; verdicts are coloured too."""
+    """A cell; verdicts have a colour."""
     kind = f' class="{cell.replace(" ", "-")}"' if cell in VERDICTS else ' class="said"' if len(cell) > _LINE else ""
     return f"<td{kind}>{html.escape(cell)}</td>"
 
 
 def _wide(content: str) -> str:
-    """What scrolls by itself where the page is narrow."""
+    """Content that scrolls sideways on a narrow page."""
     return f'<div class="wide">{content}</div>\n'
 
 
 def _matrix(study: Study, summary: Summary) -> str:
-    """Numbers at the longest length, shaded from the worst of a task to its best."""
+    """The means at the longest length, shaded from the worst to the best of each task."""
     rows = []
     for encoding in study.encodings:
         cells = [f"<th>{html.escape(encoding)}</th>"]
@@ -132,7 +143,9 @@ def _matrix(study: Study, summary: Summary) -> str:
             own = next(cell for cell in known if cell["encoding"] == encoding)
             levels = [level for cell in known if (level := _level(cell)) is not None]
             share = _share(_level(own), levels, measure.larger)
-            mark = ("" if own["failed"] == 0 else f" ({own['failed']} failed)") + (MIXED if own.get("mixed") else "")
+            mark = ("" if own["failed"] == 0 else f" ({own['failed']} failed)") + (
+                MIXED_MARK if own.get("mixed") else ""
+            )
             number = "-" if _level(own) is None else f"{_level(own):.3g}"
             cells.append(f'<td style="--s:{share:.2f}">{number}{mark}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
@@ -151,7 +164,7 @@ def _level(cell: Mapping[str, Any]) -> float | None:
 
 
 def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
-    """Where a value lies between the worst and the best of its column."""
+    """The position of a value between the worst (0) and the best (1) of its column."""
     if value is None or not levels or max(levels) - min(levels) <= _ALIKE * max(map(abs, levels)):
         return 0.0
     turn = (lambda x: x) if larger else (lambda x: -math.log(max(x, 1e-300)))
@@ -160,7 +173,7 @@ def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
 
 
 def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
-    """The curves of a task over length, with what a paper claims of it."""
+    """The curves of a task over length, with the errors that a paper claims."""
     measure, lengths = measure_of(study, task), lengths_of(study, task)
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     places = [ends(int(n) if n.isdigit() else n)[1] for n in lengths]
@@ -181,14 +194,14 @@ def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
 
 
 def figure(study: Study, summary: Summary, task: str) -> str:
-    """The curves of a task as an SVG file of its own."""
+    """The curves of a task as an SVG file."""
     return svg.alone(plot(study, summary, task))
 
 
 def _task(study: Study, summary: Summary, task: str) -> str:
     measure, lengths = measure_of(study, task), lengths_of(study, task)
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
-    rows = [[name, *(told(known[name, length]) for length in lengths)] for name in study.encodings]
+    rows = [[name, *(cell_text(known[name, length]) for length in lengths)] for name in study.encodings]
     better = "smaller" if measure.is_error else "larger"
     said = _described(study, task)
     said += f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
@@ -225,12 +238,12 @@ def claimed(said: Section) -> str:
 def _comparisons(summary: Summary) -> str:
     said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
     said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
-    return said + table(COMPARED, (comparison_cells(each) for each in summary["comparisons"]))
+    return said + table(COMPARISON_HEAD, (comparison_row(each) for each in summary["comparisons"]))
 
 
 def _effective(study: Study, summary: Summary) -> str:
     head, rows = effective_table(study, summary)
-    return f"<p>{html.escape(about_reached(study, summary))}</p>{table(head, rows)}" if rows else ""
+    return f"<p>{html.escape(effective_note(study, summary))}</p>{table(head, rows)}" if rows else ""
 
 
 def _overall(summary: Summary) -> str:
@@ -252,26 +265,24 @@ def _overall(summary: Summary) -> str:
     said = (
         f"<p>Scores at the longest length of {tasks}, whatever their chance. The curves: the share of runs whose score "
     )
-    said += (
-        "is above. Intervals are for other seeds, not for other tasks. Better than the baseline: the chance that a run "
-    )
-    said += "beats one of its runs, ties half.</p>"
+    said += "is above. Intervals describe the spread over seeds, not over tasks. Better than the baseline: the chance "
+    said += "that a run beats one of its runs, ties half.</p>"
     if apart is not None:
         said += (
-            f"<p>Mean ranks that differ by {apart:.2f} are told apart (Nemenyi); a bar joins those that are not.</p>"
+            f"<p>Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi); bars join those that do not.</p>"
         )
         said += rank_diagram(found["ranks"], apart)
     head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
     return said + svg.inline(svg.Plot(lines, "score", "share of runs above", log_x=False, top=1.0)) + table(head, rows)
 
 
-def _losses(study: Study, curves: Mapping[Cell, Sequence[float]]) -> str:
-    """Means over seeds of the loss, epoch by epoch."""
+def _losses(study: Study, curves: Mapping[RunKey, Sequence[float]]) -> str:
+    """The mean training loss over seeds by epoch."""
     parts = []
     for task in study.tasks:
         lines = []
         for encoding in study.encodings:
-            own = [curve for cell, curve in curves.items() if (cell.task, cell.encoding) == (task, encoding) and curve]
+            own = [curve for key, curve in curves.items() if (key.task, key.encoding) == (task, encoding) and curve]
             shortest = min(map(len, own), default=0)
             means = [(k + 1, sum(curve[k] for curve in own) / len(own)) for k in range(shortest)]
             lines.append(svg.Line(encoding, [(x, y) for x, y in means if y > 0], [], []))
@@ -282,7 +293,7 @@ def _losses(study: Study, curves: Mapping[Cell, Sequence[float]]) -> str:
 
 
 def _costs(study: Study, text: str) -> str:
-    """Seconds of training of a run, a mean over seeds."""
+    """The mean training time over seeds, in seconds."""
     seconds: dict[tuple[str, str], dict[str, float]] = {}
     for row in csv.DictReader(io.StringIO(text)):
         if row["seconds"]:
@@ -295,7 +306,7 @@ def _costs(study: Study, text: str) -> str:
 
 
 def _runs(text: str) -> str:
-    """The long table, less what no task is judged by, and the script that shows it."""
+    """The table of the metrics that tasks are judged by, and the script that shows it."""
     buttons = (("show", "Show the table"), ("download", "Download it (CSV)"))
     shown = " ".join(f'<button type="button" id="{key}">{words}</button>' for key, words in buttons)
     raw = html.escape(_short(text))
@@ -304,7 +315,7 @@ def _runs(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    """The rows of what tasks are judged by, and of runs that failed, without columns that are alike everywhere."""
+    """The rows of the metrics that tasks are judged by, and of failed runs; without identity and CPU."""
     rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in ("exact", "mse", "bits_per_byte", ""))
     return csv_text(
         _COLUMNS,

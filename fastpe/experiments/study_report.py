@@ -1,26 +1,26 @@
-"""A study in words, in Markdown, CSV and JSON, and as a page. Builds strings; prints and writes nothing."""
+"""The report of a study: sentences, Markdown, CSV, JSON and HTML. Returns strings; prints and writes nothing."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import fastpe
 from fastpe.base.tables import markdown_table, markdown_text
-from fastpe.experiments import choosing, claims_report, study_figure, study_page
+from fastpe.base.version import VERSION
+from fastpe.experiments import claims_report, study_figure, study_page, tuning
 from fastpe.experiments.comparison import ALPHA, MOST_SEEDS
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
-from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import (
-    COMPARED,
-    MIXED,
-    WITHIN,
-    about_reached,
-    comparison_cells,
+from fastpe.experiments.study import RunKey, Study
+from fastpe.experiments.table_cells import (
+    COMPARISON_HEAD,
+    MIXED_MARK,
+    WITHIN_NOTE,
+    cell_text,
+    comparison_row,
+    difference_text,
+    effective_note,
     effective_table,
-    told,
-    turned,
 )
 from fastpe.training import config_file
 
@@ -30,25 +30,25 @@ _NOTHING = 0.05
 
 
 def files_of(
-    study: Study, summary: Summary, rows: Sequence[Mapping[str, Any]], curves: Mapping[Cell, Sequence[float]]
+    study: Study, summary: Summary, rows: Sequence[Mapping[str, Any]], curves: Mapping[RunKey, Sequence[float]]
 ) -> dict[str, bytes]:
-    """By name the files that a study leaves beside its runs."""
+    """The contents of the report's files, by name."""
     facts = {
-        "schema": 1, "fastpe": fastpe.__version__, "environment": config_file.environment(),
+        "schema": 1, "fastpe": VERSION, "environment": config_file.environment(),
         "study": study.to_toml(), **summary,
     }  # fmt: skip
     if study.claims is not None:
         facts["claims"] = claims_report.facts(study, summary)
     table = as_csv(rows)
     said = beside(study, summary)
-    chosen = choosing.section(study, summary["choosing"]) if study.choose else None
+    chosen = tuning.section(study, summary["choosing"]) if study.choose else None
     page = study_page.page(study, summary, verdict(study, summary), said, chosen, table, curves)
     drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
     if study_figure.available():
         for task in study.tasks:
             plot = study_page.plot(study, summary, task)
             drawn[f"{_file(task)}.pdf"] = study_figure.draw([(task, plot)], "pdf")
-    choices = {"choices.csv": choosing.as_csv(summary["choosing"]).encode()} if study.choose else {}
+    choices = {"choices.csv": tuning.as_csv(summary["choosing"]).encode()} if study.choose else {}
     return {
         **drawn,
         **choices,
@@ -60,17 +60,17 @@ def files_of(
 
 
 def _sized(each: Mapping[str, Any]) -> str:
-    """An encoding, and how far it is from the baseline."""
-    return f"{each['encoding']} ({turned(each, each['difference']['mean'])})"
+    """The name of an encoding, with its difference from the baseline."""
+    return f"{each['encoding']} ({difference_text(each, each['difference']['mean'])})"
 
 
 def beside(study: Study, summary: Summary) -> list[Section]:
-    """What a paper claims, beside what was found: nothing where the study names no claims."""
+    """Sections that compare the results with the claims of a paper; none if the study names no claims."""
     return [] if study.claims is None else claims_report.sections(study, summary)
 
 
 def _nobody(study: Study, summary: Summary) -> list[str]:
-    """Where all encodings fail alike, which is no equivalence that anybody wants."""
+    """A sentence on tasks and lengths that no encoding solves: equal failures are no useful equivalence."""
     best: dict[tuple[str, str], float] = {}
     for cell in summary["cells"]:
         if "solved" in cell and cell["mean"] is not None:
@@ -81,12 +81,12 @@ def _nobody(study: Study, summary: Summary) -> list[str]:
 
 
 def _file(task: str) -> str:
-    """A task's label as a file's name."""
+    """The file name for the label of a task."""
     return "task-" + "".join(c if c.isalnum() or c in "-_" else "_" for c in task)
 
 
 def verdict(study: Study, summary: Summary) -> list[str]:
-    """What a study says, in sentences: the first is the shortest."""
+    """The findings of a study in sentences; the first one is the summary."""
     every = summary["comparisons"]
     better = [each for each in every if each["verdict"] == "better"]
     worse = [each for each in every if each["verdict"] == "worse"]
@@ -100,14 +100,17 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         f"{study.baseline} {counts}"
     ]
     if study.choose:
-        found += choosing.verdict(summary["choosing"])
+        found += tuning.verdict(summary["choosing"])
     if summary["same_bits"]:
-        found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
+        found.append(f"Some runs did not use their seeds: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
         cpus = ", ".join(summary["cpus"])
-        found.append(f"Runs of several CPUs are mixed, whose bits may differ: {cpus}. Cells marked{MIXED} have both.")
+        found.append(
+            f"The runs were made on several CPUs, whose bits may differ: {cpus}. Cells with runs of several CPUs are "
+            f"marked{MIXED_MARK}."
+        )
     if summary["failed"]:
-        found.append(f"{summary['failed']} of {runs} runs failed; they count as such, and are in every table.")
+        found.append(f"{summary['failed']} of {runs} runs failed; all tables count them as failures.")
     for task in study.tasks:
         for length in lengths_of(study, task):
             here = [each for each in every if (each["task"], each["length"]) == (task, length)]
@@ -120,11 +123,11 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         within, others = f"{study.margin:g}, of errors {100 * study.margin:g} %", max(1, len(study.encodings) - 1)
         found.append(
             f"Equivalent: the difference lies within {within}, by two one-sided sign-flip tests at 5 %, adjusted by "
-            "Holm for the encodings at one length of one task; whether or not it is told from 0."
+            "Holm for the encodings at one length of one task. It may still differ significantly from 0."
         )
         if 2.0**-study.count > ALPHA / others:
             found.append(
-                f"With {study.count} seeds and {others} encodings beside the baseline no equivalence can be shown, "
+                f"With {study.count} seeds and {others} encodings besides the baseline no equivalence can be shown, "
                 "however small the differences: these tests need more seeds."
             )
     if open_:
@@ -132,14 +135,14 @@ def verdict(study: Study, summary: Summary) -> list[str]:
     configs = [study.config_of(task, encoding) for task in study.tasks for encoding in study.encodings]
     found += dict.fromkeys(f"{need}." for config in configs for need in config.met_needs())
     found.append(
-        "All of it holds for these settings alone, and for one length of one task at a time: over all "
-        f"{len(every)} comparisons together no chance of error is stated."
+        "These findings hold for these settings only. The tests are adjusted for the encodings at one length of one "
+        f"task; for all {len(every)} comparisons together no chance of error is stated."
     )
     return found + too_few(study)
 
 
 def too_few(study: Study) -> list[str]:
-    """That no difference can be told with so few seeds; empty where there are enough.
+    """A sentence that no difference can be significant with so few seeds; none if there are enough.
 
     >>> too_few(Study(["alibi", "nope"], ["reverse"], seeds=6))
     []
@@ -150,26 +153,26 @@ def too_few(study: Study) -> list[str]:
     if 2.0 ** (1 - study.count) <= ALPHA / max(1, others):
         return []
     return [
-        f"With {study.count} seeds and {others} encodings beside the baseline no difference can be told, however "
-        "large: the sign-flip test needs more seeds."
+        f"With {study.count} seeds and {others} encodings besides the baseline no difference can be significant, "
+        "however large: the sign-flip test needs more seeds."
     ]
 
 
 def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
-    """What comparisons that are not told apart leave open: they are no evidence of equality."""
+    """A sentence that comparisons without a significant difference are no evidence of equality."""
     needed = sorted(each["needed"] or math.inf for each in open_ if each["difference"]["mean"])
-    said = f"That {len(open_)} comparisons are not told apart does not show that there is no difference"
+    said = f"{len(open_)} comparisons are not told apart, which does not show that there is no difference"
     none = len(open_) - len(needed)
-    parts = [f"the means of {none} are the same"] if none else []
+    parts = [f"{none} have equal means"] if none else []
     if needed:
         middle = needed[len(needed) // 2]
         seeds = f"at least {middle} seeds" if math.isfinite(middle) else f"more than {MOST_SEEDS:,} seeds"
-        parts.append(f"half of what was seen{' in the others' if none else ' there'} would need {seeds}")
+        parts.append(f"half of the {'other ' if none else ''}observed differences would need {seeds}")
     return f"{said}: {', and '.join(parts)}."
 
 
 def markdown(study: Study, summary: Summary) -> str:
-    """The tables of a study for a paper."""
+    """The tables of a study in Markdown."""
     first, *others = verdict(study, summary)
     parts = ["# Study", "", markdown_text(f"{first}."), *map(markdown_text, others), ""]
     for task in study.tasks:
@@ -182,14 +185,14 @@ def markdown(study: Study, summary: Summary) -> str:
             "",
         ]
         cells = {(cell["encoding"], cell["length"]): cell for cell in summary["cells"] if cell["task"] == task}
-        rows = [[name, *(told(cells[name, length]) for length in lengths)] for name in study.encodings]
+        rows = [[name, *(cell_text(cells[name, length]) for length in lengths)] for name in study.encodings]
         parts += [markdown_table(("encoding", *lengths), rows), ""]
     if study.choose:
-        parts += [as_markdown([choosing.section(study, summary["choosing"])])]
-    parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
+        parts += [as_markdown([tuning.section(study, summary["choosing"])])]
+    parts += ["## Comparisons with the baseline", "", *_comparisons(study, summary), ""]
     head, rows = effective_table(study, summary)
     if rows:
-        parts += [as_markdown([Section("How far", [about_reached(study, summary)], head, rows)])]
+        parts += [as_markdown([Section("Effective lengths", [effective_note(study, summary)], head, rows)])]
     if summary["overall"] is not None:
         parts += ["## Over all tasks", "", *_overall(summary["overall"]), ""]
     parts += ["## The study", "", "```toml", study.to_toml().rstrip(), "```", ""]
@@ -197,11 +200,18 @@ def markdown(study: Study, summary: Summary) -> str:
 
 
 def _comparisons(study: Study, summary: Summary) -> list[str]:
-    named = f"Differences from {study.baseline}, ratios of errors; Holm over the encodings at one length of one task. "
-    more = "Could find: the difference that these seeds find with 80 % of chances. Needs: seeds for what was seen."
+    said = (
+        f"Differences from {study.baseline}; for errors ratios. Holm: adjusted for the encodings at one length of one "
+        "task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds "
+        "that would detect the observed difference."
+    )
     if study.margin is not None:
-        more += f" Within: {WITHIN}."
-    return [markdown_text(named + more), "", markdown_table(COMPARED, map(comparison_cells, summary["comparisons"]))]
+        said += f" Within: {WITHIN_NOTE}."
+    return [
+        markdown_text(said),
+        "",
+        markdown_table(COMPARISON_HEAD, map(comparison_row, summary["comparisons"])),
+    ]
 
 
 def _overall(found: Mapping[str, Any]) -> list[str]:
@@ -213,8 +223,8 @@ def _overall(found: Mapping[str, Any]) -> list[str]:
         chance = found["improvement"].get(name)
         better = "-" if chance is None else f"{chance:.2f}"
         rows.append((name, f"{mean['mean']:.3f}", ends, better, f"{found['ranks'][name]:.2f}"))
-    said = f"Scores at the longest length of {', '.join(found['tasks'])}; the chance that a run beats one of the "
-    said += "baseline's. "
+    said = f"Scores at the longest length of {', '.join(found['tasks'])}. Better than the baseline: the chance that a "
+    said += "run beats a run of the baseline. "
     apart = found["critical_difference"]
-    said += "" if apart is None else f"Mean ranks {apart:.2f} apart are told apart (Nemenyi)."
+    said += "" if apart is None else f"Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi)."
     return [markdown_text(said), "", markdown_table(head, rows)]

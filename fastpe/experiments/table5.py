@@ -1,9 +1,9 @@
 """Table 5 of Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 7, as a study.
 
 The paper trains a small transformer "encoder" on the running sums of 50 numbers, with four position encodings, and
-tests it at lengths 50, 100 and 200. It gives one number for each, no seed and no spread, and leaves much open. Here
-every encoding is trained with several seeds, in both readings of "encoder" (bidirectional and causal), with `nope`,
-`learned` and ALiBi's own slopes beside the paper's four. Nothing is tuned to match.
+tests it at lengths 50, 100 and 200. It prints one number for each, without seeds or a spread, and does not state many
+settings. Here every encoding is trained with several seeds, in both readings of "encoder" (bidirectional and causal).
+`nope`, `learned` and ALiBi with its authors' slopes are added to the paper's four. Nothing is tuned to match.
 """
 
 import itertools
@@ -14,14 +14,17 @@ from typing import Any
 
 from fastpe.base.validation import nearest
 from fastpe.encodings.registry import get, parse_option
-from fastpe.experiments import claims, sweep
-from fastpe.experiments.compare import RUNS, Compared, compare
+from fastpe.experiments import claims
+from fastpe.experiments.compare import compare
+from fastpe.experiments.jobs import Listener
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Study
+from fastpe.experiments.study_folder import RUNS, Compared
+from fastpe.experiments.table5_facts import LEFT_OPEN, LENGTHS, READINGS
 from fastpe.training.config import TrainConfig
 
 AUTHORS = "alibi-authors"
-"""ALiBi with its authors' slopes, beside the paper's: 0.1 / 50 = 0.002 is nearly no bias."""
+"""ALiBi with its authors' slopes; the slope in the paper, 0.1 / 50 = 0.002, is nearly no bias."""
 ENCODINGS = ("sinusoidal", "alibi", AUTHORS, "wavelet", "legendre", "nope", "learned")
 SEEDS, QUICK_SEEDS = 10, 3
 QUICK: Mapping[str, Any] = {"samples": 1000, "epochs": 4, "test_sequences": 200}
@@ -31,19 +34,19 @@ Varied = dict[str, str]
 
 @dataclass(frozen=True)
 class Variant:
-    """One reading of what the paper leaves open: what it changes, as one asks for it, and its study."""
+    """One choice of the settings that the paper leaves open: the changed settings, as text, and the study."""
 
     varied: Varied
     study: Study
 
     @property
     def name(self) -> str:
-        """The settings that it changes, or "as the paper has it"."""
+        """The changed settings, or "as the paper has it"."""
         return " ".join(f"{name}={value}" for name, value in self.varied.items()) or "as the paper has it"
 
 
 def study(varied: Varied, seeds: int = SEEDS, quick: bool = False) -> Study:
-    """The paper's experiment with the settings that are `varied`.
+    """The study of the paper's experiment, with the settings in `varied` changed.
 
     Examples
     --------
@@ -57,12 +60,12 @@ def study(varied: Varied, seeds: int = SEEDS, quick: bool = False) -> Study:
         own = {name.partition(".")[2]: text for name, text in varied.items() if name.startswith(f"{label}.")}
         options = {name: parse_option(key, name, text) for name, text in own.items()}
         if label == key:
-            options = TrainConfig.paper(key, options).options  # what the paper names, where nothing rules it out
+            options = TrainConfig.paper(key, options).options  # with the options that the paper names
         encodings[label] = {"encoding": key, "options": options}
     if "start" in settings:
         encodings["learned"]["start"] = 0.0
-    tasks = {reading: {"task": "running_sum", "causal": reading == "causal"} for reading in claims.READINGS}
-    own_settings = {"test_lengths": list(claims.LENGTHS), **settings, **(QUICK if quick else {})}
+    tasks = {reading: {"task": "running_sum", "causal": reading == "causal"} for reading in READINGS}
+    own_settings = {"test_lengths": list(LENGTHS), **settings, **(QUICK if quick else {})}
     return Study(encodings, tasks, seeds, "sinusoidal", own_settings, claims="table5")
 
 
@@ -110,11 +113,11 @@ def _check_name(name: str) -> None:
     known = [key for key in ENCODINGS if key != AUTHORS]
     if dot and scheme in known and option in get(scheme).options:
         return
-    if dot or name not in claims.LEFT_OPEN:
+    if dot or name not in LEFT_OPEN:
         options = [f"{key}.{each}" for key in known for each in get(key).options]
         raise ValueError(
             f"vary: {name!r} is no setting that the paper leaves open and that can be varied; "
-            f"{nearest(name, [*claims.LEFT_OPEN, *options] if dot else claims.LEFT_OPEN)}"
+            f"{nearest(name, [*LEFT_OPEN, *options] if dot else LEFT_OPEN)}"
         )
 
 
@@ -126,25 +129,25 @@ def _field(name: str, text: str) -> Any:
             return {"yes": True, "true": True, "no": False, "false": False}[text.lower()]
         return type(default)(text)
     except (KeyError, ValueError):
-        raise ValueError(f"{name} must be {claims.LEFT_OPEN[name]}, not {text!r}") from None
+        raise ValueError(f"{name} must be {LEFT_OPEN[name]}, not {text!r}") from None
 
 
 def reproduce(
-    out: Path, made: Sequence[Variant], workers: int = 1, notify: sweep.Listener | None = None
+    out: Path, made: Sequence[Variant], workers: int = 1, notify: Listener | None = None
 ) -> list[tuple[Variant, Compared]]:
-    """Do all runs, and judge the paper by them.
+    """Make all runs of some variants, and write their reports.
 
     Parameters
     ----------
     out : Path
-        Folder of the study, or, where there are several variants, of one folder for each. Runs are in ``out/runs``;
-        what is there already of the same configuration, sources, versions and CPU is not run again.
+        Folder of the study, or for several variants the parent of one folder for each. Runs are in ``out/runs``; a run
+        that is done, with the same settings, sources, versions and CPU, is not made again.
     made : sequence of Variant
-        Of `variants`.
+        As `variants` returns them.
     workers : int
-        Processes, of one thread each; they change nothing but the time.
+        Number of processes, of one thread each; results do not depend on it.
     notify : callable, optional
-        Hears every `fastpe.experiments.sweep` event.
+        Called with every `fastpe.experiments.jobs.JobEvent`.
     """
     found = []
     for one in made:
@@ -156,7 +159,7 @@ def reproduce(
 
 
 def overview(found: Sequence[tuple[Variant, Compared]]) -> Section:
-    """How every variant fares with the claims about the order, which no change of unit can bring about."""
+    """The verdicts of all variants on the claims about the order, which do not depend on the unit of errors."""
     chosen = ("the order at", "wavelet is best")
     verdicts = {
         (one["reading"], one["claim"], variant.name): one["verdict"]
@@ -167,7 +170,7 @@ def overview(found: Sequence[tuple[Variant, Compared]]) -> Section:
     complete = [
         f"{variant.name} ({reading})"
         for variant, _ in found
-        for reading in claims.READINGS
+        for reading in READINGS
         if {verdict for (read, _, name), verdict in verdicts.items() if (read, name) == (reading, variant.name)}
         == {claims.HOLDS}
     ]

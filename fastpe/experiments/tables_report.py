@@ -1,10 +1,10 @@
-"""Tables 1 to 4 of Li (2025), recomputed: in words, in Markdown and JSON, and as a page. Writes nothing."""
+"""Tables 1 to 4 of Li (2025), recomputed, as text, Markdown, JSON and HTML. Writes nothing."""
 
 import json
 from collections import Counter
 from collections.abc import Sequence
 
-import fastpe
+from fastpe.base.version import VERSION
 from fastpe.experiments import study_page
 from fastpe.experiments.sections import Section, as_markdown
 from fastpe.paper_claims.tables import TITLES, JudgedCell, outside
@@ -14,7 +14,7 @@ _HEAD = ("encoding", "of", "printed", "computed", "verdict", "rests on", "reason
 
 
 def sections(cells: Sequence[JudgedCell]) -> list[Section]:
-    """For the terminal: every cell with its verdict, and the reason below."""
+    """Sections for the terminal: every cell with its verdict, and the reason below it."""
     found = [
         Section(TITLES[table], (), ("cell", "verdict", "reason"), [
             (f"{_named(each)}: {each.cell.printed} | {each.computed}", each.verdict, _reason(each))
@@ -26,7 +26,7 @@ def sections(cells: Sequence[JudgedCell]) -> list[Section]:
 
 
 def tables(cells: Sequence[JudgedCell]) -> list[Section]:
-    """For documents: a table of the paper each."""
+    """Sections for documents: one for each table of the paper."""
     found = [
         Section(title, (), _HEAD, [
             (each.cell.row, each.cell.column, each.cell.printed, each.computed, each.verdict, each.cell.claim.id,
@@ -39,10 +39,10 @@ def tables(cells: Sequence[JudgedCell]) -> list[Section]:
 
 
 def files_of(cells: Sequence[JudgedCell]) -> dict[str, bytes]:
-    """By name the files of the report: tables.md, tables.json, tables.html."""
+    """The contents of the report's files, by name: tables.md, tables.json, tables.html."""
     facts = {
         "schema": 1,
-        "fastpe": fastpe.__version__,
+        "fastpe": VERSION,
         "outside": outside(cells),
         "cells": [each.to_dict() for each in cells],
     }
@@ -60,7 +60,7 @@ def _named(cell: JudgedCell) -> str:
 
 
 def _reason(cell: JudgedCell) -> str:
-    """With the claim that the cell rests on, where it is one of C1 to C121, and the sentences of it that it says."""
+    """The reason of a verdict, with the claim (C1 to C121) that the cell rests on, and the parts that it states."""
     own = cell.cell.claim.id.startswith("T")
     said = [f"{part}: {cell.judgement.parts[part]}" for part in cell.cell.parts]
     return "; ".join([*said, cell.judgement.reason + ("" if own else f" ({cell.cell.claim.id})")])

@@ -1,8 +1,8 @@
-"""A process that does one run after the other for `fastpe.experiments.sweep`.
+"""The code of worker processes: `do_run` does one job for either engine, `main` is the loop of the engine `local`.
 
-It reads a job a line from standard input and writes messages a line to standard output, both JSON. When standard input
-ends, so does the process at once: a parent that was killed leaves no worker behind. Whatever is interrupted goes on
-from its last checkpoint.
+`main` reads one job per line from standard input and writes one message per line to standard output, both as JSON. The
+process ends at once when standard input ends, so that a parent that was killed leaves no worker behind. A run that was
+interrupted goes on from its last checkpoint.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any
 from fastpe.base import files
 from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
-from fastpe.experiments import reuse
+from fastpe.experiments.jobs import seal
 from fastpe.kernels.compile import cache
 from fastpe.tasks.registry import TASKS
 from fastpe.training import result_file
@@ -37,9 +37,9 @@ _LOCK_PATIENCE = 30.0  # seconds; workers of a parent that was killed may still 
 
 
 def main() -> None:
-    """Do the jobs that come on standard input."""
+    """Do the jobs that arrive on standard input."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever prints must not disturb the messages
+    os.dup2(2, 1)  # what a run prints must not mix with the messages
     jobs: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def listen() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def answer(job: dict[str, Any], send: Send) -> None:
-    """Do one job and send its outcome: ``result``, ``failed`` (of that run alone) or ``error`` (of the machine)."""
+    """Do one job and send its outcome: ``result``, ``failed`` (training diverged) or ``error`` (anything else)."""
     try:
         registry.ENCODINGS.register_ways(job["encodings"])
         TASKS.register_ways(job["tasks"])
@@ -77,12 +77,12 @@ def answer(job: dict[str, Any], send: Send) -> None:
         send({"error": "system", "message": f"{where}{error.strerror or error}"})
     except ValueError as error:
         send({"error": "refused", "message": str(error)})
-    except Exception as error:  # the parent must hear of it, whatever it is
+    except Exception as error:  # the parent must be told of every error
         send({"error": "internal", "message": f"{type(error).__name__}: {error}"})
 
 
 def warm(configs: list[TrainConfig]) -> None:
-    """Compile what these runs need, on sizes that take no time."""
+    """Compile the kernels of these runs, with tiny sizes."""
     for config in configs:
         ranges = config.chosen.task.kind not in ("numbers", "text")
         tiny = {
@@ -93,7 +93,7 @@ def warm(configs: list[TrainConfig]) -> None:
 
 
 def do_run(path: Path, config: TrainConfig, key: str, send: Send) -> dict[str, Any]:
-    """Begin or continue the run in `path`, and seal its result."""
+    """Begin or continue the run in `path`, and seal its result with the identity `key`."""
     _wait_for(path)
     result_file.discard(path)
     notify = _Notify(path, config, send)
@@ -103,7 +103,7 @@ def do_run(path: Path, config: TrainConfig, key: str, send: Send) -> dict[str, A
         send({"note": f"{error}; this run starts again"})
         shutil.rmtree(path)
         result = train(config, out=path, resume=True, threads=1, progress=notify).result
-    reuse.seal(path, key)
+    seal(path, key)
     return result
 
 
@@ -119,7 +119,7 @@ def _wait_for(path: Path) -> None:
 
 
 class _Notify:
-    """Passes on how far the run is, now and then, and what the user should know of it."""
+    """Sends the progress of the run at intervals, and the notes for the user."""
 
     def __init__(self, path: Path, config: TrainConfig, send: Send) -> None:
         self._path, self._config, self._send = str(path), config, send

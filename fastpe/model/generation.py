@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,8 @@ from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.kernels.attention.tile import TILE_QUERIES
 from fastpe.kernels.threads.team import threads_for
+from fastpe.model.passes import Passes
 from fastpe.text.vocabulary import UnknownSymbols, Vocabulary
-
-if TYPE_CHECKING:
-    from fastpe.model.transformer import Transformer
 
 Array = np.ndarray[Any, Any]
 
@@ -118,7 +116,7 @@ class Generation:
     """
 
     def __init__(
-        self, model: Transformer, prompt: Any, length: int, sampling: Sampling, *, cache: bool = True,
+        self, model: Passes, prompt: Any, length: int, sampling: Sampling, *, cache: bool = True,
         threads: int | None = None,
     ) -> None:  # fmt: skip
         config = model.config
@@ -175,11 +173,10 @@ def _tokens(prompt: Any, vocabulary: int) -> Array:
     return array
 
 
-class Writing:
+class Writing(Passes):
     """The part of `Transformer` that generates text."""
 
     _vocabulary: Vocabulary | None = None
-    config: Any
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -257,7 +254,7 @@ class Writing:
         sampling = Sampling(temperature, top_k, top_p, seed)
         given = self.encoded("prompt", prompt) if isinstance(prompt, str) else prompt
         written = []
-        for token in Generation(cast("Transformer", self), given, length, sampling, cache=cache, threads=threads):
+        for token in Generation(self, given, length, sampling, cache=cache, threads=threads):
             written.append(token)
             if progress is not None:
                 progress(token)
@@ -289,7 +286,7 @@ class Writing:
 # Whether keys and values may be cached
 
 
-def begins_alike(model: Transformer, first: int, last: int) -> bool:
+def begins_alike(model: Passes, first: int, last: int) -> bool:
     """Whether slots for `last` positions begin with those for fewer positions, from `first` on.
 
     Compared are the first lengths, the last ones, those around the training length and some between. An encoding that

@@ -1,4 +1,4 @@
-"""A model in a file: its parameters as safetensors, its configuration in the header."""
+"""A model in a file: its parameters as safetensors, its configuration in the header. `loading` reads models."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,13 +9,11 @@ import numpy as np
 
 from fastpe.base import files, own_files, stored
 from fastpe.base.files import TensorFile
-from fastpe.base.stored import DamagedFileError, damaged
+from fastpe.base.stored import damaged
 from fastpe.encodings import registry
-from fastpe.encodings.registry import ENCODINGS
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
-from fastpe.model.transformer import Transformer
-from fastpe.text import vocabulary
+from fastpe.text import vocabulary as vocabularies
 from fastpe.text.vocabulary import Vocabulary
 
 SCHEMA = 2
@@ -26,68 +24,32 @@ FACTS = stored.record(
         "sha256": stored.sha256,
         "header_sha256": stored.sha256,
     },
-    optional={"encodings": own_files.FORM, "config": stored.sha256, "vocabulary": vocabulary.FORM},
+    optional={"encodings": own_files.FORM, "config": stored.sha256, "vocabulary": vocabularies.FORM},
 )
 """Form of the facts in a model's file; ``config`` is the digest of the configuration of its run."""
 
 
-def write(path: Path, model: Transformer, **facts: Any) -> None:
-    """Write a model's parameters, with its configuration, digests of user-defined encodings, and other facts."""
-    files.check_place(path)
-    own = registry.own_files(model.config.encoding)
-    stated = {"schema": SCHEMA, "model": model.config.to_dict(), "encodings": own, **facts}
-    if model.vocabulary is not None:
-        stated["vocabulary"] = model.vocabulary.to_dict()
-    files.write_tensors(path, model.copies(), stated)
+def write(
+    path: Path, model: ModelConfig, parameters: Mapping[str, Any], vocabulary: Vocabulary | None, **facts: Any
+) -> None:
+    """Write a model's parameters; its configuration, the digests of its users' encodings and other facts in the header.
 
-
-def read(path: Path) -> Transformer:
-    """The model in a file that `write` wrote.
-
-    Raises
-    ------
-    DamagedFileError
-        If a byte differs from what was written, or the file does not contain a model.
-    ValueError
-        If its encoding is user-defined, and is not registered or has changed.
-    OSError
-        If the file cannot be read.
+    Parameters
+    ----------
+    model : ModelConfig
+        The configuration.
+    **facts
+        As in `FACTS`.
     """
-    file = TensorFile(path)
-    if "model" not in file.facts:
-        raise damaged(path, "it contains no fastpe model: its header has no configuration")
-    file.check_facts(FACTS)
-    encodings = file.facts.get("encodings", {})
-    own_files.check_registered(path, encodings, ENCODINGS)
-    try:
-        config = ModelConfig.from_dict(file.facts["model"])
-    except (ValueError, TypeError) as error:
-        raise damaged(path, f"it contains no model that this version of fastpe supports: {error}") from error
-    own_files.check_same(path, encodings, ENCODINGS, registry.all_keys(config.encoding))
-    model = of(file, config)
-    try:
-        if "vocabulary" in file.facts:
-            model.vocabulary = Vocabulary.from_dict(file.facts["vocabulary"])
-    except ValueError as error:
-        raise damaged(path, str(error)) from error
-    return model
+    files.check_place(path)
+    stated = {"schema": SCHEMA, "model": model.to_dict(), "encodings": registry.own_files(model.encoding), **facts}
+    if vocabulary is not None:
+        stated["vocabulary"] = vocabulary.to_dict()
+    files.write_tensors(path, parameters, stated)
 
 
-def of(file: TensorFile, config: ModelConfig) -> Transformer:
-    """The model of this configuration with the tensors of a file; sizes are compared before memory is allocated."""
-    try:
-        _check_sizes(file, config)
-        model = Transformer(config)
-    except DamagedFileError:
-        raise
-    except (ValueError, TypeError) as error:  # invalid sizes, or sizes that need more memory than this machine has
-        raise ValueError(f"{file.path}: {error}") from error
-    for name, tensor in file.read().items():
-        model.parameters[name][...] = tensor
-    return model
-
-
-def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
+def check_sizes(file: TensorFile, config: ModelConfig) -> None:
+    """Raise DamagedFileError unless the file holds the tensors of a model of this configuration."""
     if config.layers > len(file.shapes):
         raise damaged(file.path, f"it does not match its configuration: it does not have {config.layers} layers")
     compare(file, {name: (shape, np.dtype(config.dtype)) for name, shape in shapes_of(config).items()})

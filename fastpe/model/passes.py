@@ -37,7 +37,7 @@ class Writer(NamedTuple):
 
 
 class Passes:
-    """Base class of `Transformer` with its passes, which are called with the lock held."""
+    """Base class of `Transformer`: its memory and its passes, which are called with the lock held."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._config, self._dtype = config, np.dtype(config.dtype)
@@ -58,6 +58,47 @@ class Passes:
         with self._lock:
             kept = (array for work in self._kept.values() for array in (work.workspaces, work.gradients))
             return sum(array.nbytes for array in (self._layout.flat, self._transposes.flat, *kept))
+
+    def slots(self, length: int) -> dict[str, Any]:
+        """Copies of the slots that the encoding fills at this length, in positions.
+
+        Slots that differ between layers have an axis of layers in front.
+        """
+        with self._lock:
+            found = self._encoding.slots(length, self._layout.views)
+            return {slot: x.copy() if isinstance(x, np.ndarray) else x for slot, x in found.items()}
+
+    def __call__(self, x: Any, *, lengths: Any = None, threads: int | None = None, draw: int = 0) -> Array:
+        """Outputs y of the model.
+
+        Parameters
+        ----------
+        x : array_like (B, N) or (N,)
+            Finite numbers; with a vocabulary of V tokens integers in [0, V).
+        lengths : array_like (B,) of int, optional
+            Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read, and their outputs
+            are 0. The encoding is that of N positions.
+        threads : int, optional
+            Largest number of threads, by default all that Numba may use. Results do not depend on it.
+        draw : int
+            Number of the draw of random positions in testing, if positions are random.
+
+        Returns
+        -------
+        array of x's shape, (B, N, V) or (N, V) with a vocabulary (logits), in the model's dtype
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not an array of finite numbers, or of tokens, of such a shape.
+        fastpe.BeyondTrainingLength
+            If the encoding is undefined at this length.
+        """
+        vocabulary = self.config.vocabulary
+        with self._lock:
+            given, checked = self._inputs.inputs(x, lengths)
+            outputs = self._outputs(np.atleast_2d(given), checked, threads, draw)
+        return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
 
     def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
         batch, length = rows.shape

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.model import dropout
+from fastpe.model import dropout, model_file
 from fastpe.model.config import ModelConfig
 from fastpe.model.generation import Writing
 from fastpe.model.parameters import Views, initialise, sum_in_order
-from fastpe.model.passes import Passes
 from fastpe.text.vocabulary import Vocabulary
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +22,7 @@ _LONGEST_TRIED = 2**16  # largest number of positions for which slots are filled
 
 
 @validation.named_arguments
-class Transformer(Writing, Passes):
+class Transformer(Writing):
     """A small transformer (Li 2025, section 7.1) with any encoding.
 
     It maps numbers to numbers or, with a vocabulary of V tokens, tokens to V logits each. The loss is the mean squared
@@ -80,47 +79,6 @@ class Transformer(Writing, Passes):
     def _assign(self, values: Mapping[str, Any]) -> None:
         with self._lock:
             self._parameters.assign(values)
-
-    def slots(self, length: int) -> dict[str, Any]:
-        """Copies of the slots that the encoding fills at this length, in positions.
-
-        Slots that differ between layers have an axis of layers in front.
-        """
-        with self._lock:
-            found = self._encoding.slots(length, self._layout.views)
-            return {slot: x.copy() if isinstance(x, np.ndarray) else x for slot, x in found.items()}
-
-    def __call__(self, x: Any, *, lengths: Any = None, threads: int | None = None, draw: int = 0) -> Array:
-        """Outputs y of the model.
-
-        Parameters
-        ----------
-        x : array_like (B, N) or (N,)
-            Finite numbers; with a vocabulary of V tokens integers in [0, V).
-        lengths : array_like (B,) of int, optional
-            Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read, and their outputs
-            are 0. The encoding is that of N positions.
-        threads : int, optional
-            Largest number of threads, by default all that Numba may use. Results do not depend on it.
-        draw : int
-            Number of the draw of random positions in testing, if positions are random.
-
-        Returns
-        -------
-        array of x's shape, (B, N, V) or (N, V) with a vocabulary (logits), in the model's dtype
-
-        Raises
-        ------
-        TypeError, ValueError
-            If x is not an array of finite numbers, or of tokens, of such a shape.
-        fastpe.BeyondTrainingLength
-            If the encoding is undefined at this length.
-        """
-        vocabulary = self.config.vocabulary
-        with self._lock:
-            given, checked = self._inputs.inputs(x, lengths)
-            outputs = self._outputs(np.atleast_2d(given), checked, threads, draw)
-        return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
 
     def __repr__(self) -> str:
         config, count = self.config, sum(parameter.size for parameter in self.parameters.values())
@@ -202,9 +160,7 @@ class Transformer(Writing, Passes):
         ...     fastpe.load(pathlib.Path(folder, "model.safetensors")).config == model.config
         True
         """
-        from fastpe.model import model_file
-
-        model_file.write(validation.path("path", path), self)
+        model_file.write(validation.path("path", path), self.config, self.copies(), self.vocabulary)
 
     def loss(
         self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0

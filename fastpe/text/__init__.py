@@ -1,4 +1,4 @@
-"""Texts that models learn from: symbols as tokens, files as one long row of them.
+"""Texts as training data: `vocabulary` maps symbols to tokens, `corpus` reads files as one array of tokens.
 
 From outside: `vocabulary`, `corpus`.
 """

@@ -1,7 +1,7 @@
-"""Files of text as one long row of tokens, in documents, beside the digest of what was read.
+"""Files of text as one array of tokens that is divided into documents, with the digest of the files.
 
-The row is a memory map of an unnamed temporary file, one or two bytes a token: a text need not fit into memory, and
-whatever becomes of its files while a model learns changes nothing.
+The array is a memory map of an unnamed temporary file with one or two bytes per token. So a text need not fit into
+memory, and changes of its files do not affect a training that is under way.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fastpe.text.vocabulary import MOST_CHARACTERS, UnknownSymbols, Vocabulary, 
 
 Array = np.ndarray[Any, Any]
 
-_Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]  # whether they are a folder's; path and signature of each
+_Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]  # whether in a folder; path and signature of each
 
-_MOST_BYTES, _MOST_FILES = 10**11, 10**6  # of a text: a run that somebody else made may name any folder
-_PIECE = 2**20  # tokens that are looked at at a time
+_MOST_BYTES, _MOST_FILES = 10**11, 10**6  # of a text; the run of another user may name any folder
+_PIECE = 2**20  # tokens that are searched at a time
 _MARK = "\ufeff"  # a byte order mark
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
 class TextNotFound(ValueError):
-    """No place that was looked at has the text with a given SHA-256."""
+    """None of the given paths has the text with the given SHA-256."""
 
 
 class NoSeparator(ValueError):
@@ -53,11 +53,11 @@ class Corpus:
     vocabulary : Vocabulary
     tokens : (T,) uint8 or uint16
     documents : (D + 1,) int64
-        Where each document begins, and T.
+        The first token of each document, and T.
     digest : str
         SHA-256 of the file, or of the names and digests of a folder's files.
     changed : str
-        What of the text is not as it is in the files, in words; "" if nothing was changed.
+        How the text differs from the files, in words; "" if it does not.
     """
 
     name: str
@@ -68,10 +68,10 @@ class Corpus:
     changed: str = ""
 
     def parts(self, share: float, tuning: bool = False) -> tuple[Array, Array]:
-        """The tokens to train with, and after them the last `share` to validate with.
+        """The tokens of the training part and of the validation part, which is the last `share` of the text.
 
-        Of several documents none is cut: the parts meet at the beginning of the one that is nearest. For tuning what
-        would be validated with is set aside, and the rest divided in the same way.
+        If there are several documents, the parts are divided at the nearest beginning of a document. For tuning, the
+        validation part is left out and the training part is divided in the same way.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class Corpus:
         return self.tokens[:cut], self.tokens[cut:end]
 
     def _cut(self, end: int, share: float) -> int:
-        """Where the last `share` of the tokens before `end` begins."""
+        """The index at which the last `share` of the tokens before `end` begins."""
         cut = int(end * (1.0 - share))
         inside = self.documents[(self.documents > 0) & (self.documents < end)]
         return int(inside[np.argmin(np.abs(inside - cut))]) if len(inside) else cut
@@ -97,12 +97,12 @@ class Corpus:
 
 @dataclass(frozen=True)
 class _Read:
-    """The text that was read last: the settings of a run and its training read the same one."""
+    """The text that was read last, kept because the settings of a run and its training read the same text."""
 
     files: _Files
     kind: str
     separator: str
-    vocabulary: Vocabulary | None  # that was asked for
+    vocabulary: Vocabulary | None  # as the caller gave it
     corpus: Corpus
 
     def serves(self, files: _Files, kind: str, separator: str, vocabulary: Vocabulary | None) -> bool:
@@ -115,31 +115,32 @@ _last: _Read | None = None
 
 
 def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary: Vocabulary | None = None) -> Corpus:
-    r"""Read a file, or all files of a folder, sorted by name, each of which is a document.
+    r"""Read a file, or all files of a folder sorted by name; every file is a document.
 
-    Bytes are those of the files. As characters, byte order marks (U+FEFF) are left out, and the line ends CRLF and CR
-    become LF, unless `vocabulary` has these characters; the digest is always that of the bytes.
+    Tokens of bytes are the bytes of the files. For tokens of characters, byte order marks (U+FEFF) are left out, and
+    the line ends CRLF and CR become LF, unless `vocabulary` has these characters. The digest is that of the bytes in
+    either case.
 
-    Hidden files of a folder are left out, and folders that links lead to. A file is not read again as long as it has
-    not changed.
+    Hidden files of a folder and linked folders are left out. The text that was read last is not read again unless its
+    files have changed.
 
     Parameters
     ----------
     path : str or pathlib.Path
     kind : {"bytes", "characters"}
-        What a token is. Characters are those of UTF-8.
+        The kind of tokens. Characters are decoded from UTF-8.
     separator : str
-        What ends a document within a file; it stays in the text. ``\n``, ``\t``, ``\r`` and ``\\`` may be spelled out.
+        Ends a document within a file, and stays in the text. The escapes ``\n``, ``\t``, ``\r`` and ``\\`` are known.
     vocabulary : Vocabulary, optional
-        That of a model, of which every character of the text must be.
+        The vocabulary of a model, which must have every character of the text.
 
     Raises
     ------
     OSError
-        If something cannot be read.
+        If a file cannot be read.
     ValueError
-        If there is no text, characters are asked for and a file is not UTF-8, a folder has files that are no text, the
-        separator does not occur, or (`UnknownSymbols`) the vocabulary lacks characters.
+        If the text is empty, a file is not UTF-8 although tokens are characters, a folder has a file that is not text,
+        the separator does not occur, or (`UnknownSymbols`) the vocabulary lacks characters.
 
     Examples
     --------
@@ -174,10 +175,10 @@ def read_known(
     places: Sequence[str | Path], digest: str, kind: str = "bytes", separator: str = "",
     vocabulary: Vocabulary | None = None,
 ) -> Corpus:  # fmt: skip
-    """Read the text with a known SHA-256 from the first place that has it.
+    """Read the text with a known SHA-256 from the first path that has it.
 
-    The places may come from a file that somebody else wrote. So a text there is decoded, and an error may quote it,
-    only after its SHA-256 was compared; until then its bytes are hashed and nothing else.
+    The paths may come from a file that another user wrote. Therefore a text is only hashed at first; it is decoded, and
+    errors may quote it, after its SHA-256 was found to be the same.
 
     Parameters
     ----------
@@ -189,7 +190,7 @@ def read_known(
     Raises
     ------
     TextNotFound
-        If no place has the text; the message names each of them, and the SHA-256.
+        If no path has the text; the message names all paths and the SHA-256.
     ValueError, OSError
         As `read` does.
 
@@ -209,7 +210,7 @@ def read_known(
             known, reason = False, "does not exist"
         except OSError as error:
             known, reason = False, f"cannot be read ({error.strerror or error})"
-        except ValueError:  # its message says what a folder holds
+        except ValueError:  # its message would tell what a folder holds
             known, reason = False, "is not a file or a folder of files, or is too large"
         if known:
             corpus = read(place, kind, separator, vocabulary)
@@ -224,7 +225,7 @@ def read_known(
 
 
 def _found(path: Path) -> tuple[list[Path], bool]:
-    """The files of a text, and whether they are those of a folder."""
+    """The files of a text, and whether they are in a folder."""
     try:
         found = _files(path)
     except FileNotFoundError:
@@ -239,7 +240,7 @@ def _key(found: Sequence[Path], inside: bool) -> _Files:
 
 
 def _digest_at(path: Path) -> str:
-    """SHA-256 of the text at a path, of which nothing is decoded."""
+    """SHA-256 of the text at a path, without decoding it."""
     found, inside = _found(path)
     if _last is not None and _last.files == _key(found, inside):
         return _last.corpus.digest
@@ -289,7 +290,7 @@ def _signature(path: Path) -> tuple[int, ...]:
 
 
 def _refuse_binaries(found: Sequence[Path]) -> None:
-    """A folder that was taken for one of texts is better known before a model has learned pictures."""
+    """Refuse files with zero bytes, so that no model is trained on a folder of images by mistake."""
     for path in found:
         _refuse_devices(path)
         if any(b"\0" in piece for piece in files.pieces(path)):
@@ -302,10 +303,10 @@ def _refuse_devices(path: Path) -> None:
 
 
 class _Cleaner:
-    """Leaves out the byte order marks of a text that comes in pieces, and makes LF of other line ends.
+    """Removes byte order marks and changes the line ends CRLF and CR to LF, in a text that comes in pieces.
 
-    kept: the characters that a model has. Vocabularies of new models have neither mark nor CR. If one has, its text
-    was read before these were left out, and is read in the same way again.
+    kept: the alphabet of a model. New models have neither the mark nor CR in it. A model that has one of them was
+    trained on a text in which it was kept, so that it is kept again.
     """
 
     def __init__(self, kept: str) -> None:
@@ -314,7 +315,7 @@ class _Cleaner:
         self._newlines = None if "\r" in kept else io.IncrementalNewlineDecoder(None, translate=True)
 
     def clean(self, text: str, final: bool) -> str:
-        """The next piece."""
+        """Clean the next piece; final: whether it is the last one."""
         if self._drops_marks and _MARK in text:
             self.changed.add("byte order marks are left out")
             text = text.replace(_MARK, "")
@@ -328,7 +329,7 @@ class _Cleaner:
 def _characters(
     path: Path, cleaner: _Cleaner, piece_read: Callable[[bytes], None] = lambda piece: None
 ) -> Iterator[str]:
-    """The text of a file, piece by piece; raises ValueError where it is not UTF-8."""
+    """The text of a file in pieces. Raises ValueError if it is not UTF-8."""
     decoder, before = codecs.getincrementaldecoder("utf-8")(), 0
     for piece in itertools.chain(files.pieces(path), [b""]):
         piece_read(piece)
@@ -367,7 +368,7 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
         if not room.tell():
             raise ValueError(f"data: {path} is empty but for byte order marks")
         _to_disk(room.flush)
-        # of the memory map itself nothing is written: a plain array that looks at it
+        # a plain array that views the memory map
         tokens = np.asarray(np.memmap(room, vocabulary.dtype, mode="r"))
     documents = np.unique(np.array(starts, np.int64))
     if separator:
@@ -381,7 +382,7 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
 
 
 def _joined(path: Path, found: Sequence[Path], digests: Sequence[str], inside: bool) -> str:
-    """SHA-256 of a text from those of its files."""
+    """SHA-256 of a text, computed from those of its files."""
     if not inside:
         return digests[0]
     names = (each.relative_to(path).as_posix() for each in found)
@@ -390,7 +391,7 @@ def _joined(path: Path, found: Sequence[Path], digests: Sequence[str], inside: b
 
 
 def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: set[str]) -> str:
-    """Write a file's tokens, and add to `changed` how its text was changed; returns the file's digest."""
+    """Write the tokens of a file, add to `changed` how its text was changed, and return the digest of the file."""
     digest = hashlib.sha256()
     if vocabulary.kind == "bytes":
         for piece in files.pieces(path):
@@ -413,7 +414,7 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: s
 
 
 def _to_disk(write: Callable[..., Any], *content: bytes) -> None:
-    """Write to the copy, of which its user knows nothing: an error says where it is."""
+    """Write to the temporary copy. An error names its folder, which the user did not choose."""
     try:
         write(*content)
     except OSError as error:
@@ -432,7 +433,7 @@ def _separator(text: str, vocabulary: Vocabulary, path: Path) -> Array:
 
 
 def _ends_of(tokens: Array, separator: Array) -> Array:
-    """Where each occurrence of the separator ends; of those that overlap the first."""
+    """The end of each occurrence of the separator; an occurrence that overlaps an earlier one is skipped."""
     size, found = len(separator), []
     for start in range(0, len(tokens) - size + 1, _PIECE):
         places = np.arange(start, min(start + _PIECE, len(tokens) - size + 1))

@@ -1,4 +1,4 @@
-"""How a text becomes tokens, and tokens a text: bytes, or the characters that a text is made of."""
+"""Conversion between text and tokens. A token is a byte, or a character of the training text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Array = np.ndarray[Any, Any]
 
 KINDS = ("bytes", "characters")
 _BYTES = 256
-MOST_CHARACTERS = 2**16  # of an alphabet: all that a text of many languages has
+MOST_CHARACTERS = 2**16  # in an alphabet; a text in many languages has fewer
 _CODES = 0x110000  # code points of Unicode
-_SHOWN = 8  # unknown symbols that an error names
+_SHOWN = 8  # number of unknown symbols that an error names
 
 
 class UnknownSymbols(ValueError):
-    """A text has characters that a vocabulary does not."""
+    """A text has characters that are not in the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Vocabulary:
     Parameters
     ----------
     kind : {"bytes", "characters"}
-        Bytes of the UTF-8 form, of which there are 256 and none is unknown; or characters.
+        Tokens are the 256 values of a byte of UTF-8, so that no text has unknown symbols; or they are characters.
     alphabet : str
-        The characters, in the order of their code points, each once; "" for bytes.
+        The distinct characters in the order of their code points; "" for bytes.
 
     Raises
     ------
     ValueError
-        If the alphabet is not in order, or bytes have one.
+        If the alphabet is not in order, or is given for bytes.
 
     Examples
     --------
@@ -69,17 +69,17 @@ class Vocabulary:
 
     @classmethod
     def of(cls, text: str) -> Vocabulary:
-        """That of the characters of a text."""
+        """The vocabulary of all characters of a text."""
         return cls("characters", "".join(sorted(set(text))))
 
     @property
     def size(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return _BYTES if self.kind == "bytes" else len(self.alphabet)
 
     @property
     def digits(self) -> tuple[int, ...]:
-        """The tokens of 0, 1, ..., 9, as far as there are such.
+        """The tokens of those of the digits 0, 1, ..., 9 that are in the vocabulary.
 
         >>> Vocabulary.of("a1b2").digits
         (0, 1)
@@ -100,7 +100,7 @@ class Vocabulary:
 
     @cached_property
     def _places(self) -> Array:
-        """By code point its token, or -1."""
+        """The token of every code point; -1 if it is not in the alphabet."""
         places = np.full(_CODES, -1, np.int32)
         places[self._codes] = np.arange(len(self.alphabet))
         return places
@@ -111,7 +111,7 @@ class Vocabulary:
         Raises
         ------
         UnknownSymbols
-            If it has characters that the vocabulary does not; the message names them.
+            If the text has characters that are not in the vocabulary; the message names them.
         """
         if self.kind == "bytes":
             return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
@@ -122,11 +122,11 @@ class Vocabulary:
         return tokens.astype(self.dtype)
 
     def decode(self, tokens: Any) -> str:
-        """The text of some tokens; bytes that are no UTF-8 become U+FFFD."""
+        """The text of some tokens; bytes that are not valid UTF-8 become U+FFFD."""
         return self.bytes_of(tokens).decode("utf-8", "replace")
 
     def bytes_of(self, tokens: Any) -> bytes:
-        """The UTF-8 form of the text of some tokens: of bytes, they themselves."""
+        """The text of some tokens in UTF-8; if tokens are bytes, these bytes."""
         given = np.asarray(tokens)
         if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self.size):
             raise ValueError(f"tokens must be integers in [0, {self.size}), not {stored.cut(str(given.tolist()), 40)}")
@@ -136,7 +136,7 @@ class Vocabulary:
 
     @cached_property
     def widths(self) -> Array:
-        """Bytes of every token's UTF-8 form, (size,) int64."""
+        """Number of bytes of every token in UTF-8, (size,) int64."""
         found = np.ones(self.size, np.int64)
         found[: len(self.alphabet)] = [len(c.encode("utf-8", "surrogatepass")) for c in self.alphabet]
         return found
@@ -157,11 +157,11 @@ def _alphabet(key: str, value: Any) -> None:
 
 
 FORM = stored.record({"kind": stored.one_of(*KINDS), "alphabet": _alphabet})
-"""Of a vocabulary in a file's header."""
+"""The form of a vocabulary in the header of a file."""
 
 
 def named(symbols: set[str]) -> str:
-    """Some characters, for an error: the first ones, and how many there are more.
+    """The first of some characters and the number of the others, for an error message.
 
     >>> named({"b", "a"})
     "'a', 'b'"

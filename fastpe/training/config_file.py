@@ -13,9 +13,9 @@ from typing import Any
 
 from llvmlite import binding
 
-import fastpe
 from fastpe.base import files, own_files, stored
 from fastpe.base.stored import damaged
+from fastpe.base.version import VERSION
 from fastpe.encodings import registry
 from fastpe.encodings.registry import ENCODINGS
 from fastpe.tasks.registry import TASKS
@@ -160,7 +160,7 @@ def environment() -> dict[str, dict[str, Any]]:
     features = binding.get_host_cpu_features()
     return {
         "versions": {
-            "fastpe": fastpe.__version__,
+            "fastpe": VERSION,
             "python": platform.python_version(),
             **_versions(),
         },

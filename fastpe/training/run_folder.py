@@ -25,7 +25,7 @@ import numpy as np
 from fastpe.base import files, validation
 from fastpe.base.files import TensorFile
 from fastpe.base.stored import DamagedFileError, damaged
-from fastpe.model import model_file
+from fastpe.model import loading, model_file
 from fastpe.model.adam import GROUPS, Adam
 from fastpe.model.transformer import Transformer
 from fastpe.training import config_file, forms, metrics_file, result_file
@@ -278,7 +278,7 @@ class Run:
 
     def save_start(self, model: Transformer) -> None:
         """Write the parameters before the first update, so that the run never needs those that it starts from again."""
-        model_file.write(self.path / _START, model, config=_digest(self.config))
+        self._write_model(_START, model)
 
     def restore_start(self, model: Transformer) -> bool:
         """Give a model the parameters that `save_start` wrote; False where there are none."""
@@ -305,7 +305,11 @@ class Run:
 
     def save_model(self, model: Transformer) -> None:
         """Write the trained parameters."""
-        model_file.write(self.path / _MODEL, model, config=_digest(self.config))
+        self._write_model(_MODEL, model)
+
+    def _write_model(self, name: str, model: Transformer) -> None:
+        digest = _digest(self.config)
+        model_file.write(self.path / name, model.config, model.copies(), model.vocabulary, config=digest)
 
     def save_result(self, result: dict[str, Any]) -> None:
         """Write the result and its seal, the last files of a run."""
@@ -372,7 +376,7 @@ def load(path: str | Path) -> Transformer:
     if not path.exists():
         raise FileNotFoundError(f"there is no run folder or model file {path}")
     if not path.is_dir():
-        return model_file.read(path)
+        return loading.read(path)
     config = read_config(path)
     if config is None:
         raise FileNotFoundError(f"{path} holds no run: it has no {config_file.NAME}")
@@ -382,7 +386,7 @@ def load(path: str | Path) -> Transformer:
         raise FileNotFoundError(f"{path} holds no trained model yet: its training was not finished") from error
     _check_owner(file, config)
     file.check_facts(model_file.FACTS)
-    model = model_file.of(file, config.model)
+    model = loading.of(file, config.model)
     model.vocabulary = config.symbols
     return model
 

@@ -1,6 +1,7 @@
 """Mistakes in encodings of one's own: none reaches a kernel, and each is told in one line that names the file."""
 
 import hashlib
+import inspect
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,15 @@ import fastpe
 from fastpe.base import own_files
 from fastpe.doctor import encoding_checks
 from fastpe.doctor.diagnosis import judge
-from fastpe.encodings import registry
+from fastpe.encodings import record, registry
 
 SIZES = {"dim": 8, "heads": 2}
+
+
+def test_no_option_may_have_the_name_of_a_parameter_of_build():
+    of_build = inspect.signature(fastpe.build).parameters
+    assert {*of_build, "spec", "rng", "dslots", "dparams"} == set(record.TAKEN)
+
 
 # What a kernel would follow -------------------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from fastpe.experiments import cluster, sweep
+from fastpe.experiments import cluster, jobs
 from fastpe.experiments.compare import compare
-from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.study import RunKey, Study
 
 SMALL = {
     "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "batch": 8,
@@ -131,7 +131,7 @@ def test_a_scheduler_that_is_killed_is_one_clear_line_and_nothing_is_lost(distri
 @pytest.mark.parametrize(
     ("raised", "line"),
     [
-        (MemoryError("no room"), r"the worker of reverse-alibi-seed0 ran out \(no room\); give workers more"),
+        (MemoryError("no room"), r"the worker of reverse-alibi-seed0 ran out of memory \(no room\); give workers more"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), "reverse-alibi-seed0: .*No space left on device"),
         (OSError(errno.EROFS, "Read-only file system", "x"), "reverse-alibi-seed0: .*Read-only file system"),
     ],
@@ -139,7 +139,7 @@ def test_a_scheduler_that_is_killed_is_one_clear_line_and_nothing_is_lost(distri
 def test_what_a_worker_lacks_is_one_clear_line(distributed, raised, line, tmp_path):
     """A future of a stand-in for the scheduler ends with what the worker raised."""
 
-    one = sweep.job(tmp_path, "reverse-alibi-seed0", STUDY.config(Cell("reverse", "alibi", 0)))
+    one = jobs.make_job(tmp_path, "reverse-alibi-seed0", STUDY.config(RunKey("reverse", "alibi", 0)))
 
     class Failed:
         def __init__(self, futures):

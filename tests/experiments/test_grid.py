@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastpe.experiments import choosing, plan
+from fastpe.experiments import plan, tuning
 from fastpe.experiments.results import Measure
 from fastpe.experiments.study import Study, varied
 from fastpe.training.estimate import Estimate
@@ -32,9 +32,9 @@ def test_the_best_of_some_scores():
         ([[None], [None]], error, None),
         ([[0.0, 5.0], [1e-9, 1e-9]], error, 0),
     ):
-        assert choosing.best_of(values, measure) == best, (values, measure)
-    assert math.isclose(choosing.level([1.0, 100.0, None], error), 10.0)
-    assert choosing.level([0.6, None], exact) == 0.3
+        assert tuning.best_of(values, measure) == best, (values, measure)
+    assert math.isclose(tuning.level([1.0, 100.0, None], error), 10.0)
+    assert tuning.level([0.6, None], exact) == 0.3
 
 
 def test_a_grid_is_read_as_it_was_written():
@@ -44,7 +44,7 @@ def test_a_grid_is_read_as_it_was_written():
     assert Study.from_toml(whole.to_toml()) == whole
     assert len(whole.candidates) == 6
     assert whole.candidates[1] == {"lr": 1e-3, "slope": 0.2}
-    config = whole.config(next(whole.cells()), whole.candidates[1])
+    config = whole.config(next(whole.run_keys()), whole.candidates[1])
     assert (config.lr, config.options) == (1e-3, {"slope": 0.2})
     assert list(whole.tuning_seeds) == [5, 7]
     assert Study.from_toml(STUDY.to_toml()) == STUDY
@@ -56,13 +56,13 @@ def test_a_grid_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"choose": {"lr": [0.1]}}, r"choose 'lr' must have two values at least, all different, not \[0.1\]"),
-        ({"choose": {"lr": [0.1, 0.1]}}, "choose 'lr' must have two values at least, all different"),
+        ({"choose": {"lr": [0.1]}}, r"choose 'lr' must have at least two different values, not \[0.1\]"),
+        ({"choose": {"lr": [0.1, 0.1]}}, "choose 'lr' must have at least two different values"),
         ({"choose": {"lr": 0.1}}, "choose 'lr' must be a list of values, not 0.1"),
         ({"choose": {"dtype": "float32"}}, "choose 'dtype' must be a list of values, not 'float32'"),
         ({"choose": ["lr"]}, "choose must be a dict of settings to values"),
         ({"choose": {"lrr": [1, 2]}}, "choose: setting 'lrr' is unknown; did you mean 'lr'"),
-        ({"choose": {"slope": [1, 2]}}, "choose 'slope': it must be an option of every encoding, and nope has none"),
+        ({"choose": {"slope": [1, 2]}}, "choose 'slope' must be an option of every encoding, and nope has no such"),
         ({"choose": {"width": [8, 16]}}, "choose 'width': it is set already, width=8 of settings; leave one of them"),
         ({"encodings": {"nope": {"lr": 0.1}}}, "choose 'lr': it is set already, lr=0.1 of nope"),
         ({"tasks": {"majority": {"lr": 0.1}}}, "choose 'lr': it is set already, lr=0.1 of majority"),
@@ -70,8 +70,8 @@ def test_a_grid_is_read_as_it_was_written():
          "choose 'slope': it is set already, slope=0.1 of alibi"),
         ({"choose": {"heads": [1, 3]}}, "alibi on majority, heads=3: width must be divisible by heads"),
         ({"choose": {"lr": [0.1, "x"]}}, "alibi on majority, lr=x: lr must be a number"),
-        ({"choose": {"test_lengths": [[4], [8]]}}, "choose 'test_lengths': it is part of what is asked or measured"),
-        ({"choose": {"validation": [4, 8]}}, "choose 'validation': it is part of what is asked or measured"),
+        ({"choose": {"test_lengths": [[4], [8]]}}, "choose 'test_lengths': it defines the question or its measurement"),
+        ({"choose": {"validation": [4, 8]}}, "choose 'validation': it defines the question or its measurement"),
         ({"choose": {"seed": [4, 8]}}, "choose: setting 'seed' is unknown"),
         ({"choose": {}}, "choose_seeds needs choose, a grid of settings, not 2 alone"),
         ({"choose_seeds": 0}, "choose_seeds must be at least 1, not 0"),

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from fastpe.encodings import catalogue
-from fastpe.experiments import compare as making
-from fastpe.experiments import tables_report
-from fastpe.experiments.kept import read_again
+from fastpe.experiments import study_folder, tables_report, tuning
+from fastpe.experiments.existing_runs import report_study
 from fastpe.experiments.study import Study
+from fastpe.experiments.study_folder import FinishedRun
 from fastpe.paper_claims import tables
 from fastpe.pictures.atlas.page import atlas
 
@@ -34,14 +34,14 @@ def files(tmp_path_factory):
         "test": {n: {"exact": 0.5} for n in ("1-4", "5-8", "9-12")},
     }
     runs = {
-        cell: making.Run({"failed": REASON} if cell.seed and cell.encoding == ENCODING else done, None, "x", "cpu")
-        for cell in study.cells()
+        key: FinishedRun({"failed": REASON} if key.seed and key.encoding == ENCODING else done, None, "x", "cpu")
+        for key in study.run_keys()
     }
     validated = {
         trial: {"failed": REASON} if trial.candidate else {"validation": {"exact": 0.5, "loss": 1.0}}
-        for trial in making.grid.trials(study)
+        for trial in study.trials()
     }
-    making.summed_up(study, out, runs, making.choosing.choose(study, validated))
+    study_folder.write_report(study, out, runs, tuning.choose(study, validated))
     (out / "study.toml").write_text(study.to_toml(), "utf-8")
     return {path.name: path.read_text("utf-8") for path in out.iterdir() if path.suffix != ".pdf"}
 
@@ -94,9 +94,9 @@ def test_a_label_with_control_characters_is_refused(label, of):
 def test_why_a_run_failed_is_read_as_one_printable_line(tmp_path):
     study = Study(["nope"], ["reverse"], seeds=1, settings=SETTINGS)
     (tmp_path / "study.toml").write_text(study.to_toml())
-    key = making.config_file.digest(study.config(next(study.cells())).to_dict())
+    key = study_folder.config_file.digest(study.config(next(study.run_keys())).to_dict())
     (tmp_path / "failed.json").write_text(json.dumps({key: REASON + "x" * 1000}))
-    (row,) = read_again(tmp_path).rows
+    (row,) = report_study(tmp_path).rows
     assert row["failed"].isprintable()
     assert len(row["failed"]) < 600
 

@@ -8,7 +8,7 @@ import damage
 import pytest
 
 from fastpe.base import files
-from fastpe.experiments.kept import merge
+from fastpe.experiments.existing_runs import merge
 from fastpe.experiments.study import Study
 from fastpe.training import config_file
 
@@ -23,7 +23,7 @@ STUDY = Study(ENCODINGS, ["running_sum"], seeds=1, settings=SETTINGS)
 
 
 def digests():
-    return [config_file.digest(STUDY.config(cell).to_dict()) for cell in STUDY.cells()]
+    return [config_file.digest(STUDY.config(cell).to_dict()) for cell in STUDY.run_keys()]
 
 
 @pytest.fixture

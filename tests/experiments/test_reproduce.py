@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fastpe.base import files
-from fastpe.experiments import claims, study_figure, table5
+from fastpe.experiments import study_figure, table5, table5_facts
 from fastpe.pictures import canvas
 from fastpe_cli.main import main
 
@@ -37,7 +37,7 @@ def test_the_whole_path(tiny, tmp_path):
     assert "[28/28]" in done.stderr
     assert "does not hold" not in done.stdout.lower()  # a quick run judges nothing
     assert "The paper's four, pair by pair" in done.stdout
-    figures = {f"task-{reading}.{kind}" for reading in claims.READINGS for kind in ("svg", "pdf")}
+    figures = {f"task-{reading}.{kind}" for reading in table5_facts.READINGS for kind in ("svg", "pdf")}
     names = {"report.html", "results.csv", "results.json", "results.md", "study.toml", "failed.json", "runs", *figures}
     assert {entry.name for entry in out.iterdir()} == names
     before = {entry.name: entry.read_bytes() for entry in out.iterdir() if entry.is_file()}

@@ -105,21 +105,21 @@ def test_one_false_finding_among_many_is_as_rare_as_said():
     rng, wrong = np.random.default_rng(2), 0
     for _ in range(200):
         base = rng.normal(0, 1, 10)
-        found = comparison.compare([(rng.normal(0, 1, 10), base) for _ in range(9)], larger_is_better=True)
+        found = comparison.compare_paired([(rng.normal(0, 1, 10), base) for _ in range(9)], larger_is_better=True)
         wrong += any(each.verdict in ("better", "worse") for each in found)
     assert wrong / 200 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
 
 
 def test_the_same_encoding_under_two_names_is_not_told_apart():
     values = [0.1, 0.5, 0.7, 0.3, 0.9, 0.2]
-    (found,) = comparison.compare([(values, values)], larger_is_better=True)
+    (found,) = comparison.compare_paired([(values, values)], larger_is_better=True)
     assert (found.verdict, found.p, found.difference.mean, found.needed) == ("not told apart", 1.0, 0.0, None)
 
 
 @pytest.mark.parametrize(("larger", "verdict"), [(True, "better"), (False, "worse")])
 def test_what_is_told_apart(larger, verdict):
     base = np.random.default_rng(3).normal(0, 1, 8)
-    (found,) = comparison.compare([(base + 3 + 0.1 * np.arange(8), base)], larger_is_better=larger, margin=0.5)
+    (found,) = comparison.compare_paired([(base + 3 + 0.1 * np.arange(8), base)], larger_is_better=larger, margin=0.5)
     assert (found.verdict, found.adjusted) == (verdict, 2.0**-7)
 
 
@@ -158,7 +158,7 @@ def test_one_false_equivalence_among_many_is_as_rare_as_said(mean, draw):
     noise = {"normal": rng.normal, "laplace": rng.laplace, "uniform": lambda a, b, size: rng.uniform(-b, b, size)}[draw]
     for _ in range(300):
         pairs = [(values, np.zeros(10)) for values in true + noise(0.0, 1.0, (9, 10)) * scale]
-        found = [each.verdict for each in comparison.compare(pairs, larger_is_better=True, margin=0.1)]
+        found = [each.verdict for each in comparison.compare_paired(pairs, larger_is_better=True, margin=0.1)]
         wrong += "equivalent" in found[:3]
         right += found[3:].count("equivalent")
     assert wrong / 300 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
@@ -169,16 +169,16 @@ def test_equivalence_is_adjusted_for_the_family():
     """Nine encodings of which each by itself would be: not all of them are, as the interval alone would have it."""
     values = [0.0, 0.01, -0.01, 0.02, -0.02]
     pairs = [(values, [0.0] * 5)]
-    assert comparison.compare(pairs, larger_is_better=True, margin=0.1)[0].verdict == "equivalent"
-    for each in comparison.compare(9 * pairs, larger_is_better=True, margin=0.1):
+    assert comparison.compare_paired(pairs, larger_is_better=True, margin=0.1)[0].verdict == "equivalent"
+    for each in comparison.compare_paired(9 * pairs, larger_is_better=True, margin=0.1):
         assert (each.within, each.verdict) == (9 / 32, "not told apart")
         assert -0.1 < each.difference.low < each.difference.high < 0.1
-    assert comparison.compare(pairs, larger_is_better=True)[0].within is None
+    assert comparison.compare_paired(pairs, larger_is_better=True)[0].within is None
 
 
 def test_what_is_told_from_zero_may_be_equivalent_too():
     values = [0.02, 0.021, 0.019, 0.02, 0.02, 0.021]
-    (found,) = comparison.compare([(values, [0.0] * 6)], larger_is_better=True, margin=0.05)
+    (found,) = comparison.compare_paired([(values, [0.0] * 6)], larger_is_better=True, margin=0.05)
     assert (found.adjusted, found.within, found.verdict) == (0.03125, 0.015625, "equivalent")
 
 
@@ -313,7 +313,7 @@ def test_differences_within_a_margin_are_those_of_baycomp():
     base = rng.normal(0.5, 0.1, 12)
     for shift, verdict in ((0.0, "equivalent"), (0.4, "better"), (-0.4, "worse")):
         values = base + shift + rng.normal(0, 0.01, 12)
-        (found,) = comparison.compare([(values, base)], larger_is_better=True, margin=0.05)
+        (found,) = comparison.compare_paired([(values, base)], larger_is_better=True, margin=0.05)
         left, within, right = baycomp.CorrelatedTTest.probs(base, values, rope=0.05, runs=1)
         assert found.verdict == verdict
         assert {"equivalent": within, "better": right, "worse": left}[verdict] > 0.95

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastpe.experiments import compare as making
-from fastpe.experiments import results, study_report
+from fastpe.experiments import results, study_folder, study_report
 from fastpe.experiments.compare import compare
-from fastpe.experiments.kept import merge, read_again, report_of
-from fastpe.experiments.study import Cell, Study, varied
+from fastpe.experiments.existing_runs import merge, report_runs, report_study
+from fastpe.experiments.study import RunKey, Study, varied
 from fastpe.training.config_file import RunError
 
 SMALL = {
@@ -41,7 +40,7 @@ def test_a_study_is_read_as_it_was_written():
         threshold=0.5,
     )  # fmt: skip
     assert Study.from_toml(whole.to_toml()) == whole
-    config = whole.config(Cell("short", "steep", 2))
+    config = whole.config(RunKey("short", "steep", 2))
     assert (config.encoding, config.options, config.heads, config.seed) == ("alibi", {"slope": 0.5}, 2, 2)
     assert Study.read(BENCH) == Study.from_toml(Study.read(BENCH).to_toml())
     assert (config.task_options, config.train_length, config.test_lengths) == ({"symbols": 3}, 6, (4, "5-8"))
@@ -51,7 +50,7 @@ def test_everything_is_paired():
     """But for the encoding all settings of a seed are the same."""
     for task in STUDY.tasks:
         for seed in range(2):
-            own = [STUDY.config(Cell(task, name, seed)).to_dict() for name in STUDY.encodings]
+            own = [STUDY.config(RunKey(task, name, seed)).to_dict() for name in STUDY.encodings]
             for each in own:
                 del each["encoding"], each["options"]
             assert own[0] == own[1] == own[2]
@@ -59,22 +58,23 @@ def test_everything_is_paired():
 
 
 def test_tokens_are_causal_unless_said_otherwise():
-    assert STUDY.config(Cell("reverse", "rope", 0)).causal
-    assert not STUDY.config(Cell("running_sum", "rope", 0)).causal
-    assert not Study(["rope"], ["reverse"], settings={"causal": False}).config(Cell("reverse", "rope", 0)).causal
+    assert STUDY.config(RunKey("reverse", "rope", 0)).causal
+    assert not STUDY.config(RunKey("running_sum", "rope", 0)).causal
+    assert not Study(["rope"], ["reverse"], settings={"causal": False}).config(RunKey("reverse", "rope", 0)).causal
 
 
 def test_settings_are_varied():
     found = varied(STUDY, {"heads": [1, 2], "lr": [0.1]})
     assert list(found.encodings)[:2] == ["alibi heads=1 lr=0.1", "alibi heads=2 lr=0.1"]
-    assert (found.baseline, found.config(Cell("reverse", "rope heads=2 lr=0.1", 0)).heads) == ("nope heads=1 lr=0.1", 2)
+    assert found.baseline == "nope heads=1 lr=0.1"
+    assert found.config(RunKey("reverse", "rope heads=2 lr=0.1", 0)).heads == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "named", "message"),
     [
-        (([], ["reverse"]), {}, "encodings must name one at least"),
-        ((["nope"], []), {}, "tasks must name one at least"),
+        (([], ["reverse"]), {}, "encodings must have at least one name"),
+        ((["nope"], []), {}, "tasks must have at least one name"),
         ((["nope", "nope"], ["reverse"]), {}, "encodings must be distinct"),
         ((["nopee"], ["reverse"]), {}, "encoding 'nopee' is unknown; did you mean 'nope'"),
         ((["nope"], ["revers"]), {}, "task 'revers' is unknown; did you mean 'reverse'"),
@@ -117,7 +117,7 @@ def test_a_study_leaves_its_files(made):
     facts = json.loads((made.out / "results.json").read_text())
     assert facts["cells"] == json.loads(json.dumps(made.summary["cells"]))
     for row in table:
-        cell = Cell(row["task"], row["encoding"], int(row["seed"]))
+        cell = RunKey(row["task"], row["encoding"], int(row["seed"]))
         (own,) = (made.out / "runs").glob(f"{cell.task}-{cell.encoding}-seed{cell.seed}-{row['identity']}")
         value = json.loads((own / "result.json").read_text())["test"][row["length"]][row["metric"]]
         assert row["value"] == ("" if value is None else repr(value))
@@ -166,7 +166,7 @@ def test_a_run_that_fails_is_counted_and_the_rest_goes_on(no_pdf, tmp_path):
     assert sum(bool(row.get("failed")) for row in found.rows) == 2
     assert "2 failed" in (tmp_path / "out" / "results.md").read_text()
     before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
-    assert json.dumps(read_again(tmp_path / "out").summary) == json.dumps(found.summary)
+    assert json.dumps(report_study(tmp_path / "out").summary) == json.dumps(found.summary)
     assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
     merged = merge([tmp_path / "out"], tmp_path / "merged")
     assert json.dumps(merged.summary) == json.dumps(found.summary)
@@ -181,7 +181,7 @@ def test_the_same_encoding_under_two_names_finds_nothing(no_pdf, tmp_path):
 
 
 def test_seeds_that_found_the_same_bits_are_told(made):
-    outcomes = {cell: {"train": {"loss": 1.0}, "test": {"4": {"exact": 0.5}}} for cell in STUDY.cells()}
+    outcomes = {cell: {"train": {"loss": 1.0}, "test": {"4": {"exact": 0.5}}} for cell in STUDY.run_keys()}
     assert len(results.same_bits(outcomes)) == 6
     assert results.same_bits(outcomes)[0] == "alibi on reverse: seeds 0 and 1 found the same bits"
     assert made.summary["same_bits"] == []
@@ -200,10 +200,10 @@ def test_folders_that_hold_something_else_are_refused(made, tmp_path):
     with pytest.raises(RunError, match="was edited, and is no study any more"):
         compare(STUDY, out=copy)
     with pytest.raises(RunError, match=r"holds no study: it has no study\.toml"):
-        read_again(tmp_path / "full")
+        report_study(tmp_path / "full")
     with pytest.raises(ValueError, match="out must be a folder"):
         compare(STUDY)
-    assert making.FILE == "study.toml"
+    assert study_folder.FILE == "study.toml"
 
 
 def test_more_seeds_go_on_where_fewer_ended(made, tmp_path):
@@ -221,15 +221,15 @@ def test_studies_share_the_runs_of_one_folder(made, tmp_path):
     compare(half, out=tmp_path / "half", runs=made.out / "runs", progress=events.append)
     assert (events[0].runs, events[0].reused) == (6, 6)
     assert not (tmp_path / "half" / "runs").exists()
-    again = read_again(tmp_path / "half", made.out / "runs")
+    again = report_study(tmp_path / "half", made.out / "runs")
     assert again.summary["cells"] == [each for each in made.summary["cells"] if each["task"] == "reverse"]
     with pytest.raises(RunError, match="lacks 6 of 6 runs"):
-        read_again(tmp_path / "half")
+        report_study(tmp_path / "half")
 
 
 def test_single_runs_make_a_report(made, tmp_path):
     runs = sorted((made.out / "runs").iterdir())
-    found = report_of(runs, tmp_path / "report")
+    found = report_runs(runs, tmp_path / "report")
     assert (set(found.study.encodings), set(found.study.tasks)) == (
         {"alibi", "nope", "rope"},
         {"reverse", "running_sum"},
@@ -239,11 +239,11 @@ def test_single_runs_make_a_report(made, tmp_path):
     assert sorted(found.summary["cells"], key=key) == sorted(made.summary["cells"], key=key)
     assert (tmp_path / "report" / "report.html").is_file()
     with pytest.raises(RunError, match=r"no run of .* with seed . is among the folders"):
-        report_of(runs[1:], tmp_path / "less")
+        report_runs(runs[1:], tmp_path / "less")
     with pytest.raises(RunError, match="are the same run"):
-        report_of([*runs, runs[0]], tmp_path / "twice")
+        report_runs([*runs, runs[0]], tmp_path / "twice")
     with pytest.raises(RunError, match=r"is not a run folder: it holds files but no config\.json"):
-        report_of([tmp_path], tmp_path / "none")
+        report_runs([tmp_path], tmp_path / "none")
     assert {path.name for path in tmp_path.iterdir()} == {"report"}
 
 
@@ -256,7 +256,7 @@ def test_runs_that_differ_in_settings_are_told_apart(no_pdf, tmp_path):
     tasks = {"reverse": {"train_length": 6}, "running_sum": {"train_length": 4}}
     study = Study(own, tasks, seeds=[3, 5], settings={k: v for k, v in SMALL.items() if k != "train_length"})
     made = compare(study, out=tmp_path / "out", workers=1)
-    found = report_of(sorted((tmp_path / "out" / "runs").iterdir()), tmp_path / "report")
+    found = report_runs(sorted((tmp_path / "out" / "runs").iterdir()), tmp_path / "report")
     assert len(found.study.encodings) == 3
     assert found.study.each_seed == (3, 5)
     assert any("slope=0.5" in label for label in found.study.encodings)
@@ -266,14 +266,14 @@ def test_runs_that_differ_in_settings_are_told_apart(no_pdf, tmp_path):
 
 
 def test_cells_of_several_cpus_are_marked(made, tmp_path):
-    known = {cell: making.Run({"train": {"loss": 1.0 + cell.seed, "steps": 8, "seconds": 1.0},
+    known = {cell: study_folder.FinishedRun({"train": {"loss": 1.0 + cell.seed, "steps": 8, "seconds": 1.0},
                                "test": {n: {"exact": 0.5, "mse": 0.5} for n in ("4", "8", "16")}},
                               None, "x", f"cpu {cell.seed if cell.encoding == 'rope' else 0}")
-             for cell in STUDY.cells()}  # fmt: skip
-    found = making.summed_up(STUDY, tmp_path, known)
+             for cell in STUDY.run_keys()}  # fmt: skip
+    found = study_folder.write_report(STUDY, tmp_path, known)
     assert {cell["encoding"] for cell in found.summary["cells"] if cell["mixed"]} == {"rope"}
-    said = (tmp_path / "results.md").read_text().split("## Beside the baseline")[0]
-    assert "Runs of several CPUs are mixed, whose bits may differ: cpu 0, cpu 1" in said
+    said = (tmp_path / "results.md").read_text().split("## Comparisons with the baseline")[0]
+    assert "The runs were made on several CPUs, whose bits may differ: cpu 0, cpu 1" in said
     assert all(("‡" in line) == line.startswith("| rope") for line in said.splitlines()
                if line.startswith(("| rope |", "| alibi |", "| nope |")))  # fmt: skip
 
@@ -292,15 +292,15 @@ def test_ten_thousand_runs_are_summed_up_in_a_moment(no_pdf, count):
             "train": {"loss": float(rng.random()), "steps": 8, "seconds": 1.5},
             "test": {n: {"exact": float(rng.random()), "token": 0.5, "loss": 1.0, "sequences": 20} for n in lengths},
         }
-        for cell in study.cells()
+        for cell in study.run_keys()
     }
     summary = results.summary(study, outcomes)
     assert len(summary["comparisons"]) == 19 * 10 * 3
     few = replace(study, seeds=10)
-    some = {cell: outcomes[cell] for cell in few.cells()}
+    some = {cell: outcomes[cell] for cell in few.run_keys()}
     said = {**results.summary(few, some), "cpus": ["x"]}
     table = results.rows(few, some, {})
-    files = study_report.files_of(few, said, table, {cell: [1.0, 0.5, 0.2] for cell in few.cells()})
+    files = study_report.files_of(few, said, table, {cell: [1.0, 0.5, 0.2] for cell in few.run_keys()})
     assert len(files["report.html"]) < 1_000_000
 
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from fastpe.experiments import compare as making
+from fastpe.experiments import study_folder
 from fastpe.experiments.compare import compare
 from fastpe.experiments.study import Study
 from fastpe.tasks.registry import TASKS
@@ -39,7 +39,7 @@ def test_a_clock_that_is_off_changes_nothing(made, tmp_path, year):
 
 
 def test_two_starters_in_one_folder(made):
-    with making.hold(made.out), pytest.raises(RunError, match="another process is working in "):
+    with study_folder.hold(made.out), pytest.raises(RunError, match="another process is working in "):
         compare(STUDY, out=made.out)
 
 
@@ -61,7 +61,7 @@ def test_a_run_without_memory_is_one_clear_line_and_the_rest_goes_on(tmp_path, m
     (tmp_path / "moody.py").write_text(MOODY.replace("ValueError", "MemoryError"))
     monkeypatch.setattr(TASKS, "_registered", {})
     study = Study(["nope"], [str(tmp_path / "moody.py")], seeds=3, settings=SMALL)
-    with pytest.raises(MemoryError, match=r"^1 of 3 runs ran out \(.*seed1\), the others are done; use fewer workers"):
+    with pytest.raises(MemoryError, match=r"^1 of 3 runs ran out of memory \(.*seed1\), the others are done; use "):
         compare(study, out=tmp_path / "out", workers=1)
     assert len(list((tmp_path / "out" / "runs").glob("*/result.json"))) == 2
     assert not (tmp_path / "out" / "report.html").exists()

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastpe.experiments import compare as making
-from fastpe.experiments import study_report, words
+from fastpe.experiments import study_folder, study_report, table_cells
 from fastpe.experiments.study import Study
 
 STUDY = Study(["alibi", "nope", "rope"], ["reverse"], seeds=2, settings={"train_length": 4})
@@ -19,15 +18,15 @@ def test_every_seed_has_an_effective_length(tmp_path):
               "9-12": [0.9, 1.0, 0.2, 0.1, 1.0, 0.0]}  # fmt: skip
     failed = {4: {"failed": "it diverged"}}
     known = {
-        cell: making.Run(
+        cell: study_folder.FinishedRun(
             failed.get(cell.seed) or {
                 "train": {"loss": 1.0, "steps": 8, "seconds": 1.0},
                 "test": {n: {"exact": own[cell.seed]} for n, own in scores.items()},
             }, None, "x", "cpu",
         )
-        for cell in study.cells()
+        for cell in study.run_keys()
     }  # fmt: skip
-    found = making.summed_up(study, tmp_path, known)
+    found = study_folder.write_report(study, tmp_path, known)
     (own,) = found.summary["effective"]
     assert own["seeds"] == [12, 4, 8, 8, None, 8]
     assert (own["length"], own["low"], own["high"]) == (None, None, 12)  # 4.95 of 6 is below 0.9
@@ -36,11 +35,11 @@ def test_every_seed_has_an_effective_length(tmp_path):
         said = (tmp_path / name).read_text()
         assert "the exact interval of the median (order statistics, coverage at least 96.9 %)" in said
         assert "- [-, 12]" in said
-    more = making.summed_up(replace(study, threshold=0.5), tmp_path, known)
+    more = study_folder.write_report(replace(study, threshold=0.5), tmp_path, known)
     assert more.summary["effective"][0]["seeds"] == [12, 12, 8, 8, None, 8]
     assert (more.summary["effective"][0]["length"], more.summary["effective"][0]["low"]) == (8, None)
     few = replace(study, seeds=1)
-    alone = making.summed_up(few, tmp_path, {cell: known[cell] for cell in few.cells()})
+    alone = study_folder.write_report(few, tmp_path, {cell: known[cell] for cell in few.run_keys()})
     assert alone.summary["effective"][0]["coverage"] == 0.0
     assert "the exact interval of the median" not in (tmp_path / "report.html").read_text()
 
@@ -50,15 +49,15 @@ def test_equivalence_is_said_as_it_is_tested(tmp_path):
     study = replace(STUDY, seeds=8, margin=0.1)
     levels = {"nope": 0.5, "rope": 0.51, "alibi": 0.65}
     known = {
-        cell: making.Run(
+        cell: study_folder.FinishedRun(
             {
                 "train": {"loss": 1.0, "steps": 8, "seconds": 1.0},
                 "test": {n: {"exact": levels[cell.encoding] + 0.001 * cell.seed} for n in ("1-4", "5-8", "9-12")},
             }, None, "x", "cpu",
         )
-        for cell in study.cells()
+        for cell in study.run_keys()
     }  # fmt: skip
-    found = making.summed_up(study, tmp_path, known)
+    found = study_folder.write_report(study, tmp_path, known)
     for each in found.summary["comparisons"]:
         expected = {"rope": (2 * 2.0**-8, "equivalent"), "alibi": (1.0, "better")}[each["encoding"]]
         assert (each["within"], each["verdict"]) == expected
@@ -69,17 +68,17 @@ def test_equivalence_is_said_as_it_is_tested(tmp_path):
         assert "no equivalence can be shown" not in said
     assert "| 0.00781 | equivalent |" in (tmp_path / "results.md").read_text()
     few = replace(study, seeds=5)
-    alone = making.summed_up(few, tmp_path, {cell: known[cell] for cell in few.cells()})
-    line = "With 5 seeds and 2 encodings beside the baseline no equivalence can be shown"
+    alone = study_folder.write_report(few, tmp_path, {cell: known[cell] for cell in few.run_keys()})
+    line = "With 5 seeds and 2 encodings besides the baseline no equivalence can be shown"
     assert any(each.startswith(line) for each in study_report.verdict(few, alone.summary))
 
 
 @pytest.mark.parametrize(("needed", "same", "said"), [
     ([18, 62, 77, 197, 563, 7131], 6,
-     "the means of 6 are the same, and half of what was seen in the others would need at least 197 seeds."),
-    ([10, 20, 30], 0, "half of what was seen there would need at least 20 seeds."),
-    ([10, None, None], 0, "half of what was seen there would need more than 10,000 seeds."),
-    ([], 2, "the means of 2 are the same."),
+     "6 have equal means, and half of the other observed differences would need at least 197 seeds."),
+    ([10, 20, 30], 0, "half of the observed differences would need at least 20 seeds."),
+    ([10, None, None], 0, "half of the observed differences would need more than 10,000 seeds."),
+    ([], 2, "2 have equal means."),
 ])  # fmt: skip
 def test_what_is_not_told_apart(needed, same, said):
     """Half of the differences need as many seeds as the middle one or more; means that are equal need none."""
@@ -94,4 +93,4 @@ def test_what_is_not_told_apart(needed, same, said):
     (-2e-3, "x 0.998"), (800.0, "x 1.014e+304"), (1e-15, "x 1.000000000000"),
 ])  # fmt: skip
 def test_a_ratio_near_one_shows_what_it_is_off_by(difference, said):
-    assert words.turned({"ratio": True}, difference) == said
+    assert table_cells.difference_text({"ratio": True}, difference) == said

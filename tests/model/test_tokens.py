@@ -24,7 +24,7 @@ from fastpe.base.files import TensorFile, write_tensors
 from fastpe.base.stored import DamagedFileError
 from fastpe.doctor.allowed_error import step_tolerance
 from fastpe.model.adam import Adam
-from fastpe.model.model_file import _check_sizes
+from fastpe.model.model_file import check_sizes
 from fastpe.model.parameters import parameter_shapes
 
 DTYPES = ["float32", "float64"]
@@ -255,14 +255,14 @@ def test_parameters_survive_a_file_whose_sizes_are_checked(tmp_path):
     model, path = Transformer(SMALL), tmp_path / "model.safetensors"
     write_tensors(path, model.parameters, {})
     file = TensorFile(path)
-    _check_sizes(file, SMALL)
+    check_sizes(file, SMALL)
     other = Transformer(replace(SMALL, seed=1))
     for name, tensor in file.read().items():
         other.parameters[name][...] = tensor
     np.testing.assert_array_equal(other([3, 16, 0]), model([3, 16, 0]))
     for wrong in (replace(SMALL, vocabulary=18), replace(SMALL, vocabulary=None)):
         with pytest.raises(DamagedFileError, match="does not match its configuration: embed"):
-            _check_sizes(file, wrong)
+            check_sizes(file, wrong)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from command_line import fastpe, refused
 from small_run import same_result
 
 from fastpe import TrainConfig, length_curve, receptive_field, train
-from fastpe.experiments.compare import check_folder
 from fastpe.experiments.study import Study
+from fastpe.experiments.study_folder import check_folder
 from fastpe.text.corpus import TextNotFound, read_known
 from fastpe.theory.probes import probe_run
 from fastpe.training import config_file
@@ -170,5 +170,5 @@ def test_a_study_is_read_without_its_texts(tmp_path, monkeypatch):
     text.unlink()
     stored = Study.read(tmp_path / "study" / "study.toml")
     assert stored == stored.with_texts() == study
-    assert [stored.config(cell) for cell in stored.cells()] == [study.config(cell) for cell in study.cells()]
+    assert [stored.config(cell) for cell in stored.run_keys()] == [study.config(cell) for cell in study.run_keys()]
     check_folder(tmp_path / "study", study)

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 import fastpe
-from fastpe.experiments.sweep import RunEnded, RunStepped, SweepNoted, SweepStarted
+from fastpe.experiments.jobs import JobsStarted, RunEnded, RunStepped
 from fastpe.training import loop, progress
 from fastpe.training.events import EpochDone, LengthTested, Noted, Started, Stepped, TestStarted
-from fastpe_cli.progress import SweepReporter
+from fastpe_cli.progress import JobReporter
 from fastpe_cli.train import train
 
 CONFIG = fastpe.TrainConfig(encoding="nope", samples=100, epochs=2, batch=50)
@@ -133,15 +133,15 @@ def test_a_sweep_counts_what_its_runs_did_in_this_command(clock, stream):
     resumed, fresh = (
         SimpleNamespace(name=name, path=Path(name), config=SimpleNamespace(steps=100)) for name in ("one", "two")
     )
-    with contextlib.redirect_stderr(stream), SweepReporter() as listener:
-        listener(SweepStarted(runs=3, reused=1, steps=300, reused_steps=100))
+    with contextlib.redirect_stderr(stream), JobReporter() as listener:
+        listener(JobsStarted(runs=3, reused=1, steps=300, reused_steps=100))
         listener(RunStepped(resumed, 50))  # done before this command
         clock.now += 5
         listener(RunStepped(resumed, 60))
         listener(RunStepped(fresh, 1))
         clock.now += 5
         listener(RunEnded(resumed, {"test": {"50": {"mse": 0.25}}}))
-        listener(SweepNoted("something to know"))
+        listener(Noted("something to know"))
         listener(RunEnded(fresh, {"failed": "no memory"}))
     shown = stream.getvalue()
     for line in (

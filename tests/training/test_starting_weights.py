@@ -11,7 +11,7 @@ import fastpe
 from fastpe import Adam, TrainConfig, Transformer, load, resize, train
 from fastpe.base.files import TensorFile
 from fastpe.base.stored import DamagedFileError
-from fastpe.experiments import kept
+from fastpe.experiments import existing_runs
 from fastpe.experiments.study import Study
 from fastpe.training.config_file import RunError, read_config
 from fastpe.training.data import training_data
@@ -175,10 +175,10 @@ def test_what_contradicts_the_weights_is_refused_by_name(runs, encoding, changes
 
 def test_a_report_tells_runs_by_what_they_start_from(runs):
     configs = [read_config(runs / "rope"), starting(runs / "rope", test_lengths=(6,))]
-    study, cells = kept._study_of(configs, None)
-    assert [study.config(cell) for cell in cells] == configs
+    study, keys = existing_runs._study_of(configs, None)
+    assert [study.config(key) for key in keys] == configs
     again = Study.from_toml(study.to_toml())
-    assert [again.config(cell) for cell in cells] == configs
+    assert [again.config(key) for key in keys] == configs
 
 
 def test_an_origin_that_cannot_be_used_is_an_error_before_any_work(runs, tmp_path):

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import fastpe
+from fastpe.base.version import VERSION
 from fastpe.encodings import catalogue
 from fastpe.encodings.catalogue import GROUPS, LEARNED, Entry
 from fastpe.encodings.encoding import BEYOND, OUTCOMES, USES
@@ -60,7 +60,7 @@ def _about(count: int) -> str:
     many = f"{count} position encodings" if count != 1 else "One position encoding"
     sizes = f"width {SIZES['dim']}, training length {SIZES['train_length']}"
     return (
-        f"<p>{many} for transformers in fastpe {fastpe.__version__}, each with formula, pictures, options, source, "
+        f"<p>{many} for transformers in fastpe {VERSION}, each with formula, pictures, options, source, "
         "theoretical properties and measurements. A position encoding provides a few small arrays, its slots. Each "
         "slot acts at one fixed point of a transformer.</p>\n"
         f'<p class="note">Pictures show {sizes}, {HEADS} heads, positions up to twice the training length (dashed '

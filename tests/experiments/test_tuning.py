@@ -14,13 +14,15 @@ import pytest
 import fastpe
 from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
-from fastpe.experiments import grid, study_report, sweep
+from fastpe.experiments import study_report
 from fastpe.experiments.compare import compare
-from fastpe.experiments.kept import merge, read_again
-from fastpe.experiments.study import Study
+from fastpe.experiments.existing_runs import merge, report_study
+from fastpe.experiments.jobs import JobsStarted, RunEnded
+from fastpe.experiments.study import Study, Trial
 from fastpe.tasks import frame
 from fastpe.training import evaluation
 from fastpe.training.config_file import RunError
+from fastpe.training.events import Noted
 from fastpe.training.text_data import text_parts
 
 SMALL = {
@@ -76,7 +78,7 @@ def test_the_chosen_candidate_is_the_best_in_validation(made):
         for number in range(2):
             own = []
             for seed in (10_000, 10_001):
-                config = grid.trial_config(STUDY, grid.Trial(each["task"], each["encoding"], number, seed))
+                config = STUDY.trial_config(Trial(each["task"], each["encoding"], number, seed))
                 own.append(validated(outcome_of(made.out, config), config))
             assert each["candidates"][number]["values"] == pytest.approx(own, rel=1e-5)
             is_error = each["task"] == "running_sum"
@@ -91,7 +93,7 @@ def test_what_is_reported_has_the_chosen_settings_and_the_studys_seeds(made):
     table = list(csv.DictReader(io.StringIO((made.out / "results.csv").read_text())))
     assert {row["seed"] for row in table} == {"0", "1"}
     assert {row["chosen"] for row in table} == {"lr=0.03"}
-    for cell in STUDY.cells():
+    for cell in STUDY.run_keys():
         path = outcome_of(made.out, STUDY.config(cell, {"lr": 3e-2}))
         tests = json.loads((path / "result.json").read_text())["test"]
         known = [c for c in made.summary["cells"] if (c["task"], c["encoding"]) == (cell.task, cell.encoding)]
@@ -121,9 +123,9 @@ def test_no_tuning_run_is_tested(made, monkeypatch):
     monkeypatch.setattr(evaluation, "Stream", lambda seed, name, *_: None if name == "test" else refuse())
     longer = replace(STUDY, settings={**SMALL, "test_lengths": [4, 12]})
     for task, encoding in PAIRS:
-        trial = grid.Trial(task, encoding, 1, 10_000)
-        config = grid.trial_config(STUDY, trial)
-        assert grid.trial_config(longer, trial) == config
+        trial = Trial(task, encoding, 1, 10_000)
+        config = STUDY.trial_config(trial)
+        assert longer.trial_config(trial) == config
         found = fastpe.train(config, progress=False).result
         assert found["test"] == {}
         (kept,) = [each for each in made.summary["choosing"]["choices"]
@@ -134,12 +136,12 @@ def test_no_tuning_run_is_tested(made, monkeypatch):
 
 def test_tuning_runs_differ_in_what_they_are_judged_by_alone():
     for task, encoding in PAIRS:
-        config = grid.trial_config(STUDY, grid.Trial(task, encoding, 1, 10_001))
+        config = STUDY.trial_config(Trial(task, encoding, 1, 10_001))
         own = replace(config, seed=0, validation=0, test_lengths=STUDY.config_of(task).test_lengths)
         assert own == replace(STUDY.config_of(task, encoding), lr=3e-2)
         assert config.validation == SMALL["test_sequences"]
     own = replace(STUDY, settings={**SMALL, "validation": 7})
-    assert grid.trial_config(own, grid.Trial("majority", "nope", 0, 10_000)).validation == 7
+    assert own.trial_config(Trial("majority", "nope", 0, 10_000)).validation == 7
 
 
 @pytest.mark.parametrize("task", ["reverse", "running_sum"])
@@ -154,7 +156,7 @@ def test_the_sequences_to_validate_with_are_those_of_no_test(task, monkeypatch):
     for module in (frame, evaluation.frame):
         monkeypatch.setattr(module, "draw", draw)
     study = replace(STUDY, tasks={task: {}}, settings={**SMALL, "train_length": 30, "lengths": "fixed"})
-    config = replace(grid.trial_config(study, grid.Trial(task, "nope", 0, 10_000)), test_lengths=(30,), epochs=1)
+    config = replace(study.trial_config(Trial(task, "nope", 0, 10_000)), test_lengths=(30,), epochs=1)
     fastpe.train(config, progress=False)
     names = {name.partition(" ")[0].partition("#")[0] for name in drawn}
     assert {"train", "validation", "test"} <= names
@@ -169,7 +171,7 @@ def test_of_a_text_tuning_reads_nothing_that_tests_read(tmp_path):
     study = Study(
         ["nope"], {"text": {"options": {"share": 0.2}}}, settings={**SMALL, "data": str(path)}, choose={"lr": LR}
     )
-    config = grid.trial_config(study, grid.Trial("text", "nope", 0, 10_000))
+    config = study.trial_config(Trial("text", "nope", 0, 10_000))
     (whole, tests), (training, validation) = text_parts(study.config_of("text")), text_parts(config)
     assert [len(each) for each in (whole, tests, training, validation)] == [800, 200, 640, 160]
     np.testing.assert_array_equal(np.concatenate([training, validation]), whole)
@@ -186,7 +188,7 @@ def test_an_interrupted_choice_goes_on(made, tmp_path):
     ended = []
 
     def stop(event):
-        if isinstance(event, sweep.RunEnded):
+        if isinstance(event, RunEnded):
             ended.append(event)
             if len(ended) == 15:
                 raise KeyboardInterrupt
@@ -194,10 +196,10 @@ def test_an_interrupted_choice_goes_on(made, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         compare(STUDY, out=tmp_path / "out", workers=1, progress=stop)
     with pytest.raises(RunError, match=r"lacks \d\d of 32 runs"):
-        read_again(tmp_path / "out")
+        report_study(tmp_path / "out")
     events = []
     found = compare(STUDY, out=tmp_path / "out", workers=1, progress=events.append)
-    started = [(each.runs, each.reused) for each in events if isinstance(each, sweep.SweepStarted)]
+    started = [(each.runs, each.reused) for each in events if isinstance(each, JobsStarted)]
     assert started == [(24, sum("failed" not in each.outcome for each in ended)), (8, 0)]
     assert json.dumps(found.summary) == json.dumps(made.summary)
     assert (tmp_path / "out" / "choices.csv").read_bytes() == (made.out / "choices.csv").read_bytes()
@@ -214,7 +216,7 @@ def test_shards_choose_the_same(made, tmp_path):
     for name in ("choices.csv", "results.md", "results.json", "study.toml"):
         assert (tmp_path / "whole" / name).read_bytes() == (made.out / name).read_bytes()
     cells = [STUDY.part(number, 3) for number in (1, 2, 3)]
-    assert sorted(itertools.chain(*cells)) == sorted(STUDY.cells())
+    assert sorted(itertools.chain(*cells)) == sorted(STUDY.run_keys())
 
 
 def test_reported_again_it_has_the_same_bytes(made, tmp_path):
@@ -222,17 +224,17 @@ def test_reported_again_it_has_the_same_bytes(made, tmp_path):
     before = {name: (copy / name).read_bytes() for name in FILES}
     for name in FILES[:4]:
         (copy / name).unlink()
-    read_again(copy)
+    report_study(copy)
     assert {name: (copy / name).read_bytes() for name in FILES} == before
-    shutil.rmtree(outcome_of(copy, grid.trial_config(STUDY, grid.Trial("majority", "nope", 0, 10_000))))
+    shutil.rmtree(outcome_of(copy, STUDY.trial_config(Trial("majority", "nope", 0, 10_000))))
     with pytest.raises(RunError, match="lacks 3 of 32 runs"):  # and the two that wait for that choice
-        read_again(copy)
+        report_study(copy)
 
 
 def test_more_seeds_go_on_with_the_same_choice(made, tmp_path):
     copy, events = shutil.copytree(made.out, tmp_path / "copy"), []
     found = compare(replace(STUDY, seeds=3), out=copy, workers=1, progress=events.append)
-    started = [(each.runs, each.reused) for each in events if isinstance(each, sweep.SweepStarted)]
+    started = [(each.runs, each.reused) for each in events if isinstance(each, JobsStarted)]
     assert started == [(24, 16), (12, 8)]  # those that failed fail again
     assert found.summary["choosing"] == made.summary["choosing"]
     with pytest.raises(RunError, match="holds another study"):
@@ -245,17 +247,17 @@ def test_more_seeds_go_on_with_the_same_choice(made, tmp_path):
 def test_where_everything_fails_it_is_one_line_and_the_rest_goes_on(tmp_path):
     events = []
     found = compare(WILD, out=tmp_path / "out", workers=1, progress=events.append)
-    notes = [each.message for each in events if isinstance(each, sweep.SweepNoted)]
-    whose = [line for line in notes if line.startswith("nope on running_sum: nothing can be chosen: all 4 runs that ")]
+    notes = [each.message for each in events if isinstance(each, Noted)]
+    whose = [line for line in notes if line.startswith("nope on running_sum: nothing can be chosen: all 4 tuning ")]
     assert len(whose) == 1
     assert found.summary["failed"] == 2
     own = {each["encoding"]: each for each in found.summary["choosing"]["choices"]}
     assert (own["nope"]["chosen"], own["alibi"]["chosen"]) == (None, {"heads": 2})
     said = study_report.verdict(found.study, found.summary)
     assert "Nothing could be chosen for nope on running_sum: their runs count as failed." in said
-    assert "4 runs that were to choose failed; they count as the worst." in said
+    assert "4 tuning runs failed; they count as the worst." in said
     before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
-    read_again(tmp_path / "out")
+    report_study(tmp_path / "out")
     assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
 
 
@@ -269,7 +271,7 @@ def test_the_page_says_what_was_chosen(made):
     assert "No setting was chosen by these results" not in page
     for said in (page, text):
         assert "3 candidates for every encoding on every task, lr = 0.001, 0.03, 1e+30, on seeds 10000, 10001." in said
-        assert "no run that chose was tested" in said
+        assert "tuning runs were not tested" in said
         assert "from 3 candidates for each, on seeds 10000, 10001, which are not among those reported" in said
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| majority | ", "| running_sum | "))]
     chosen = [row for row in rows if row[2] == "lr=0.03"]
@@ -284,6 +286,6 @@ def test_without_a_grid_it_says_that_nothing_was_chosen(tmp_path):
     plain = replace(STUDY, choose={}, choose_seeds=None, encodings={"nope": {}}, tasks={"majority": {}})
     found = compare(plain, out=tmp_path / "out", workers=1)
     assert "No setting was chosen by these results" in (tmp_path / "out" / "report.html").read_text()
-    assert "What was chosen" not in (tmp_path / "out" / "results.md").read_text()
+    assert "Chosen settings" not in (tmp_path / "out" / "results.md").read_text()
     assert not (tmp_path / "out" / "choices.csv").exists()
     assert "choosing" not in found.summary

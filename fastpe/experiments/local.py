@@ -1,7 +1,9 @@
-"""Many runs over worker processes: resumable at any point, whoever is killed.
+"""The engine for one machine: worker processes that do one job after the other.
 
-A worker that dies is replaced, and its run goes on from the last checkpoint; results that are there already, for the
-same configuration, sources, versions and CPU, are reused. Prints nothing: a listener hears what happens.
+- Ctrl-C reaches this process alone; it ends the workers, and the same call goes on from their checkpoints.
+- A worker that dies is replaced, and its run goes on from the last checkpoint.
+- A worker whose parent was killed ends by itself, because its standard input ends.
+- Every worker has one thread, and runs do not depend on their number or order.
 """
 
 import contextlib
@@ -12,141 +14,53 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from fastpe.base.stored import DamagedFileError
-from fastpe.encodings import registry
-from fastpe.experiments import reuse
-from fastpe.tasks.registry import TASKS
-from fastpe.training.config import TrainConfig
+from fastpe.experiments.jobs import FolderOutcomes, Job, Listener, RunEnded, RunStepped, begin, own_ways
+from fastpe.training.events import Noted
 
 _ATTEMPTS = 3
 _GRACE = 5.0  # seconds that a worker has to end by itself
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run: its name, its settings, its folder, and what its bits depend on (`reuse.identity`)."""
-
-    name: str
-    config: TrainConfig
-    path: Path
-    identity: str
-
-
-@dataclass(frozen=True)
-class SweepStarted:
-    """`runs` runs of `steps` updates in all are to be done; `reused` of them, `reused_steps` updates, are there."""
-
-    runs: int
-    reused: int
-    steps: int
-    reused_steps: int
-
-
-@dataclass(frozen=True)
-class RunStepped:
-    """The run `job` has made `step` of its updates."""
-
-    job: Job
-    step: int
-
-
-@dataclass(frozen=True)
-class RunEnded:
-    """The run `job` has this outcome: its result, or ``{"failed": reason}``."""
-
-    job: Job
-    outcome: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SweepNoted:
-    """Something that the user should know."""
-
-    message: str
-
-
-SweepEvent = SweepStarted | RunStepped | RunEnded | SweepNoted
-Listener = Callable[[SweepEvent], None]
-Outcomes = dict[str, dict[str, Any]]
-
-
-def job(root: Path, name: str, config: TrainConfig) -> Job:
-    """A job whose folder below `root` is called by its name and its identity."""
-    key = reuse.identity(config)
-    return Job(name, config, root / f"{name}-{key[:12]}", key)
-
-
 def run(
     jobs: Sequence[Job], workers: int, notify: Listener = lambda event: None, *, tolerant: bool = False
-) -> Outcomes:
-    """Do all jobs, or read what was done before.
+) -> FolderOutcomes:
+    """Do all jobs that are not done yet, in processes of this machine.
 
     Parameters
     ----------
     jobs : sequence of Job
-        With distinct folders.
+        Their folders are distinct.
     workers : int
-        Processes, of one thread each.
+        Number of processes, of one thread each.
     notify : callable
-        Called in this thread with every `SweepEvent`.
+        Called in this thread with every `JobEvent`.
     tolerant : bool
-        Whether a run that raises, as one of a task of one's own may, is a run that failed, and the others go on.
+        Whether a run that raises an error counts as failed and the others go on; a user's task may raise any error.
 
     Returns
     -------
     dict
-        By the name of the folder: the content of the run's ``result.json``, or ``{"failed": reason}`` where training
-        diverged.
+        By the name of the run folder: the content of ``result.json``, or ``{"failed": reason}`` if training diverged.
 
     Raises
     ------
     OSError
-        If a file cannot be written, or a run's worker died again and again.
+        If a file cannot be written, or the worker of a run died three times without progress.
     MemoryError
-        If a worker has not enough memory.
+        If a worker runs out of memory.
     """
-    outcomes, left = reused(jobs, notify)
-    total, there = sum(one.config.steps for one in jobs), [one for one in jobs if one not in left]
-    notify(SweepStarted(len(jobs), len(there), total, sum(one.config.steps for one in there)))
+    outcomes, left = begin(jobs, notify)
     if left:
         with _Pool(notify, tolerant) as pool:
             outcomes.update(pool.run(left, max(1, min(workers, len(left)))))
     return {one.path.name: outcomes[one.path.name] for one in jobs}
 
 
-def reused(jobs: Sequence[Job], notify: Listener) -> tuple[Outcomes, list[Job]]:
-    """What was done before, by the name of the folder, and the jobs that are left."""
-    outcomes: Outcomes = {}
-    left = []
-    for one in jobs:
-        try:
-            found = reuse.read(one.path, one.config, one.identity)
-        except DamagedFileError as error:
-            notify(SweepNoted(f"{error}: it is made again"))
-            found = None
-        if found is None:
-            left.append(one)
-        else:
-            outcomes[one.path.name] = found
-    return outcomes, left
-
-
-def own_ways(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How another process registers the encodings and tasks of one's own that these settings name, and no others."""
-    keys = {key for config in configs for key in registry.all_keys(config["encoding"])}
-    named = {config["task"] for config in configs}
-    found = registry.ENCODINGS.ways(), TASKS.ways()
-    encodings, tasks = ({key: way for key, way in ways.items() if key in keys | named} for ways in found)
-    return {"encodings": encodings, "tasks": tasks}
-
-
 class _Worker:
-    """A worker process, and the job that it is doing."""
+    """A worker process and its current job."""
 
     def __init__(self, inbox: "queue.Queue[tuple[_Worker, dict[str, Any] | None]]") -> None:
         self.job: Job | None = None
@@ -174,18 +88,18 @@ class _Worker:
 
     def send(self, message: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # that it has died is told by the end of its messages
+        with contextlib.suppress(OSError):  # a worker that has died is noticed by the end of its messages
             configs = message["warm"] if "warm" in message else [message["config"]]
             self.process.stdin.write(json.dumps({**message, **own_ways(configs)}) + "\n")
             self.process.stdin.flush()
 
     def start(self, job: Job, attempt: int = 1, reached: int = 0) -> None:
-        """Begin a run; `attempt` counts how often in a row it got no further than to the update `reached`."""
+        """Begin a run; `attempt` counts the attempts in a row that made no progress beyond the update `reached`."""
         self.job, self.attempt, self.reached, self.fresh = job, attempt, reached, True
         self.send({"config": job.config.to_dict(), "path": str(job.path), "identity": job.identity})
 
     def close(self) -> str:
-        """End the process, by force where it does not end by itself; returns in words how it ended."""
+        """End the process, by force if it does not end by itself; returns how it ended, in words."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -204,14 +118,14 @@ class _Worker:
 
 
 class _Pool:
-    """The workers of one sweep; a context manager that ends them, whatever happens."""
+    """The worker processes of one call of `run`; a context manager that ends them in any case."""
 
     def __init__(self, notify: Listener, tolerant: bool = False) -> None:
         self._notify, self._tolerant = notify, tolerant
         self._inbox: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self._workers: list[_Worker] = []
         self._told: set[str] = set()
-        self._short: list[str] = []  # runs that had not enough memory, where others go on
+        self._short: list[str] = []  # names of runs that ran out of memory while others go on
 
     def __enter__(self) -> "_Pool":
         return self
@@ -220,10 +134,10 @@ class _Pool:
         for worker in self._workers:
             worker.close()
 
-    def run(self, jobs: Sequence[Job], workers: int) -> Outcomes:
-        """Do the jobs; the first worker compiles for all before the others start."""
+    def run(self, jobs: Sequence[Job], workers: int) -> FolderOutcomes:
+        """Do the jobs; the first worker compiles all kernels before the others start."""
         waiting = list(reversed(jobs))
-        outcomes: Outcomes = {}
+        outcomes: FolderOutcomes = {}
         self._warm(jobs)
         while len(self._workers) < workers:
             self._hire()
@@ -248,14 +162,15 @@ class _Pool:
         if self._short:
             names = ", ".join(self._short[:3]) + (" ..." if len(self._short) > 3 else "")
             raise MemoryError(
-                f"{len(self._short)} of {len(jobs)} runs ran out ({names}), the others are done; use fewer workers"
+                f"{len(self._short)} of {len(jobs)} runs ran out of memory ({names}), the others are done; use fewer "
+                "workers"
             )
         return outcomes
 
     def _messages(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
-        """What the workers say; None at the end of one that was working."""
+        """The messages of the workers; None if a worker with a job has ended."""
         while True:
-            # a timeout keeps Ctrl-C working where a wait without one cannot be interrupted
+            # on some systems Ctrl-C cannot interrupt a wait without a timeout
             with contextlib.suppress(queue.Empty):
                 worker, message = self._inbox.get(timeout=0.5)
                 if worker in self._workers and (message is not None or worker.job is not None):
@@ -283,24 +198,24 @@ class _Pool:
             worker = self._hire()
             worker.send({"warm": list(kinds.values())})
             while (message := self._inbox.get()[1]) is not None:
-                if "warm" in message or "failed" in message:  # a run that fails will say so itself
+                if "warm" in message or "failed" in message:  # a run that fails sends its own message
                     return
                 self._take(worker, message)
             self._workers.remove(worker)
             fate = worker.close()
             if attempt == _ATTEMPTS:
                 raise ChildProcessError(f"the worker that compiles {fate}, {attempt} times in a row")
-            self._notify(SweepNoted(f"the worker that compiles {fate}; another one takes over"))
+            self._notify(Noted(f"the worker that compiles {fate}; another one takes over"))
 
     def _take(self, worker: _Worker, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Pass a message on; returns the run's outcome if it is that."""
+        """Handle a message; returns the outcome if the message says that the run has ended."""
         if "note" in message:
-            if message["note"] not in self._told:  # every run of an encoding has the same remarks
+            if message["note"] not in self._told:  # every run of an encoding sends the same remarks
                 self._told.add(message["note"])
-                self._notify(SweepNoted(message["note"]))
+                self._notify(Noted(message["note"]))
         elif "step" in message:
             assert worker.job is not None
-            if worker.fresh and message["step"] > worker.reached:  # the checkpoint it begins from is a new one
+            if worker.fresh and message["step"] > worker.reached:  # it begins from a newer checkpoint
                 worker.attempt, worker.reached = 1, message["step"]
             worker.fresh = False
             self._notify(RunStepped(worker.job, message["step"]))
@@ -320,7 +235,7 @@ class _Pool:
         text = message["message"]
         match message["error"]:
             case "memory":
-                raise MemoryError(f"the worker of {who} ran out ({text}); use fewer workers")
+                raise MemoryError(f"the worker of {who} ran out of memory ({text}); use fewer workers")
             case "system":
                 raise OSError(f"{who}: {text}")
             case "refused":
@@ -328,12 +243,12 @@ class _Pool:
         raise RuntimeError(f"{who}: {text}")
 
     def _bury(self, worker: _Worker) -> Job:
-        """A worker died: its job, if there may be another attempt."""
+        """Remove a worker that died; returns its job, or raises if that has had all its attempts."""
         self._workers.remove(worker)
         job, fate = worker.job, worker.close()
         assert job is not None
         if worker.attempt >= _ATTEMPTS:
             hint = "; the system may be out of memory: use fewer workers" if "signal 9" in fate else ""
-            raise ChildProcessError(f"{job.name}: its worker {fate}, {worker.attempt} times without getting on{hint}")
-        self._notify(SweepNoted(f"{job.name}: its worker {fate}; the run goes on from its last checkpoint"))
+            raise ChildProcessError(f"{job.name}: its worker {fate}, {worker.attempt} times without progress{hint}")
+        self._notify(Noted(f"{job.name}: its worker {fate}; the run goes on from its last checkpoint"))
         return job

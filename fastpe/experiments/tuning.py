@@ -1,4 +1,4 @@
-"""Which candidate of a study's grid each task and encoding gets, by validation alone; and the tables that say it."""
+"""Tuning: the candidate that a study takes for each task and encoding, by validation alone, and the tables of it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,30 +6,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastpe.base.tables import csv_text
-from fastpe.experiments import grid
 from fastpe.experiments.results import Measure, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.statistics import geometric
-from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.study import RunKey, Study, Trial, candidate_name
 from fastpe.training.config import TrainConfig
 
 _IN_VALIDATION = {"exact": "exact", "mse": "loss", "bits_per_byte": "bits_per_byte"}
-"""What a validation calls that by which a task is judged."""
+"""The name in ``validation`` of each metric that tasks are judged by."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for one task and encoding.
+    """The candidate that was chosen for one task and encoding.
 
     Attributes
     ----------
     task, encoding : str
     values : list of list of float or None
-        By candidate and tuning seed what the task is judged by, in validation; None of a run that failed.
+        The validation score or error by candidate and tuning seed; None for a run that failed.
     reasons : list of list of str
-        Why it failed, or nothing.
+        Why each of these runs failed; empty if it did not.
     chosen : int or None
-        Which candidate; None where every run failed.
+        The number of the candidate; None if every run failed.
     """
 
     task: str
@@ -42,14 +41,14 @@ class Choice:
     def reason(self) -> str:
         """Why nothing was chosen."""
         runs = [why for own in self.reasons for why in own]
-        return f"nothing can be chosen: all {len(runs)} runs that were to choose failed, the first as {runs[0]}"
+        return f"nothing can be chosen: all {len(runs)} tuning runs failed, the first one with: {runs[0]}"
 
 
 Choices = Mapping[tuple[str, str], Choice]
 
 
-def choose(study: Study, outcomes: Mapping[grid.Trial, Mapping[str, Any]]) -> dict[tuple[str, str], Choice]:
-    """The best candidate of every task and encoding of which there are runs; of several that are alike the first."""
+def choose(study: Study, outcomes: Mapping[Trial, Mapping[str, Any]]) -> dict[tuple[str, str], Choice]:
+    """The best candidate for every task and encoding that has tuning runs; the first of several equal ones."""
     found: dict[tuple[str, str], dict[int, list[tuple[float | None, str]]]] = {}
     for trial, outcome in outcomes.items():
         of_pair = found.setdefault((trial.task, trial.encoding), {})
@@ -63,7 +62,7 @@ def choose(study: Study, outcomes: Mapping[grid.Trial, Mapping[str, Any]]) -> di
 
 
 def _value(measure: Measure, outcome: Mapping[str, Any]) -> tuple[float | None, str]:
-    """What a run found in validation, or why it found nothing."""
+    """The value of a tuning run and an empty text, or None and why there is no value."""
     if "failed" in outcome:
         return None, str(outcome["failed"])
     found = outcome["validation"]
@@ -72,8 +71,10 @@ def _value(measure: Measure, outcome: Mapping[str, Any]) -> tuple[float | None, 
 
 
 def level(values: Sequence[float | None], measure: Measure) -> float | None:
-    """The mean over the seeds of a candidate: a run that failed counts as a score of 0; of errors the geometric mean of
-    the others. None where all failed.
+    """The mean over the seeds of a candidate; None if all runs failed.
+
+    Of scores it is the arithmetic mean, in which a run that failed counts as 0; of errors the geometric mean of the
+    runs that did not fail.
 
     >>> level([0.5, None], Measure("exact", True)), level([0.25, 4.0, None], Measure("mse", False))
     (0.25, 1.0)
@@ -87,10 +88,10 @@ def level(values: Sequence[float | None], measure: Measure) -> float | None:
 
 
 def best_of(values: Sequence[Sequence[float | None]], measure: Measure) -> int | None:
-    """Which candidate is the best, the first of several; None where every run of all failed.
+    """The number of the best candidate, the first of several equal ones; None if every run of every candidate failed.
 
-    Of scores it is the one with the largest mean, of those the one with the fewest runs that failed. Of errors, where a
-    run that failed has none that any other could make up for, it is first the one with the fewest of these.
+    Of scores the best candidate has the largest mean, and among equal means the fewest runs that failed. Of errors it
+    has the fewest runs that failed, and among these the smallest mean: a failed run has no error to be averaged.
 
     >>> best_of([[None, None], [0.0, 0.0], [0.0, 0.0]], Measure("exact", True))
     1
@@ -109,16 +110,16 @@ def best_of(values: Sequence[Sequence[float | None]], measure: Measure) -> int |
     return None if all(value is None for value in values[best]) else best
 
 
-def configs(study: Study, cells: Sequence[Cell], choices: Choices) -> dict[Cell, TrainConfig]:
-    """The settings of the runs of a study, with what was chosen; runs without a choice are not made."""
+def configs(study: Study, keys: Sequence[RunKey], choices: Choices) -> dict[RunKey, TrainConfig]:
+    """The settings of runs of a study, with the chosen candidates; runs for which nothing was chosen are left out."""
     if not study.choose:
-        return {cell: study.config(cell) for cell in cells}
+        return {key: study.config(key) for key in keys}
     every = study.candidates
     chosen = {pair: choice.chosen for pair, choice in choices.items()}
     return {
-        cell: study.config(cell, every[best])
-        for cell in cells
-        if (best := chosen.get((cell.task, cell.encoding))) is not None
+        key: study.config(key, every[best])
+        for key in keys
+        if (best := chosen.get((key.task, key.encoding))) is not None
     }
 
 
@@ -127,7 +128,7 @@ def configs(study: Study, cells: Sequence[Cell], choices: Choices) -> dict[Cell,
 
 
 def offered(study: Study) -> str:
-    """What is chosen from, for whom, and on which seeds."""
+    """The number of candidates, the values that they combine, and the tuning seeds, in one line."""
     of = "; ".join(f"{name} = {', '.join(map(str, values))}" for name, values in study.choose.items())
     seeds = ", ".join(map(str, study.tuning_seeds))
     return f"{len(study.candidates)} candidates for every encoding on every task, {of}, on seeds {seeds}"
@@ -140,9 +141,8 @@ def in_words(study: Study, choice: Choice) -> str:
         return f"{whose}: {choice.reason}"
     measure = measure_of(study, choice.task)
     score = level(choice.values[choice.chosen], measure)
-    return (
-        f"{whose}: {grid.named(study.candidates[choice.chosen])} is chosen, {measure.metric} {score:.4g} in validation"
-    )
+    name = candidate_name(study.candidates[choice.chosen])
+    return f"{whose}: {name} is chosen, {measure.metric} {score:.4g} in validation"
 
 
 def facts(study: Study, choices: Choices) -> dict[str, Any]:
@@ -163,14 +163,14 @@ def facts(study: Study, choices: Choices) -> dict[str, Any]:
 
 
 def verdict(found: Mapping[str, Any]) -> list[str]:
-    """What the choices mean for what a study says, in sentences."""
+    """Sentences on the tuning for the verdict of a study."""
     names, seeds = ", ".join(found["grid"]), ", ".join(map(str, found["seeds"]))
     said = [
         f"Chosen by validation for every task and encoding: {names}, from {found['tried']} candidates for each, on "
-        f"seeds {seeds}, which are not among those reported; no test had a part in it."
+        f"seeds {seeds}, which are not among those reported; tests were not used."
     ]
     if found["failed"]:
-        said.append(f"{found['failed']} runs that were to choose failed; they count as the worst.")
+        said.append(f"{found['failed']} tuning runs failed; they count as the worst.")
     nothing = [f"{each['encoding']} on {each['task']}" for each in found["choices"] if each["chosen"] is None]
     return said + (
         [f"Nothing could be chosen for {', '.join(nothing)}: their runs count as failed."] if nothing else []
@@ -178,26 +178,28 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
 
 
 def section(study: Study, found: Mapping[str, Any]) -> Section:
-    """The choices with the scores of all candidates, and what they rest on."""
+    """The table of choices with the scores of all candidates, and how they were made."""
     judged = {task: measure_of(study, task) for task in study.tasks}
     by = "; ".join(
         f"{task} by {measure.metric}, {'larger' if measure.larger else 'smaller'} is better"
         for task, measure in judged.items()
     )
     lines = [
-        f"{offered(study)}. That is the same number for each; all combinations were trained.",
-        f"Chosen is what is best in the mean over these seeds ({by}; the geometric mean of errors) on sequences to "
-        "validate with: of the lengths of training, and from a part of the random numbers that no training and no test "
-        "draws from; of a text the last part of what the other runs train with. None of the seeds is reported, and no "
-        "run that chose was tested: the tests and all longer lengths had no part in it.",
-        "A run that failed counts as a score of 0; of errors a candidate with fewer of them goes first. Of candidates "
-        "that are alike the first is taken.",
+        f"{offered(study)}. The number is the same for all; all combinations were trained.",
+        f"The candidate with the best mean over these seeds was chosen ({by}; the geometric mean of errors). "
+        "Validation sequences have the lengths of training and come from a random stream that neither training nor "
+        "tests use; for a text they are the last part of the training text of the other runs. The results of these "
+        "seeds are not reported, and tuning runs were not tested: neither the tests nor any longer length influenced "
+        "the choice.",
+        "A run that failed counts as a score of 0; for errors the candidates with fewer failed runs come first. Of "
+        "equal candidates the first is chosen.",
     ]
     rows = []
     for each in found["choices"]:
-        chosen = "nothing: all runs failed" if each["chosen"] is None else grid.named(each["chosen"])
+        chosen = "nothing: all runs failed" if each["chosen"] is None else candidate_name(each["chosen"])
         rows.append((each["task"], each["encoding"], chosen, *map(_score, each["candidates"])))
-    return Section("What was chosen", lines, ("task", "encoding", "chosen", *map(grid.named, study.candidates)), rows)
+    head = ("task", "encoding", "chosen", *map(candidate_name, study.candidates))
+    return Section("Chosen settings", lines, head, rows)
 
 
 def _score(tried: Mapping[str, Any]) -> str:
@@ -207,7 +209,7 @@ def _score(tried: Mapping[str, Any]) -> str:
 
 
 def as_csv(found: Mapping[str, Any]) -> str:
-    """Every run that chose, as CSV: numbers in full precision."""
+    """Every tuning run, as CSV with numbers in full precision."""
     rows = [
         (each["task"], each["encoding"], *tried["settings"].values(), seed, each["metric"], value, why, chosen)
         for each in found["choices"]

@@ -11,8 +11,11 @@ from own_encodings import write
 
 from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
-from fastpe.experiments import reuse, sweep, worker
+from fastpe.experiments import jobs as jobs_module
+from fastpe.experiments import local, worker
+from fastpe.experiments.jobs import RunStepped
 from fastpe.training.config import TrainConfig
+from fastpe.training.events import Noted
 from fastpe.training.loop import train
 
 SMALL = TrainConfig("sinusoidal", width=8, hidden=8, train_length=5, samples=64, epochs=3, test_lengths=(5, 10))
@@ -22,13 +25,13 @@ SMALL = TrainConfig("sinusoidal", width=8, hidden=8, train_length=5, samples=64,
 
 
 def do(root, configs, workers=1, events=None):
-    jobs = [sweep.job(root, f"run{k}", config) for k, config in enumerate(configs)]
-    found = sweep.run(jobs, workers, (events if events is not None else []).append)
+    jobs = [jobs_module.make_job(root, f"run{k}", config) for k, config in enumerate(configs)]
+    found = local.run(jobs, workers, (events if events is not None else []).append)
     return jobs, [found[one.path.name]["test"] for one in jobs]
 
 
 def notes(events):
-    return " / ".join(event.message for event in events if isinstance(event, sweep.SweepNoted))
+    return " / ".join(event.message for event in events if isinstance(event, Noted))
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +54,12 @@ def test_a_result_is_reused_only_for_the_same_run(finished, monkeypatch):
         raise AssertionError("a worker was hired")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "_Worker", refuse)
+        patch.setattr(local, "_Worker", refuse)
         assert do(root, [SMALL, replace(SMALL, seed=1)])[1] == found
     before = jobs[0].identity
-    assert reuse.identity(replace(SMALL, batch=31)) != before
-    monkeypatch.setattr(reuse, "_sources", lambda: "other sources")
-    assert reuse.identity(SMALL) != before
+    assert jobs_module.identity(replace(SMALL, batch=31)) != before
+    monkeypatch.setattr(jobs_module, "_sources", lambda: "other sources")
+    assert jobs_module.identity(SMALL) != before
 
 
 @pytest.mark.parametrize("damage", ["result", "seal", "missing"])
@@ -71,15 +74,15 @@ def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
     with pytest.raises(DamagedFileError):
-        reuse.read(folder, jobs[0].config, jobs[0].identity)
+        jobs_module.read_result(folder, jobs[0].config, jobs[0].identity)
     events = []
     assert do(root, [SMALL], events=events)[1] == found[:1]
     assert "it is made again" in notes(events)
-    assert reuse.read(folder, jobs[0].config, jobs[0].identity) is not None
+    assert jobs_module.read_result(folder, jobs[0].config, jobs[0].identity) is not None
 
 
 def test_a_damaged_checkpoint_starts_the_run_again(tmp_path):
-    key = reuse.identity(SMALL)
+    key = jobs_module.identity(SMALL)
     said = []
     first = worker.do_run(tmp_path / "run", SMALL, key, said.append)
     checkpoint = tmp_path / "run" / "checkpoint.safetensors"
@@ -89,13 +92,13 @@ def test_a_damaged_checkpoint_starts_the_run_again(tmp_path):
 
 
 def test_a_folder_without_a_record_is_made_anew(tmp_path):
-    key, said = reuse.identity(SMALL), []
+    key, said = jobs_module.identity(SMALL), []
     first = worker.do_run(tmp_path / "run", SMALL, key, said.append)
     (tmp_path / "run" / "config.json").unlink()
     assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
     notes = " ".join(message.get("note", "") for message in said)
     assert f"{tmp_path / 'run'} is not a run folder: it holds files but no config.json; this run starts again" in notes
-    assert reuse.read(tmp_path / "run", SMALL, key)["test"] == first["test"]
+    assert jobs_module.read_result(tmp_path / "run", SMALL, key)["test"] == first["test"]
 
 
 # Death ---------------------------------------------------------------------------------------------------------------
@@ -104,7 +107,7 @@ def test_a_folder_without_a_record_is_made_anew(tmp_path):
 def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
     long = replace(SMALL, samples=2000, epochs=8)
     hired, events = [], []
-    make = sweep._Worker
+    make = local._Worker
 
     def hire(inbox):
         hired.append(make(inbox))
@@ -112,12 +115,12 @@ def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
 
     def listen(event):
         events.append(event)
-        if isinstance(event, sweep.RunStepped) and event.step > 100 and len(hired) == 1:
+        if isinstance(event, RunStepped) and event.step > 100 and len(hired) == 1:
             hired[0].process.send_signal(signal.SIGKILL)
 
-    monkeypatch.setattr(sweep, "_Worker", hire)
-    job = sweep.job(tmp_path, "run", long)
-    found = sweep.run([job], 1, listen)[job.path.name]
+    monkeypatch.setattr(local, "_Worker", hire)
+    job = jobs_module.make_job(tmp_path, "run", long)
+    found = local.run([job], 1, listen)[job.path.name]
     assert len(hired) == 2
     assert "was killed by signal 9; the run goes on from its last checkpoint" in notes(events)
     assert found["test"] == train(long, threads=1).result["test"]
@@ -126,7 +129,7 @@ def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
 
 def test_a_worker_that_dies_while_it_compiles_is_replaced(tmp_path, monkeypatch):
     hired, events = [], []
-    make = sweep._Worker
+    make = local._Worker
 
     def hire(inbox):
         hired.append(make(inbox))
@@ -134,24 +137,24 @@ def test_a_worker_that_dies_while_it_compiles_is_replaced(tmp_path, monkeypatch)
             hired[0].process.kill()
         return hired[-1]
 
-    monkeypatch.setattr(sweep, "_Worker", hire)
+    monkeypatch.setattr(local, "_Worker", hire)
     assert do(tmp_path, [SMALL], events=events)[1] == [train(SMALL, threads=1).result["test"]]
     assert "the worker that compiles was killed by signal 9; another one takes over" in notes(events)
 
 
 def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
     def listen(event):
-        if isinstance(event, sweep.RunStepped):
+        if isinstance(event, RunStepped):
             for one in list(pool):
                 one.process.kill()
 
     pool = []
-    make = sweep._Worker
-    monkeypatch.setattr(sweep, "_Worker", lambda inbox: pool.append(make(inbox)) or pool[-1])
+    make = local._Worker
+    monkeypatch.setattr(local, "_Worker", lambda inbox: pool.append(make(inbox)) or pool[-1])
     with pytest.raises(
-        ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without getting on; .* memory"
+        ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without progress; .* memory"
     ):
-        sweep.run([sweep.job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
+        local.run([jobs_module.make_job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
 
 
 def test_a_length_that_no_machine_has_memory_for_is_one_line(tmp_path):
@@ -169,8 +172,8 @@ def test_too_little_memory_in_a_worker_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", fail)
     worker.answer(job, said.append)
     mine = SimpleNamespace(job=SimpleNamespace(name="run"))
-    with pytest.raises(MemoryError, match=r"the worker of run ran out \(Unable.*\); use fewer workers"):
-        sweep._Pool._fail(None, mine, said[-1])
+    with pytest.raises(MemoryError, match=r"the worker of run ran out of memory \(Unable.*\); use fewer workers"):
+        local._Pool._fail(None, mine, said[-1])
 
 
 def test_a_full_disk_in_a_worker_is_one_line(tmp_path, monkeypatch):
@@ -187,8 +190,8 @@ def test_a_full_disk_in_a_worker_is_one_line(tmp_path, monkeypatch):
 
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
     wild = replace(SMALL, lr=1e30)
-    jobs = [sweep.job(tmp_path, "wild", wild), sweep.job(tmp_path, "tame", SMALL)]
-    found = sweep.run(jobs, 1)
+    jobs = [jobs_module.make_job(tmp_path, "wild", wild), jobs_module.make_job(tmp_path, "tame", SMALL)]
+    found = local.run(jobs, 1)
     assert "became infinite or NaN" in found[jobs[0].path.name]["failed"]
     assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
 
@@ -199,7 +202,7 @@ def test_what_compiles_first_keeps_to_what_the_settings_can_be(tmp_path):
         "nope", task="modular_arithmetic", train_length=4, width=8, hidden=8, samples=64, epochs=2, warmup=3,
         decay="linear", validation=8, patience=1, stop_solved=True, keep="best", test_sequences=10, dropout=0.1,
     )  # fmt: skip
-    (found,) = sweep.run([sweep.job(tmp_path, "one", config)], 1).values()
+    (found,) = local.run([jobs_module.make_job(tmp_path, "one", config)], 1).values()
     assert found["test"] == train(config, threads=1).result["test"]
 
 
@@ -208,8 +211,8 @@ def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
     wild, said = replace(SMALL, lr=1e300), []
     worker.answer({"warm": [wild.to_dict()], "encodings": {}, "tasks": {}}, said.append)
     assert [list(message) for message in said] == [["failed"]]
-    jobs = [sweep.job(tmp_path, "wild", wild), sweep.job(tmp_path, "tame", SMALL)]
-    found = sweep.run(jobs, 2)
+    jobs = [jobs_module.make_job(tmp_path, "wild", wild), jobs_module.make_job(tmp_path, "tame", SMALL)]
+    found = local.run(jobs, 2)
     assert "became infinite or NaN in epoch 1" in found[jobs[0].path.name]["failed"]
     assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
 
@@ -224,4 +227,4 @@ def test_workers_find_an_encoding_of_ones_own(tmp_path, monkeypatch):
     write(tmp_path, ("0.5", "0.25"))
     monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
     registry.register(tmp_path / "mine.py")
-    assert reuse.identity(config) != done.identity
+    assert jobs_module.identity(config) != done.identity

@@ -1,4 +1,4 @@
-"""Studies from runs that are there: reported again, joined from shards, or put together from single run folders."""
+"""Reports of runs that exist, without training: of a study folder, of the shards of a study, of single run folders."""
 
 import contextlib
 import itertools
@@ -8,141 +8,128 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fastpe.base import files, stored
-from fastpe.base.stored import DamagedFileError, Unfit
-from fastpe.experiments import choosing, grid
-from fastpe.experiments.choosing import Choices
-from fastpe.experiments.compare import FAILED, FILE, RUNS, Compared, Run, check_folder, hold, summed_up
-from fastpe.experiments.study import Cell, Study
+from fastpe.base import files
+from fastpe.experiments import tuning
+from fastpe.experiments.study import RunKey, Study, Trial
+from fastpe.experiments.study_folder import (
+    FAILED,
+    FILE,
+    RUNS,
+    Compared,
+    FinishedRun,
+    check_folder,
+    finished_run,
+    finished_runs,
+    hold,
+    read_failures,
+    write_report,
+)
+from fastpe.experiments.tuning import Choices
 from fastpe.training import config_file, result_file, run_folder
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError
 
-_Key = TypeVar("_Key", Cell, grid.Trial)
+_Key = TypeVar("_Key", RunKey, Trial)
 
 
 class _Found(NamedTuple):
-    """The runs of a study that are there.
+    """All runs of a study.
 
     Attributes
     ----------
-    cells : dict of Cell to Run
+    runs : dict of RunKey to FinishedRun
     choices : dict
-    all : dict of str to Run
-        Those that chose settings among them, by the digest of their settings.
+    all : dict of str to FinishedRun
+        By the digest of their settings; the tuning runs too.
     """
 
-    cells: dict[Cell, Run]
+    runs: dict[RunKey, FinishedRun]
     choices: Choices
-    all: dict[str, Run]
+    all: dict[str, FinishedRun]
 
 
-def read_again(out: Path, runs: Path | None = None) -> Compared:
-    """A study from its folder, whatever version and CPU its runs were made with: nothing is run.
+def report_study(out: Path, runs: Path | None = None) -> Compared:
+    """Write the report of a study folder again, whatever versions and CPU its runs were made with.
 
     Parameters
     ----------
     out : Path
     runs : Path, optional
-        Where the runs are, if not in ``out/runs``.
+        The folder of the runs, by default ``out/runs``.
 
     Raises
     ------
     RunError
-        If there is no study, or runs are missing; the message says how many.
+        If the folder holds no study, or runs are missing; the message states their number.
     """
     try:
         study = Study.read(out / FILE)
     except FileNotFoundError as error:
         raise RunError(f"{out} holds no study: it has no {FILE}") from error
     where = "" if runs is not None else f", or, if they are not in {out / RUNS}, name their folder by --runs"
-    found = _found(study, _kept(out / RUNS if runs is None else runs), _failures(out), out, where)
-    return summed_up(study, out, found.cells, found.choices)
+    found = _found(study, finished_runs(out / RUNS if runs is None else runs), read_failures(out), out, where)
+    return write_report(study, out, found.runs, found.choices)
 
 
-def _found(study: Study, kept: Mapping[str, Run], failed: Mapping[str, str], out: Path, where: str) -> _Found:
-    """All runs of a study, of those that are kept, or failed, by the digest of their settings.
+def _found(
+    study: Study, finished: Mapping[str, FinishedRun], failed: Mapping[str, str], out: Path, where: str
+) -> _Found:
+    """Find all runs of a study among finished runs and failures, both by the digest of their settings.
 
     Raises
     ------
     RunError
-        If runs are missing; `where` says what else can be done.
+        If runs are missing; `where` ends the message, with what the user can do.
     """
-    every: dict[str, Run] = {}
+    every: dict[str, FinishedRun] = {}
 
-    def made(configs: Mapping[_Key, TrainConfig]) -> dict[_Key, Run]:
+    def made(configs: Mapping[_Key, TrainConfig]) -> dict[_Key, FinishedRun]:
         found = {}
         for one, config in configs.items():
             key = config_file.digest(config.to_dict())
-            if key in kept:
-                found[one] = every[key] = kept[key]
+            if key in finished:
+                found[one] = every[key] = finished[key]
             elif key in failed:
-                found[one] = every[key] = Run({"failed": failed[key]}, None, "", "")
+                found[one] = every[key] = FinishedRun({"failed": failed[key]}, None, "", "")
         return found
 
-    trials = {trial: grid.trial_config(study, trial) for trial in grid.trials(study)}
-    tried, cells = made(trials), list(study.cells())
+    trials = {trial: study.trial_config(trial) for trial in study.trials()}
+    tried, keys = made(trials), list(study.run_keys())
     waiting = {(trial.task, trial.encoding) for trial in trials if trial not in tried}
-    choices = choosing.choose(
+    choices = tuning.choose(
         study, {trial: run.outcome for trial, run in tried.items() if (trial.task, trial.encoding) not in waiting}
     )
-    configs = choosing.configs(study, cells, choices)
+    configs = tuning.configs(study, keys, choices)
     known = made(configs)
-    never = [cell for cell in cells if cell not in configs and (cell.task, cell.encoding) in choices]
-    count = len(trials) + len(cells) - len(never)
+    never = [key for key in keys if key not in configs and (key.task, key.encoding) in choices]
+    count = len(trials) + len(keys) - len(never)
     missing = count - len(tried) - len(known)
     if missing:
         raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command{where}")
     return _Found(known, choices, every)
 
 
-def _kept(runs: Path) -> dict[str, Run]:
-    """The finished runs of a folder by the digest of their settings; of several the first by name."""
-    found: dict[str, Run] = {}
-    for path in sorted(runs.iterdir()) if runs.is_dir() else ():
-        with contextlib.suppress(DamagedFileError, RunError, OSError):  # it is missing, and said to be
-            config, run = finished(path)
-            found.setdefault(config_file.digest(config.to_dict()), run)
-    return found
-
-
-def finished(path: Path) -> tuple[TrainConfig, Run]:
-    """The settings of a finished run, and what it found.
-
-    Raises
-    ------
-    RunError
-        If it is no run's folder, or the run has not ended.
-    DamagedFileError
-    """
-    config = config_file.read_config(path)
-    sealed = None if config is None else result_file.read(path, config)
-    if config is None or sealed is None:
-        raise RunError(f"{path} holds no finished run")
-    return config, Run(sealed[0], path, sealed[1].get("identity", ""), config_file.read(path)["cpu"]["name"])
-
-
 def merge(parts: Sequence[Path], out: Path) -> Compared:
-    """Join the runs of several shards of one study, which must be whole together.
+    """Join the shards of a study, which must have all of its runs together, and write the report.
 
-    All shards are checked before anything is written, and a copy that fails leaves nothing.
+    All shards are checked before anything is written, and nothing remains of a copy that fails.
 
     Raises
     ------
     RunError
-        If a folder holds no study, or another one, or a link, or runs are missing.
+        If a folder holds no study, another study or a link, or if runs are missing.
     DamagedFileError
         If a file in a shard is damaged.
     """
     content = shared_study(parts)
     study = Study.read(parts[0] / FILE)
     check_folder(out, study)
-    kept, failed = _kept(out / RUNS), _failures(out)
+    finished, failed = finished_runs(out / RUNS), read_failures(out)
     for part in parts:
-        kept = _kept_in_shard(part) | kept
-        failed |= _failures(part)
-    found = _found(study, kept, failed, out, "")
-    copied: dict[Path, Path] = {}  # where to, and from where
+        finished = _runs_of_shard(part) | finished
+        failed |= read_failures(part)
+    found = _found(study, finished, failed, out, "")
+    copied: dict[Path, Path] = {}  # target folder -> source folder
     for run in found.all.values():
         if run.path is not None and run.path.parent != out / RUNS:
             target = out / RUNS / run.path.name
@@ -159,16 +146,16 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
         with contextlib.suppress(OSError):  # it holds other things
             out.rmdir()
         raise
-    return read_again(out)
+    return report_study(out)
 
 
 def shared_study(parts: Sequence[Path]) -> bytes:
-    """The content of the study's file, which all of these folders, its shards, have alike.
+    """The content of ``study.toml``, which must be the same in all shards.
 
     Raises
     ------
     RunError
-        If a folder holds no study, or another one.
+        If a folder holds no study or another study.
     """
     texts = {}
     for part in parts:
@@ -185,14 +172,14 @@ def shared_study(parts: Sequence[Path]) -> bytes:
 
 
 def _refuse_link(path: Path) -> None:
-    """Raise RunError for a link in a shard: a shard may come from someone else, and lead to any of the user's files."""
+    """Raise RunError for a link: a shard from someone else might link to any file of the user."""
     if path.is_symlink():
         raise RunError(f"{path} is a link: put what it leads to in its place before the shards are merged")
 
 
-def _kept_in_shard(part: Path) -> dict[str, Run]:
-    """The finished runs of a shard by the digest of their settings, with no link in them and no file too large."""
-    found: dict[str, Run] = {}
+def _runs_of_shard(part: Path) -> dict[str, FinishedRun]:
+    """The finished runs of a shard by the digest of their settings; links and files that are too large are refused."""
+    found: dict[str, FinishedRun] = {}
     _refuse_link(part / FAILED)
     _refuse_link(part / RUNS)
     for path in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
@@ -200,14 +187,14 @@ def _kept_in_shard(part: Path) -> dict[str, Run]:
         for name in run_folder.FILES:
             _refuse_link(path / name)
         if not files.is_leftover(path.name) and (path / result_file.SEAL).exists():
-            config, run = finished(path)
+            config, run = finished_run(path)
             run_folder.check_sizes(path, config)
             found.setdefault(config_file.digest(config.to_dict()), run)
     return found
 
 
 def _copy_all(runs: Sequence[Path], folder: Path) -> None:
-    """Copy the files of runs into a folder; where one cannot be copied, none is."""
+    """Copy the files of runs into a folder, either all of them or none."""
     beside = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -224,59 +211,47 @@ def _copy_all(runs: Sequence[Path], folder: Path) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _failures(folder: Path) -> dict[str, str]:
-    """Why runs of a study failed, by the digest of their settings."""
-    path = folder / FAILED
-    found = files.read_json(path) if path.exists() else {}
-    stored.checked(path, found, stored.by_key(_reason))
-    return {key: stored.printable(stored.cut(why)) for key, why in found.items()}
+def report_runs(runs: Sequence[Path], out: Path, baseline: str | None = None) -> Compared:
+    """Put a study together from single run folders, and write its report.
 
-
-def _reason(key: str, value: Any) -> None:
-    if type(value) is not str:
-        raise Unfit.of(key, value, "a text")
-
-
-def report_of(runs: Sequence[Path], out: Path, baseline: str | None = None) -> Compared:
-    """A study put together from single run folders, reported in a folder.
-
-    What differs between the runs tells encodings apart, or tasks where all runs of one task have it.
+    A setting that differs between runs becomes part of the encodings, or of the tasks if it is the same in all runs of
+    each task.
 
     Parameters
     ----------
     runs : sequence of Path
-        Finished runs: every encoding on every task with the same seeds.
+        Folders of finished runs, of every encoding on every task with the same seeds.
     out : Path
-        Folder of the report, new or a report's.
+        The folder of the report: a new folder, or one of an earlier report.
     baseline : str, optional
-        As the report calls it.
+        The label of the baseline in the report.
 
     Raises
     ------
     RunError
-        If a folder holds no finished run, two hold the same, or one is missing.
+        If a folder holds no finished run, two folders hold the same run, or a run is missing.
     """
-    found = [finished(path) for path in runs]
-    study, cells = _study_of([config for config, _ in found], baseline)
-    known: dict[Cell, Run] = {}
-    for cell, path, (_, run) in zip(cells, runs, found, strict=True):
-        if cell in known:
-            raise RunError(f"{path} and {known[cell].path} are the same run: {cell.encoding}, seed {cell.seed}")
-        known[cell] = run
-    for cell in study.cells():
-        if cell not in known:
+    found = [finished_run(path) for path in runs]
+    study, keys = _study_of([config for config, _ in found], baseline)
+    known: dict[RunKey, FinishedRun] = {}
+    for key, path, (_, run) in zip(keys, runs, found, strict=True):
+        if key in known:
+            raise RunError(f"{path} and {known[key].path} are the same run: {key.encoding}, seed {key.seed}")
+        known[key] = run
+    for key in study.run_keys():
+        if key not in known:
             raise RunError(
-                f"no run of {cell.encoding} on {cell.task} with seed {cell.seed} is among the folders: a report needs "
+                f"no run of {key.encoding} on {key.task} with seed {key.seed} is among the folders: a report needs "
                 "every encoding on every task with the same seeds"
             )
     check_folder(out, study)
     with hold(out):
         files.write_file(out / FILE, study.to_toml().encode())
-        return summed_up(study, out, known)
+        return write_report(study, out, known)
 
 
-def _study_of(configs: Sequence[TrainConfig], baseline: str | None) -> tuple[Study, list[Cell]]:
-    """The study that runs with these settings are of, and each one's place in it."""
+def _study_of(configs: Sequence[TrainConfig], baseline: str | None) -> tuple[Study, list[RunKey]]:
+    """The study that runs with these settings make up, and the key of every run."""
     of = [config.to_dict() for config in configs]
     every = dict.fromkeys(name for each in of for name in each)  # some settings are stored only where they are set
     of = [{**dict.fromkeys(every), **each} for each in of]
@@ -284,12 +259,11 @@ def _study_of(configs: Sequence[TrainConfig], baseline: str | None) -> tuple[Stu
     differ = [name for name in names if any(each[name] != of[0][name] for each in of)]
     tasks = _labelled(of, "task", "task_options", [name for name in differ if _told_by_task(of, name)])
     encodings = _labelled(of, "encoding", "options", [name for name in differ if not _told_by_task(of, name)])
-    cells = [
-        Cell(task, encoding, each["seed"]) for (task, _), (encoding, _), each in zip(tasks, encodings, of, strict=True)
-    ]
+    labels = [(task, encoding) for (task, _), (encoding, _) in zip(tasks, encodings, strict=True)]
+    keys = [RunKey(task, encoding, each["seed"]) for (task, encoding), each in zip(labels, of, strict=True)]
     alike = {name: of[0][name] for name in names if name not in differ and of[0][name] is not None}
     seeds = sorted({each["seed"] for each in of})
-    return Study(dict(encodings), dict(tasks), seeds, baseline, alike), cells  # type: ignore[arg-type] # None: a usual one
+    return Study(dict(encodings), dict(tasks), seeds, baseline, alike), keys  # type: ignore[arg-type] # None: the default
 
 
 def _told_by_task(of: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -301,7 +275,7 @@ def _told_by_task(of: Sequence[Mapping[str, Any]], name: str) -> bool:
 def _labelled(
     of: Sequence[Mapping[str, Any]], key: str, options: str, own: Sequence[str]
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Of every run what a study calls its encoding, or its task, and the entry that stands under that name."""
+    """The label and the entry in a study of the encoding, or of the task, of every run."""
     entries = [
         {key: each[key], "options": each[options], **{name: each[name] for name in own if each[name] is not None}}
         for each in of
@@ -320,5 +294,5 @@ def _labelled(
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, str]:
-    """An entry's options and settings side by side, as text."""
+    """The options and settings of an entry in one dict, as text."""
     return {name: str(value) for name, value in {**entry["options"], **entry}.items() if name != "options"}

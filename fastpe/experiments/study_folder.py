@@ -1,0 +1,198 @@
+"""The folder of a study: its definition, its runs, why runs failed, and the report.
+
+=====================  =================================================================
+``study.toml``         the study
+``runs/``              the run folders, if they are not elsewhere
+``failed.json``        why runs failed, by the digest of their settings
+``report.html``, ...   the report, see `fastpe.experiments.study_report.files_of`
+=====================  =================================================================
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastpe.base import files, stored
+from fastpe.base.stored import DamagedFileError, Unfit
+from fastpe.experiments import results, study_report, tuning
+from fastpe.experiments.study import RunKey, Study, candidate_name
+from fastpe.experiments.tuning import Choices
+from fastpe.training import config_file, metrics_file, result_file
+from fastpe.training.config import TrainConfig
+from fastpe.training.config_file import RunError
+
+RUNS, FILE, FAILED = "runs", "study.toml", "failed.json"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A study and its results, as `fastpe.compare` returns them.
+
+    Attributes
+    ----------
+    study : Study
+    summary : dict
+        Statistics of the results, as JSON values, see `fastpe.experiments.results.summary`.
+    rows : list of dict
+        The table of all results, with a row for every run, length and metric.
+    out : pathlib.Path
+        The study folder.
+    """
+
+    study: Study
+    summary: dict[str, Any]
+    rows: list[dict[str, Any]]
+    out: Path
+
+    def __repr__(self) -> str:
+        return f"<Compared in {self.out}: {study_report.verdict(self.study, self.summary)[0]}>"
+
+
+class FinishedRun(NamedTuple):
+    """The outcome of one run, and where it comes from.
+
+    Attributes
+    ----------
+    outcome : dict
+        The content of ``result.json``, or ``{"failed": reason}``.
+    path : pathlib.Path or None
+        The run folder; None if the run failed.
+    identity, cpu : str
+        The identity of the run (`fastpe.experiments.jobs.identity`) and the name of its CPU; empty if the run failed.
+    """
+
+    outcome: Mapping[str, Any]
+    path: Path | None
+    identity: str
+    cpu: str
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Make a folder and lock it, so that no other process works in it."""
+    files.make_folder(folder, exist_ok=True)
+    lock = files.lock_folder(folder)
+    if lock is None:
+        raise RunError(f"another process is working in {folder}")
+    try:
+        files.remove_leftovers(folder)
+        yield
+    finally:
+        lock.close()
+
+
+def check_folder(folder: Path, study: Study) -> None:
+    """Refuse a folder that holds another study or other files.
+
+    Raises
+    ------
+    RunError
+    """
+    config_file.check_folder(folder)
+    if not folder.is_dir():
+        return
+    stored = folder / FILE
+    if stored.exists():
+        try:
+            there, study = Study.read(stored).with_texts(), study.with_texts()
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{stored} was edited, and is no study any more: {error}") from error
+        more = set(there.each_seed) <= set(study.each_seed)
+        same = there.choose_seeds == study.choose_seeds and replace(there, seeds=study.seeds) == study
+        if not (same and more):  # the same study with more seeds goes on
+            raise RunError(f"{folder} holds another study: choose another folder, or the settings of {stored}")
+    elif any(not _of_study(folder / each) for each in os.listdir(folder)):
+        raise RunError(f"{folder} is no study's folder: it holds files but no {FILE}")
+
+
+def _of_study(path: Path) -> bool:
+    """Whether a study may write its files beside this one: leftovers of an interruption, its runs, other studies."""
+    return files.is_leftover(path.name) or path.name == RUNS or (path / FILE).exists()
+
+
+def finished_runs(folder: Path) -> dict[str, FinishedRun]:
+    """The finished runs in a folder, by the digest of their settings; of equal ones the first by name."""
+    found: dict[str, FinishedRun] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        with contextlib.suppress(DamagedFileError, RunError, OSError):  # such a run counts as missing
+            config, run = finished_run(path)
+            found.setdefault(config_file.digest(config.to_dict()), run)
+    return found
+
+
+def finished_run(path: Path) -> tuple[TrainConfig, FinishedRun]:
+    """Read the settings and the result of a finished run.
+
+    Raises
+    ------
+    RunError
+        If the folder holds no run, or the run is not finished.
+    DamagedFileError
+    """
+    config = config_file.read_config(path)
+    sealed = None if config is None else result_file.read(path, config)
+    if config is None or sealed is None:
+        raise RunError(f"{path} holds no finished run")
+    return config, FinishedRun(sealed[0], path, sealed[1].get("identity", ""), config_file.read(path)["cpu"]["name"])
+
+
+def read_failures(folder: Path) -> dict[str, str]:
+    """Why runs of a study failed, by the digest of their settings."""
+    path = folder / FAILED
+    found = files.read_json(path) if path.exists() else {}
+    stored.checked(path, found, stored.by_key(_reason))
+    return {key: stored.printable(stored.cut(why)) for key, why in found.items()}
+
+
+def _reason(key: str, value: Any) -> None:
+    if type(value) is not str:
+        raise Unfit.of(key, value, "a text")
+
+
+def write_report(
+    study: Study, out: Path, runs: Mapping[RunKey, FinishedRun], choices: Choices | None = None
+) -> Compared:
+    """Compute the statistics of the runs of a study, and write them and the report into the study folder.
+
+    Parameters
+    ----------
+    choices : dict, optional
+        Of a study that chooses settings, by task and encoding. Where nothing could be chosen there are no runs.
+    """
+    choices, known = choices or {}, runs
+    runs = {key: known[key] if key in known else _not_made(key, choices) for key in study.run_keys()}
+    facts = {key: {"identity": run.identity[:12], "cpu": run.cpu} for key, run in runs.items()}
+    outcomes = {key: run.outcome for key, run in runs.items()}
+    summary = results.summary(study, outcomes) | {"cpus": sorted({run.cpu for run in runs.values() if run.cpu})}
+    for each in summary["cells"] if len(summary["cpus"]) > 1 else ():
+        own = {runs[RunKey(each["task"], each["encoding"], seed)].cpu for seed in study.each_seed}
+        each["mixed"] = len(own - {""}) > 1
+    configs = tuning.configs(study, list(runs), choices)
+    if study.choose:
+        summary["choosing"] = tuning.facts(study, choices)
+        for key, own_facts in facts.items():
+            best = choices[key.task, key.encoding].chosen
+            own_facts["chosen"] = "" if best is None else candidate_name(study.candidates[best])
+    found = Compared(study, summary, results.rows(study, outcomes, facts), out)
+    for name, content in study_report.files_of(study, summary, found.rows, _curves(configs, runs)).items():
+        files.write_file(out / name, content)
+    return found
+
+
+def _not_made(key: RunKey, choices: Choices) -> FinishedRun:
+    """The outcome of a run that was not made, because no candidate could be chosen for it."""
+    return FinishedRun({"failed": choices[key.task, key.encoding].reason}, None, "", "")
+
+
+def _curves(configs: Mapping[RunKey, TrainConfig], runs: Mapping[RunKey, FinishedRun]) -> dict[RunKey, list[float]]:
+    """The training losses of every run, epoch by epoch."""
+    found = {}
+    for key, run in runs.items():
+        if run.path is not None and "failed" not in run.outcome:
+            config = configs[key]
+            history, _ = metrics_file.cut(run.path, config, config.epochs)
+            found[key] = [float(line["loss"]) for line in history]
+    return found

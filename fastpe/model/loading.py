@@ -1,0 +1,59 @@
+"""Models read from the files that `model_file` describes."""
+
+from pathlib import Path
+
+from fastpe.base import own_files
+from fastpe.base.files import TensorFile
+from fastpe.base.stored import DamagedFileError, damaged
+from fastpe.encodings import registry
+from fastpe.encodings.registry import ENCODINGS
+from fastpe.model import model_file
+from fastpe.model.config import ModelConfig
+from fastpe.model.transformer import Transformer
+from fastpe.text.vocabulary import Vocabulary
+
+
+def read(path: Path) -> Transformer:
+    """The model in a file that `model_file.write` wrote.
+
+    Raises
+    ------
+    DamagedFileError
+        If a byte differs from what was written, or the file does not contain a model.
+    ValueError
+        If its encoding is user-defined, and is not registered or has changed.
+    OSError
+        If the file cannot be read.
+    """
+    file = TensorFile(path)
+    if "model" not in file.facts:
+        raise damaged(path, "it contains no fastpe model: its header has no configuration")
+    file.check_facts(model_file.FACTS)
+    encodings = file.facts.get("encodings", {})
+    own_files.check_registered(path, encodings, ENCODINGS)
+    try:
+        config = ModelConfig.from_dict(file.facts["model"])
+    except (ValueError, TypeError) as error:
+        raise damaged(path, f"it contains no model that this version of fastpe supports: {error}") from error
+    own_files.check_same(path, encodings, ENCODINGS, registry.all_keys(config.encoding))
+    model = of(file, config)
+    try:
+        if "vocabulary" in file.facts:
+            model.vocabulary = Vocabulary.from_dict(file.facts["vocabulary"])
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
+    return model
+
+
+def of(file: TensorFile, config: ModelConfig) -> Transformer:
+    """The model of this configuration with the tensors of a file; sizes are compared before memory is allocated."""
+    try:
+        model_file.check_sizes(file, config)
+        model = Transformer(config)
+    except DamagedFileError:
+        raise
+    except (ValueError, TypeError) as error:  # invalid sizes, or sizes that need more memory than this machine has
+        raise ValueError(f"{file.path}: {error}") from error
+    for name, tensor in file.read().items():
+        model.parameters[name][...] = tensor
+    return model
