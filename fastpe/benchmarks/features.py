@@ -9,6 +9,7 @@ import numpy as np
 from fastpe import attention, attention_vjp, reference, spans
 from fastpe.benchmarks.attention_cases import BOTH, FORWARD, Calls, Problem
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+from fastpe.functional.slots import sample
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +32,7 @@ FEATURES: Mapping[str, Callable[[int, int], Mapping[str, Any]]] = {
     "mask of floats": lambda n, heads: {"mask": _drawn().standard_normal((1, 1, n, n), np.float32)},
     "spans": lambda n, heads: {"spans": spans.causal(n)},
     "softcap": lambda n, heads: {"softcap": 5.0},
-    "sinks": lambda n, heads: {"sinks": _drawn().standard_normal(heads).astype(np.float32)},
+    "sinks": lambda n, heads: {"sinks": sample("sinks", {"H": heads}, _drawn(), dtype=np.float32)},
     "dropout": lambda n, heads: {"dropout": 0.1, "dropout_seed": 3},
     "lse": lambda n, heads: {"return_lse": True},
     "window of a quarter": lambda n, heads: {"window": max(1, n // 4)},

@@ -49,8 +49,8 @@ def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
     Parameters
     ----------
     kind : str
-        Of attention alone ``alibi``, ``packed`` or ``decode``, one query and a cache; of whole models a key of
-        `MODELS`, ``llama packed``, documents told by their positions, or ``llama decode``, one more token.
+        Of attention alone ``alibi`` or ``packed`` (packed documents); of whole models a key of `MODELS`, ``llama
+        packed`` (documents that the model knows by their positions), or ``llama decode`` (one more token).
     length : int
         Tokens, or those in the cache.
     way : str
@@ -71,7 +71,7 @@ def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
         calls = torch_calls(problem, threads, way)
         run, results = calls.part(part, problem.inputs()[3]), _joined if part != FORWARD else _alone
         return lambda: results(run())
-    return _of_function(kind, length, way, part)
+    return _packed(length, way, part)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -87,17 +87,12 @@ def _joined(found: tuple[Any, Mapping[str, Any]]) -> Sequence[Any]:
     return [out, *gradients.values()]
 
 
-def _of_function(kind: str, length: int, way: str, part: str) -> Call:
-    """Packed documents, or one query and a cache."""
+def _packed(length: int, way: str, part: str) -> Call:
+    """Causal attention within packed documents."""
     import torch
 
-    problem = Problem(length)
-    q, k, v, dout = map(torch.from_numpy, problem.inputs())
-    if kind == "decode":
-        q = q[:, :, -1:].contiguous()
-        attend = _attention(way)
-    else:
-        attend = _attention(way, _documents(length, way))
+    q, k, v, dout = map(torch.from_numpy, Problem(length).inputs())
+    attend = _attention(way, _documents(length, way))
     if part == FORWARD:
 
         def forward() -> Sequence[Any]:
@@ -114,7 +109,7 @@ def _of_function(kind: str, length: int, way: str, part: str) -> Call:
     return both
 
 
-def _attention(way: str, sight: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def _attention(way: str, sight: Mapping[str, Any]) -> Callable[..., Any]:
     import functools
 
     import torch
@@ -122,12 +117,12 @@ def _attention(way: str, sight: Mapping[str, Any] | None = None) -> Callable[...
     if way == "flex":
         from torch.nn.attention.flex_attention import flex_attention
 
-        return functools.partial(torch.compile(flex_attention), **(sight or {}))
+        return functools.partial(torch.compile(flex_attention), **sight)
     if way == "sdpa":
-        return functools.partial(torch.nn.functional.scaled_dot_product_attention, **(sight or {}))
+        return functools.partial(torch.nn.functional.scaled_dot_product_attention, **sight)
     from fastpe.torch import attention
 
-    return functools.partial(attention, **(sight or {}))
+    return functools.partial(attention, **sight)
 
 
 def _documents(length: int, way: str) -> Mapping[str, Any]:
