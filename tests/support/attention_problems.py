@@ -26,8 +26,8 @@ def problem(rng, names=(), *, b=2, h=2, hk=None, n=5, m=None, d=8, dv=None, dtyp
 
     sharp: the size of q. Others as for `fastpe.functional.slots.samples`.
     """
-    m, hk = m or n, hk or h
-    shapes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, dv or d)}
+    m, hk = n if m is None else m, hk or h
+    shapes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d if dv is None else dv)}
     arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
     arguments["q"] *= arguments["q"].dtype.type(sharp)
     if "scale" in names:
