@@ -1,4 +1,4 @@
-"""Attention beside PyTorch's, beside the machine's peak, the cost of its position terms, and its longest calls."""
+"""Attention: compared with PyTorch and with the peak, the cost of position terms, and the longest calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ PEERS = {"sdpa": "PyTorch SDPA", "flashbias": "FlashBias on SDPA", "flex": "comp
 
 @dataclass(frozen=True)
 class Case:
-    """A problem that others solve too: by peer and part, how often as long as ours theirs should take."""
+    """A problem for several libraries. `times`: by peer and part, the goal for the peer's time over ours."""
 
     name: str
     problem: Problem
@@ -35,7 +35,8 @@ CASES = (
     Case("no term, causal", Problem(4096), {"sdpa": {FORWARD: 1.0, BACKWARD: 1.3, BOTH: None}}),
     Case("small calls", Problem(64, causal=False, batch=32, heads=4, width=16), {"sdpa": {FORWARD: 1.0, BOTH: 1.0}}),
 )  # fmt: skip
-"""ALiBi has the standard slopes, SDPA a dense mask made beforehand for it; of a learned bias SDPA gathers N x N."""
+"""ALiBi has the standard slopes, and SDPA a dense mask for it, made before the timing. For a learned bias SDPA gathers
+N x N entries in each call."""
 AS_EXACT = {"sdpa": 2.0, "flashbias": 1.0, "flex": None}
 """Goals: our error against float64 over the peer's, at most."""
 OF_PEAK = {FORWARD: 0.6, BACKWARD: 0.55}
@@ -57,10 +58,10 @@ def measure(
     ----------
     effort : Effort
     tell : callable
-        Called with a line whenever something begins.
+        Called with a line of text when a measurement begins.
     threads : int
     shorter : int
-        What lengths are divided by.
+        Divisor of all lengths.
     peers : sequence of str
         Keys of `PEERS`.
 

@@ -1,4 +1,4 @@
-"""What everything that attention can be asked for costs by itself, beside plain causal attention."""
+"""The cost of each argument of attention by itself, compared with plain causal attention."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,8 +38,8 @@ FEATURES: Mapping[str, Callable[[int, int], Mapping[str, Any]]] = {
     "window of a quarter": lambda n, heads: {"window": max(1, n // 4)},
     "values of half the width": lambda n, heads: {},
 }
-"""By name: what attention is given for it, of so many positions and heads. Spans are causal ones: they hide nothing
-more."""
+"""By name the arguments of attention, for these numbers of positions and heads. The spans are causal: they hide the
+same keys as the causal mask."""
 
 
 def inputs(name: str, problem: Problem) -> tuple[Array, Array, Array, Array]:
@@ -71,7 +71,7 @@ def calls(name: str, problem: Problem, exact: bool = False) -> Calls:
 
 
 def errors(name: str, problem: Problem) -> dict[str, float]:
-    """Of every result the largest error, relative to the largest entry."""
+    """The largest error of each result, relative to its largest entry."""
     own, exact = calls(name, problem), calls(name, problem, exact=True)
     dout = inputs(name, problem)[3]
     assert own.both is not None

@@ -1,4 +1,4 @@
-"""A measured figure beside its goal, as plain JSON values, and the best of many timings."""
+"""Measured figures and their goals, as plain JSON values."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ _JUDGEMENTS = ("goal", "at_most", "met", "disturbed")
 
 
 class WrongResult(ArithmeticError):
-    """What was to be timed computes something else; the message says which library, what, and by how much."""
+    """A library's result is wrong, so it is not timed. The message has the library, the result and the error."""
 
 
 def judged(value: float, goal: float | None, *, at_most: bool = False) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def goals_in(value: Any) -> Iterable[bool]:
 
 
 def unjudged(value: Any) -> Any:
-    """A table without goals, and without signs that the machine was disturbed: a few calls say nothing about either.
+    """A table without goals and without signs of a disturbed machine, because a few calls cannot show either.
 
     Examples
     --------

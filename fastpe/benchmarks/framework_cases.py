@@ -1,4 +1,4 @@
-"""Models of transformers and attention of PyTorch with masks, biases and caches: by fastpe's adapter and by their own.
+"""Models of transformers and attention of PyTorch with masks, biases and caches: with fastpe's adapter and without.
 
 PyTorch and transformers are optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions
 that use them.
@@ -18,7 +18,7 @@ DOCUMENT, WINDOW = 512, 4096
 _WORDS, _WIDTH, _HEADS, _LAYERS = 128, 256, 4, 2
 _TOKENS = 256  # by which a cache grows
 _PLACES = 509
-"""Entries of every result that are compared: a prime, so that no block of rows or columns is passed over."""
+"""The number of entries of every result that are compared: a prime, so that no block of rows or columns is skipped."""
 _TOLERANCE = 5e-5  # of results in float32, relative to the largest entry; seen: 3e-6
 
 Call = Callable[[], Sequence[Any]]
@@ -44,7 +44,7 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
-    """What is timed, as a function that gives its results: output, and the gradients where they are wanted.
+    """The timed function. It returns the output and, for ``forward and backward``, the gradients.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def _attention(way: str, sight: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _documents(length: int, way: str) -> Mapping[str, Any]:
-    """What says which keys of packed documents are seen, made beforehand."""
+    """The arguments that hide the keys of other documents, made before the timing."""
     import torch
 
     if way == "fastpe":
@@ -199,7 +199,7 @@ def _of_model(name: str, length: int, way: str, part: str, packed: bool) -> Call
 
 
 def _decoded(length: int, way: str) -> Call:
-    """One more token for Llama with a cache, which grows by it, and after `_TOKENS` of them begins anew."""
+    """One more token for Llama with a cache, which grows by one token, and is cut back after `_TOKENS` of them."""
     import torch
     from transformers import DynamicCache
 
@@ -223,7 +223,7 @@ def _decoded(length: int, way: str) -> Call:
 
 
 def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
-    """Of every result, an array or a tensor, its largest entry and some of its entries, as plain numbers."""
+    """The largest entry and some entries of every result (an array or tensor), as plain numbers."""
     found = []
     for flat in (np.asarray(result).reshape(-1) for result in results):
         places = np.unique(np.linspace(0, len(flat) - 1, _PLACES).astype(np.int64))
@@ -234,7 +234,7 @@ def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
 def disagreement(
     found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]], tolerance: float = _TOLERANCE
 ) -> str | None:
-    """In which result what `sampled` found differs, and by how much, or None."""
+    """The first result of `sampled` that differs, and by how much, in words; None where all agree."""
     if len(found) != len(right):
         return f"{len(found)} results, but should be {len(right)}"
     for number, error in enumerate(_errors(found, right)):

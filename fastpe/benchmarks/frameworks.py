@@ -1,4 +1,4 @@
-"""Other people's models and PyTorch's attention, as they are and by fastpe's adapter."""
+"""Models of transformers and attention of PyTorch, with their own functions and with fastpe's adapter."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +18,10 @@ _SECONDS, _FEW_TURNS = 2.0, 2
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of `framework_cases.call` at some lengths: by peer and part, how often as long as ours theirs should take.
+    """A kind of `framework_cases.call` at some lengths. `times`: by peer and part, the goal for its time over ours.
 
-    The first peer's results are what ours and those of the others must be. Calls as short as a model's token differ by
-    a twentieth between two processes that do the same, by where their memory lies: of these there are several each.
+    All results are compared with those of the first peer. Calls as short as one token of a model differ by a twentieth
+    between two processes that do the same, because of the layout of their memory, so they have several `processes`.
     """
 
     name: str
@@ -43,7 +43,7 @@ CASES = (
     Case("Llama", "llama", (2048,), {"sdpa": {FORWARD: SKIPS_NOTHING, BOTH: SKIPS_NOTHING}}),
     Case("Llama, one token and a cache", "llama decode", decoding.LENGTHS, {"sdpa": {FORWARD: SKIPS_NOTHING}}, 4),
 )  # fmt: skip
-"""SDPA has a dense mask made beforehand where attention stands alone; in models whatever the model makes, each call."""
+"""For attention alone SDPA has a dense mask, made before the timing; in models it has the mask that each call makes."""
 
 
 def measure(
@@ -56,10 +56,10 @@ def measure(
     ----------
     effort : Effort
     tell : callable
-        Called with a line whenever something begins.
+        Called with a line of text when a measurement begins.
     threads : int
     shorter : int
-        What lengths are divided by.
+        Divisor of all lengths.
     peers : sequence of str
         Keys of `PEERS`.
 
@@ -103,9 +103,9 @@ Found = Mapping[tuple[str, str], Candidate]
 def _timed(
     case: Case, effort: Effort, threads: int, shorter: int, peers: Sequence[str], before: Mapping[int, Found]
 ) -> tuple[dict[int, Found], str | None]:
-    """By length what was timed in two fresh processes, beside all that was before; or why there is nothing.
+    """Timings by length from two new processes, added to the earlier ones; or the reason why there are none.
 
-    They are fresh for every case: the masks of one would take the memory of the next.
+    Every case has new processes, so that no case runs short of memory because of another's masks.
     """
     timed: dict[int, Found] = {}
     with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:
@@ -137,7 +137,7 @@ def _candidates(
 
 
 def _check(case: Case, length: int, found: Found) -> None:
-    """All that are there have the results of the first peer that is."""
+    """Compare all results with those of the first peer that is present."""
     for part in dict.fromkeys(part for _, part in found):
         there = {way: each for (way, own), each in found.items() if own == part and each.absent is None}
         exact = next((way for way in there if way != "fastpe"), "fastpe")
@@ -147,7 +147,7 @@ def _check(case: Case, length: int, found: Found) -> None:
 
 
 def _effort(effort: Effort, found: Found) -> Effort:
-    """Few turns where all calls together take seconds: what disturbs them does so for a part of their time alone."""
+    """Fewer turns if all calls together take seconds: a disturbance affects only a part of such long calls."""
     taken = sum(each.facts["seconds"] for each in found.values() if each.absent is None)
     few = min(effort.turns, _FEW_TURNS)
     return effort if taken < _SECONDS else replace(effort, turns=few, most=few)

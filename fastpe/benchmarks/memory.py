@@ -1,4 +1,4 @@
-"""How much memory a call takes at its highest, as the operating system sees it."""
+"""The largest memory use of a call, as the operating system reports it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +12,14 @@ class Unknown(Exception):
 
 
 def peak_growth(call: Callable[[], Any]) -> tuple[Any, int]:
-    """What a call returns, and by how many bytes the resident memory of this process grew at its peak.
+    """The result of a call, and the largest growth of the process's resident memory during it, in bytes.
 
-    Memory that the process freed before and still holds does not count as growth: measure in a fresh one.
+    Memory that was freed earlier, and that the process still holds, does not count as growth: use a new process.
 
     Raises
     ------
     Unknown
-        Where the highest resident memory cannot be reset, as anywhere but on Linux.
+        If the peak of the resident memory cannot be reset; only Linux can.
     """
     try:
         _RESET.write_text("5")  # proc(5): the highest resident memory becomes the present one

@@ -1,4 +1,4 @@
-"""Attention with every slot of the table, with options and with few queries, beside `fastpe.reference` in any dtype."""
+"""Comparisons of attention with its reference: each slot of the table, options, and few queries."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Every kernel beside its formula in NumPy, as `fastpe doctor` compares them.
+"""Comparisons of every kernel with its formula in NumPy, for `fastpe doctor`.
 
 A check draws its inputs, calls the kernel through `fastpe.kernels.arrays` and names the formula, which is evaluated in
 the kernel's dtype and in a wider one. Sizes are (rows, columns): those of the paper's model, and odd ones that end in

@@ -1,4 +1,4 @@
-"""A look at an encoding as a figure for a paper. Needs matplotlib (the extra `plots`)."""
+"""The panels of an encoding as a figure for a paper. Needs matplotlib (the extra `plots`)."""
 
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ _END: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4,
 
 
 def draw(look: Look, kind: str) -> bytes:
-    """The figure of everything there is to see, as the content of a file of this format.
+    """The figure of all panels, as the content of a file of this format.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def draw(look: Look, kind: str) -> bytes:
 
 
 def drawn(look: Look) -> "Figure":
-    """The figure of everything there is to see.
+    """The figure of all panels.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""One look at an encoding: it is filled at some length past its training length, and every slot shows what it has."""
+"""A look at an encoding: its slots, filled beyond the training length, and the panels that show them."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _LONGEST = 2**18  # training length that is shown as a whole, unless a length is
 
 @dataclass(frozen=True)
 class Look:
-    """What there is to see of an encoding.
+    """The slots of an encoding and the panels that show them.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Line plots as SVG, by hand: every seed as a thin line, the mean with its band, a legend of buttons."""
+"""Line plots as SVG: a thin line for every seed, the mean with its band, and a legend of buttons."""
 
 import html
 import math

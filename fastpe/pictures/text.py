@@ -1,4 +1,4 @@
-"""Maps and curves as lines of text: colours and half blocks, shades, or plain ASCII."""
+"""Panels as lines of text: with colours and half blocks, with shades, or in plain ASCII."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ COLOURS = Glyphs("", "", "─", "│", colour=True)
 
 
 def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
-    """Everything there is to see, at most `width` characters wide."""
+    """The facts and panels of an encoding, at most `width` characters wide."""
     lines = [Text(look.name, "bold"), *map(Text, joined("", look.facts(), width))]
     for scheme, beyond in look.beyond.items():
         whose = f"{scheme}: " if len(look.beyond) > 1 else ""

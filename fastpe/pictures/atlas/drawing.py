@@ -1,4 +1,4 @@
-"""Maps and curves as small figures of a page: SVG by hand; the cells of a map are an image in it."""
+"""Panels as small SVG figures of a page. The cells of a map are an image."""
 
 import base64
 import html
