@@ -141,7 +141,7 @@ def _frame(x_axis: Scale, y_axis: Scale, marks: Sequence[float], x_name: str, y_
 
 def rule(x: tuple[float, float], y: tuple[float, float], how: str) -> str:
     """A straight line with these attributes."""
-    return f'<line x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}" {how}/>'
+    return f'<line {how} x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}"/>'
 
 
 def text(x: float, y: float, words: str, how: str = 'text-anchor="middle"') -> str:
