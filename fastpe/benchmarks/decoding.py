@@ -57,7 +57,7 @@ CASES: Mapping[str, Callable[[int, int], dict[str, Any]]] = {
 }
 """By name the arguments of attention besides q, k and v, for these numbers of keys and heads of queries."""
 
-_OF_SDPA: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+_OF_SDPA: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     **dict.fromkeys(("none", "causal"), lambda given: {}),
     **dict.fromkeys(("mask of bool", "mask of floats"), lambda given: {"attn_mask": given["mask"]}),
     GROUPED: lambda given: {"enable_gqa": True},

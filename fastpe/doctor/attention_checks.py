@@ -1,6 +1,6 @@
 """Comparisons of attention with its reference: each slot of the table, options, and few queries."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,7 +44,7 @@ def with_options(draw: Draw, n: int, d: int) -> Iterator[Case]:
     """A mask with holes, spans, a soft cap, sinks and dropout at once."""
     spans = np.stack([np.maximum(np.arange(n) - 20, 0), np.full(n, n)], axis=-1)[None]
     mask = (np.abs(draw(n, n)) < 1.0) | np.eye(n, dtype=bool)
-    options = {"mask": mask, "spans": spans, "softcap": 2.0, "dropout": 0.25, "dropout_seed": 3}
+    options: dict[str, Any] = {"mask": mask, "spans": spans, "softcap": 2.0, "dropout": 0.25, "dropout_seed": 3}
     yield _both(draw, _arguments(draw, ("bias", "sinks"), n, n, d), n * d, **options)
 
 
@@ -75,20 +75,20 @@ CHECKS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
 """The checks by name; those of slots come from the table."""
 
 
-def _arguments(draw: Draw, names: Sequence[str], n: int, m: int, d: int, shared: bool = False) -> dict[str, Array]:
-    sizes = {"b": 1, "h": _HEADS, "n": n, "m": m, "d": d, "dv": d + 3, "most": n // 4, "taps": 3}
+def _arguments(draw: Draw, names: Sequence[str], n: int, m: int, d: int, shared: bool = False) -> dict[str, Any]:
+    sizes: dict[str, Any] = {"b": 1, "h": _HEADS, "n": n, "m": m, "d": d, "dv": d + 3, "most": n // 4, "taps": 3}
     rows = {"q": draw(1, _HEADS, n, d), "k": draw(1, 1, m, d), "v": draw(1, 1, m, d + 3)}
     return rows | samples(names, draw.rng, **sizes, dtype=draw.dtype, shared=shared)
 
 
-def _forward(draw: Draw, given: dict[str, Array], terms: int, **options: Any) -> Case:
+def _forward(draw: Draw, given: dict[str, Any], terms: int, **options: Any) -> Case:
     def formula(computed: Array) -> Any:
         return attention_vjp_in(computed.dtype, **given, **options)[0].astype(computed.dtype)
 
     return Case(attention(**given, **options), formula, (given["q"],), terms)
 
 
-def _both(draw: Draw, given: dict[str, Array], terms: int, **options: Any) -> Case:
+def _both(draw: Draw, given: dict[str, Any], terms: int, **options: Any) -> Case:
     out, pullback = attention_vjp(**given, **options)
     dout = draw(*out.shape)
     gradients = pullback(dout)
@@ -109,7 +109,7 @@ def _bands(n: int) -> tuple[Band, Band]:
     return Band(numbers.astype(float), numbers.astype(float), near), Band(numbers / 4 + 1, numbers / 4, far)
 
 
-def distance_to_whole_counts(arguments: dict[str, Array]) -> float:
+def distance_to_whole_counts(arguments: Mapping[str, Any]) -> float:
     """The distance of the nearest count of keys to a whole number, where slopes jump and rounding decides on the side.
 
     arguments: q, k and the scale of a causal call of attention.
