@@ -16,6 +16,10 @@ slot can hold is here only, causal:
 The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`; `model_gradient_sizes` is
 what the rounding errors of its gradients are measured by. `bfloat16` rounds, and so do matrix products of `Rounding`
 arrays: parameters of that type make all of the above a reference of ``precision="bfloat16"``.
+
+From outside: `_attention`.
+
+Its `attention_vjp_in` computes in other dtypes than float64.
 """
 
 from fastpe.reference._adam import adam_step
