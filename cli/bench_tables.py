@@ -198,19 +198,18 @@ def _frameworks(measured: Mapping[str, Any]) -> list[Table]:
 
 
 def _decoding(measured: Mapping[str, Any], threads: int) -> Table:
-    """A line for each slot, a cell for each number of keys."""
+    """A line for each case, a cell for each number of keys."""
     lines: dict[str, list[str]] = {}
     for row in measured["rows"]:
-        found = f"{row['us']:.1f}: {_times(row['times'])}, {_verdict(row['sdpa'], _times)}"
-        lines.setdefault(row["slot"], [row["slot"]]).append(found)
+        lines.setdefault(row["case"], [row["case"]]).append(f"{row['us']:.1f}: {_verdict(row['sdpa'], _times)}")
     lengths = dict.fromkeys(row["length"] for row in measured["rows"])
     about = (
-        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch; then the relative time "
-        "of what PyTorch users write for the same result, and of SDPA with a dense mask of floats for any slot"
+        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch, and the time of SDPA over it; "
+        "SDPA has a dense mask of floats where it has no such argument"
     )
     head, absent = ["keys", *(f"{length:,}" for length in lengths)], measured["absent"]
     notes = [] if absent is None else [f"one query and a cache: {absent}"]
-    return Table("One query and a cache, with each slot", about, head, list(lines.values()), notes)
+    return Table("One query and a cache", about, head, list(lines.values()), notes)
 
 
 def _gemm(measured: Mapping[str, Any]) -> list[Table]:

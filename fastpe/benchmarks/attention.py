@@ -1,4 +1,4 @@
-"""Attention compared with PyTorch and with the machine's peak; the cost of position terms; the longest calls."""
+"""Attention: compared with PyTorch and with the peak, the cost of position terms, and the longest calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ PEERS = {"sdpa": "PyTorch SDPA", "flashbias": "FlashBias on SDPA", "flex": "comp
 
 @dataclass(frozen=True)
 class Case:
-    """A problem that peers solve too, with goals by peer and part: the peer's time relative to fastpe's."""
+    """A problem for several libraries. `times`: by peer and part, the goal for the peer's time over ours."""
 
     name: str
     problem: Problem
@@ -35,7 +35,8 @@ CASES = (
     Case("no term, causal", Problem(4096), {"sdpa": {FORWARD: 1.0, BACKWARD: 1.3, BOTH: None}}),
     Case("small calls", Problem(64, causal=False, batch=32, heads=4, width=16), {"sdpa": {FORWARD: 1.0, BOTH: 1.0}}),
 )  # fmt: skip
-"""ALiBi has the standard slopes, and SDPA a dense mask made beforehand. For a learned bias SDPA gathers N x N."""
+"""ALiBi has the standard slopes, and SDPA a dense mask for it, made before the timing. For a learned bias SDPA gathers
+N x N entries in each call."""
 AS_EXACT = {"sdpa": 2.0, "flashbias": 1.0, "flex": None}
 """Goals: the largest ratio of fastpe's error against float64 to the peer's."""
 OF_PEAK = {FORWARD: 0.6, BACKWARD: 0.55}
@@ -57,7 +58,7 @@ def measure(
     ----------
     effort : Effort
     tell : callable
-        Called with a line of text when a measurement starts.
+        Called with a line of text when a measurement begins.
     threads : int
     shorter : int
         Divisor of all lengths.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe import attention, attention_vjp, reference
+from fastpe.functional.slots import sample
 
 Array = np.ndarray[Any, Any]
 
@@ -54,24 +55,28 @@ class Problem:
         return np.array(self.slopes or 2.0 ** (-8.0 * np.arange(1, self.heads + 1) / self.heads))
 
     def slots(self) -> dict[str, Array]:
-        """The arguments of `fastpe.attention` besides q, k and v."""
-        rng, n, d = np.random.default_rng(1), self.length, self.width
-        offsets = np.arange(1 - n, n)
-        reach = (1, 2 * SHAW_REACH + 1, d)
+        """What `fastpe.attention` is given beside q, k and v."""
+        n, d = self.length, self.width
         match self.term:
             case "alibi":
+                offsets = np.arange(1 - n, n)
                 return {"bias": (-self.slope_per_head()[:, None] * np.abs(offsets)).astype(np.float32)}
             case "learned" | "toeplitz":
-                return {"bias": rng.standard_normal((self.heads, 2 * n - 1), np.float32)}
+                return self._sampled(("bias",), 2 * n - 1)
             case "rope":
                 turns = np.arange(n)[:, None] * 10000.0 ** (-2 * np.arange(d // 2) / d)
                 return {"angles": np.remainder(turns + np.pi, 2 * np.pi)[None] - np.pi}
             case "shaw":
-                return {"rel_key": 0.1 * rng.standard_normal(reach, np.float32)}
+                return self._sampled(("rel_key",), 2 * SHAW_REACH + 1, 0.1)
             case "shaw values":
-                names = ("rel_key", "rel_value")
-                return {name: 0.1 * rng.standard_normal(reach, np.float32) for name in names}
+                return self._sampled(("rel_key", "rel_value"), 2 * SHAW_REACH + 1, 0.1)
         return {}
+
+    def _sampled(self, names: tuple[str, ...], offsets: int, size: float = 1.0) -> dict[str, Array]:
+        """Random slots with so many offsets; those that may be are the same for all heads."""
+        rng, d = np.random.default_rng(1), self.width
+        sizes = {"H": self.heads, "H1": 1, "T": offsets, "D": d, "Dv": d}
+        return {name: np.float32(size) * sample(name, sizes, rng, dtype=np.float32) for name in names}
 
     def wanted(self) -> tuple[str, ...]:
         """The arguments whose gradients are computed."""

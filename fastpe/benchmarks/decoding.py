@@ -1,26 +1,82 @@
-"""One query and a cache with each slot of attention: fastpe's adapter, and what PyTorch users write instead."""
+"""One query and a cache of keys, with each argument that the short path of attention takes, beside PyTorch's function.
 
-from collections.abc import Mapping
+PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions that use it.
+"""
+
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from fastpe.benchmarks import framework_cases, peers
-from fastpe.benchmarks.decoding_cases import CASES
-from fastpe.benchmarks.figures import WrongResult, judged
+import numpy as np
+
+from fastpe import reference
+from fastpe.benchmarks import peers
+from fastpe.benchmarks.attention_cases import Problem
+from fastpe.benchmarks.figures import judged
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+from fastpe.functional.slots import sample
 
 LENGTHS = (64, 512, 2048, 8192)
-JUDGED = (
-    "none", "causal", "mask of bool", "mask of floats", "spans", "lengths", "query_start", "window", "softcap", "sinks",
-    "scale", "scale of each head", "bias", "key_offset",
-)  # fmt: skip
-"""The slots with a goal: those that `fastpe.functional.decode` handles."""
-TOLERANCE = 1e-5  # bound of float32 errors, relative to the largest entry; observed: 4e-6
-_WAYS = ("fastpe", "peer", "sdpa")
+GROUPED = "grouped keys"
+TOLERANCE = 1e-5
+"""Largest allowed error of float32 results, relative to the largest entry; seen: 4e-6."""
+_GROUP = 4  # heads of queries that share a head of keys and values
+_WAYS = ("fastpe", "sdpa")
+
+Array = np.ndarray[Any, Any]
+
+
+def _slot(name: str) -> Callable[[int, int], dict[str, Any]]:
+    def given(keys: int, heads: int) -> dict[str, Any]:
+        sizes = {"H": heads, "H1": heads, "M": keys, "T": 2 * keys - 1}
+        return {name: sample(name, sizes, _rng(), dtype=np.float32)}
+
+    return given
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+CASES: Mapping[str, Callable[[int, int], dict[str, Any]]] = {
+    "none": lambda keys, heads: {},
+    GROUPED: lambda keys, heads: {},
+    "causal": lambda keys, heads: {"causal": True},
+    "window": lambda keys, heads: {"window": keys // 4},
+    "spans": lambda keys, heads: {"spans": np.array([[[keys // 2, keys]]])},
+    "lengths": lambda keys, heads: {"lengths": np.array([keys - keys // 4])},
+    "query_start": lambda keys, heads: {"query_start": np.array([keys - keys // 4]), "causal": True},
+    "mask of bool": lambda keys, heads: {"mask": _rng().random((1, 1, 1, keys)) < 0.8},
+    "mask of floats": lambda keys, heads: {"mask": _rng().standard_normal((1, heads, 1, keys), np.float32)},
+    "softcap": lambda keys, heads: {"softcap": 5.0},
+    "scale": lambda keys, heads: {"scale": 0.1},
+    "scale of each head": lambda keys, heads: {"scale": np.linspace(0.05, 0.2, heads)},
+    "sinks": _slot("sinks"),
+    "bias": _slot("bias"),
+    "key_offset": _slot("key_offset"),
+}
+"""By name the arguments of attention besides q, k and v, for these numbers of keys and heads of queries."""
+
+_OF_SDPA: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    **dict.fromkeys(("none", "causal"), lambda given: {}),
+    **dict.fromkeys(("mask of bool", "mask of floats"), lambda given: {"attn_mask": given["mask"]}),
+    GROUPED: lambda given: {"enable_gqa": True},
+    "scale": lambda given: given,
+}  # fmt: skip
+"""The arguments of PyTorch's function where it computes the same. In the other cases it has a dense mask of floats."""
+
+
+def goal(length: int) -> float:
+    """The least time of PyTorch's function over ours.
+
+    >>> goal(64), goal(512)
+    (0.5, 1.0)
+    """
+    return 0.5 if length < 512 else 1.0
 
 
 def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[str, Any]:
-    """Time attention of one query with every slot. Results are first checked against the peer.
+    """Time attention of one query in all cases; our results are compared with the reference first.
 
     Parameters
     ----------
@@ -30,14 +86,13 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[
     Returns
     -------
     dict
-        ``rows``: for each slot and length fastpe's ``us``, ``times`` (the peer's time relative to fastpe's), and
-        ``sdpa`` (the relative time of PyTorch's function with a dense mask for any slot), judged by `goal`;
-        ``absent``: the reason if there are no rows, or None.
+        ``rows``: for each case and length our time ``us`` in microseconds, and ``sdpa``, the time of PyTorch's function
+        over ours, judged by `goal`; ``absent``: the reason why there are no rows, or None.
 
     Raises
     ------
     WrongResult
-        If a result differs from the peer's.
+        If a result is not the reference's.
     WorkerDied
         If a process ends.
     """
@@ -46,44 +101,49 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[
         return {"rows": rows, "absent": peers.INSTALL}
     lengths = sorted({max(length // shorter, 64) for length in LENGTHS})
     with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:
-        for slot in CASES:
-            tell(f"frameworks: one query and a cache, {slot}")
+        for case in CASES:
+            tell(f"frameworks: one query and a cache, {case}")
             for length in lengths:
                 found = {
-                    way: Candidate(f"{way}, {slot}", ours if way == "fastpe" else theirs, "decoding", {
-                        "way": way, "slot": slot, "length": length, "threads": threads,
+                    way: Candidate(f"{way}, {case}", ours if way == "fastpe" else theirs, "decoding", {
+                        "way": way, "case": case, "length": length, "threads": threads,
                     })
                     for way in _WAYS
                 }  # fmt: skip
                 prepare(found.values())
                 if reason := next((each.absent for each in found.values() if each.absent is not None), None):
                     return {"rows": [], "absent": reason}
-                _check(slot, length, found)
                 take_turns(found.values(), effort)
-                rows.append(_row(slot, length, found))
+                us, times = found["fastpe"].best * 1e6, found["sdpa"].best / found["fastpe"].best
+                rows.append({"case": case, "length": length, "us": us, "sdpa": judged(times, goal(length))})
     return {"rows": rows, "absent": None}
 
 
-def goal(slot: str, length: int) -> float | None:
-    """The least time of PyTorch's function relative to fastpe's; None for slots without a goal.
-
-    >>> goal("bias", 64), goal("bias", 512), goal("gain", 512)
-    (0.5, 1.0, None)
-    """
-    if slot not in JUDGED:
-        return None
-    return 0.5 if length < 512 else 1.0
+def arguments(case: str, keys: int, heads: int = 8, width: int = 64) -> dict[str, Any]:
+    """The query, keys and values of a case, and its other arguments, as NumPy arrays and numbers."""
+    q, k, v, _ = Problem(keys, heads=heads, width=width).inputs()
+    if case == GROUPED:
+        k, v = k[:, ::_GROUP].copy(), v[:, ::_GROUP].copy()
+    return {"q": q[:, :, -1:].copy(), "k": k, "v": v, **CASES[case](keys, heads)}
 
 
-def _check(slot: str, length: int, found: Mapping[str, Candidate]) -> None:
-    own, right = (found[way].facts["results"] for way in ("fastpe", "peer"))
-    if wrong := framework_cases.disagreement(own, right, TOLERANCE):
-        raise WrongResult(f"one query and a cache, {slot}, {length} keys: fastpe differs from its peer: {wrong}")
+def call(way: str, case: str, given: Mapping[str, Any]) -> Callable[[], Any]:
+    """The timed call of a case with these arguments; way: ``fastpe`` or ``sdpa``."""
+    import torch
+
+    rows = {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in given.items()}
+    q, k, v = (rows.pop(name) for name in "qkv")
+    if way == "fastpe":
+        from fastpe.torch import attention
+
+        return lambda: attention(q, k, v, **rows)
+    dense = torch.from_numpy(_rng().standard_normal((1, q.shape[1], 1, k.shape[2]), np.float32))
+    options = _OF_SDPA[case](rows) if case in _OF_SDPA else {"attn_mask": dense}
+    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
 
-def _row(slot: str, length: int, found: Mapping[str, Candidate]) -> dict[str, Any]:
-    ours, peer, sdpa = (found[way].best for way in _WAYS)
-    return {
-        "slot": slot, "length": length, "us": ours * 1e6, "times": peer / ours,
-        "sdpa": judged(sdpa / ours, goal(slot, length)),
-    }  # fmt: skip
+def error(result: Any, given: Mapping[str, Any]) -> float:
+    """The largest error of a result, relative to the largest entry of the reference's."""
+    wide = {name: given[name].astype(np.float64) for name in "qkv"}
+    exact = reference.attention(**{**given, **wide})
+    return float(np.abs(np.asarray(result) - exact).max() / np.abs(exact).max())

@@ -1,4 +1,4 @@
-"""The cost of every feature of attention by itself, relative to plain causal attention."""
+"""The cost of each argument of attention by itself, compared with plain causal attention."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,6 +9,7 @@ import numpy as np
 from fastpe import attention, attention_vjp, reference, spans
 from fastpe.benchmarks.attention_cases import BOTH, FORWARD, Calls, Problem
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+from fastpe.functional.slots import sample
 
 Array = np.ndarray[Any, Any]
 
@@ -31,14 +32,14 @@ FEATURES: Mapping[str, Callable[[int, int], Mapping[str, Any]]] = {
     "mask of floats": lambda n, heads: {"mask": _drawn().standard_normal((1, 1, n, n), np.float32)},
     "spans": lambda n, heads: {"spans": spans.causal(n)},
     "softcap": lambda n, heads: {"softcap": 5.0},
-    "sinks": lambda n, heads: {"sinks": _drawn().standard_normal(heads).astype(np.float32)},
+    "sinks": lambda n, heads: {"sinks": sample("sinks", {"H": heads}, _drawn(), dtype=np.float32)},
     "dropout": lambda n, heads: {"dropout": 0.1, "dropout_seed": 3},
     "lse": lambda n, heads: {"return_lse": True},
     "window of a quarter": lambda n, heads: {"window": max(1, n // 4)},
     "values of half the width": lambda n, heads: {},
 }
-"""Features by name: functions (positions, heads) that return the arguments of attention. The spans are causal and hide
-no further keys."""
+"""By name the arguments of attention, for these numbers of positions and heads. The spans are causal: they hide the
+same keys as the causal mask."""
 
 
 def inputs(name: str, problem: Problem) -> tuple[Array, Array, Array, Array]:
@@ -70,7 +71,7 @@ def calls(name: str, problem: Problem, exact: bool = False) -> Calls:
 
 
 def errors(name: str, problem: Problem) -> dict[str, float]:
-    """The largest error of every result, relative to the largest entry."""
+    """The largest error of each result, relative to its largest entry."""
     own, exact = calls(name, problem), calls(name, problem, exact=True)
     dout = inputs(name, problem)[3]
     assert own.both is not None

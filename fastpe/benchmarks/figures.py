@@ -1,4 +1,4 @@
-"""Measured figures with their goals, as plain JSON values; the best of many timings."""
+"""Measured figures and their goals, as plain JSON values."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ _JUDGEMENTS = ("goal", "at_most", "met", "disturbed")
 
 
 class WrongResult(ArithmeticError):
-    """A result is wrong, so it is not timed. The message names the library, the result and the error."""
+    """A library's result is wrong, so it is not timed. The message has the library, the result and the error."""
 
 
 def judged(value: float, goal: float | None, *, at_most: bool = False) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def goals_in(value: Any) -> Iterable[bool]:
 
 
 def unjudged(value: Any) -> Any:
-    """A table without goals and signs of a disturbed machine, for measurements of too few calls.
+    """A table without goals and without signs of a disturbed machine, because a few calls cannot show either.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Models of transformers and attention of PyTorch with masks, biases and caches, with and without fastpe's adapter.
+"""Models of transformers and attention of PyTorch with masks, biases and caches: with fastpe's adapter and without.
 
 PyTorch and transformers are optional (`pip install -e '.[peers]'` from a clone of fastpe); the functions that
 use them import them.
@@ -18,8 +18,8 @@ DOCUMENT, WINDOW = 512, 4096
 _WORDS, _WIDTH, _HEADS, _LAYERS = 128, 256, 4, 2
 _TOKENS = 256  # tokens by which a cache grows
 _PLACES = 509
-"""Number of entries of every result that are compared. It is prime, so that no block of rows or columns is missed."""
-_TOLERANCE = 5e-5  # bound of float32 errors, relative to the largest entry; observed: 3e-6
+"""The number of entries of every result that are compared: a prime, so that no block of rows or columns is skipped."""
+_TOLERANCE = 5e-5  # of results in float32, relative to the largest entry; seen: 3e-6
 
 Call = Callable[[], Sequence[Any]]
 
@@ -44,13 +44,13 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
-    """The function to time. It returns the output, and the gradients if the part includes the backward pass.
+    """The timed function. It returns the output and, for ``forward and backward``, the gradients.
 
     Parameters
     ----------
     kind : str
-        For attention alone: ``alibi``, ``packed`` or ``decode`` (one query and a cache). For whole models: a key of
-        `MODELS`, ``llama packed`` (documents separated by their positions) or ``llama decode`` (one more token).
+        Of attention alone ``alibi`` or ``packed`` (packed documents); of whole models a key of `MODELS`, ``llama
+        packed`` (documents that the model knows by their positions), or ``llama decode`` (one more token).
     length : int
         Number of tokens, or of tokens in the cache.
     way : str
@@ -71,7 +71,7 @@ def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
         calls = torch_calls(problem, threads, way)
         run, results = calls.part(part, problem.inputs()[3]), _joined if part != FORWARD else _alone
         return lambda: results(run())
-    return _of_function(kind, length, way, part)
+    return _packed(length, way, part)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -87,17 +87,12 @@ def _joined(found: tuple[Any, Mapping[str, Any]]) -> Sequence[Any]:
     return [out, *gradients.values()]
 
 
-def _of_function(kind: str, length: int, way: str, part: str) -> Call:
-    """Packed documents, or one query and a cache."""
+def _packed(length: int, way: str, part: str) -> Call:
+    """Causal attention within packed documents."""
     import torch
 
-    problem = Problem(length)
-    q, k, v, dout = map(torch.from_numpy, problem.inputs())
-    if kind == "decode":
-        q = q[:, :, -1:].contiguous()
-        attend = _attention(way)
-    else:
-        attend = _attention(way, _documents(length, way))
+    q, k, v, dout = map(torch.from_numpy, Problem(length).inputs())
+    attend = _attention(way, _documents(length, way))
     if part == FORWARD:
 
         def forward() -> Sequence[Any]:
@@ -114,7 +109,7 @@ def _of_function(kind: str, length: int, way: str, part: str) -> Call:
     return both
 
 
-def _attention(way: str, sight: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def _attention(way: str, sight: Mapping[str, Any]) -> Callable[..., Any]:
     import functools
 
     import torch
@@ -122,16 +117,16 @@ def _attention(way: str, sight: Mapping[str, Any] | None = None) -> Callable[...
     if way == "flex":
         from torch.nn.attention.flex_attention import flex_attention
 
-        return functools.partial(torch.compile(flex_attention), **(sight or {}))
+        return functools.partial(torch.compile(flex_attention), **sight)
     if way == "sdpa":
-        return functools.partial(torch.nn.functional.scaled_dot_product_attention, **(sight or {}))
+        return functools.partial(torch.nn.functional.scaled_dot_product_attention, **sight)
     from fastpe.torch import attention
 
-    return functools.partial(attention, **(sight or {}))
+    return functools.partial(attention, **sight)
 
 
 def _documents(length: int, way: str) -> Mapping[str, Any]:
-    """The arguments that hide keys of other documents, made beforehand."""
+    """The arguments that hide the keys of other documents, made before the timing."""
     import torch
 
     if way == "fastpe":
@@ -204,7 +199,7 @@ def _of_model(name: str, length: int, way: str, part: str, packed: bool) -> Call
 
 
 def _decoded(length: int, way: str) -> Call:
-    """One more token for Llama with a cache, which grows by it and is reset after `_TOKENS` tokens."""
+    """One more token for Llama with a cache, which grows by one token, and is cut back after `_TOKENS` of them."""
     import torch
     from transformers import DynamicCache
 
@@ -228,7 +223,7 @@ def _decoded(length: int, way: str) -> Call:
 
 
 def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
-    """The largest entry and some entries of every result (array or tensor), as plain numbers."""
+    """The largest entry and some entries of every result (an array or tensor), as plain numbers."""
     found = []
     for flat in (np.asarray(result).reshape(-1) for result in results):
         places = np.unique(np.linspace(0, len(flat) - 1, _PLACES).astype(np.int64))
@@ -239,7 +234,7 @@ def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
 def disagreement(
     found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]], tolerance: float = _TOLERANCE
 ) -> str | None:
-    """A message about the first result in which two outputs of `sampled` differ, or None."""
+    """The first result of `sampled` that differs, and by how much, in words; None where all agree."""
     if len(found) != len(right):
         return f"{len(found)} results, but should be {len(right)}"
     for number, error in enumerate(_errors(found, right)):

@@ -1,4 +1,4 @@
-"""Models of transformers and attention of PyTorch, with and without fastpe's adapter."""
+"""Models of transformers and attention of PyTorch, with their own functions and with fastpe's adapter."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,18 +11,17 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 
 PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
 SKIPS, SKIPS_NOTHING = 1.5, 0.95
-"""Goals for the time of a peer relative to fastpe's: with a bias, a window or a mask that can be skipped, and without.
-One query has the goals of `decoding`."""
+"""Goals for a peer's time over ours: where fastpe skips keys or needs no dense bias, and where it does not. `decoding`
+has the goals of one query alone."""
 _SECONDS, _FEW_TURNS = 2.0, 2
-_CACHES = decoding.LENGTHS
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of `framework_cases.call` at some lengths, with goals by peer and part: the peer's relative time.
+    """A kind of `framework_cases.call` at some lengths. `times`: by peer and part, the goal for its time over ours.
 
-    All results must equal those of the first peer. The times of calls as short as one token of a model differ by a
-    twentieth between two equal processes, depending on where their memory lies. Such cases have several processes.
+    All results are compared with those of the first peer. Calls as short as one token of a model differ by a twentieth
+    between two processes that do the same, because of the layout of their memory, so they have several `processes`.
     """
 
     name: str
@@ -42,23 +41,22 @@ CASES = (
     }),
     Case("Llama, documents of 512", "llama packed", (8192,), {"sdpa": {FORWARD: SKIPS}}),
     Case("Llama", "llama", (2048,), {"sdpa": {FORWARD: SKIPS_NOTHING, BOTH: SKIPS_NOTHING}}),
-    Case("one query and a cache", "decode", _CACHES[:1], {"sdpa": {FORWARD: 0.5}}, processes=4),
-    Case("one query and a cache", "decode", _CACHES[1:], {"sdpa": {FORWARD: 1.0}}, processes=4),
-    Case("Llama, one token and a cache", "llama decode", _CACHES, {"sdpa": {FORWARD: SKIPS_NOTHING}}, processes=4),
+    Case("Llama, one token and a cache", "llama decode", decoding.LENGTHS, {"sdpa": {FORWARD: SKIPS_NOTHING}}, 4),
 )  # fmt: skip
-"""For attention alone, SDPA has a dense mask made beforehand; a model makes its mask in every call."""
+"""For attention alone SDPA has a dense mask, made before the timing; in models it has the mask that each call makes."""
 
 
 def measure(
     effort: Effort, tell: Tell, threads: int, shorter: int = 1, peers: Sequence[str] = tuple(PEERS)
 ) -> dict[str, Any]:
-    """Time models and attention with and without fastpe's adapter, one query with every slot, and every feature.
+    """Time models and attention by fastpe's adapter and by their own functions, one query and a cache (`decoding`), and
+    every feature by itself (`features`).
 
     Parameters
     ----------
     effort : Effort
     tell : callable
-        Called with a line of text when a measurement starts.
+        Called with a line of text when a measurement begins.
     threads : int
     shorter : int
         Divisor of all lengths.
@@ -75,7 +73,7 @@ def measure(
     Raises
     ------
     WrongResult
-        If results of a case differ from its first peer's, or those of a slot or feature from the right ones.
+        If results of a case differ from its first peer's, or those of `decoding` and `features` from the reference's.
     WorkerDied
         If a process ends.
     """
@@ -105,9 +103,9 @@ Found = Mapping[tuple[str, str], Candidate]
 def _timed(
     case: Case, effort: Effort, threads: int, shorter: int, peers: Sequence[str], before: Mapping[int, Found]
 ) -> tuple[dict[int, Found], str | None]:
-    """Candidates by length, timed in two fresh processes with the times of `before` added; or why there are none.
+    """Timings by length from two new processes, added to the earlier ones; or the reason why there are none.
 
-    Processes are fresh for every case, because the masks of one would fill the memory of the next.
+    Every case has new processes, so that no case runs short of memory because of another's masks.
     """
     timed: dict[int, Found] = {}
     with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:
@@ -139,7 +137,7 @@ def _candidates(
 
 
 def _check(case: Case, length: int, found: Found) -> None:
-    """Check that all present candidates have the results of the first present peer."""
+    """Compare all results with those of the first peer that is present."""
     for part in dict.fromkeys(part for _, part in found):
         there = {way: each for (way, own), each in found.items() if own == part and each.absent is None}
         exact = next((way for way in there if way != "fastpe"), "fastpe")
@@ -149,7 +147,7 @@ def _check(case: Case, length: int, found: Found) -> None:
 
 
 def _effort(effort: Effort, found: Found) -> Effort:
-    """Fewer turns if all calls together take seconds: a disturbance then affects only a part of their time."""
+    """Fewer turns if all calls together take seconds: a disturbance affects only a part of such long calls."""
     taken = sum(each.facts["seconds"] for each in found.values() if each.absent is None)
     few = min(effort.turns, _FEW_TURNS)
     return effort if taken < _SECONDS else replace(effort, turns=few, most=few)

@@ -18,7 +18,7 @@ from fastpe import reference
 from fastpe.benchmarks import (
     attention_cases,
     attention_peers,
-    decoding_cases,
+    decoding,
     features,
     framework_cases,
     memory,
@@ -319,13 +319,14 @@ def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
         return Job(call, facts={"results": framework_cases.sampled(results), "seconds": seconds})
 
 
-def decoding(way: str, slot: str, length: int, threads: int) -> Job:
-    """One query of `decoding_cases`, repeated. Facts: ``results``, as in `framework`."""
+def one_query(way: str, case: str, length: int, threads: int) -> Job:
+    """A case of `decoding`, several calls in a row; fastpe's result is compared with the reference."""
     with _peer("torch"):
         import torch
 
         torch.set_num_threads(threads)
-        call, checked = decoding_cases.call(way, slot, decoding_cases.Cache(length))
+        given = decoding.arguments(case, length)
+        call = decoding.call(way, case, given)
 
         def calls() -> None:
             with torch.no_grad():
@@ -333,13 +334,15 @@ def decoding(way: str, slot: str, length: int, threads: int) -> Job:
                     call()
 
         with torch.no_grad():
-            results = framework_cases.sampled([checked()])
-        return Job(calls, _ON_END, {"results": results})
+            error = decoding.error(call(), given) if way == "fastpe" else 0.0
+        if not error <= decoding.TOLERANCE:
+            raise WrongResult(f"one query and a cache, {case}, {length} keys: off by {error:.2g} of the largest entry")
+        return Job(calls, _ON_END)
 
 
 JOBS: dict[str, Callable[..., Job]] = {
     "step": step, "step by threads": step_by_threads, "peak": peak, "blas": blas, "write": write, "product": product,
     "fill": fill, "encoding step": encoding_step, "encoding fill": encoding_fill, "encoding pull": encoding_pull,
     "attention": attention, "attention memory": attention_memory,
-    "feature": feature, "framework": framework, "decoding": decoding,
+    "feature": feature, "framework": framework, "decoding": one_query,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The peak memory of a call, as the operating system reports it."""
+"""The largest memory use of a call, as the operating system reports it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +12,14 @@ class Unknown(Exception):
 
 
 def peak_growth(call: Callable[[], Any]) -> tuple[Any, int]:
-    """The result of a call, and the bytes by which the resident memory of this process grew at its peak.
+    """The result of a call, and the largest growth of the process's resident memory during it, in bytes.
 
-    Memory that the process freed before and still holds does not count as growth, so measure in a fresh process.
+    Memory that was freed earlier, and that the process still holds, does not count as growth: use a new process.
 
     Raises
     ------
     Unknown
-        If the peak of resident memory cannot be reset, which only Linux allows.
+        If the peak of the resident memory cannot be reset; only Linux can.
     """
     try:
         _RESET.write_text("5")  # proc(5): resets the peak of resident memory to its present value

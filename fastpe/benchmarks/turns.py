@@ -1,4 +1,4 @@
-"""Alternating measurements: worker processes, one for each library, of which only one runs at a time."""
+"""Worker processes, one for each library. Only one of them runs at a time."""
 
 import json
 import os
@@ -20,15 +20,15 @@ _MODULE = "fastpe.benchmarks.worker"
 
 
 class WorkerDied(ChildProcessError):
-    """A worker process has ended or failed; the message names it and has its last line of output."""
+    """A worker process has ended or failed. The message has the library and the last line of its errors."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: the number of turns, and the least number of calls and of seconds in each.
+    """How long to measure: the number of turns, and in each turn at least `least` calls and `seconds` seconds.
 
-    More turns follow, at most `most` in all, while a candidate has no second turn that is close to its fastest one. On
-    a shared machine, the fastest may be the only undisturbed turn, or none may be undisturbed.
+    More turns follow, up to `most`, while some candidate's fastest turn is not confirmed by a second turn that is
+    nearly as fast: on a shared machine, other programs may have disturbed all turns but one.
     """
 
     turns: int = 5
@@ -41,8 +41,8 @@ QUICK = Effort(turns=1, seconds=0.0, least=1, most=1)
 _NEAR = 1.03
 
 
-# glibc: freed memory stays with the process. Otherwise other allocations would decide whether the memory of a model's
-# cache, which is allocated for every token, is mapped page by page, which takes as long as everything else
+# glibc keeps freed memory in the process. Otherwise the layout of the heap would decide whether a model's cache, which
+# is allocated again for every token, is mapped page by page, which takes as long as all the rest
 _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
 
 
@@ -52,9 +52,9 @@ class Worker:
     Parameters
     ----------
     library : str
-        Its name in messages. ``"jax"`` is restricted to as many cores as threads, since it has no other setting.
+        Its name in messages. ``"jax"`` may use as many cores as threads, since it has no setting for threads.
     threads : int
-        With one thread, all libraries run on the same core, because cores may have neighbours of different load.
+        With one thread, all libraries run on the same core, because other programs may disturb one core more.
     """
 
     def __init__(self, library: str, threads: int) -> None:
@@ -125,12 +125,12 @@ class Worker:
 
 
 def _environment(library: str, threads: int) -> dict[str, str]:
-    """Environment variables that limit a library to a number of threads; fastpe gets the number in every call."""
+    """Environment variables that limit the threads of a library. fastpe gets the number in every call."""
     own = {"NUMBA_NUM_THREADS": str(max(usable_cores(), threads))}
     if library == "fastpe":
         return own
     limits = own | {name: str(threads) for name in BLAS_THREADS}
-    # compile in this process, not in a pool of processes that would run during other measurements
+    # compile in this process, not in a pool of processes that would run during the timings of others
     return {**limits, "TORCHINDUCTOR_COMPILE_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 
 
@@ -141,7 +141,7 @@ class Candidate:
     Attributes
     ----------
     absent : str or None
-        The reason why it cannot be timed, known after `prepare`.
+        Why it cannot be timed; known after `prepare`.
     facts : dict
         Facts from the check.
     seconds : list of float
@@ -161,7 +161,7 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """The name that its worker uses."""
+        """Its name in the worker."""
         return f"{self.job} {json.dumps(dict(self.arguments))}"
 
     @property
@@ -171,7 +171,7 @@ class Candidate:
 
     @property
     def confirmed(self) -> bool:
-        """Whether two turns agree on the time of the fastest call."""
+        """Whether a second turn is nearly as fast as the fastest."""
         first, *others = sorted(self.turns)
         return bool(others) and others[0] <= _NEAR * first
 
@@ -186,7 +186,7 @@ def prepare(candidates: Iterable[Candidate]) -> None:
         for _ in pool.map(_prepare_in_order, queues.values()):
             pass
     except BaseException:
-        for worker in queues:  # discard requests that are no longer needed
+        for worker in queues:  # do not wait for the other answers
             worker.stop()
         raise
     finally:

@@ -1,10 +1,10 @@
-"""The process that measures one library. It reads one request per line and writes one answer per line, as JSON.
+"""The process in which one library is measured. Each line of its input is a request, each of its output an answer.
 
     {"prepare": key, "job": name, "arguments": {...}}    ->  {"facts": {...}}, {"absent": why} or {"wrong": what}
     {"time": key, "seconds": s, "least": n}              ->  {"seconds": [...]}
 
-`fastpe.benchmarks.turns` is the other end. The process ends with its standard input: a worker whose parent was killed
-finishes its present job, and then ends.
+Requests and answers are JSON. `fastpe.benchmarks.turns` sends the requests. The process ends when its standard input
+ends: if the parent was killed, a worker finishes its current job and then ends.
 """
 
 import json
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any]:
-    """Execute a request; an error is an answer too."""
+    """Run a request and return the answer. An error is an answer, too."""
     try:
         match request:
             case {"prepare": key, "job": name, "arguments": arguments}:
@@ -49,7 +49,7 @@ def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any
 
 
 def timings(job: jobs.Job, seconds: float, least: int) -> list[float]:
-    """Seconds of each call, for at least a number of calls and of seconds."""
+    """Seconds of each call: at least `least` calls, for at least `seconds`."""
     time.sleep(_SETTLE)
     for _ in range(_WARM):
         job.call()

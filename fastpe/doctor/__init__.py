@@ -1,4 +1,4 @@
-"""Whether everything compiled is right on this machine, and how fast the machine is.
+"""Checks of the compiled code on this machine, and measurements of its speed.
 
 From outside: `accuracy`, `diagnosis`, `encoding_checks`, `machine`, `probe`, `task_checks`.
 """

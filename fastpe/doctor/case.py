@@ -1,16 +1,28 @@
 """One comparison of a kernel with its formula."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Draw = Callable[..., Array]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A source of random arrays of one dtype: a call with a shape returns normal numbers."""
+
+    rng: np.random.Generator
+    dtype: Any
+
+    def __call__(self, *shape: int) -> Array:
+        """Normal numbers."""
+        return self.rng.standard_normal(shape).astype(self.dtype)
 
 
 class Case(NamedTuple):
-    """What a kernel gave, the formula of the same, its inputs, and the terms of its longest sum."""
+    """The result of a kernel, its formula, the inputs of the formula, and the number of terms of the longest sum."""
 
     result: Any
     formula: Callable[..., Any]

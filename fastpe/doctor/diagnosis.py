@@ -1,12 +1,12 @@
-"""Is everything right on this machine? The checks of `fastpe doctor`: compiled code beside its references.
+"""The checks of `fastpe doctor`: they compare compiled code with its references on this machine.
 
-    kernel x      every kernel on arrays, beside its formula in NumPy (`fastpe.doctor.kernel_checks`)
-    fill x        every encoding's compiled fill beside its NumPy reference, within the error that the encoding states
-    pull x        every encoding's gradients beside central differences of its reference
-    step x        outputs, loss and all gradients of whole models beside `fastpe.reference`
+    kernel x      every kernel on arrays and every slot of attention (`fastpe.doctor.kernel_checks`)
+    fill x        every encoding's compiled fill, compared with its NumPy reference; the encoding states the bound
+    pull x        every encoding's gradients, compared with central differences of its reference
+    step x        outputs, loss and all gradients of whole models, compared with `fastpe.reference`
     threads       three training steps on 1, 2, 3 and all threads: equal bits
 
-Everything is drawn from fixed seeds, so that a failure can be repeated.
+All random numbers have fixed seeds, so that a failure can be reproduced.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,10 +53,10 @@ STEPS = {
     ),
     "relative": ModelConfig("transformer_xl+rope_mixed", width=24, heads=2, hidden=20, causal=True, train_length=20),
 }  # fmt: skip
-"""Models whose whole step is checked: between them every option of the model but dropout, whose kernel is checked by
-itself; the paper's sizes, odd ones, and one position more than a block of queries has.
+"""Models whose whole step is checked. Together they have every option of the model except dropout, whose kernel has a
+separate check; the paper's sizes, odd sizes, and one position more than a block of queries.
 
-The last is compiled with all slots; the others have none but what is added to the input, and a bias.
+The last is compiled with all slots; the others have only tables that are added to the input, and a bias.
 """
 
 _FEW = 8
@@ -67,7 +67,7 @@ _SEQUENCES, _SEED = 2, 22
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must hold on this machine; `run` yields errors beside their bounds."""
+    """A check; `run` yields errors with their bounds."""
 
     name: str
     dtype: str
@@ -81,7 +81,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found: its worst error and that one's bound; in `note` where a failure is, or why there is none."""
+    """The result of a check: its worst error and the bound of that; `note` says where a failure is, or its reason."""
 
     name: str
     dtype: str
@@ -118,7 +118,7 @@ def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
 def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
     """All checks by name, each to be called with a dtype."""
     names = registry.list_encodings()
-    # what a package offers and cannot be loaded has a fill, whose check says why
+    # an encoding of another package that cannot be loaded has a fill check, which reports the reason
     learners = [name for name, own in registry.ENCODINGS.load_all()[0].items() if own.pull is not None]
     return {
         **{f"kernel {name}": partial(kernel_checks.differences, name) for name in kernel_checks.KERNELS},
@@ -132,13 +132,13 @@ def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
 
 
 def compiling(only: Sequence[str] = ()) -> tuple[Check, ...]:
-    """The checks that between them compile all that training, testing and building encodings need."""
-    # a kernel's check calls it on its own, which only checks and benchmarks do
+    """The checks that together compile everything that training, evaluating and building encodings need."""
+    # only checks and benchmarks call kernels alone
     return tuple(check for check in checks(only) if not check.name.startswith("kernel "))
 
 
 def judge(check: Check) -> Verdict:
-    """Run a check. It fails if one error exceeds its bound or is no number, if it raises, or if it compares nothing."""
+    """Run a check. It fails if an error exceeds its bound or is not finite, if it raises, or if it compares nothing."""
     verdict = Verdict(check.name, check.dtype, False, None, None)
     try:
         found = list(check.run())

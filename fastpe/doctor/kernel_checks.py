@@ -1,4 +1,4 @@
-"""Every kernel beside its formula in NumPy, as `fastpe doctor` compares them.
+"""Comparisons of every kernel with its formula in NumPy, for `fastpe doctor`.
 
 A check draws its inputs, calls the kernel through `fastpe.kernels.arrays` and names the formula, which is evaluated in
 the kernel's dtype and in a wider one. Sizes are (rows, columns): those of the paper's model, and odd ones that end in
@@ -11,19 +11,8 @@ from typing import Any
 import numpy as np
 
 from fastpe import reference
+from fastpe.doctor import attention_checks
 from fastpe.doctor.allowed_error import Difference, difference, wider
-from fastpe.doctor.attention_checks import (
-    attention_backward,
-    attention_forward,
-    attention_of_all,
-    attention_of_bands,
-    attention_of_columns,
-    attention_of_counts,
-    attention_of_maps,
-    attention_of_radii,
-    attention_of_reflections,
-    attention_through_network,
-)
 from fastpe.doctor.case import Array, Case, Draw
 from fastpe.encodings.build import build, pull
 from fastpe.kernels import arrays
@@ -42,11 +31,7 @@ def differences(kernel: str, dtype: Any) -> Iterator[Difference]:
         A key of `KERNELS`.
     dtype : float32 or float64
     """
-    rng = np.random.default_rng(0)
-
-    def draw(*shape: int) -> Array:
-        return rng.standard_normal(shape).astype(dtype)
-
+    draw = Draw(np.random.default_rng(0), dtype)
     for rows, columns in SIZES:
         for case in KERNELS[kernel](draw, rows, columns):
             exact = case.formula(*(array.astype(wider(dtype)) for array in case.inputs))
@@ -277,16 +262,7 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "transpose": _transpose,
     "column_sums": _column_sums,
     "exp": _exp,
-    "attention": attention_forward,
-    "attention_vjp": attention_backward,
-    "attention with masks, soft cap, sink and dropout": attention_of_all,
-    "attention with columns of keys and queries": attention_of_columns,
-    "attention with bands and a sink": attention_of_bands,
-    "attention with keys that are counted": attention_of_counts,
-    "attention with maps of channels": attention_of_maps,
-    "attention with channels as radii": attention_of_radii,
-    "attention through reflections": attention_of_reflections,
-    "attention through a network over scores": attention_through_network,
+    **attention_checks.CHECKS,
     "layer_norm_forward": _layer_norm_forward,
     "layer_norm_backward": _layer_norm_backward,
     "rms_norm_forward": _rms_norm_forward,

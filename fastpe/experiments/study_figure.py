@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastpe.pictures.canvas import MISSING, STYLE, available, content
-from fastpe.pictures.svg import Line, Plot, style
+from fastpe.pictures.canvas import MISSING, STYLE, available, content, stroke
+from fastpe.pictures.svg import Line, Plot
 
 _MARKERS = "osD^vXP*<>hd"
 _PANEL = (4.2, 3.0)  # inches
@@ -71,14 +71,13 @@ def _fill(panel: Any, plot: Plot) -> None:
 
 
 def _line(panel: Any, line: Line, place: int) -> None:
-    colour, dashes = style(place)
+    own = stroke(place)
     for seed in line.seeds:
         if seed:
-            panel.plot(*zip(*seed, strict=True), color=colour, linewidth=0.5, alpha=0.3)
+            panel.plot(*zip(*seed, strict=True), color=own["color"], linewidth=0.5, alpha=0.3)
     if line.band:
         xs, low, high = zip(*line.band, strict=True)
-        panel.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
-    stroke = (0, tuple(map(float, dashes.split()))) if dashes else "-"
+        panel.fill_between(xs, low, high, color=own["color"], alpha=0.13, linewidth=0)
     xs, ys = zip(*line.mean, strict=True) if line.mean else ((), ())
     marker = _MARKERS[place % len(_MARKERS)]
-    panel.plot(xs, ys, color=colour, linestyle=stroke, linewidth=1.4, marker=marker, markersize=3.5, label=line.name)
+    panel.plot(xs, ys, **own, linewidth=1.4, marker=marker, markersize=3.5, label=line.name)

@@ -183,12 +183,21 @@ def _table_row(cells: Sequence[str]) -> list[str]:
 def _combinations(name: str) -> list[str]:
     """Phrases for what must be given with a slot, what cannot, and what only `fastpe.reference.attention` takes."""
     needed = ["causal=True"] * (name in CAUSAL)
-    needed += [each for names, _ in TOGETHER if name in names for each in names if each != name]
+    needed += partners(name)
     phrases = [f"needs {', '.join(needed)}"] * bool(needed) + ["no axis B"] * (not SLOTS[name].batched)
     for table, words in ((REFUSED, "not with"), (REFERENCE_ONLY, "reference only with")):
         apart = {main for main, others in table.items() if name in others} | set(table.get(name, ()))
         phrases += [f"{words} {', '.join(sorted(apart))}"] * bool(apart)
     return phrases
+
+
+def partners(name: str) -> tuple[str, ...]:
+    """The arguments that must be given together with one.
+
+    >>> partners("index")
+    ('values',)
+    """
+    return tuple(each for names, _ in TOGETHER if name in names for each in names if each != name)
 
 
 def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -201,8 +210,10 @@ def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple({**computed, **sizes}[axis] for axis in SLOTS[name].axes)
 
 
-def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, samples: int | None = None) -> Array:
-    """A random array for a slot, of about the magnitude that trained models have, for tests.
+def sample(
+    name: str, sizes: Mapping[str, int], rng: np.random.Generator, samples: int | None = None, dtype: Any = np.float64
+) -> Array:
+    """A random array for a slot, of about the magnitude that trained models have, for tests and benchmarks.
 
     Parameters
     ----------
@@ -214,11 +225,12 @@ def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, sample
         The random generator.
     samples : int, optional
         Size of a leading axis B; by default there is none.
+    dtype : dtype
+        Of the array, except for `index`, which has integers, and `angles`, `growth` and `theta`, which have float64.
 
     Returns
     -------
     array
-        Of float64; of integers for `index`.
     """
     shape = (*(() if samples is None else (samples,)), *shape_of(name, sizes))
     if name == "index":
@@ -239,10 +251,65 @@ def sample(name: str, sizes: Mapping[str, int], rng: np.random.Generator, sample
     if name == "growth":
         falling = -0.02 * np.arange(shape[-2])[:, None]
         array = falling * rng.uniform(0.5, 1, (*shape[:-2], 1, shape[-1]))
-    return np.asarray(array)
+    return np.asarray(array, np.float64 if name in ("angles", "growth", "theta") else dtype)
 
 
 _SHRUNK = {"counts": 4, "mlp_in": 2, "mlp_bias": 2, "mlp_out": 2}  # slots that affect a score several times
+
+
+def samples(
+    names: Collection[str], rng: np.random.Generator, *, b: int, h: int, n: int, m: int, d: int, dv: int | None = None,
+    dtype: Any = np.float64, reach: int = 4, most: int = 7, w: int = 3, taps: int = 1, led: bool = False,
+    shared: bool = False,
+) -> dict[str, Array]:  # fmt: skip
+    """Random arrays of several slots that fit one another, as `sample` makes each; with `values` comes `index`.
+
+    Parameters
+    ----------
+    names : collection of str
+        The slots.
+    rng : numpy.random.Generator
+        The source of randomness.
+    b, h, n, m, d, dv : int
+        Samples, heads, queries, keys, and channels of queries and of values (d where not given).
+    dtype : dtype
+        As for `sample`.
+    reach : int
+        The largest offset that has an entry in arrays over offsets.
+    most : int
+        The largest count of keys that has a vector in `counts`.
+    w, taps : int
+        Units and taps of the network over scores.
+    led : bool
+        Whether the arrays have an axis B, where they may.
+    shared : bool
+        Whether one array serves all heads, where that is possible.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> found = samples(["bias", "values"], rng, b=1, h=2, n=3, m=5, d=4)
+    >>> {name: array.shape for name, array in found.items()}
+    {'bias': (2, 9), 'values': (2, 7), 'index': (3, 5)}
+    """
+    blocks = [size for size in (1, 2, 3, 4, 8) if d % size == 0 and (size == 1 or size < d)]
+    sizes = {
+        "H": h, "H1": 1 if shared else h, "N": n, "M": m, "D": d, "Dv": d if dv is None else dv, "L": max(n, m),
+        "L1": max(n, m), "T": 2 * reach + 1, "R": d if "polar" in names else max(1, d // 2), "V": 7, "P": most + 1,
+        "W": w, "b": max(blocks),
+    }  # fmt: skip
+    network = {**sizes, "T": taps}
+    names = [*(name for name in names if name != "index"), *(["index"] if {"index", "values"} & set(names) else [])]
+    return {
+        name: sample(
+            name, network if name in NETWORK else sizes, rng, b if led and SLOTS[name].batched else None, dtype
+        )
+        for name in names
+    }
 
 
 def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collection[str], *, longer: bool) -> Array:

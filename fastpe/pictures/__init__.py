@@ -1,4 +1,4 @@
-"""What an encoding looks like: the numbers, their text, their figure.
+"""Pictures of encodings: their numbers as panels, drawn as figures, SVG and text.
 
 From outside: `atlas.page`, `canvas`, `curves`, `figure`, `look`, `show`, `svg`, `text`, `web`.
 """

@@ -4,6 +4,8 @@ import io
 from importlib.util import find_spec
 from typing import Any
 
+from fastpe.pictures.colours import style
+
 MISSING = "plots need matplotlib: pip install -e '.[plots]' from a clone of fastpe"
 KINDS = ("png", "svg", "pdf")
 
@@ -13,6 +15,12 @@ _METADATA: dict[str, dict[str, Any]] = {
 STYLE: dict[Any, Any] = {
     "font.size": 9, "pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "fastpe",
 }  # fmt: skip
+
+
+def stroke(place: int) -> dict[str, Any]:
+    """Colour and dashes of the line with this number, as matplotlib takes them."""
+    colour, dashes = style(place)
+    return {"color": colour, "linestyle": (0, tuple(map(float, dashes.split()))) if dashes else "-"}
 
 
 def available() -> bool:

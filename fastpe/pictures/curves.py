@@ -5,13 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.pictures.canvas import MISSING, STYLE, available, content
+from fastpe.pictures.canvas import MISSING, STYLE, available, content, stroke
 from fastpe.training.length_curve import LengthCurve, positions_binned
 from fastpe.training.receptive_field import SHARE, ReceptiveField
-
-# Okabe and Ito's colours, which people with any colour vision tell apart; dashes for more
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555", "#000000")
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
 
 
 class Curves(NamedTuple):
@@ -94,9 +90,7 @@ def _drawn(
     order = list(dict.fromkeys(groups))
 
     def style(group: str) -> dict[str, Any]:
-        place = order.index(group)
-        dashes = _DASHES[place // len(_COLOURS) % len(_DASHES)]
-        return {"color": _COLOURS[place % len(_COLOURS)], "linestyle": dashes, "linewidth": 1.3}
+        return {**stroke(order.index(group)), "linewidth": 1.3}
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.6 * count + 1.2, 4.2), layout="constrained")

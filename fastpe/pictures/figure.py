@@ -1,4 +1,4 @@
-"""A look at an encoding as a figure for a paper. Needs matplotlib (the extra `plots`)."""
+"""The panels of an encoding as a figure for a paper. Needs matplotlib (the extra `plots`)."""
 
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from fastpe.pictures import canvas
 from fastpe.pictures.look import Look, heading, joined
-from fastpe.pictures.panels import Axis, Curves, Map, View
+from fastpe.pictures.panels import Curves, Map, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ _END: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4,
 
 
 def draw(look: Look, kind: str) -> bytes:
-    """The figure of everything there is to see, as the content of a file of this format.
+    """The figure of all panels, as the content of a file of this format.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def draw(look: Look, kind: str) -> bytes:
 
 
 def drawn(look: Look) -> "Figure":
-    """The figure of everything there is to see.
+    """The figure of all panels.
 
     Raises
     ------
@@ -106,16 +106,12 @@ def _slot(figure: Any, views: list[View], columns: int) -> None:
         axes.set_visible(False)
 
 
-def _edges(axis: Axis) -> tuple[float, float]:
-    return float(axis.values[0]) - 0.5, float(axis.values[-1]) + 0.5
-
-
 def _map(figure: Any, axes: Any, view: Map) -> None:
     import matplotlib
 
     low, high = view.limits()
-    left, right = _edges(view.columns)
-    top, bottom = _edges(view.rows)
+    left, right = view.columns.edges
+    top, bottom = view.rows.edges
     colours = matplotlib.colormaps["RdBu_r" if view.signed else "viridis"]
     image = axes.imshow(
         np.ma.masked_invalid(view.values), cmap=colours.with_extremes(bad=_NONE), vmin=low, vmax=high,
@@ -135,8 +131,8 @@ def _map(figure: Any, axes: Any, view: Map) -> None:
         axis.get_major_locator().set_params(integer=True)
     bar = figure.colorbar(image, cax=axes.inset_axes((1.04, 0.0, 0.05, 1.0)))
     bar.outline.set_linewidth(0.6)
-    if view.unit != "value" and view.unit not in view.title:
-        bar.set_label(view.unit)
+    if view.unit_label:
+        bar.set_label(view.unit_label)
 
 
 def _curves(axes: Any, view: Curves) -> None:
@@ -146,7 +142,7 @@ def _curves(axes: Any, view: Curves) -> None:
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(drawn)))
     few = len(view.x.values) <= 40
     widths = np.linspace(1.8, 1.0, len(drawn)) if len(drawn) > 1 else [1.2]  # equal lines are all seen
-    known = {name: np.where(np.isfinite(line), line, np.nan) for name, line in view.lines.items()}
+    known = view.shown()
     for name, colour, width in zip(drawn, colours, widths, strict=True):
         if view.bands:
             low, high = (known[end] for end in view.bands[name])

@@ -1,4 +1,4 @@
-"""One look at an encoding: it is filled at some length past its training length, and every slot shows what it has."""
+"""A look at an encoding: its slots, filled beyond the training length, and the panels that show them."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength, Part
 from fastpe.encodings.slots import SLOTS, Spec, make_spec
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
-from fastpe.pictures.panels import Array, Map, View
+from fastpe.pictures.panels import Array, View, numbers
 from fastpe.pictures.views import MASKED, STEPS, VIEWS
 from fastpe.training.config import TrainConfig
 from fastpe.training.run_folder import load
@@ -25,7 +25,7 @@ _LONGEST = 2**18  # training length that is shown as a whole, unless a length is
 
 @dataclass(frozen=True)
 class Look:
-    """What there is to see of an encoding.
+    """The slots of an encoding and the panels that show them.
 
     Attributes
     ----------
@@ -70,8 +70,8 @@ class Look:
             "train_length": spec.train_length, "dim": spec.dim, "heads": spec.heads, "causal": spec.causal,
             "parameters": self.parameters, "seed": self.seed, "beyond": dict(self.beyond),
             "remarks": [*self.remarks, *self.notes],
-            "slots": {slot: _numbers(value) for slot, value in self.slots.items()},
-            "views": {slot: [_view(view) for view in views] for slot, views in self.views.items()},
+            "slots": {slot: numbers(value) for slot, value in self.slots.items()},
+            "views": {slot: [view.as_dict() for view in views] for slot, views in self.views.items()},
         }  # fmt: skip
 
 
@@ -327,28 +327,3 @@ def _short(value: Any) -> str:
     if isinstance(value, np.ndarray | tuple | list):
         return ",".join(_short(each) for each in np.asarray(value).tolist())
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _numbers(value: Any) -> Any:
-    """Nested lists of numbers, null where one is not finite."""
-    if not isinstance(value, np.ndarray | np.generic):
-        return value
-    if value.dtype.kind != "f" or np.isfinite(value).all():
-        return value.tolist()
-    items = np.asarray(value, object)
-    items[~np.isfinite(value)] = None
-    return items.tolist()
-
-
-def _view(view: View) -> dict[str, Any]:
-    if isinstance(view, Map):
-        axes = {"rows": view.rows, "columns": view.columns}
-        content: dict[str, Any] = {"kind": "map", "values": _numbers(view.values)}
-    else:
-        axes = {"x": view.x}
-        content = {"kind": "curves", "lines": {name: _numbers(line) for name, line in view.lines.items()}}
-    told = {
-        key: {"label": axis.label, "values": axis.values.tolist(), "training_ends": list(axis.ends)}
-        for key, axis in axes.items()
-    }
-    return {"title": view.title, "unit": view.unit, **told, **content}

@@ -1,4 +1,4 @@
-"""Maps and curves: numbers with the labels and units that a picture of them needs."""
+"""Panels: maps and curves, with everything that a picture of them needs. The figure, SVG, text and JSON draw these."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +17,15 @@ class Axis:
     label: str
     values: Array
     ends: tuple[float, ...] = ()
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """The outer edges of the first and the last cell, where every coordinate is the middle of a cell."""
+        return float(self.values[0]) - 0.5, float(self.values[-1]) + 0.5
+
+    def as_dict(self) -> dict[str, Any]:
+        """The axis for JSON."""
+        return {"label": self.label, "values": self.values.tolist(), "training_ends": list(self.ends)}
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,28 @@ class Map:
         low, high = self.span
         return low < 0 < high
 
+    def shares(self, values: Array) -> Array:
+        """Where values lie between the ends of the scale, from 0 to 1."""
+        low, high = self.limits()
+        return np.asarray((values - low) / ((high - low) or 1.0))
+
+    @property
+    def unit_label(self) -> str:
+        """The unit, where the title does not say it."""
+        return "" if self.unit == "value" or self.unit in self.title else self.unit
+
+    def described(self) -> str:
+        """The map in words, for readers who do not see it."""
+        low, high = self.limits()
+        return f"{self.title}: {self.rows.label} down, {self.columns.label} across, from {low:.3g} to {high:.3g}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The map for JSON."""
+        return {
+            "title": self.title, "unit": self.unit, "rows": self.rows.as_dict(), "columns": self.columns.as_dict(),
+            "kind": "map", "values": numbers(self.values),
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Curves:
@@ -87,5 +118,37 @@ class Curves:
         """Its axis."""
         return (self.x,)
 
+    def shown(self) -> dict[str, Array]:
+        """The lines, with NaN for values that are not finite, or not positive on a logarithmic scale."""
+        return {name: self.on_scale(line) for name, line in self.lines.items()}
+
+    def on_scale(self, values: Array) -> Array:
+        """The values, with NaN for those that the scale cannot show."""
+        return np.where(np.isfinite(values) & ((values > 0) | (not self.log)), values, np.nan)
+
+    def described(self) -> str:
+        """The curves in words, for readers who do not see them."""
+        names = ", ".join(name for name in self.lines if name)
+        of = f" of {names}" if len(self.lines) > 1 else ""
+        return f"{self.title}: {self.unit}{of} over {self.x.label}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The curves for JSON."""
+        return {
+            "title": self.title, "unit": self.unit, "x": self.x.as_dict(), "kind": "curves",
+            "lines": {name: numbers(line) for name, line in self.lines.items()},
+        }  # fmt: skip
+
 
 View = Map | Curves
+
+
+def numbers(value: Any) -> Any:
+    """Nested lists of numbers for JSON, null where one is not finite."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return value
+    if value.dtype.kind != "f" or np.isfinite(value).all():
+        return value.tolist()
+    items = np.asarray(value, object)
+    items[~np.isfinite(value)] = None
+    return items.tolist()

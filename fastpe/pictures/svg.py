@@ -1,18 +1,14 @@
-"""Line plots as SVG, by hand: every seed as a thin line, the mean with its band, a legend of buttons."""
+"""Line plots as SVG: a thin line for every seed, the mean with its band, and a legend of buttons."""
 
 import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fastpe.pictures.colours import style
+
 Points = Sequence[tuple[float, float]]
 
-# Okabe and Ito's colours, and four of Tol's, which people with any colour vision tell apart; dashes for print
-COLOURS = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#555555", "#000000", "#882255", "#44aa99",
-    "#999933", "#661100",
-)  # fmt: skip
-DASHES = ("", "6 3", "2 2", "8 2 2 2")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 640, 300, 56, 38, 10
 _FEW = 8  # values of x that are all marked
 
@@ -37,8 +33,8 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """From values to places."""
+class Scale:
+    """A function from values to coordinates on the page."""
 
     low: float
     high: float
@@ -96,7 +92,7 @@ def inline(plot: Plot) -> str:
     if not plot.points:
         return ""
     label, size = html.escape(f"{plot.y_name} over {plot.x_name}"), f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
-    return f'<svg {size} role="img" aria-label="{label}">{_drawn(plot)}</svg>{_legend(plot.lines)}\n'
+    return f'<svg {size} font-size="11" role="img" aria-label="{label}">{_drawn(plot)}</svg>{_legend(plot.lines)}\n'
 
 
 def alone(plot: Plot) -> str:
@@ -106,12 +102,12 @@ def alone(plot: Plot) -> str:
         colour, dashes = style(place)
         y = _EDGE + 10 + 16 * place
         how = f'stroke="{colour}" stroke-width="3" stroke-dasharray="{dashes}"'
-        names += [_rule((_WIDTH, _WIDTH + 26), (y, y), how), _text(_WIDTH + 32, y + 4, line.name, "")]
+        names += [rule((_WIDTH, _WIDTH + 26), (y, y), how), text(_WIDTH + 32, y + 4, line.name, "")]
     size = f'viewBox="0 0 {_WIDTH + 200} {max(_HEIGHT, _EDGE + 20 + 16 * len(plot.lines))}"'
     look = ".seed{opacity:.3;stroke-width:.7;fill:none}.mean{stroke-width:2;fill:none}.band{opacity:.13}"
     content = f"{_drawn(plot) if plot.points else ''}{''.join(names)}"
     space = 'xmlns="http://www.w3.org/2000/svg"'
-    return f'<svg {space} {size} font-family="sans-serif"><style>{look}</style>{content}</svg>\n'
+    return f'<svg {space} {size} font-family="sans-serif" font-size="11"><style>{look}</style>{content}</svg>\n'
 
 
 def _drawn(plot: Plot) -> str:
@@ -120,43 +116,45 @@ def _drawn(plot: Plot) -> str:
         ys = [y for y in ys if y > 0] or [1.0]
     low, high = (min(ys) if plot.log_y else min(0.0, *ys, 0.0)), max(*ys, ys[0])
     high = max(high, plot.top or high, 1e-9)
-    x_axis = Axis(min(xs), max(xs), plot.log_x and min(xs) > 0, _LEFT + 14, _WIDTH - _EDGE - 14)
-    y_axis = Axis(low, high, plot.log_y, _HEIGHT - _BOTTOM, _EDGE)
+    x_axis = Scale(min(xs), max(xs), plot.log_x and min(xs) > 0, _LEFT + 14, _WIDTH - _EDGE - 14)
+    y_axis = Scale(low, high, plot.log_y, _HEIGHT - _BOTTOM, _EDGE)
     marks = sorted(set(xs)) if len(set(xs)) <= _FEW else x_axis.ticks()
     parts = [_frame(x_axis, y_axis, marks, plot.x_name, plot.y_name)]
     if plot.marked is not None and min(xs) <= plot.marked <= max(xs):
         place = x_axis(plot.marked)
-        parts.append(_rule((place, place), (_EDGE, _HEIGHT - _BOTTOM), 'stroke="#000" stroke-dasharray="5 4"'))
+        parts.append(rule((place, place), (_EDGE, _HEIGHT - _BOTTOM), 'stroke="#000" stroke-dasharray="5 4"'))
     parts += [_reference(each, plot.colour(each), x_axis, y_axis) for each in plot.references]
     return "".join(parts + [_line(line, place, x_axis, y_axis) for place, line in enumerate(plot.lines)])
 
 
-def style(place: int) -> tuple[str, str]:
-    """Colour and dashes of the line at this place."""
-    return COLOURS[place % len(COLOURS)], DASHES[(place + place // len(COLOURS)) % len(DASHES)]
-
-
-def _frame(x_axis: Axis, y_axis: Axis, marks: Sequence[float], x_name: str, y_name: str) -> str:
+def _frame(x_axis: Scale, y_axis: Scale, marks: Sequence[float], x_name: str, y_name: str) -> str:
     base, parts = _HEIGHT - _BOTTOM, []
     for tick in y_axis.ticks():
         y = y_axis(tick)
-        parts.append(_rule((_LEFT, _WIDTH - _EDGE), (y, y), 'stroke="#ddd"'))
-        parts.append(_text(_LEFT - 6, y + 4, f"{tick:.3g}", 'text-anchor="end"'))
-    parts += [_text(x_axis(mark), base + 15, f"{mark:.4g}") for mark in marks]
-    parts.append(_text((_LEFT + _WIDTH) / 2, _HEIGHT - 5, x_name))
-    parts.append(_text(12, base / 2, y_name, f'text-anchor="middle" transform="rotate(-90 12 {base / 2})"'))
+        parts.append(rule((_LEFT, _WIDTH - _EDGE), (y, y), 'stroke="#ddd"'))
+        parts.append(text(_LEFT - 6, y + 4, f"{tick:.3g}", 'text-anchor="end"'))
+    parts += [text(x_axis(mark), base + 15, f"{mark:.4g}") for mark in marks]
+    parts.append(text((_LEFT + _WIDTH) / 2, _HEIGHT - 5, x_name))
+    parts.append(upright(12, base / 2, y_name))
     return "".join(parts)
 
 
-def _rule(x: tuple[float, float], y: tuple[float, float], how: str) -> str:
-    return f'<line x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}" {how}/>'
+def rule(x: tuple[float, float], y: tuple[float, float], how: str) -> str:
+    """A straight line with these attributes."""
+    return f'<line {how} x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}"/>'
 
 
-def _text(x: float, y: float, words: str, how: str = 'text-anchor="middle"') -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" {how}>{html.escape(words)}</text>'
+def text(x: float, y: float, words: str, how: str = 'text-anchor="middle"') -> str:
+    """Words with these attributes."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{html.escape(words)}</text>'
 
 
-def _line(line: Line, place: int, x_axis: Axis, y_axis: Axis) -> str:
+def upright(x: float, y: float, words: str) -> str:
+    """Words that read upwards."""
+    return text(x, y, words, f'text-anchor="middle" transform="rotate(-90 {x} {y})"')
+
+
+def _line(line: Line, place: int, x_axis: Scale, y_axis: Scale) -> str:
     colour, dashes = style(place)
 
     def path(points: Points) -> str:
@@ -177,7 +175,7 @@ def _line(line: Line, place: int, x_axis: Axis, y_axis: Axis) -> str:
     return f'<g class="line" data-name="{name}"><title>{name}</title>{"".join(parts)}</g>'
 
 
-def _reference(reference: Reference, colour: str, x_axis: Axis, y_axis: Axis) -> str:
+def _reference(reference: Reference, colour: str, x_axis: Scale, y_axis: Scale) -> str:
     """Hollow marks, joined by dots."""
     places = [(x_axis(x), y_axis(y)) for x, y in reference.points]
     joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -194,7 +192,7 @@ def _legend(lines: Sequence[Line]) -> str:
     for place, line in enumerate(lines):
         colour, dashes = style(place)
         how = f'stroke="{colour}" stroke-width="3" stroke-dasharray="{dashes}"'
-        stroke = f'<svg width="26" height="8">{_rule((0, 26), (4, 4), how)}</svg>'
+        stroke = f'<svg width="26" height="8">{rule((0, 26), (4, 4), how)}</svg>'
         name = html.escape(line.name, quote=True)
         items.append(f'<li><button type="button" data-name="{name}" aria-pressed="false">{stroke}{name}</button></li>')
     return f'<ul class="legend">{"".join(items)}</ul>'

@@ -1,4 +1,4 @@
-"""Maps and curves as lines of text: colours and half blocks, shades, or plain ASCII."""
+"""Panels as lines of text: with colours and half blocks, with shades, or in plain ASCII."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ COLOURS = Glyphs("", "", "─", "│", colour=True)
 
 
 def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
-    """Everything there is to see, at most `width` characters wide."""
+    """The facts and panels of an encoding, at most `width` characters wide."""
     lines = [Text(look.name, "bold"), *map(Text, joined("", look.facts(), width))]
     for scheme, beyond in look.beyond.items():
         whose = f"{scheme}: " if len(look.beyond) > 1 else ""
@@ -137,8 +137,7 @@ def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
     per_line = 2 if glyphs.colour else 1
     rows = _bins(view.rows, max(1, most) * per_line, even=glyphs.colour)
     flat_rows, flat_columns = list(itertools.chain(*rows)), list(itertools.chain(*columns))
-    low, high = view.limits()
-    cells = (_means(view.values, flat_rows, flat_columns) - low) / ((high - low) or 1.0)
+    cells = view.shares(_means(view.values, flat_rows, flat_columns))
     breaks = set(np.cumsum([len(group) for group in columns])[:-1].tolist())
     axes = "" if view.rows.label == view.columns.label else f": {view.rows.label} down, {view.columns.label} across"
     lines = [_clipped(view.title + axes if len(view.title + axes) <= width else view.title, width)]
@@ -234,8 +233,8 @@ def _curves(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
 
 def _scaled(view: Curves, values: Array) -> Array:
     """Heights on the chart, NaN where there is none."""
-    values = np.where(np.isfinite(values), values, np.nan)
-    return np.log10(np.where(values > 0, values, np.nan)) if view.log else values
+    values = view.on_scale(values)
+    return np.log10(values) if view.log else values
 
 
 def _along(view: Curves, coordinates: Array) -> Array:

@@ -1,6 +1,6 @@
-"""What there is to see in every slot: maps and curves, as numbers with labels and units. Draws nothing.
+"""The panels of every slot, as numbers with labels and units. Nothing is drawn here.
 
-A slot decides what is shown, never an encoding's name.
+The panels depend on the slot, never on the name of an encoding.
 """
 
 from collections.abc import Callable, Iterable, Mapping

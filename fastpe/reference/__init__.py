@@ -17,6 +17,10 @@ be expressed by slots; these exist only here, and are causal:
 `model_gradient_sizes` gives a scale for rounding errors of its gradients. `bfloat16` rounds, and matrix products of
 `Rounding` arrays round their operands: with parameters of that type, all functions above are a reference for
 ``precision="bfloat16"``.
+
+From outside: `_attention`.
+
+`_attention.attention_vjp_in` computes in other dtypes than float64.
 """
 
 from fastpe.reference._adam import adam_step

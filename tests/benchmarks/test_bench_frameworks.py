@@ -2,14 +2,13 @@
 
 import contextlib
 import importlib.util
-import inspect
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fastpe.benchmarks import decoding, decoding_cases, features, framework_cases, frameworks, jobs, turns, worker
+from fastpe.benchmarks import decoding, features, framework_cases, frameworks, jobs, turns, worker
 from fastpe.benchmarks.attention_cases import BOTH, FORWARD, Problem
 from fastpe.benchmarks.figures import WrongResult, goals_in
 from fastpe.functional import decode
@@ -113,14 +112,13 @@ def test_without_a_compiler_flex_attention_is_absent(monkeypatch):
 
 
 @needs_torch
-@pytest.mark.parametrize("kind", ["packed", "decode", "alibi"])
+@pytest.mark.parametrize("kind", ["packed", "alibi"])
 def test_attention_alone_is_that_of_pytorch(kind, monkeypatch):
     monkeypatch.setattr(framework_cases, "DOCUMENT", 20)
-    parts = (FORWARD,) if kind == "decode" else (FORWARD, BOTH)
-    for part in parts:
+    for part in (FORWARD, BOTH):
         found, right = (framework_cases.call(kind, 70, way, part, 1)() for way in ("fastpe", "sdpa"))
         assert len(found) == (1 if part == FORWARD else 4)
-        assert found[0].shape[2] == (1 if kind == "decode" else 70)
+        assert found[0].shape[2] == 70
         assert framework_cases.disagreement(*map(framework_cases.sampled, (found, right))) is None
 
 
@@ -148,40 +146,32 @@ def test_models_are_those_of_transformers(kind, way, monkeypatch):
 
 
 @needs_torch
-@pytest.mark.parametrize("slot", decoding_cases.CASES)
-def test_peers_of_one_query_give_the_same_result(slot):
+@pytest.mark.parametrize("case", decoding.CASES)
+def test_one_query_is_right_before_it_is_timed(case):
     import torch
 
-    found = []
-    for way in ("fastpe", "peer", "sdpa"):
-        with torch.no_grad():
-            timed, checked = decoding_cases.call(way, slot, decoding_cases.Cache(70, heads=2, width=16))
-            found.append(framework_cases.sampled([checked()]))
-            assert timed().shape == (1, 2, 1, 16)
-            assert way == "peer" or framework_cases.disagreement(framework_cases.sampled([timed()]), found[-1]) is None
-    assert framework_cases.disagreement(*found[:2], decoding.TOLERANCE) is None
-    with torch.no_grad():
-        plain, _ = decoding_cases.call("fastpe", "none", decoding_cases.Cache(70, heads=2, width=16))
-        same = framework_cases.disagreement(found[0], framework_cases.sampled([plain()])) is None
-    assert same is (slot in ("none", "causal"))
+    given = decoding.arguments(case, 70, heads=4, width=16)
+    out, sdpa = (decoding.call(way, case, given)() for way in ("fastpe", "sdpa"))
+    assert out.shape == sdpa.shape == (1, 4, 1, 16)
+    assert decoding.error(out, given) < decoding.TOLERANCE
+    assert (decoding.error(sdpa, given) < decoding.TOLERANCE) is (case in decoding._OF_SDPA)
+    plain = {name: given[name] for name in "qkv"}
+    same = torch.allclose(out, decoding.call("fastpe", "none", plain)())
+    assert same is (case in ("none", "causal", decoding.GROUPED))
+
+
+@pytest.mark.parametrize("case", decoding.CASES)
+def test_the_short_path_takes_every_case(case):
+    settings = {"causal": False, "window": None, "return_lse": False}
+    given = decoding.arguments(case, 70, heads=4, width=16)
+    assert decode.attend(**{**settings, **given}) is not None
 
 
 @needs_torch
-def test_slots_have_a_goal_that_the_short_path_takes():
-    cache = decoding_cases.Cache(70, heads=2, width=16)
-    taken = set(inspect.signature(decode.attend).parameters)
-    given = {slot: case(cache).given.keys() for slot, case in decoding_cases.CASES.items()}
-    assert {slot for slot, names in given.items() if names <= taken} == set(decoding.JUDGED)
-
-
 def test_a_wrong_result_of_one_query_is_not_timed(monkeypatch):
-    right, wrong = (framework_cases.sampled([np.full(9, value)]) for value in (1.0, 1.00002))
-    found = {
-        way: turns.Candidate(way, None, "decoding", {}, None, {"results": results})
-        for way, results in (("fastpe", wrong), ("peer", right))
-    }
-    with pytest.raises(WrongResult, match="one query and a cache, bias, 64 keys: fastpe differs from its peer: result"):
-        decoding._check("bias", 64, found)
+    monkeypatch.setattr(decoding, "error", lambda *given: 0.00002)
+    with pytest.raises(WrongResult, match=r"one query and a cache, bias, 64 keys: off by 2e-05 of the largest entry"):
+        jobs.one_query("fastpe", "bias", 64, 1)
 
 
 @pytest.mark.skipif(not TRANSFORMERS, reason="transformers is a peer: pip install -e '.[peers]'")
@@ -202,9 +192,9 @@ def test_without_pytorch_there_is_no_table_of_one_query(monkeypatch):
 
 
 def test_the_table(monkeypatch):
-    """Of two cases and two slots; the others are tested above."""
-    slots = {slot: decoding_cases.CASES[slot] for slot in ("bias", "dropout")}
-    monkeypatch.setattr(decoding, "CASES", slots)
+    """Of two cases of models and two of one query; the others are tested above."""
+    queries = {case: decoding.CASES[case] for case in ("bias", "softcap")}
+    monkeypatch.setattr(decoding, "CASES", queries)
     few = [replace(case, lengths=case.lengths[:1]) for case in frameworks.CASES if case.kind in ("packed", "llama")]
     monkeypatch.setattr(frameworks, "CASES", few)
     table = json.loads(json.dumps(frameworks.measure(turns.QUICK, silent, 2, 64, ("sdpa",)), allow_nan=False))
@@ -214,9 +204,9 @@ def test_the_table(monkeypatch):
         (case.name, part) for case in there for part in (FORWARD, BOTH)
     ]
     assert all(set(row["peers"]) == {"sdpa"} for row in table["beside"])
-    rows = [(row["slot"], row["length"]) for row in table["decoding"]["rows"]]
-    assert rows == [(slot, length) for slot in slots for length in (64, 128)] * TORCH
-    assert len(list(goals_in(table))) == 2 * len(there) + 2 * TORCH  # dropout has no goal
+    rows = [(row["case"], row["length"]) for row in table["decoding"]["rows"]]
+    assert rows == [(case, length) for case in queries for length in (64, 128)] * TORCH
+    assert len(list(goals_in(table))) == 2 * len(there) + 4 * TORCH
     assert [(row["feature"], row["part"]) for row in table["features"]] == [
         (name, part) for name in features.FEATURES for part in (FORWARD, BOTH)
     ]
@@ -238,7 +228,9 @@ def test_short_calls_are_timed_in_several_processes(monkeypatch, effort, process
     monkeypatch.setattr(frameworks, "Worker", lambda *given: contextlib.nullcontext(made.append(given)))
     monkeypatch.setattr(frameworks, "prepare", prepare)
     monkeypatch.setattr(frameworks, "take_turns", time)
-    monkeypatch.setattr(frameworks, "CASES", [frameworks.Case("short", "decode", (64,), {"sdpa": {FORWARD: 1}}, 3)])
+    monkeypatch.setattr(
+        frameworks, "CASES", [frameworks.Case("short", "llama decode", (64,), {"sdpa": {FORWARD: 1}}, 3)]
+    )
     for rest in (decoding, features):
         monkeypatch.setattr(rest, "measure", lambda *_: None)
     (row,) = frameworks.measure(effort, silent, 1)["beside"]
@@ -261,8 +253,5 @@ def test_calls_of_seconds_take_few_turns():
 def test_goals_are_those_of_what_can_be_skipped():
     for case in frameworks.CASES:
         goals = {goal for parts in case.times.values() for goal in parts.values()}
-        if case.kind == "decode":
-            assert goals == {decoding.goal("none", length) for length in case.lengths}
-        else:
-            nothing = case.kind in ("llama", "llama decode")
-            assert goals == {frameworks.SKIPS_NOTHING if nothing else frameworks.SKIPS}
+        nothing = case.kind in ("llama", "llama decode")
+        assert goals == {frameworks.SKIPS_NOTHING if nothing else frameworks.SKIPS}

@@ -15,6 +15,7 @@ from fastpe.encodings.bias import alibi
 from fastpe.encodings.input import learned
 from fastpe.encodings.registry import built_in, get
 from fastpe.kernels import arrays
+from fastpe.kernels.attention.slots import SLOTS
 from fastpe.model.adam import Adam
 from fastpe.reference import _model
 
@@ -46,25 +47,13 @@ def altered(monkeypatch):
 # ------------------------------------------------------------------------------------------------ all is checked, once
 
 
-GRADIENTS = (
-    "attention_vjp",
-    "attention with masks, soft cap, sink and dropout",
-    "attention with columns of keys and queries",
-    "attention with bands and a sink",
-    "attention with keys that are counted",
-    "attention with maps of channels",
-    "attention with channels as radii",
-    "attention through reflections",
-    "attention through a network over scores",
-)
-
-
 def test_every_kernel_on_arrays_is_checked():
     functions = inspect.getmembers(
         arrays, lambda value: inspect.isfunction(value) and value.__module__ == arrays.__name__
     )
     names = {name for name, _ in functions if not name.startswith("_")}
-    assert names | {"attention", "build", *GRADIENTS} == set(kernel_checks.KERNELS)
+    assert names | {"build", *attention_checks.CHECKS} == set(kernel_checks.KERNELS)
+    assert {f"attention with {slot}" for slot in SLOTS} < attention_checks.CHECKS.keys()
     assert {f"kernel {name}" for name in kernel_checks.KERNELS} <= NAMES
 
 
@@ -73,7 +62,8 @@ def test_a_check_calls_the_kernel_that_it_is_named_after(name, monkeypatch):
     def broken(*arguments, **keywords):
         raise RuntimeError("out of\n order")
 
-    called = "attention_vjp" if name in GRADIENTS else name
+    called = "attention" if name in ("attention", "attention of few queries") else name
+    called = "attention_vjp" if "attention with" in name else called
     places = [module for module in (arrays, kernel_checks, attention_checks) if hasattr(module, called)]
     monkeypatch.setattr(places[0], called, broken)
     verdict = judged(f"kernel {name}")[f"kernel {name}"]

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
-from attention_problems import SLOTS, assert_agrees, counts_apart, problem
+from attention_problems import SLOTS, assert_agrees, problem
 from fixture_attention import K, Q, V
 from guards import guarded_allocations
 from hypothesis import given, settings
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import reference
+from fastpe.doctor.attention_checks import distance_to_whole_counts
 from fastpe.kernels.attention.tile import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.threads import team as threads_of_kernels
 from fastpe.reference._attention import attention_vjp_in
@@ -29,7 +30,7 @@ def apart(rng, names=("counts",), **sizes):
     """A problem whose counts are none of them so near to a whole number that float32 may take it for another side."""
     while True:
         arguments = problem(rng, names, **sizes)
-        if counts_apart(arguments) > 1e-5:
+        if distance_to_whole_counts(arguments) > 1e-5:
             return arguments
 
 

@@ -117,18 +117,12 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     names = [name for name in names if not bands or name not in ("rotors", "angles", "growth", "rel_gain", "counts")]
     if case["polar"] and not bands:
         names = ["polar", *(name for name in names if name not in REFUSED["polar"])]
+    names += ["theta"] * bands + ["sinks"] * case["sinks"]
     sizes = {key: case[key] for key in ("h", "hk", "n", "m", "d", "reach", "led", "shared", "sharp", "most")}
     # where scores are rounded to 0, or counts to a whole number, a factor of the gradient is 0 or not as it happens
     dtype = np.dtype("float64" if case["rectify"] or "counts" in names else case["dtype"])
     b = case["b"] if case["batched"] else 1
-    arguments = problem(rng, names, b=b, dtype=dtype, **sizes)
-    if case["width"] is not None:
-        for name in {"v", "rel_value"} & arguments.keys():
-            arguments[name] = rng.standard_normal((*arguments[name].shape[:-1], case["width"])).astype(dtype)
-    if bands:
-        arguments["theta"] = rng.standard_normal(case["d"] // 2)
-    if case["sinks"]:
-        arguments["sinks"] = rng.standard_normal(case["h"]).astype(dtype)
+    arguments = problem(rng, names, b=b, dv=case["width"], dtype=dtype, **sizes)
     if case["mask"] == "floats":
         arguments["mask"] = _mask(rng, case, arguments)
     for place, (name, array) in enumerate(arguments.items()):

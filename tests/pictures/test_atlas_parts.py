@@ -50,8 +50,8 @@ def test_a_map_has_its_training_end_between_cells_and_its_scale_in_words():
     }
     (end,) = re.findall(r'class="end" .*? y1="([\d.]+)"', figure)
     assert float(end) == pytest.approx(box["y"] + box["height"] / 2, abs=0.1)
-    marks = re.findall(r'y="(\d+)" text-anchor="end">(\d)<', figure)
-    heights = [int(y) for y, _ in sorted(marks, key=lambda mark: mark[1])]
+    marks = re.findall(r'y="([\d.]+)" text-anchor="end">(\d)<', figure)
+    heights = [float(y) for y, _ in sorted(marks, key=lambda mark: mark[1])]
     assert len(heights) >= 2
     assert heights == sorted(heights)  # rows go down, as the image's do
 

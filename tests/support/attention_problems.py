@@ -7,7 +7,7 @@ import fastpe
 from fastpe.bands import Band
 from fastpe.doctor.allowed_error import sum_bound, wider
 from fastpe.functional.slots import SLOTS as TABLE
-from fastpe.functional.slots import sample
+from fastpe.functional.slots import samples
 from fastpe.reference._attention import attention_vjp_in
 from fastpe.reference._sizes import Sizes
 
@@ -21,44 +21,19 @@ SLOTS = (
 """Slots of which any may be given together, causal or not."""
 
 
-def problem(
-    rng, names=(), *, b=2, h=2, hk=None, n=5, m=None, d=8, reach=4, dtype=np.float64, led=False, shared=False,
-    sharp=1.0, most=7,
-):  # fmt: skip
-    """Arguments of `fastpe.attention`: q, k, v and the slots named.
+def problem(rng, names=(), *, b=2, h=2, hk=None, n=5, m=None, d=8, dv=None, dtype=np.float64, sharp=1.0, **sizes):
+    """Arguments of `fastpe.attention`: q, k, v and the slots named; a scale for each head may be one of them.
 
-    led: slots have a leading axis B. shared: one array for all heads where that may be. sharp: the size of q. most: the
-    largest count of keys.
+    sharp: the size of q. Others as for `fastpe.functional.slots.samples`.
     """
-    m, hk = m or n, hk or h
-    blocks = [size for size in (1, 2, 3, 4, 8) if d % size == 0 and (size == 1 or size < d)]
-    axes = {
-        "B": b, "H": h, "H1": 1 if shared else h, "N": n, "M": m, "D": d, "Dv": d, "L": max(n, m), "L1": max(n, m),
-        "T": 2 * reach + 1, "R": d if "polar" in names else max(1, d // 2), "V": 7, "P": most + 1, "b": max(blocks),
-    }  # fmt: skip
-    sizes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d)}
-    arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in sizes.items()}
+    m, hk = n if m is None else m, hk or h
+    shapes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d if dv is None else dv)}
+    arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
     arguments["q"] *= arguments["q"].dtype.type(sharp)
-    for name in names:
-        if name == "scale":
-            arguments[name] = np.linspace(0.2, 0.5, h)
-            continue
-        array = sample(name, axes, rng, b if led else None)
-        arguments[name] = array if TABLE[name].dtype == "float64" and name != "key_offset" else array.astype(dtype)
-    if "values" in names:
-        arguments["index"] = sample("index", axes, rng, b if led else None)
-    return arguments
-
-
-def counts_apart(arguments):
-    """How far the nearest count of keys is from a whole one, where slopes jump and rounding decides on the side."""
-    q, k = (arguments[name].astype(np.float64) for name in "qk")
-    k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
-    scale = np.broadcast_to(arguments.get("scale", q.shape[-1] ** -0.5), q.shape[1])[:, None, None]
-    seen = np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None] + k.shape[-2] - q.shape[-2]
-    gates = np.where(seen, 1 / (1 + np.exp(-scale * (q @ k.swapaxes(-1, -2)))), 0)
-    counts = np.cumsum(gates[..., ::-1], axis=-1)[..., ::-1][..., seen]
-    return np.abs(counts - np.round(counts)).min(initial=1.0)
+    if "scale" in names:
+        arguments["scale"] = np.linspace(0.2, 0.5, h)
+    slots = [name for name in names if name != "scale"]
+    return arguments | samples(slots, rng, b=b, h=h, n=n, m=m, d=d, dv=dv, dtype=dtype, **sizes)
 
 
 def random_bands(rng, b, n, m, count=3):

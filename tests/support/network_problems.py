@@ -7,7 +7,7 @@ from beside_reference import assert_agrees_in
 from hypothesis import strategies as st
 
 from fastpe import reference
-from fastpe.functional.slots import NETWORK
+from fastpe.functional.slots import NETWORK, samples
 from fastpe.reference import _mlp
 
 _NEAR = 2e-5  # several times the error that a unit's input has in float32
@@ -49,7 +49,8 @@ def arguments_of(case):
     arguments = problem(rng, **sizes, beside=beside, dtype=dtype)
     apart = {"rel_key", "rel_query", "key_bias", "rotors"} if case["polar"] else set()
     names = [name for name in case["terms"] if name not in apart] + ["polar"] * case["polar"]
-    arguments |= _terms(rng, names, case, dtype)
+    sizes = {name: case[name] for name in ("b", "h", "n", "m", "d", "dv", "shared", "led", "reach")}
+    arguments |= samples(names, rng, **sizes, dtype=dtype)
     b, n, m = (case[name] for name in "bnm")
     keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
     lengths = {None: None, "keys": keys, "queries": (queries, None), "both": (queries, keys)}[case["lengths"]]
@@ -78,29 +79,10 @@ def _units_apart(arguments, options):
     return np.abs(found[0] + arguments["mlp_bias"][:, None, None]).min(initial=1.0)
 
 
-def _terms(rng, names, case, dtype):
-    """Slots of other attention, as it has them."""
-    sizes = {name: case[name] for name in ("b", "h", "hk", "n", "m", "d", "shared", "led", "reach")}
-    found = attention_problems.problem(rng, names, **sizes, dtype=dtype)
-    if "rel_value" in found:
-        found["rel_value"] = rng.standard_normal((*found["rel_value"].shape[:-1], case["dv"])).astype(dtype)
-    return {name: array for name, array in found.items() if name not in "qkv"}
-
-
-def problem(rng, *, b=2, h=2, hk=None, n=6, m=None, d=4, dv=5, w=3, taps=1, dtype=np.float64, beside=()):
-    """q, k, v, a network, and what goes with it."""
-    m, hk = n if m is None else m, hk or h
-    shapes = {
-        "q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, dv), "mlp_in": (w, 2 * h, taps), "mlp_bias": (w,),
-        "mlp_out": (h, w, taps), "bias": (h, 9), "scores": (h, n, m), "sinks": (h,),
-    }  # fmt: skip
-    names = ("q", "k", "v", *NETWORK, *(name for name in beside if name not in ("angles", "scale")))
-    made = {name: (rng.standard_normal(shapes[name]) / (1 + (name in NETWORK))).astype(dtype) for name in names}
-    if "scale" in beside:
-        made["scale"] = np.linspace(0.2, 0.5, h)
-    if "angles" in beside:
-        made["angles"] = rng.standard_normal((1, max(n, m), d // 2))
-    return made
+def problem(rng, *, b=2, h=2, n=6, d=4, dv=5, beside=(), **sizes):
+    """q, k, v, a network and other arguments."""
+    names = (*NETWORK, *(name for name in beside if name != "angles"), *(name for name in beside if name == "angles"))
+    return attention_problems.problem(rng, names, b=b, h=h, n=n, d=d, dv=dv, shared=True, **sizes)
 
 
 def agrees(arguments, **options):

@@ -5,7 +5,7 @@ from attention_problems import problem
 from beside_reference import assert_agrees_in
 from hypothesis import strategies as st
 
-from fastpe.functional.slots import REFLECTIONS
+from fastpe.functional.slots import REFLECTIONS, samples
 
 TERMS = (
     "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "key_slope",
@@ -44,13 +44,9 @@ def arguments_of(case):
     rng, dtype = np.random.default_rng(case["seed"]), np.dtype("float64" if rectify else case["dtype"])
     b, n, m = (case[name] for name in "bnm")
     terms = [name for name in case["terms"] if name != "angles" or case["d"] > 1]
-    names = [*REFLECTIONS, *(name for name in case["beside"] if name != "sinks"), *terms]
-    sizes = {name: case[name] for name in ("b", "h", "hk", "n", "m", "d", "shared", "led", "reach")}
-    arguments = problem(rng, names, **sizes, dtype=dtype)
-    for name in {"v", "rel_value"} & arguments.keys() if case["dv"] else ():
-        arguments[name] = rng.standard_normal((*arguments[name].shape[:-1], case["dv"])).astype(dtype)
-    if "sinks" in case["beside"]:
-        arguments["sinks"] = rng.standard_normal(case["h"]).astype(dtype)
+    names = [*REFLECTIONS, *case["beside"], *terms]
+    sizes = {name: case[name] for name in ("b", "h", "n", "m", "d", "dv", "shared", "led", "reach")}
+    arguments = problem(rng, names, hk=case["hk"], **sizes, dtype=dtype)
     keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
     lengths = {None: None, "keys": keys, "queries": (queries, None), "both": (queries, keys)}[case["lengths"]]
     options = {name: case[name] for name in ("window", "softcap", "pairs")} | {"lengths": lengths, "rectify": rectify}
@@ -65,9 +61,7 @@ def arguments_of(case):
         options["query_start"] = rng.integers(0, m + 20, b)
         longest = max(m, n + int(options["query_start"].max(initial=0)))
         sizes |= {"n": longest, "m": longest}
-        arguments |= problem(rng, [name for name in terms if name in ("angles", "rotors")], **sizes, dtype=dtype) | {
-            name: arguments[name] for name in "qkv"
-        }
+        arguments |= samples([name for name in terms if name in ("angles", "rotors")], rng, **sizes, dtype=dtype)
     if case["dropout"]:
         options |= {"dropout": case["dropout"], "dropout_seed": int(rng.integers(2**40))}
     return arguments, {"causal": True, **options}

@@ -1,17 +1,17 @@
-"""Maps and curves as small SVG figures. The cells of a map are an embedded image."""
+"""Panels as small SVG figures of a page. The cells of a map are an embedded image."""
 
 import base64
 import html
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from fastpe.pictures.colours import rgb
-from fastpe.pictures.panels import Array, Axis, Curves, Map, View
-from fastpe.pictures.svg import Axis as Scale
+from fastpe.pictures.panels import Array, Curves, Map, View
+from fastpe.pictures.svg import Scale, rule, text, upright
 
 WIDTH = 320
 _HEIGHT, _LEFT, _BOTTOM, _EDGE = {Map: 250, Curves: 200}, 58, 36, 8
@@ -22,11 +22,10 @@ COLOURS = 8  # classes c0 to c7 of atlas.css
 
 def drawn(view: View) -> str:
     """A figure with its caption and a description for screen readers."""
-    told = _map_said(view) if isinstance(view, Map) else _curves_said(view)
     parts = _map(view) if isinstance(view, Map) else _curves(view)
     height = _HEIGHT[type(view)]
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-    label = html.escape(told, quote=True)
+    label = html.escape(view.described(), quote=True)
     below, kind = (_bar(view), "map") if isinstance(view, Map) else (_legend(view), "curves")
     return (
         f'<figure class="{kind}"><svg {size} role="img" aria-label="{label}">{"".join(parts)}</svg>'
@@ -34,23 +33,8 @@ def drawn(view: View) -> str:
     )
 
 
-def _map_said(view: Map) -> str:
-    low, high = view.limits()
-    return f"{view.title}: {view.rows.label} down, {view.columns.label} across, from {low:.3g} to {high:.3g}"
-
-
-def _curves_said(view: Curves) -> str:
-    names = ", ".join(name for name in view.lines if name)
-    of = f" of {names}" if len(view.lines) > 1 else ""
-    return f"{view.title}: {view.unit}{of} over {view.x.label}"
-
-
-def _text(x: float, y: float, words: str, anchor: str = "middle", more: str = "") -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}"{more}>{html.escape(words)}</text>'
-
-
-def _line(x: Sequence[float], y: Sequence[float], kind: str) -> str:
-    return f'<line class="{kind}" x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}"/>'
+def _line(x: tuple[float, float], y: tuple[float, float], kind: str) -> str:
+    return rule(x, y, f'class="{kind}"')
 
 
 def _number(value: float) -> str:
@@ -63,13 +47,13 @@ def _axes(x: Scale, y: Scale, names: tuple[str, str], height: int) -> Iterator[s
     taken = -np.inf
     for tick in x.ticks():
         if x(tick) - taken >= _SPACING:
-            yield _text(x(tick), base + 13, _number(tick))
+            yield text(x(tick), base + 13, _number(tick))
             taken = x(tick)
     for tick in y.ticks():
         yield _line((_LEFT, WIDTH - _EDGE), (y(tick), y(tick)), "rule")
-        yield _text(_LEFT - 4, y(tick) + 4, _number(tick), "end")
-    yield _text((_LEFT + WIDTH) / 2, height - 6, names[0])
-    yield _text(11, base / 2, names[1], more=f' transform="rotate(-90 11 {base / 2:.0f})"')
+        yield text(_LEFT - 4, y(tick) + 4, _number(tick), 'text-anchor="end"')
+    yield text((_LEFT + WIDTH) / 2, height - 6, names[0])
+    yield upright(11, base / 2, names[1])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -79,7 +63,8 @@ def _axes(x: Scale, y: Scale, names: tuple[str, str], height: int) -> Iterator[s
 def _map(view: Map) -> Iterator[str]:
     height = _HEIGHT[Map]
     base = height - _BOTTOM
-    x, y = _cells(view.columns, _LEFT, WIDTH - _EDGE), _cells(view.rows, _EDGE, base)
+    x = Scale(*view.columns.edges, False, _LEFT, WIDTH - _EDGE)
+    y = Scale(*view.rows.edges, False, _EDGE, base)
     yield from _axes(x, y, (view.columns.label, view.rows.label), height)
     place = f'x="{_LEFT}" y="{_EDGE}" width="{WIDTH - _EDGE - _LEFT}" height="{base - _EDGE}"'
     data = base64.b64encode(image(view)).decode()
@@ -91,20 +76,15 @@ def _map(view: Map) -> Iterator[str]:
             yield _line((_LEFT, WIDTH - _EDGE), (y(end), y(end)), kind)
 
 
-def _cells(axis: Axis, start: float, end: float) -> Scale:
-    """A scale on which every coordinate is the middle of a cell."""
-    return Scale(float(axis.values[0]) - 0.5, float(axis.values[-1]) + 0.5, False, start, end)
-
-
 def image(view: Map) -> bytes:
     """The cells as a PNG, one pixel each, with a small palette; missing values are transparent.
 
+    >>> from fastpe.pictures.panels import Axis
     >>> axis = Axis("position", np.arange(2))
     >>> image(Map("table", axis, axis, np.eye(2), "value"))[1:4]
     b'PNG'
     """
-    low, high = view.limits()
-    shares = (view.values - low) / ((high - low) or 1.0)
+    shares = view.shares(view.values)
     known = np.isfinite(shares)
     levels = np.where(known, np.round(np.where(known, shares, 0.0) * (_LEVELS - 1)), _LEVELS).astype(np.uint8)
     palette = b"".join(rgb(level / (_LEVELS - 1), view.signed) for level in range(_LEVELS)) + bytes(3)
@@ -136,11 +116,11 @@ def _bar(view: Map) -> str:
 def _curves(view: Curves) -> Iterator[str]:
     height = _HEIGHT[Curves]
     base = height - _BOTTOM
-    shown = {name: _shown(line, view.log) for name, line in view.lines.items()}
+    shown = view.shown()
     known = np.concatenate([line[np.isfinite(line)] for line in shown.values()])
     places = np.asarray(view.x.values, np.float64)
     if not known.size or len(places) < 1:
-        yield _text((_LEFT + WIDTH) / 2, base / 2, "no finite value")
+        yield text((_LEFT + WIDTH) / 2, base / 2, "no finite value")
         return
     log_x = view.log_x and places[0] > 0
     x = Scale(float(places[0]), float(places[-1]), log_x, _LEFT + 4, WIDTH - _EDGE - 4)
@@ -154,12 +134,6 @@ def _curves(view: Curves) -> Iterator[str]:
         for run in _runs(line):
             points = " ".join(f"{x(float(places[at])):.1f},{y(float(line[at])):.1f}" for at in run)
             yield f'<polyline class="c{number % COLOURS}" points="{points}"/>'
-
-
-def _shown(line: Array, log: bool) -> Array:
-    """The values that the scale can show, and NaN for all others."""
-    there = np.isfinite(line) & (line > 0) if log else np.isfinite(line)
-    return np.where(there, line, np.nan)
 
 
 def _runs(line: Array) -> Iterator[list[int]]:
