@@ -324,7 +324,7 @@ def test_random_positions_are_recorded_and_resumed():
     arguments = ["--encoding", "learned", "--positions", "random:30", "--out", "run", *TINY]
     result = fastpe("train", *arguments)
     assert result.exit_code == 0, result.output
-    assert "positions are drawn anew from 0 .. 29" in result.stderr
+    assert "positions are drawn from 0 .. 29" in result.stderr
     assert run_folder.read_config("run").positions == "random:30"
     assert fastpe("train", "--resume", *arguments).stdout == result.stdout
     tested = json.loads(fastpe("evaluate", "run", "--json").stdout)["test"]

@@ -115,7 +115,7 @@ def test_a_kill_before_the_record_is_written_leaves_the_run_as_it_was(run, two, 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 1}, r"epochs must be at least 2, which run .* has done already, not 1"),
+        ({"epochs": 1}, r"epochs must be at least 2, the finished epochs of run .*, not 1"),
         ({"lr": 0.5, "epochs": 4}, r"lr was 0\.01, now 0\.5.*start a new run: fastpe train --from "),
         ({"samples": 40}, r"samples was 20, now 40.*start a new run: fastpe train --from "),
     ],
