@@ -23,14 +23,14 @@ _HEAD = ("name", "what it is", "learns", "beyond", "reported")
 _HEAD_NEEDS = ("name", "what it is", "needs")
 _SUMMARY, _GAP = 1, 2
 _LEGEND = """
-learns: has trained parameters (opt: if an option asks for them). beyond: the formula beyond the training length.
-reported: published results beyond it (tuned: after interpolation or more training; -: none found).
-`fastpe encodings NAME` prints the page of an encoding with the evidence; filters such as `--causal --reported holds`
-select encodings; `--by use|year|place|needs` groups them."""
+learns: has trained parameters (opt: if an option asks for them). beyond: the formula beyond the
+training length. reported: published results there (tuned: after interpolation or more training;
+-: none found). `fastpe encodings NAME` prints the page of an encoding with the evidence.
+Filters such as `--causal --reported holds` select, `--by use|year|place|needs` groups."""
 _LEGEND_NEEDS = """
-needs, in addition to positions: training (of parameters), length (the training length), causal (a mask),
-digits (their places in numbers), coordinates (several per position), graph; the page of an
-encoding says how a run provides the last three. `--by use|year|place` groups the list differently."""
+needs, in addition to positions: training (of parameters), length (the training length), causal
+(a mask), digits (their places in numbers), coordinates (several per position), graph. The page of
+an encoding says how a run provides the last three. `--by use|year|place` groups differently."""
 _WIDEST = 10**4  # characters per line if the output is not a terminal, so that each encoding has one line
 
 

@@ -50,7 +50,7 @@ _OPTIONS = {
             help="Draw --length-curve or --receptive-field as a .png, .svg or .pdf (needs matplotlib).",
         ),
     ],
-    "Your own files": [
+    "File": [
         option("--encoding", type=ENCODING, help="The encoding's file, if it is your own, such as ./mine.py."),
         option("--task", type=TASK, help="The task's file, if it is your own, such as ./mine.py."),
     ],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _SIZES = {
-    "dim": "Width of the model.", "heads": "Attention heads.", "train_length": "Length that the encoding is made for.",
+    "dim": "Width of the model.", "heads": "Number of attention heads.", "train_length": "Training length.",
     "seed": "Seed of the initial values of learned parameters.",
 }  # fmt: skip
 _IN_TRAINING = {"dim": "width"}  # sizes that have another name in `TrainConfig`

@@ -150,9 +150,7 @@ class TrainConfig(ModelConfig):
         chosen = choose(self.task, self.task_options)
         self._set("task_options", Options({name: chosen.options[name] for name in self.task_options or {}}))
         if self.vocabulary is not None:
-            raise ValueError(
-                f"vocabulary must be None for task {self.task!r}, which determines it, not {self.vocabulary}"
-            )
+            raise ValueError(f"vocabulary must be None for task {self.task!r}, which sets it, not {self.vocabulary}")
         if chosen.task.causal and not self.causal:
             raise ValueError(f"task {self.task!r} is made for causal models: it needs causal=True")
         for name in ("samples", "epochs", "batch", "test_sequences"):

@@ -48,14 +48,14 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "heads": Setting("Number of attention heads."),
         "width": Setting("Width of the model."),
         "hidden": Setting("Width inside the feed-forward map."),
-        "causal": Setting("Attention mask.  [default: causal where the task or the encoding needs it]"),
+        "causal": Setting("Attention mask.  [default: causal for tasks of tokens, and where the encoding needs it]"),
         "sight": Setting(
             "Which keys the queries of each layer attend to: all, window:W, chunks:C, or a pattern over layers such "
             "as window:512*5,all.",
             "PATTERN",
         ),
         "activation": Setting("Activation of the feed-forward map.", ACTIVATIONS),
-        "norm": Setting("Normalization before attention and before the feed-forward map.", NORMS),
+        "norm": Setting("Normalization before attention and feed-forward map.", NORMS),
         "final_norm": Setting("Add a normalization before the head."),
         "bias": Setting("Use no biases in linear maps and layer norms."),
         "residual": Setting("Use no residual connections."),
@@ -96,8 +96,8 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "Evaluation": {
         "test_lengths": Setting(
-            "Length to test at, or a range of lengths such as 51-100; may be repeated.  [default: one, two and three "
-            "times --length for tokens; one, two and four times --length for a text; 50, 100 and 200 for numbers]",
+            "Length to test at, or a range such as 51-100; may be repeated.  [default: 50, 100 and 200 for numbers; one, "
+            "two and four times --length for a text; otherwise ranges up to one, two and three times --length]",
             "N|A-B",
         ),
         "test_sequences": Setting("Number of test sequences for each test length."),

@@ -113,9 +113,9 @@ def test_wrong_filters_are_one_line():
     assert "'ever' is not one of 'defined'" in refused(2, "encodings", "--beyond", "ever")
     assert "0 is not in the range x>=1" in refused(2, "encodings", "--axes", "0")
     assert "'when' is not one of 'use', 'year', 'place', 'needs'" in refused(2, "encodings", "--by", "when")
-    assert "leave one out" in refused(2, "encodings", "--by", "year", "--json")
+    assert "--by cannot be combined with --json" in refused(2, "encodings", "--by", "year", "--json")
     for filters in (["--slot", "bias"], ["--causal"], ["--axes", "1"], ["--by", "use"], ["--use", "images"]):
-        assert "give them or NAME" in refused(2, "encodings", "alibi", *filters)
+        assert "give either them or NAME" in refused(2, "encodings", "alibi", *filters)
 
 
 @pytest.mark.parametrize("by", catalogue.ORDERS)

@@ -90,8 +90,8 @@ def test_length_curves_stand_side_by_side(inside, tmp_path):
         ["run1", "8"],
         ["run1", "16"],
     ]
-    assert "blocks: the text is cut into blocks that are read alone" in found.stdout
-    assert re.search(r"place +run0 +run1\n +1 ", found.stdout)
+    assert "blocks: the text is cut into blocks that the model reads separately" in found.stdout
+    assert re.search(r"position +run0 +run1\n +1 ", found.stdout)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads(fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8", "--json").stdout)
     assert [(each["run"], each["encoding"], each["seed"]) for each in facts] == [
@@ -243,7 +243,7 @@ def test_a_run_of_numbers_writes_nothing(inside, tmp_path):
     assert fastpe("train", "--encoding", "nope", *TINY, "--out", tmp_path / "numbers").exit_code == 0
     for command in (["generate", tmp_path / "numbers", "x"], ["evaluate", tmp_path / "numbers", "--length-curve"]):
         assert "contains no model of a text: train one with --task text --data FILE" in refused(2, *command)
-    assert "--data is of a text" in refused(2, "evaluate", tmp_path / "numbers", "--data", "text.txt")
+    assert "--data needs a model of a text" in refused(2, "evaluate", tmp_path / "numbers", "--data", "text.txt")
 
 
 def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):

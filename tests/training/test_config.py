@@ -130,7 +130,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"test_sequences": 0}, ValueError, "test_sequences"),
         ({"epochs": 10**21}, ValueError, f"epochs must be at most 2\\*\\*40, not {10**21}"),
         ({"task": "runing_sum"}, ValueError, "did you mean 'running_sum'"),
-        ({"vocabulary": 10}, ValueError, "vocabulary must be None for task 'running_sum', which determines it, not 10"),
+        ({"vocabulary": 10}, ValueError, "vocabulary must be None for task 'running_sum', which sets it, not 10"),
         ({"task": "mine.py"}, ValueError, "mine.py cannot be read: No such file"),
         ({"task": 3}, TypeError, "task must be a name, not 3"),
         ({"task": "sort", "task_options": {"symbol": 3}}, ValueError, "'symbol' of task 'sort' is unknown; did you"),

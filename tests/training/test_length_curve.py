@@ -237,7 +237,7 @@ def test_a_receptive_field_is_a_mean_over_blocks(model):
 
 @pytest.mark.parametrize(("encoding", "positions"), [("sinusoidal", "offset:30"), ("rope", "random:30")])
 def test_positions_of_a_draw_have_no_receptive_field(encoding, positions):
-    with pytest.raises(ValueError, match="model must have its usual positions"):
+    with pytest.raises(ValueError, match="model must have positions='usual'"):
         receptive_field(Transformer(replace(CONFIG, encoding=encoding, positions=positions)), TOKENS, 8)
 
 

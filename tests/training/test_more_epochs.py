@@ -92,7 +92,7 @@ def test_a_kill_before_the_first_new_checkpoint_leaves_a_run_that_goes_on(run, t
         train(longer, out=run, resume=True, progress=stopped(Started))
     assert read_config(run).epochs == 4
     assert not (run / "result.json").exists()
-    with pytest.raises(FileNotFoundError, match="its training was not finished"):
+    with pytest.raises(FileNotFoundError, match="its training is not finished"):
         load(run)
     with pytest.raises(Stop):  # twice
         train(replace(SMALL, epochs=3), out=run, resume=True, progress=stopped(Started))

@@ -192,7 +192,7 @@ def test_an_origin_that_cannot_be_used_is_an_error_before_any_work(runs, tmp_pat
         with pytest.raises(DamagedFileError, match=r"model\.safetensors is damaged"):
             use()
     model.unlink()
-    with pytest.raises(FileNotFoundError, match="its training was not finished"):
+    with pytest.raises(FileNotFoundError, match="its training is not finished"):
         starting(origin)
     other = shutil.copytree(runs / "rope", tmp_path / "other")
     renamed = replace(config, start_from=str(other), start_digest="0" * 64)
