@@ -96,8 +96,8 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "Evaluation": {
         "test_lengths": Setting(
-            "Length to test at, or a range such as 51-100; may be repeated.  [default: 50, 100 and 200 for numbers; one, "
-            "two and four times --length for a text; otherwise ranges up to one, two and three times --length]",
+            "Length to test at, or a range such as 51-100; may be repeated.  [default: 50, 100 and 200 for numbers; "
+            "one, two and four times --length for a text; otherwise ranges up to one, two and three times --length]",
             "N|A-B",
         ),
         "test_sequences": Setting("Number of test sequences for each test length."),
