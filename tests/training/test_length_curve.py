@@ -162,7 +162,7 @@ def test_a_run_has_its_own_text(tmp_path):
         ((TOKENS, "8"), {}, "lengths must be a sequence of integers, not '8'"),
         ((TOKENS[:1],), {}, r"tokens must have the shape \(T,\) with T at least 2, not \(1,\)"),
         ((TOKENS + 1,), {}, r"tokens must lie in \[0, 11\), not 1 .. 11"),
-        ((), {}, "tokens are missing"),
+        ((), {}, "tokens must be given, unless model_or_run"),
         (("text",), {}, "tokens must be tokens, not text"),
         ((TOKENS, (8,)), {"stride": 2}, "stride needs sliding=True"),
         ((TOKENS, (8,)), {"stride": 9, "sliding": True}, "stride must be at most the shortest length, 8, not 9"),

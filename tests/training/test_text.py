@@ -195,7 +195,7 @@ def test_the_recipe_of_a_preset(text):
         ({"causal": False}, "task 'text' is made for causal models"),
         ({"lengths": "uniform"}, "lengths must be 'fixed' for task 'text', not 'uniform'"),
         ({"stop_solved": True}, "stop_solved needs a task whose answers are right or wrong: task 'text' has none"),
-        ({"target_scale": "train"}, "target_scale is of numbers"),
+        ({"target_scale": "train"}, "target_scale must be 'one' for task 'text' of tokens"),
         ({"test_lengths": ("1-50",)}, "test_lengths must be an integer"),
         ({"vocabulary": 256}, "vocabulary must be None"),
         ({"task_options": {"share": 0.0}}, "option 'share' of task 'text' must be"),
