@@ -1,1 +1,1 @@
-"""The command line, installed as ``fastpe_cli``: one file = one command; the only place that prints."""
+"""The command line, installed as ``fastpe_cli``: one file for each command. Only these files print."""

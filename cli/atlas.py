@@ -1,28 +1,29 @@
-"""``fastpe atlas``: one page of all encodings, to read, to search and to choose from."""
+"""``fastpe atlas``: write an HTML page about all encodings."""
 
 from pathlib import Path
 
 import click
 
-from .output import check_folder, encoding_name, own_names
+from .options import ENCODING
+from .output import check_folder
 
 _ENDINGS = (".html", ".htm")
 
 
 @click.command()
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Where the page goes, a .html."
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="HTML file to write, a .html."
 )
 @click.option(
-    "--encoding", "names", multiple=True, metavar="NAME", callback=own_names(encoding_name),
-    help="Only this one; may be repeated, and be a file of your own: ./mine.py.  [default: all]",
+    "--encoding", "names", multiple=True, metavar="NAME", type=ENCODING,
+    help="Include only this encoding; may be repeated, and be your own file such as ./mine.py.  [default: all]",
 )  # fmt: skip
 def atlas(out: Path, names: tuple[str, ...]) -> None:
-    """Write one page in HTML about all encodings, which opens offline: for each its formula, pictures, options and
-    source, what theory says of it, and what the studies of fastpe found.
+    """Write an HTML page about all encodings.
 
-    The page has a search and filters, which its address keeps: atlas.html#use=images, atlas.html#rope. A file of this
-    name is replaced.
+    The page shows the formula, pictures, options, source, theoretical properties and study results of each encoding. It
+    opens offline. Its address keeps the search and the filters: atlas.html#use=images, atlas.html#rope. An existing
+    file of this name is replaced.
     """
     if out.suffix.lower() not in _ENDINGS:
         raise click.UsageError(f"--out must end in .html, not {str(out)!r}")
@@ -34,7 +35,7 @@ def atlas(out: Path, names: tuple[str, ...]) -> None:
     known = list_encodings()
     for name in names:
         if name not in known:
-            raise click.UsageError(f"--encoding is one encoding, not several: {name!r}")
+            raise click.UsageError(f"--encoding must be a single encoding, not {name!r}")
     if names:
         every = [catalogue.entry(name) for name in sorted(set(names))]
     else:

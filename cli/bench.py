@@ -1,4 +1,4 @@
-"""``fastpe bench``: the speed of the step, its products and the tables on this machine, beside other libraries."""
+"""``fastpe bench``: measure the speed of fastpe on this machine and compare it with other libraries."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from .bench_tables import tables_of
+from .options import Integer
 from .output import check_place, print_json, use_threads
 from .tables import Table, as_markdown, as_text
 
@@ -15,7 +16,7 @@ _TABLES = ("step", "encodings", "attention", "frameworks", "gemm", "tables", "sc
 
 
 def _writable(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file that cannot be written, before minutes of measuring."""
+    """Raise if a file cannot be written, before minutes of measuring."""
     if path is not None and not path.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(path.parent)!r}")
     if path is not None and not os.access(path.parent, os.W_OK):
@@ -27,29 +28,38 @@ def _writable(context: click.Context, option: click.Parameter, path: Path | None
 
 @click.command()
 @click.argument("tables", nargs=-1, type=click.Choice(_TABLES), metavar=f"[{'|'.join(_TABLES)}]...")
-@click.option("--threads", type=click.IntRange(1), help="Most threads; all cores by default.")
+@click.option("--threads", type=Integer(1), help="Largest number of threads.  [default: all cores]")
 @click.option(
-    "--quick", is_flag=True, help="A few calls each, without torch.compile: shows how it goes, proves nothing."
+    "--quick", is_flag=True, help="Few calls, without torch.compile: a demonstration, too short for conclusions."
 )
 @click.option(
     "--markdown", type=click.Path(dir_okay=False, path_type=Path), callback=_writable, metavar="FILE",
-    help="Also write the tables into this file, as Markdown.",
+    help="Also write the tables to this Markdown file.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def bench(tables: tuple[str, ...], threads: int | None, quick: bool, markdown: Path | None, as_json: bool) -> None:
-    """Measure fastpe on this machine, beside PyTorch, JAX and NumPy where they are installed.
+    """Measure the speed of fastpe on this machine.
 
-    step: the training step; encodings: the step with every encoding; attention: with position terms, forward and
-    backward; frameworks: transformers' models and PyTorch's attention with masks, biases and caches, as they are and by
-    fastpe; gemm: the step's matrix products; tables: position tables; scaling: threads, a busy core, and what equal
-    bits cost. All of them by default. Every library runs in a process of its own, is checked before it is timed, and
-    takes turns with the others; figures are of the fastest call. Leave the machine alone meanwhile: where it was not, a
-    line below the table says so.
+    Also measures PyTorch, JAX and NumPy if they are installed.
+
+    \b
+    step        the training step
+    encodings   the training step with each encoding
+    attention   attention with position terms, forward and backward
+    frameworks  models of transformers and PyTorch's attention with masks, biases
+                and caches, with and without fastpe
+    gemm        the matrix products of the training step
+    tables      position tables
+    scaling     threads, a busy core, and the cost of equal bits
+
+    The default is all of them. Each library runs in a separate process, its results are checked before it is timed, and
+    measurements of the libraries alternate. Times are those of the fastest call. Do not use the machine during the
+    measurement; if it was busy, a line below the table says so.
     """
     import numba
 
     if numba.config.DISABLE_JIT:
-        raise click.ClickException("NUMBA_DISABLE_JIT is set: the kernels exist only compiled")
+        raise click.ClickException("NUMBA_DISABLE_JIT is set: the kernels only work compiled")
     use_threads(threads)
     from fastpe.base import files
     from fastpe.benchmarks import figures
@@ -116,7 +126,7 @@ def _facts(machine: Any) -> dict[str, Any]:
 
 
 def _of_machine(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the figures belong to, by name."""
+    """Return the machine and the versions, by name."""
     cpu = facts["cpu"]
     registers = f"{cpu['name']}, registers of {cpu['register_bytes']} bytes, usable cores: {cpu['usable_cores']}"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
@@ -125,18 +135,18 @@ def _of_machine(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _conclusion(found: Mapping[str, Any]) -> str:
     if found["quick"]:
-        return "a quick run proves nothing"
+        return "a quick run is too short for conclusions"
     return f"{found['goals']['met']} of {found['goals']['of']} goals met"
 
 
 def _command(tables: Sequence[str], threads: int | None, quick: bool) -> str:
-    """What was asked for, in the order in which it is shown; where it was written is nobody's business."""
+    """Return the command, with its tables in the order of the output, and without the path of --markdown."""
     options = [] if threads is None else ["--threads", str(threads)]
     return " ".join(["fastpe bench", *(name for name in _TABLES if name in tables), *options, *["--quick"] * quick])
 
 
 def _document(command: str, found: Mapping[str, Any], tables: Sequence[Table]) -> str:
-    """All tables as one Markdown document, with what made them."""
+    """Return all tables as one Markdown document, with the command, the date and the machine."""
     from datetime import UTC, datetime
 
     facts = [("made by", f"`{command}`"), ("date", f"{datetime.now(UTC):%Y-%m-%d}"), *_of_machine(found["machine"])]

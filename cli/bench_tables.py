@@ -1,4 +1,4 @@
-"""What `fastpe bench` measured, as tables: names of columns, figures beside their goals, and what is said below."""
+"""The measurements of `fastpe bench` as tables, with goals and notes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ _BLAS = {"torch": "MKL (PyTorch)", "numpy": "OpenBLAS (NumPy)"}
 
 
 def tables_of(name: str, measured: Mapping[str, Any]) -> list[Table]:
-    """The tables that one of `fastpe bench`'s measurements is shown as, and whether the machine was disturbed."""
+    """Return the tables of one measurement of `fastpe bench`, with notes on disturbances of the machine."""
     from fastpe.benchmarks.disturbance import signs_in
 
     *tables, last = _TABLES[name](measured)
@@ -23,7 +23,7 @@ def tables_of(name: str, measured: Mapping[str, Any]) -> list[Table]:
 
 
 def _verdict(figure: Mapping[str, Any], show: Callable[[float], str]) -> str:
-    """A figure, and its goal where there is one."""
+    """Return a figure, with its goal if it has one."""
     text = show(figure["value"])
     if figure.get("goal") is None:
         return text
@@ -56,19 +56,19 @@ def _closer(peer: Mapping[str, Any]) -> str:
 
 
 def _present(rows: Iterable[Mapping[str, Any]], known: Iterable[str]) -> list[str]:
-    """The peers that any row has."""
+    """Return the peers that appear in any row."""
     there = {name for row in rows for name in row["peers"]}
     return [name for name in known if name in there]
 
 
 def _beside(row: Mapping[str, Any], present: Sequence[str], show: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """A cell for each peer."""
+    """Return a cell for each peer."""
     peers = [row["peers"].get(name, {"absent": ""}) for name in present]
     return ["-" if "absent" in peer else show(peer) for peer in peers]
 
 
 def _absences(rows: Iterable[Mapping[str, Any]], names: Mapping[str, str]) -> list[str]:
-    """Why peers are not there, each reason once."""
+    """Return the distinct reasons why peers are missing."""
     found = {(name, peer["absent"]) for row in rows for name, peer in row["peers"].items() if "absent" in peer}
     return [f"{names[name]}: {why}" for name, why in sorted(found)]
 

@@ -1,4 +1,4 @@
-"""``fastpe check``: everything that can be tested of one encoding or task, of the user's own or fastpe's."""
+"""``fastpe check``: test one encoding or task, built-in or the user's own."""
 
 import sys
 from pathlib import Path
@@ -16,27 +16,30 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, metavar="FILE|KEY")
 @click.option(
     "--template", type=click.Choice(("encoding", "task")), is_flag=False, flag_value="encoding",
-    help="Print a file to start from, which passes: of an encoding, or of a task.",
+    help="Print a template of an encoding or a task that passes all checks.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def check(name: str | None, template: str | None, as_json: bool) -> None:
-    """Check an encoding or a task: a file of your own, ./mine.py, or one that is known by its KEY.
+    """Check an encoding or a task.
 
-    One line for each check. Of an encoding: its options and initial values; its fill, within the stated error of its
-    formula and in arrays of any layout; its gradients, beside differences of the formula; past the training length;
-    left from right; a whole model. Of a task: its options; what it draws, and from what; tokens, lengths and answers;
-    the chance level. What is left unsaid is remarked. The exit status is 1 if a check fails.
+    FILE is your own file such as ./mine.py; KEY is a built-in or registered encoding or task.
+
+    Prints one line for each check. The checks of an encoding: options and initial values; the compiled arrays against
+    the reference, within the stated error and in arrays of any memory layout; gradients against finite differences;
+    positions beyond the training length; the distinction of left and right; a model with the encoding. The checks of a
+    task: options; the drawn sequences and their random streams; tokens, lengths and answers; the chance level. Remarks
+    name missing declarations. The exit status is 1 if a check fails.
     """
     if template is not None:
         if name is not None:
-            raise click.UsageError("--template stands alone: it takes no FILE or KEY")
+            raise click.UsageError("--template cannot be combined with FILE or KEY")
         click.echo(_template(template), nl=False)
         return
     if name is None:
         raise click.UsageError("FILE or KEY is missing: fastpe check ./mine.py, or fastpe check alibi")
     word, key = _known(name)
     if "+" in key:
-        raise click.UsageError(f"one encoding is checked at a time, not the sum {key!r}")
+        raise click.UsageError(f"FILE or KEY must be a single encoding, not the sum {key!r}")
     from fastpe.doctor import diagnosis, encoding_checks, task_checks
 
     from .progress import Reporter
@@ -69,7 +72,7 @@ def _template(word: str) -> str:
 
 
 def _known(name: str) -> tuple[str, str]:
-    """Whether it is an encoding or a task, and its key; a file of the user's own is registered."""
+    """Return "encoding" or "task", and the key; the user's own file is registered."""
     from fastpe.base.own import defines
     from fastpe.encodings import registry
     from fastpe.tasks.registry import TASKS
@@ -78,7 +81,7 @@ def _known(name: str) -> tuple[str, str]:
     if is_task and name not in registry.list_encodings():
         key = TASKS.resolve(name)
         if TASKS.get(key).kind == "text":
-            raise click.UsageError(f"task {name!r} draws nothing that could be checked: it reads your own text")
+            raise click.UsageError(f"task {name!r} cannot be checked: it reads your own text and draws no sequences")
         return "task", key
     return "encoding", "+".join(registry.split(registry.resolve(name)))
 

@@ -1,4 +1,4 @@
-"""``fastpe compare``: which encoding, on which task, how far, how sure; ``merge`` and ``report``, of its folders."""
+"""``fastpe compare`` trains and compares encodings; ``merge`` and ``report`` work on the folders that it writes."""
 
 import re
 import sys
@@ -11,48 +11,84 @@ import click
 
 from fastpe.training.presets import PRESETS
 
-from .output import INTERRUPTED, encoding_name, own_files, own_names, parse_lengths, print_json, task_name
+from .options import ENCODING, INTEGER, NUMBER, TASK, Grouped, Integer, as_json, option
+from .output import INTERRUPTED, own_files, parse_lengths, print_json
 
 if TYPE_CHECKING:
     from fastpe.experiments.study import Study
     from fastpe.experiments.study_folder import Compared
 
 
-# Long: one parameter for every flag
-@click.command()
-@click.argument("encodings", nargs=-1, metavar="ENCODING[:NAME=VALUE,...]...")
-@click.option("--task", "tasks", multiple=True, metavar="T", help="A task, see `fastpe tasks`; may be repeated.")
-@click.option("--seeds", type=int, default=10, show_default=True, help="Runs of every encoding on every task.")
-@click.option("--baseline", help="What the others are compared with.  [default: nope, or the first]")
-@click.option("--lengths", metavar="L,L,...", help="Lengths to test at: 50,100 or 1-50,51-100.  [default: the task's]")
-@click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A protocol that all settings depart from.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all runs; may be repeated.")
-@click.option("--vary", multiple=True, metavar="KEY=V,V", help="Every encoding with each of these; may be repeated.")
-@click.option(
-    "--choose",
-    multiple=True,
-    metavar="KEY=V,V",
-    help="Choose one by validation, for every encoding on every task; may be repeated.",
-)
-@click.option("--choose-seeds", type=int, metavar="N", help="Runs that choose, on seeds of their own.  [default: 3]")
-@click.option("--margin", type=float, help="Differences within it count as none; of errors a part, 0.1.")
-@click.option("--study", "file", type=click.Path(path_type=Path), help="A study in a file, as study.toml has it.")
-@click.option(
-    "--encoding", "own_encodings", multiple=True, metavar="FILE", callback=own_names(encoding_name),
-    help="With --study: your own encoding file, if the study has its key; may be repeated. --task takes task files.",
-)  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]")
-@click.option("--runs", type=click.Path(path_type=Path), help="Where the runs are, to share them.  [default: OUT/runs]")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes of one thread each.  [default: usable cores]")
-@click.option(
-    "--cluster", metavar="WHERE",
-    help="On dask.distributed: local, a scheduler's address, or its file. Nothing is authenticated or encrypted unless "
-    "dask is set up for TLS: whoever reaches the scheduler can run code here and on every worker. Use it only in a "
-    "network where you trust everyone.",
-)  # fmt: skip
-@click.option("--shard", metavar="I/N", help="Make the I-th of N parts alone; `fastpe merge` joins them.")
-@click.option("--dry-run", is_flag=True, help="Only say how many runs there are, and what they take.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+_OPTIONS = {
+    "Common": [
+        option(
+            "--task", "tasks", multiple=True, metavar="T", shell_complete=TASK.shell_complete,
+            help="Task to train on (`fastpe tasks` lists them); may be repeated.",
+        ),
+        option("--seeds", type=INTEGER, default=10, show_default=True, help="Runs of each encoding on each task."),
+        option(
+            "--baseline", shell_complete=ENCODING.shell_complete,
+            help="Encoding that the others are compared with.  [default: nope, or the first]",
+        ),
+        option(
+            "--lengths", metavar="L,L,...",
+            help="Lengths to test at, such as 50,100 or 1-50,51-100.  [default: those of the task]",
+        ),
+        option("--preset", type=click.Choice(sorted(PRESETS)), help="Published protocol whose settings all runs use."),
+        option(
+            "--set", "settings", multiple=True, metavar="KEY=VALUE",
+            help="A setting of all runs, by its name in fastpe.TrainConfig, such as epochs=5; may be repeated.",
+        ),
+        option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]"),
+    ],
+    "Study": [
+        option(
+            "--vary", multiple=True, metavar="KEY=V,V",
+            help="Compare each encoding with each of these values of a setting; may be repeated.",
+        ),
+        option(
+            "--choose", multiple=True, metavar="KEY=V,V",
+            help="Choose one of these values by validation, for each encoding on each task; may be repeated.",
+        ),
+        option(
+            "--choose-seeds", type=INTEGER, metavar="N",
+            help="Runs for each choice; their seeds differ from those of the study.  [default: 3]",
+        ),
+        option(
+            "--margin", type=NUMBER,
+            help="Differences within this margin count as equivalent; for errors a share, such as 0.1.",
+        ),
+        option("--study", "file", type=click.Path(path_type=Path), help="Study file to run, such as a study.toml."),
+        option(
+            "--encoding", "own_encodings", multiple=True, metavar="FILE", type=ENCODING,
+            help="With --study: your own encoding file, if the study contains its key; may be repeated. Give your own "
+            "task files to --task.",
+        ),
+    ],
+    "Execution": [
+        option(
+            "--runs", type=click.Path(path_type=Path),
+            help="Folder of the runs, which studies may share.  [default: OUT/runs]",
+        ),
+        option(
+            "--workers", type=Integer(1), help="Number of processes, of one thread each.  [default: usable cores]"
+        ),
+        option(
+            "--cluster", metavar="WHERE",
+            help="Run on dask.distributed: local, a scheduler's address, or its file. Nothing is authenticated or "
+            "encrypted unless dask is set up for TLS: whoever reaches the scheduler can run code here and on every "
+            "worker. Use it only in a network where you trust everyone.",
+        ),
+        option("--shard", metavar="I/N", help="Run only the I-th of N parts; `fastpe merge` joins the parts."),
+        option("--dry-run", is_flag=True, help="Only print the number of runs and an estimate of FLOPs and time."),
+    ],
+    "Output": [as_json()],
+}  # fmt: skip
+
+
+# Long: one parameter for each option
+@click.command(cls=Grouped, groups=_OPTIONS)
+@click.argument("encodings", nargs=-1, metavar="ENCODING[:NAME=VALUE,...]...", shell_complete=ENCODING.shell_complete)
 def compare(
     encodings: tuple[str, ...],
     tasks: tuple[str, ...],
@@ -75,14 +111,16 @@ def compare(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Train every ENCODING on every task with the same seeds, and compare them with a baseline.
+    """Train each ENCODING on each task, and compare the results.
 
-    An encoding may have settings and options of its own behind a colon: abacus:positions=digits:20,heads=2 or
-    alibi:slope=0.5. An encoding that needs places of digits, coordinates or a graph gets its default or is refused,
-    see `fastpe encodings NAME`.
+    All runs use the same seeds, and the results are compared with those of a baseline.
 
-    Leaves a page to show, report.html, with results.csv, .json, .md, study.toml and all run folders in --out. What is
-    finished is not run again; interrupted, the same command goes on.
+    Settings and options of one encoding follow a colon: abacus:positions=digits:20,heads=2 or alibi:slope=0.5. An
+    encoding that needs the positions of digits, coordinates or a graph uses its default for sequences, or is refused
+    (see `fastpe encodings NAME`).
+
+    The folder --out receives the page report.html, the tables results.csv, .json and .md, study.toml, and all run
+    folders. Finished runs are not repeated: to continue an interrupted study, run the same command again.
     """
     from fastpe.experiments.compare import compare as make
     from fastpe.experiments.study import Study, varied
@@ -90,13 +128,14 @@ def compare(
     from .progress import JobReporter
 
     if own_encodings and file is None:
-        raise click.UsageError("--encoding is for --study: name the encodings of a new study without it")
+        raise click.UsageError("--encoding needs --study: name the encodings of a new study as arguments")
     if file is not None:
-        own_tasks = [each for each in tasks if each.endswith(".py")]
-        own_names(task_name)(click.get_current_context(), None, own_tasks)
-        tasks = tuple(each for each in tasks if each not in own_tasks)
+        for each in tasks:
+            if each.endswith(".py"):
+                TASK.convert(each, None, None)
+        tasks = tuple(each for each in tasks if not each.endswith(".py"))
         if any((encodings, tasks, settings, lengths, preset, vary, choose)) or choose_seeds is not None:
-            raise click.UsageError("--study says it all: leave out encodings and the flags that make a study")
+            raise click.UsageError("--study names a complete study: leave out encodings and the options of a new study")
         study = Study.read(file)
     else:
         _refuse_missing(encodings, tasks)
@@ -113,7 +152,7 @@ def compare(
         try:
             study = Study(dict(entries), list(tasks), seeds, **facts, **grid)  # type: ignore[arg-type] # made dicts
             study = varied(study, _lists("--vary", vary)) if vary else study
-        except TypeError as error:  # a word where a number belongs
+        except TypeError as error:  # a word was given instead of a number
             raise click.UsageError(str(error)) from error
     part = None if shard is None else _shard(shard)
     if dry_run:
@@ -124,38 +163,47 @@ def compare(
         with JobReporter() as reporter:
             found = make(study, out=target, runs=runs, workers=workers, shard=part, cluster=cluster, progress=reporter)
     except KeyboardInterrupt:
-        click.echo("fastpe: interrupted; the same command goes on from here", err=True)
+        click.echo("fastpe: interrupted; to continue, run the same command again", err=True)
         sys.exit(INTERRUPTED)
     if found is None:
-        click.echo(f"shard {shard} is done: join all of them with fastpe merge {target} ... --out FOLDER", err=True)
+        click.echo(f"shard {shard} is done: join all shards with fastpe merge {target} ... --out FOLDER", err=True)
     else:
         _print(found, as_json)
 
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the whole study.  [required]")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the joined study.  [required]")
 @own_files("the study", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Join the shards of a study, made by `fastpe compare --shard`, and report on all of it."""
+    """Join the shards of a study, and report on it.
+
+    `fastpe compare --shard` makes the shards.
+    """
     from fastpe.experiments import existing_runs
 
     if out is None:
-        existing_runs.shared_study(folders)  # what is wrong with a folder is more than a flag that is missing
-        raise click.UsageError("--out is missing: name the folder of the whole study")
+        existing_runs.shared_study(folders)  # errors in the folders come before the missing option
+        raise click.UsageError("--out is missing: name the folder of the joined study")
     _print(existing_runs.merge(folders, out), as_json)
 
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of a report of single runs.  [default: report]")
-@click.option("--runs", type=click.Path(path_type=Path), help="The study's runs, if not in DIR/runs.")
-@click.option("--baseline", help="Of single runs: what the others are compared with.  [default: nope, or the first]")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the report on single runs.  [default: report]")
+@click.option("--runs", type=click.Path(path_type=Path), help="Folder of the study's runs.  [default: DIR/runs]")
+@click.option(
+    "--baseline", shell_complete=ENCODING.shell_complete,
+    help="For single runs: encoding that the others are compared with.  [default: nope, or the first]",
+)  # fmt: skip
 @own_files("the study or a run", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, baseline: str | None, as_json: bool) -> None:
-    """Make the page and the tables of a study again, from its runs; or those of single run folders."""
+    """Report on a study or on single run folders.
+
+    DIR is the folder of a study, whose page and tables are written again from its runs, or several run folders.
+    """
     from fastpe.experiments.existing_runs import report_runs, report_study
     from fastpe.experiments.study_folder import FILE
 
@@ -165,7 +213,7 @@ def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, basel
         _print(report_study(folders[0], runs), as_json)
         return
     if runs is not None:
-        raise click.UsageError("--runs is for a study: single runs are named one by one")
+        raise click.UsageError("--runs needs a study: name single run folders as arguments")
     _print(report_runs(folders, out or Path("report"), baseline), as_json)
 
 
@@ -180,7 +228,7 @@ def _print(found: "Compared", as_json: bool) -> None:
 
 
 def print_written(found: "Compared") -> None:
-    """Say on standard error where a study's files are, and what would draw more of them."""
+    """Print on standard error where a study's files are, and what to install for PDF figures."""
     from fastpe.experiments.study_figure import MISSING, available
 
     figures = "figures as .svg and .pdf" if available() else "figures as .svg"
@@ -190,7 +238,7 @@ def print_written(found: "Compared") -> None:
 
 
 def _print_plan(study: "Study", as_json: bool) -> None:
-    """Runs, updates, FLOPs and time, as a few updates of each encoding on each task take just now."""
+    """Print the number of runs, FLOPs and time, estimated from a few updates of each encoding on each task."""
     from fastpe.doctor.machine import usable_cores
     from fastpe.experiments.plan import plan
     from fastpe.experiments.study_report import too_few
@@ -202,10 +250,10 @@ def _print_plan(study: "Study", as_json: bool) -> None:
     if as_json:
         print_json({**asdict(found), "cores": usable_cores()})
         return
-    tuning = f", {found.tuning_runs:,} of them to choose; what is chosen counted as the dearest" if study.choose else ""
+    tuning = f", {found.tuning_runs:,} of them for --choose; assumes the costliest choice" if study.choose else ""
     click.echo(f"runs   {found.runs:,}{tuning}")
     click.echo(f"FLOPs  {found.flop:.3g}")
-    click.echo(f"time   {found.seconds / 60:,.1f} min of one core, tests apart; {usable_cores()} cores here")
+    click.echo(f"time   {found.seconds / 60:,.1f} min on one core, without tests; usable cores: {usable_cores()}")
     for line in too_few(study):
         click.echo(line)
 
@@ -216,13 +264,13 @@ def _refuse_missing(encodings: Sequence[str], tasks: Sequence[str]) -> None:
         raise click.UsageError(f"{missing} missing: a study needs both, or --study FILE")
 
 
-_NAME = r"[A-Za-z_][\w.@]*="  # of a setting or an option, which may be "scheme@label.option"
+_NAME = r"[A-Za-z_][\w.@]*="  # a setting or an option, which may be "scheme@label.option"
 
 
 def _entry(text: str) -> tuple[str, dict[str, Any]]:
-    """Label and entry in a study of what ENCODING or ENCODING:NAME=VALUE,NAME=VALUE stands for.
+    """Return the label and the entry in a study for ENCODING or ENCODING:NAME=VALUE,NAME=VALUE.
 
-    A comma separates two settings only where a name and "=" follow: grid=4,5,base=10 are two.
+    A comma separates two settings only if a name and "=" follow it: grid=4,5,base=10 sets `grid` and `base`.
 
     >>> _entry("rope_2d:grid=4,5,heads=2")
     ('rope_2d:grid=4,5,heads=2', {'encoding': 'rope_2d', 'options': {'grid': (4, 5)}, 'heads': 2})
@@ -270,16 +318,16 @@ def _lists(flag: str, texts: Sequence[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for key, value in _pairs(flag, texts):
         if key in found:
-            raise click.UsageError(f"{flag} {key} is given twice: all its values belong into one")
+            raise click.UsageError(f"{flag} {key} is given twice: give all its values at once")
         found[key] = [_typed(each.strip()) for each in value.split(",")]
     return found
 
 
 def _typed(text: str) -> Any:
-    """A number, true or false where it looks like one, else the word; the settings check their own types."""
+    """Read true, false or a number in ASCII digits; other text stays text. `TrainConfig` checks the types."""
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
+    for kind in (int, float) if text.isascii() else ():
         try:
             return kind(text)
         except ValueError:
@@ -289,6 +337,6 @@ def _typed(text: str) -> Any:
 
 def _shard(text: str) -> tuple[int, int]:
     number, _, of = text.partition("/")
-    if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
+    if not (text.isascii() and number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
         raise click.UsageError(f"--shard must be I/N, such as 1/4, not {text!r}")
     return int(number), int(of)

@@ -1,4 +1,4 @@
-"""What `fastpe evaluate` says of models of a text: loss by length, counted both ways, and how far back they look."""
+"""What `fastpe evaluate` measures on models of a text: the loss by length, and the receptive field."""
 
 import functools
 from collections.abc import Sequence
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from fastpe.training.length_curve import LengthCurve, Point
 
 WHY = (
-    "blocks: the text is cut into blocks that are read alone, so that early tokens of each see few others, and longer\n"
-    "blocks have fewer of these. sliding: a window moves on by a quarter of its length and only what is new in it\n"
-    "counts, so that every token sees at least three quarters of it. A model that gains by length gains in both."
+    "blocks: the text is cut into blocks that the model reads separately. The first tokens of a block have little\n"
+    "context, and longer blocks have fewer of them. sliding: a window moves by a quarter of its length, and only its\n"
+    "new tokens count, so each token has at least three quarters of the window as context. A model that uses longer\n"
+    "context has a lower loss in both."
 )
 
 
@@ -38,13 +39,15 @@ class OnText:
 
 
 def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) -> list[OnText]:
-    """The models of runs, each with the part of its text that it is validated on, or with all of another text."""
+    """Load the models of runs, each with the validation part of its text, or with all of another text."""
     moved = data is not None and all(_is_own(stored_text(run), data) for run in runs)
     found = [_on_text(run, data, moved) for run in runs]
     if len({each.digest for each in found}) > 1:
-        raise click.UsageError("these runs learned from different texts: name one for all, --data FILE")
+        raise click.UsageError("these runs were trained on different texts: name one text for all of them, --data FILE")
     if len({each.model.vocabulary and each.model.vocabulary.kind for each in found}) > 1:
-        raise click.UsageError("these runs have different tokens, bytes and characters: their losses differ in kind")
+        raise click.UsageError(
+            "these runs have different tokens, bytes and characters: their losses cannot be compared"
+        )
     labels = [each.label for each in found]
     for each in found:
         each.model = with_bands(each.model, bands)
@@ -54,7 +57,7 @@ def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) 
 
 
 def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
-    """moved: whether the data are the run's own text, of which the part counts that it is validated on."""
+    """Load one model; `moved` says that `data` is the run's text in a new place, so only its validation part counts."""
     from fastpe.text import corpus
     from fastpe.training import run_folder
     from fastpe.training.length_curve import validation_documents
@@ -64,7 +67,7 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
     config = stored_text(run)
     symbols = model.vocabulary
     if symbols is None:
-        raise click.UsageError(f"{run} holds no model of a text: train one with --task text --data FILE")
+        raise click.UsageError(f"{run} contains no model of a text: train one with --task text --data FILE")
     if data is not None and not moved:
         separator = "" if config is None else config.chosen.options["separator"]
         try:
@@ -72,7 +75,7 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
         except corpus.NoSeparator:
             found = corpus.read(data, symbols.kind, vocabulary=symbols)
         if len(found.tokens) < 2:
-            raise click.UsageError(f"--data {data} must have two tokens at least, not {len(found.tokens)}")
+            raise click.UsageError(f"--data {data} must have at least two tokens, not {len(found.tokens)}")
         if found.changed:
             click.echo(printable(f"{data}: {found.changed}"), err=True)
         documents = found.documents if len(found.documents) > 2 else None
@@ -80,14 +83,14 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
     if config is not None and data is not None:
         config = replace(config, text_places=(str(data),))
     if config is None:
-        raise click.UsageError(f"{run} is a model's file, which has no text of its own: name one, --data FILE")
+        raise click.UsageError(f"{run} is a model file, which names no text: name one, --data FILE")
     digest = f"{config.digest} {config.chosen.options}"
     tokens = text_parts(config)[1]
     return OnText(run, run.name, model, tokens, validation_documents(config), digest)
 
 
 def _is_own(config: "TrainConfig | None", data: Path) -> bool:
-    """Whether a file is the text of a run, which may have been moved."""
+    """Whether a file contains the text of a run."""
     from fastpe.text import corpus
 
     if config is None:
@@ -100,7 +103,7 @@ def _is_own(config: "TrainConfig | None", data: Path) -> bool:
 
 
 def stored_text(run: Path) -> "TrainConfig | None":
-    """The settings of a run whose task is text."""
+    """Read the settings of a run; None if its task is not text."""
     from fastpe.training.config_file import read_config
 
     config = read_config(run) if run.is_dir() else None
@@ -110,13 +113,13 @@ def stored_text(run: Path) -> "TrainConfig | None":
 def print_curves(
     found: Sequence[OnText], lengths: Sequence[int] | None, threads: int | None, out: Path | None, as_json: bool
 ) -> None:
-    """Loss by length of all models, as a table, as JSON, and as a figure."""
+    """Print the loss by length of all models as tables or JSON, and draw a figure."""
     from fastpe.training.length_curve import checked_lengths, length_curve, tokens_read
 
     from .progress import Bar
 
     total = 0
-    for each in found:  # what is wrong is said before any of it is done
+    for each in found:  # errors come before any work
         for length in checked_lengths(lengths, each.model.config.train_length, len(each.tokens)):
             total += sum(tokens_read(len(each.tokens), length, sliding=way) for way in (False, True))
     curves: list[tuple[OnText, LengthCurve, LengthCurve]] = []
@@ -132,7 +135,7 @@ def print_curves(
             bar.show(before, f"{bar.pace():,.0f} tokens/s")
 
         for each in found:
-            bar.line(f"{each.label}: all of the text at every length")
+            bar.line(f"{each.label}: reading the text at each length")
             blocks, sliding = (
                 length_curve(
                     each.model, each.tokens, lengths, sliding=way, documents=each.documents, threads=threads,
@@ -165,7 +168,7 @@ def _print_lengths(curves: Sequence[Any]) -> None:
         for point, other in zip(blocks.points, sliding.points, strict=True):
             rows.append([each.label, str(point.length), *_cells(point), *_cells(other)])
     head = ("run", "length", "blocks", "95 %", "bits/byte", "sliding", "95 %", "bits/byte")
-    click.echo("loss in nats per token, by the tokens that are read together\n")
+    click.echo("loss in nats per token, by sequence length\n")
     print_table(head, rows, right=True)
     for each, blocks, _ in curves:
         for point in blocks.points:
@@ -186,7 +189,7 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _print_places(curves: Sequence[Any]) -> None:
-    """Losses by place in the longest block."""
+    """Print the loss by position in the longest block."""
     binned = [
         (each.label, blocks.to_dict()["by_position"][str(max(blocks.by_position))])
         for each, blocks, _ in curves
@@ -195,26 +198,26 @@ def _print_places(curves: Sequence[Any]) -> None:
     if not binned:
         return
     widest = max((found for _, found in binned), key=len)
-    head = ("place", *(label for label, _ in binned))
+    head = ("position", *(label for label, _ in binned))
     rows = []
     for place, one in enumerate(widest):
         name = str(one["first"]) if one["first"] == one["last"] else f"{one['first']}-{one['last']}"
         rows.append([name, *(f"{found[place]['loss']:.4f}" if place < len(found) else "-" for _, found in binned)])
-    click.echo("loss by the place of a token in the longest block, the first of which sees itself alone\n")
+    click.echo("loss by position of the token in the longest block; the first token has no context\n")
     print_table(head, rows, right=True)
 
 
 def print_fields(
     found: Sequence[OnText], lengths: Sequence[int] | None, threads: int | None, out: Path | None, as_json: bool
 ) -> None:
-    """How far back all models look."""
+    """Print the receptive field of all models as a table or JSON, and draw a figure."""
     from fastpe.training.length_curve import checked_lengths
     from fastpe.training.receptive_field import BLOCKS, SHARE, receptive_field
 
     from .progress import Bar
 
     if lengths is not None and len(lengths) != 1:
-        raise click.UsageError("--receptive-field is that of blocks of one length: give one to --lengths")
+        raise click.UsageError("--receptive-field uses blocks of one length: give one length to --lengths")
     length = lengths[0] if lengths else None
     for each in found:
         checked_lengths(lengths, 1, len(each.tokens))
@@ -244,10 +247,10 @@ def print_fields(
         shares = [f"{within[n - 1]:.3f}" if n <= field.length else "-" for n in inside]
         rows.append([each.label, str(field.length), f"last {field.distance + 1}", *shares])
     head = ("run", "length", f"{SHARE:.0%} in the", *(f"last {n}" for n in inside))
-    click.echo("share of the gradient of the last loss, by the tokens that it comes from\n")
+    click.echo("share of the gradient of the last loss, by distance of the tokens\n")
     print_table(head, rows, right=True)
     click.echo(
-        f"\nmeans over {BLOCKS} blocks at most; the last 1 is the token itself, from which the next one is predicted"
+        f'\nmeans over at most {BLOCKS} blocks; "last 1" is the last token itself, from which the next one is predicted'
     )
 
 

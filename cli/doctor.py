@@ -1,4 +1,4 @@
-"""``fastpe doctor``: what this machine is, how fast, and whether everything compiled is right on it."""
+"""``fastpe doctor``: report on this machine and check all compiled code against its references."""
 
 import sys
 import time
@@ -15,26 +15,33 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--warm", is_flag=True, help="Only compile all that train, evaluate and reproduce need, and keep it.")
-@click.option("--accuracy", is_flag=True, help="Only compare every fill with exact values, in units in the last place.")
-@click.option("--only", multiple=True, metavar="TEXT", help="Only checks with TEXT in their name; may be repeated.")
-@click.option("-v", "--verbose", is_flag=True, help="Print every check, not only those that fail.")
+@click.option(
+    "--warm", is_flag=True, help="Only compile what train, evaluate and reproduce need, and keep it in the cache."
+)
+@click.option(
+    "--accuracy",
+    is_flag=True,
+    help="Only compare the arrays of each encoding with exact values, in units in the last place.",
+)
+@click.option("--only", multiple=True, metavar="TEXT", help="Run only checks with TEXT in their name; may be repeated.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all checks, not only those that fail.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def doctor(warm: bool, accuracy: bool, only: tuple[str, ...], verbose: bool, as_json: bool) -> None:
-    """Check fastpe on this machine: every kernel, fill and gradient against its reference.
+    """Check fastpe on this machine.
 
-    Reports versions, CPU, compile cache, measured speed and threads, then every check that fails with its error and
-    bound, and how many have passed. With --only, no speed is measured. --accuracy prints the errors of every encoding's
-    fill instead; next to zeros of Legendre polynomials and in tiny wavelet entries only the absolute error is bounded,
-    see their pages. The exit status is 1 if a check fails.
+    Compares all kernels, encodings and gradients with their references. Reports versions, CPU, compile cache, measured
+    speed and threads, then each failed check with its error and bound, and the number of checks that passed. --only
+    skips the speed measurement. --accuracy instead prints the errors of each encoding's arrays; near zeros of Legendre
+    polynomials and for tiny wavelet entries only the absolute error is bounded (see their pages). The exit status is 1
+    if a check fails.
     """
     import numba
 
     if numba.config.DISABLE_JIT:
-        raise click.ClickException("NUMBA_DISABLE_JIT is set: the kernels exist only compiled")
+        raise click.ClickException("NUMBA_DISABLE_JIT is set: the kernels only work compiled")
     if accuracy:
         if warm or only:
-            raise click.UsageError("--accuracy stands alone: it takes neither --warm nor --only")
+            raise click.UsageError("--accuracy cannot be combined with --warm or --only")
         _accuracy(as_json)
         return
     passed = _warm(only, verbose, as_json) if warm else _examine(only, verbose, as_json)
@@ -52,7 +59,7 @@ def _examine(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
     with Reporter():
         machine = _machine(measure=not only, show=not as_json)
         if not as_json and not verbose:
-            click.echo(f"{len(checks)} checks, of which failures are printed (all with -v)")
+            click.echo(f"{len(checks)} checks; only failures are printed (-v prints all)")
         start = time.perf_counter()
         for check in checks:
             verdict = diagnosis.judge(check)
@@ -78,7 +85,7 @@ def _line(verdict: "Verdict") -> str:
 
 
 def _machine(measure: bool, show: bool) -> dict[str, Any]:
-    """Facts and figures, each printed as soon as it is known."""
+    """Collect the facts about the machine, and print each as soon as it is known."""
     from fastpe.doctor import machine
 
     def tell(name: str, text: str) -> None:
@@ -104,9 +111,9 @@ def _tell_facts(facts: dict[str, Any], tell: Any) -> None:
     tell("CPU", f"{cpu['name']}, {cpu['machine']}, {cpu['system']}; {' '.join(cpu['vectors']) or 'no wide vectors'}")
     tell("", f"registers of {cpu['register_bytes']} bytes; {cpu['cores']} cores, usable: {cpu['usable_cores']}")
     if cache["folder"] is None:
-        tell("cache", f"none, code is compiled anew in every process: {cache['problem']}")
+        tell("cache", f"none, each process compiles again: {cache['problem']}")
     else:
-        state = "stale: fastpe's sources have changed meanwhile" if cache["stale"] else "not stale"
+        state = "stale: fastpe's sources have changed" if cache["stale"] else "not stale"
         tell("cache", f"{cache['folder']}: {cache['files']} files, {_megabytes(cache['bytes'])}; {state}")
 
 
@@ -142,7 +149,7 @@ def _accuracy(as_json: bool) -> None:
     columns = [*(f"<= {edge:g}" for edge in accuracy.EDGES), f"> {accuracy.EDGES[-1]:g}"]
     found = []
     if not as_json:
-        click.echo("errors of fills in units in the last place, from exact values (60 digits) unless named\n")
+        click.echo("errors in units in the last place, against exact values (60 digits) unless stated otherwise\n")
         click.echo(f"{'encoding':11} {'dtype':8} {'values':>7} {''.join(f'{name:>9}' for name in columns)}     worst")
     with Reporter():
         for name in registry.ENCODINGS.load_all()[0]:
@@ -151,7 +158,7 @@ def _accuracy(as_json: bool) -> None:
                 if not as_json:
                     shares = "".join(_percent(count, each.values) for count in each.counts)
                     where = f"row {each.place[0]}, channel {each.place[1]} of {each.request}"
-                    beside = "" if each.oracle == "decimal" else f"; beside {each.oracle}"
+                    beside = "" if each.oracle == "decimal" else f"; against {each.oracle}"
                     line = f"{name:11} {each.dtype:8} {each.values:7} {shares}  {each.worst:8.3g}  {where}{beside}"
                     click.echo(line)
     rows = [(position, *accuracy.float32_angles(position)) for position in accuracy.FLOAT32_POSITIONS]
@@ -169,7 +176,7 @@ def _accuracy(as_json: bool) -> None:
         )
         return
     click.echo(f"\n{accuracy.LIMITS}")
-    click.echo("\nlargest error of a float32 sinusoidal row: angles formed in float32, as most libraries do; fastpe")
+    click.echo("\nlargest error of a float32 sinusoidal row: with angles in float32, as in most libraries; in fastpe")
     for position, theirs, ours in rows:
         click.echo(f"at position {position:10,}: {theirs:8.1e}  {ours:8.1e}")
 
@@ -187,7 +194,7 @@ def _warm(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
     from fastpe.kernels.compile import cache
 
     if cache.problem:
-        raise click.ClickException(f"compiled code cannot be kept: {cache.problem}")
+        raise click.ClickException(f"compiled code cannot be cached: {cache.problem}")
     parts: list[dict[str, Any]] = []
     start = time.perf_counter()
     with _compiled() as compiled:
@@ -200,20 +207,20 @@ def _warm(only: tuple[str, ...], verbose: bool, as_json: bool) -> bool:
                 click.echo(f"{check.name:20}  {check.dtype}  {seconds:5.1f} s  {', '.join(compiled)}".rstrip())
             compiled.clear()
             if not verdict.passed:
-                raise click.ClickException(f"{check.name} ({check.dtype}) is not right: see fastpe doctor")
+                raise click.ClickException(f"{check.name} ({check.dtype}) fails its check: run fastpe doctor")
     seconds, facts = time.perf_counter() - start, machine.compile_cache()
     if as_json:
         print_json({"schema": 1, "passed": True, "seconds": seconds, "parts": parts, "cache": facts})
     else:
         count = sum(len(part["compiled"]) for part in parts)
-        what = f"{count} functions compiled" if count else "everything was compiled already"
+        what = f"{count} functions compiled" if count else "nothing to compile: everything is in the cache"
         click.echo(f"{what}, {seconds:.1f} s; {facts['folder']}: {facts['files']} files, {_megabytes(facts['bytes'])}")
     return True
 
 
 @contextmanager
 def _compiled() -> Iterator[list[str]]:
-    """A list that takes up what is compiled."""
+    """Yield a list that receives the names of compiled functions."""
     from fastpe.kernels.compile import cache
 
     found: list[str] = []

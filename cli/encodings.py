@@ -1,4 +1,4 @@
-"""``fastpe encodings``: what there is to choose from, and one page for each."""
+"""``fastpe encodings``: list the position encodings, or print the page of one."""
 
 import shutil
 import sys
@@ -12,7 +12,8 @@ from fastpe.encodings.catalogue import LEARNED, ORDERS
 from fastpe.encodings.encoding import BEYOND, OUTCOMES, USES
 from fastpe.encodings.slots import SLOTS
 
-from .output import encoding_name, print_json, print_table
+from .options import ENCODING, Integer
+from .output import print_json, print_table
 
 if TYPE_CHECKING:
     from fastpe.encodings.catalogue import Entry
@@ -22,49 +23,52 @@ _HEAD = ("name", "what it is", "learns", "beyond", "reported")
 _HEAD_NEEDS = ("name", "what it is", "needs")
 _SUMMARY, _GAP = 1, 2
 _LEGEND = """
-learns: parameters are trained (opt: by an option). beyond: the formula past the training length.
-reported: models measured there (tuned: after interpolation or more training; -: nothing found).
-`fastpe encodings NAME` prints its page and the evidence; `--causal --reported holds` chooses,
-`--by year`, place (where they act), needs or use orders."""
+learns: has trained parameters (opt: if an option asks for them). beyond: the formula beyond the
+training length. reported: published results there (tuned: after interpolation or more training;
+-: none found). `fastpe encodings NAME` prints the page of an encoding with the evidence.
+Filters such as `--causal --reported holds` select, `--by use|year|place|needs` groups."""
 _LEGEND_NEEDS = """
-needs, beside positions: training (of parameters), length (that of training), causal (a mask),
-digits (their places in numbers), coordinates (several to a position), graph; the page of an
-encoding says how a run gives the last three. `--by use`, year or place orders otherwise."""
-_WIDEST = 10**4  # characters of a line that nobody sees on a terminal: one encoding, one line
+needs, in addition to positions: training (of parameters), length (the training length), causal
+(a mask), digits (their places in numbers), coordinates (several per position), graph. The page of
+an encoding says how a run provides the last three. `--by use|year|place` groups differently."""
+_WIDEST = 10**4  # characters per line if the output is not a terminal, so that each encoding has one line
 
 
 def _words(flag: str, words: Sequence[str], text: str) -> Any:
-    """A filter that may be repeated: any of these words."""
+    """Return the option of a filter that may be repeated; an encoding has to match one of the words."""
     metavar = "|".join(words) if len(words) < 9 else flag.strip("-").upper()
     return click.option(flag, type=click.Choice(words), multiple=True, metavar=metavar, help=text)
 
 
 @click.command()
-@click.argument("name", required=False, callback=encoding_name)
-@_words("--slot", list(SLOTS), f"Those that fill this slot: {', '.join(SLOTS)}.")
-@_words("--beyond", BEYOND, "What the formula does past the training length.")
-@_words("--learned", LEARNED, "Whether parameters are trained; optional: by an option.")
-@_words("--reported", (*OUTCOMES, "none"), "How models did on longer sequences, as others measured.")
-@_words("--use", list(USES), f"Whom they are for: {'; '.join(f'{word}: {title}' for word, title in USES.items())}.")
-@click.option("--by", type=click.Choice(ORDERS), help="What the list is grouped by.  [default: use]")
-@click.option("--causal", is_flag=True, help="Those for a causal model of a plain sequence: no grid, sphere or graph.")
-@click.option("--axes", type=click.IntRange(1), metavar="N", help="Those whose positions have N coordinates.")
+@click.argument("name", required=False, type=ENCODING)
+@_words("--slot", list(SLOTS), f"Encodings that provide this slot: {', '.join(SLOTS)}.")
+@_words("--beyond", BEYOND, "What the formula does beyond the training length.")
+@_words("--learned", LEARNED, "Whether the encoding has trained parameters; optional: if an option asks for them.")
+@_words("--reported", (*OUTCOMES, "none"), "Published results on sequences longer than in training.")
+@_words("--use", list(USES), f"Use case: {'; '.join(f'{word}: {title}' for word, title in USES.items())}.")
+@click.option("--by", type=click.Choice(ORDERS), help="How the list is grouped.  [default: use]")
+@click.option(
+    "--causal", is_flag=True, help="Encodings for causal models of plain sequences: no grid, sphere or graph."
+)
+@click.option("--axes", type=Integer(1), metavar="N", help="Encodings whose positions have N coordinates.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def encodings(name: str | None, by: str | None, as_json: bool, **filters: Any) -> None:
-    """List the position encodings by whom they are for, or show the page of the one called NAME, or of a file:
-    ./mine.py.
+    """List the position encodings, or print the page of one.
 
-    Filters combine: an encoding is listed that meets all of them. One that is repeated is met by any of its words.
-    `--by` groups the list by use, by year, by the place where they act, or by what they need.
+    NAME is an encoding or your own file such as ./mine.py.
+
+    The list contains the encodings that match all filters. A filter that is repeated matches any of its words. `--by`
+    groups the list by use case, by year, by where encodings act (place), or by what they need.
     """
     from fastpe.encodings import catalogue
     from fastpe.encodings.registry import get, list_encodings, page
 
     if name is not None:
         if any(filters.values()) or by is not None:
-            raise click.UsageError("filters and --by are of the list: give them or NAME")
+            raise click.UsageError("filters and --by apply to the list: give either them or NAME")
         if name not in list_encodings():
-            raise click.UsageError(f"a page is of one encoding, not of several: {name!r}")
+            raise click.UsageError(f"NAME must be a single encoding, not {name!r}")
         if as_json:
             print_json({**_facts(name, get(name)), "page": page(name), "theory": _theory(name)})
         else:
@@ -76,15 +80,15 @@ def encodings(name: str | None, by: str | None, as_json: bool, **filters: Any) -
     found = catalogue.chosen(every, slots=filters.pop("slot"), **filters)
     if as_json:
         if by is not None:
-            raise click.UsageError("--by groups the list, and --json has no groups: leave one out")
+            raise click.UsageError("--by cannot be combined with --json, which has no groups")
         print_json([_facts(each.key, get(each.key)) for each in found])
         return
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
-    click.echo("\n".join(listing(found, room, by or ORDERS[0])) if found else "no encoding meets all of these")
+    click.echo("\n".join(listing(found, room, by or ORDERS[0])) if found else "no encoding matches these filters")
 
 
 def listing(found: "Iterable[Entry]", room: int, by: str = ORDERS[0]) -> list[str]:
-    """A line for each encoding under its group, and a legend; where lines have too little room, several."""
+    """Return the lines of the list: groups of encodings, wrapped to `room` characters, and a legend."""
     from fastpe.encodings import catalogue
 
     groups = catalogue.grouped(found, by)
@@ -107,13 +111,13 @@ def listing(found: "Iterable[Entry]", room: int, by: str = ORDERS[0]) -> list[st
 
 
 def _row(each: "Entry") -> tuple[str, ...]:
-    """What a list says of an encoding, as short as it gets."""
+    """Return the row of an encoding in the list."""
     learns = {"optional": "opt"}.get(each.learned, each.learned)
     return each.key, each.summary, learns, each.beyond, "-" if each.reported is None else each.outcome
 
 
 def _needs(each: "Entry") -> tuple[str, ...]:
-    """What a list by needs says of an encoding."""
+    """Return the row of an encoding in the list by needs."""
     from fastpe.encodings import catalogue
 
     return each.key, each.summary, ", ".join(catalogue.needs(each.key)) or "-"
@@ -135,39 +139,39 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     if special := needed.needed(name):
         click.echo(f"needs: {special[0].words}")
     if encoding.direction == "causal":
-        click.echo("made for causal models alone")
+        click.echo("only for causal models")
     else:
-        click.echo(f"tells left from right without a causal mask: {encoding.direction}")
-    moved = ", and earlier positions change with the length" if catalogue.moves(encoding) else ""
+        click.echo(f"distinguishes left from right without a causal mask: {encoding.direction}")
+    moved = "; earlier positions change with the length" if catalogue.moves(encoding) else ""
     if "grid" in encoding.options and catalogue.coordinates(encoding) > 1 and not moved:
-        moved = "; a grid that is not given changes with the length, and every token's cell with it"
-    click.echo(f"past the training length: {encoding.beyond}{moved}")
+        moved = "; without --option grid, the grid and each token's cell change with the length"
+    click.echo(f"beyond the training length: {encoding.beyond}{moved}")
     if encoding.use:
         click.echo(f"use: {USES[encoding.use]}")
     if encoding.source:
         click.echo(f"source: {encoding.source}")
     if encoding.paper:
         settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
-        click.echo(f"as Li (2025) has it, and `fastpe train --paper`: {settings}")
+        click.echo(f"options in Li (2025), and with `fastpe train --paper`: {settings}")
     _print_theory(name, catalogue.learned(encoding) == "yes")
     if encoding.options:
         click.echo("\noptions (--option NAME=VALUE):")
         rows = [(key, str(option.default), option.expected(), option.doc) for key, option in encoding.options.items()]
-        print_table(("name", "default", "may be", "meaning"), rows)
+        print_table(("name", "default", "values", "meaning"), rows)
     if encoding.reported is None:
-        click.echo("\nReported on longer sequences: nothing was found in the sources read.")
+        click.echo("\nPublished results on longer sequences: none found in the sources that were read.")
     else:
         outcome, evidence, source = encoding.reported
-        click.echo(f"\nReported on longer sequences: {outcome}\n{evidence}\n({source})")
+        click.echo(f"\nPublished results on longer sequences: {outcome}\n{evidence}\n({source})")
 
 
 def _theory(name: str) -> dict[str, Any]:
-    """Three numbers of theory, as JSON; of a file of one's own that cannot be filled, why not."""
+    """Return three theoretical numbers as JSON values, or the error of a file that cannot be built."""
     from fastpe.theory.essentials import SIZES, essentials
 
     try:
         found = essentials(name)
-    except (ValueError, TypeError) as error:  # a page is printed whatever is wrong with an own file
+    except (ValueError, TypeError) as error:  # the page is printed even if the user's file has an error
         return {**SIZES, "numbers": {}, "error": str(error)}
     return {**SIZES, "numbers": {what: each and each.to_dict() for what, each in found.items()}}
 
@@ -177,7 +181,7 @@ def _print_theory(name: str, learned: bool) -> None:
 
     found = _theory(name)
     if "error" in found:
-        click.echo(f"\nin theory: nothing, as it cannot be filled: {found['error']}")
+        click.echo(f"\nin theory: nothing, because the encoding cannot be built: {found['error']}")
     if found["numbers"]:
         sizes = f"width {found['dim']}, {found['heads']} head, training length {found['train_length']}"
         click.echo(f"\nin theory ({sizes}{', initial values' if learned else ''}):")

@@ -1,20 +1,12 @@
-"""``fastpe evaluate``: test the model of a run again."""
+"""``fastpe evaluate``: test a trained model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .output import (
-    encoding_name,
-    figure_kind,
-    parse_lengths,
-    print_json,
-    print_tests,
-    task_name,
-    use_threads,
-    with_bands,
-)
+from .options import ENCODING, INTEGER, TASK, Grouped, as_json, option, threads
+from .output import figure_kind, parse_lengths, print_json, print_tests, use_threads, with_bands
 
 if TYPE_CHECKING:
     from fastpe.model.config import ModelConfig
@@ -22,31 +14,52 @@ if TYPE_CHECKING:
     from fastpe.training.config import TrainConfig
 
 
-@click.command()
+_OPTIONS = {
+    "Common": [
+        option(
+            "--test-length", "test_lengths", multiple=True, metavar="N|A-B",
+            help="Length to test at, or a range such as 51-100; may be repeated.  [default: those of the run]",
+        ),
+        option(
+            "--sequences", "test_sequences", type=INTEGER,
+            help="Number of test sequences for each test length.  [default: that of the run]",
+        ),
+        option("--seed", type=INTEGER, help="Seed of the test sequences.  [default: that of the run]"),
+        threads(),
+    ],
+    "Text": [
+        option("--length-curve", "curve", is_flag=True, help="Measure the loss by length, and by position in a block."),
+        option(
+            "--receptive-field", "field", is_flag=True,
+            help="Measure from how far back the gradient of the last loss comes.",
+        ),
+        option(
+            "--lengths", metavar="N,N,...",
+            help="Lengths for --length-curve and --receptive-field.  [default: the training length, and its doubles]",
+        ),
+        option(
+            "--data", type=click.Path(path_type=Path), help="Test on all of another text.  [default: the run's text]"
+        ),
+        option(
+            "--bands", metavar="SCHEME",
+            help="Read inputs longer than in training by a scheme of fastpe.bands, such as "
+            "self_extend:group=4,window=32.",
+        ),
+        option(
+            "--out", type=click.Path(path_type=Path), metavar="FILE",
+            help="Draw --length-curve or --receptive-field as a .png, .svg or .pdf (needs matplotlib).",
+        ),
+    ],
+    "File": [
+        option("--encoding", type=ENCODING, help="The encoding's file, if it is your own, such as ./mine.py."),
+        option("--task", type=TASK, help="The task's file, if it is your own, such as ./mine.py."),
+    ],
+    "Output": [as_json()],
+}  # fmt: skip
+
+
+@click.command(cls=Grouped, groups=_OPTIONS)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--encoding", callback=encoding_name, help="Its encoding, where that is a file: ./mine.py, as in training."
-)
-@click.option("--task", callback=task_name, help="Its task, where that is a file: ./mine.py, as in training.")
-@click.option(
-    "--test-length", "test_lengths", multiple=True, metavar="N|A-B", help="Length to test at; may be repeated."
-)
-@click.option("--length-curve", "curve", is_flag=True, help="Of a text: the loss by length, and by place in a block.")
-@click.option(
-    "--receptive-field", "field", is_flag=True, help="Of a text: how far back the gradient of the last loss comes from."
-)
-@click.option("--lengths", metavar="N,N,...", help="Lengths for these two.  [default: that of training, doubled]")
-@click.option("--data", type=click.Path(path_type=Path), help="Another text, all of it.  [default: the run's own]")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Draw them: a .png, .svg or .pdf (needs matplotlib)."
-)
-@click.option(
-    "--bands", metavar="SCHEME", help="Read longer inputs by it, as self_extend:group=4,window=32 (fastpe.bands)."
-)
-@click.option("--sequences", "test_sequences", type=int, help="Test sequences at each length.  [default: the run's]")
-@click.option("--seed", type=int, help="Seed of the test sequences.  [default: the run's]")
-@click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def evaluate(
     runs: tuple[Path, ...],
     curve: bool,
@@ -63,22 +76,26 @@ def evaluate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Test the trained model in RUN, a run folder, by default as its own run did; or that of a model's file.
+    """Test a trained model.
 
-    With --length-curve and --receptive-field several runs stand side by side. Nothing is written but --out.
+    RUN is a run folder or a model file. By default the test repeats the one at the end of the run. --length-curve and
+    --receptive-field accept several runs and compare them. Nothing is written except the figure of --out.
     """
     if curve and field:
-        raise click.UsageError("--length-curve and --receptive-field are two commands: give one")
+        raise click.UsageError("--length-curve and --receptive-field exclude each other: give one")
     drawn = {"--test-length": test_lengths or None, "--sequences": test_sequences, "--seed": seed}
     refused = drawn if curve or field else {"--lengths": lengths, "--out": out}
     for flag, given in refused.items():
+        if given is not None and (curve or field):
+            raise click.UsageError(f"{flag} cannot be combined with --length-curve or --receptive-field")
         if given is not None:
-            whose = "sequences that are drawn" if curve or field else "--length-curve and --receptive-field"
-            raise click.UsageError(f"{flag} is of {whose}")
+            raise click.UsageError(f"{flag} needs --length-curve or --receptive-field")
     if not (curve or field) and len(runs) > 1:
-        raise click.UsageError("several runs are for --length-curve and --receptive-field: give one, or one of these")
+        raise click.UsageError(
+            "several runs need --length-curve or --receptive-field: give one run, or one of these options"
+        )
     if field and bands is not None:
-        raise click.UsageError("--bands is of models that read, and --receptive-field of gradients")
+        raise click.UsageError("--bands cannot be combined with --receptive-field, which needs gradients")
     if out is not None:
         figure_kind(out)
     use_threads(threads)
@@ -94,7 +111,7 @@ def evaluate(
     if model.vocabulary is not None:
         _test_on_text(runs[0], data, bands, test_lengths, threads, as_json)
     elif data is not None:
-        raise click.UsageError(f"--data is of a text: run {runs[0]} has none")
+        raise click.UsageError(f"--data needs a model of a text, and run {runs[0]} has none")
     else:
         config = _as_asked(runs[0], model.config, encoding, task, parse_lengths(test_lengths), test_sequences, seed)
         _test(runs[0], model, config, threads, as_json)
@@ -104,7 +121,7 @@ def _as_asked(
     run: Path, made: "ModelConfig", encoding: str | None, task: str | None, lengths: tuple[int | str, ...],
     sequences: int | None, seed: int | None,
 ) -> "TrainConfig":  # fmt: skip
-    """The settings of the test: the run's own, but for what is given."""
+    """Return the settings of the test: those of the run, unless an option changes them."""
     from dataclasses import replace
 
     from fastpe.training import run_folder
@@ -124,7 +141,7 @@ def _as_asked(
 
 
 def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int | None, as_json: bool) -> None:
-    """Errors on sequences that are drawn."""
+    """Print the errors on drawn test sequences."""
     from fastpe.training.evaluation import evaluate as test_model
 
     from .progress import Reporter
@@ -149,12 +166,14 @@ def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int |
 
 
 def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") -> "TrainConfig":
-    """The settings for a model that no run of ours has trained: the usual lengths, as far as its positions reach."""
+    """Return settings for a model file without a run: the default test lengths that its positions allow."""
     from fastpe.training.config import TrainConfig
     from fastpe.training.lengths import OF_NUMBERS
 
     if config.vocabulary is not None:
-        raise click.UsageError("a file of a model of tokens does not say which task it is for: name its run folder")
+        raise click.UsageError(
+            "a model file does not contain the task of a model of tokens: name the run folder instead"
+        )
     reach = config.position_range
     usual = tuple(length for length in OF_NUMBERS if reach is None or length <= reach)
     return TrainConfig(**vars(config), test_lengths=test_lengths or usual or (config.train_length,))
@@ -163,7 +182,7 @@ def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") ->
 def _test_on_text(
     run: Path, data: Path | None, bands: str | None, given: tuple[str, ...], threads: int | None, as_json: bool
 ) -> None:
-    """Loss and bits per byte in blocks of each length, of a model that was trained on a text."""
+    """Print loss and bits per byte in blocks of each length for a model of a text."""
     from fastpe.tasks.registry import choose
     from fastpe.training.lengths import checked_lengths
     from fastpe.training.text_metrics import test_text
@@ -192,10 +211,10 @@ def _bands_of(model: "Transformer") -> dict[str, str]:
 
 
 def _lengths(text: str | None) -> tuple[int, ...] | None:
-    """Those that `--lengths 64,128` names."""
+    """Read `--lengths 64,128`."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and 0 < len(part) < 12 for part in parts):
-        raise click.UsageError(f"--lengths must be integers with commas between, not {text!r}")
+        raise click.UsageError(f"--lengths must be integers separated by commas, not {text!r}")
     return tuple(int(part) for part in parts)

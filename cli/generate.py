@@ -1,4 +1,4 @@
-"""``fastpe generate``: let a model that was trained on a text write."""
+"""``fastpe generate``: sample text from a trained model."""
 
 import codecs
 import sys
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from .output import INTERRUPTED, encoding_name, print_json, use_threads
+from .options import ENCODING, INTEGER, NUMBER
+from .output import INTERRUPTED, print_json, use_threads
 
 _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\n\t"}
 
@@ -15,19 +16,32 @@ _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("prompt")
-@click.option("--length", type=int, default=500, show_default=True, help="Tokens to write.")
+@click.option("--length", type=INTEGER, default=500, show_default=True, help="Number of tokens to generate.")
 @click.option(
-    "--temperature", type=float, default=1.0, show_default=True, help="Below 1 likelier, 0 the likeliest token always."
+    "--temperature",
+    type=NUMBER,
+    default=1.0,
+    show_default=True,
+    help="Sampling temperature; 0 always takes the most likely token.",
 )
-@click.option("--top-k", type=int, help="Draw from so many of the likeliest tokens.")
-@click.option("--top-p", type=float, help="Draw from the fewest tokens that have this probability together.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which text it is, of those that can be drawn.")
-@click.option("--no-cache", "cache", is_flag=True, flag_value=False, default=True, help="Read all anew for each token.")
+@click.option("--top-k", type=INTEGER, help="Sample only from the k most likely tokens.")
+@click.option("--top-p", type=NUMBER, help="Sample only from the fewest tokens whose probabilities add up to p.")
+@click.option("--seed", type=INTEGER, default=0, show_default=True, help="Seed of the sampling.")
 @click.option(
-    "--encoding", callback=encoding_name, help="Its encoding, where that is a file: ./mine.py, as in training."
+    "--no-cache",
+    "cache",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Keep no keys and values; process the whole text again for each token.",
 )
-@click.option("--threads", type=int, help="Threads, where all is read anew for every token.  [default: all cores]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, once all is written.")
+@click.option("--encoding", type=ENCODING, help="The encoding's file, if it is your own, such as ./mine.py.")
+@click.option(
+    "--threads",
+    type=INTEGER,
+    help="Number of threads, used where no keys and values are kept.  [default: all cores]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, at the end.")
 def generate(
     run: Path,
     prompt: str,
@@ -41,10 +55,10 @@ def generate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Write on from PROMPT with the model in RUN, a run folder whose task is text, or a model's file.
+    """Generate text that continues PROMPT.
 
-    Standard output gets the prompt and what follows, as it is written; standard error how fast that was. A prompt of
-    one line break is $'\\n'.
+    RUN is a run folder whose task is text, or a model file. The prompt and the generated text are printed on standard
+    output, the speed on standard error. To start with a line break, give the prompt $'\\n'.
     """
     use_threads(threads)
     from fastpe.model.generation import Generation, Sampling
@@ -56,7 +70,7 @@ def generate(
     if encoding not in (None, model.config.encoding):
         raise click.UsageError(f"run {run} has the encoding {model.config.encoding!r}, not {encoding!r}")
     if model.vocabulary is None:
-        raise click.UsageError(f"{run} holds no model of a text: train one with --task text --data FILE")
+        raise click.UsageError(f"{run} contains no model of a text: train one with --task text --data FILE")
     sampling = Sampling(temperature, top_k, top_p, seed)
     generation = Generation(model, model.encoded("prompt", prompt), length, sampling, cache=cache, threads=threads)
     written, decoder = [], codecs.getincrementaldecoder("utf-8")("replace")
@@ -68,7 +82,7 @@ def generate(
             for token in generation:
                 written.append(token)
                 seconds = time.perf_counter() - begin if begin else 0.0
-                begin = begin or time.perf_counter()  # the first token waits for the prompt, and for compiling
+                begin = begin or time.perf_counter()  # without the first token, which includes the prompt and compiling
                 if not as_json:
                     _tell(decoder.decode(model.vocabulary.bytes_of([token])))
         except KeyboardInterrupt:
@@ -82,13 +96,13 @@ def generate(
         print_json({**facts, "cached": generation.cached, "tokens_per_second": rate})
         return
     _end(as_json, decoder)
-    how = "keys and values kept" if generation.cached else "all read anew for every token"
+    how = "with cached keys and values" if generation.cached else "without cached keys and values"
     pace = f", {rate:,.0f} tokens/s" if rate else ""
     click.echo(f"{len(written):,} tokens{pace}, {how}", err=True)
 
 
 def _tell(text: str) -> None:
-    """Print a piece at once, as far as the output can encode it; a terminal gets control characters spelled out."""
+    """Print text at once and replace what the output cannot encode; on a terminal, also escape control characters."""
     if sys.stdout.isatty():
         text = text.translate(_SPELLED)
     encoding = sys.stdout.encoding or "utf-8"

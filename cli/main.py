@@ -1,4 +1,4 @@
-"""The command ``fastpe``: a group with one command per file."""
+"""The command ``fastpe``: a group with one file for each command."""
 
 import click
 
@@ -19,12 +19,23 @@ from .tasks import tasks
 from .theory import theory
 from .train import train
 
+_COMPLETION = """
+\b
+Completion of commands, options, encodings and tasks with Tab:
+  bash  eval "$(_FASTPE_COMPLETE=bash_source fastpe)"   # in ~/.bashrc
+  zsh   eval "$(_FASTPE_COMPLETE=zsh_source fastpe)"    # in ~/.zshrc
+  fish  _FASTPE_COMPLETE=fish_source fastpe | source    # in ~/.config/fish/config.fish
+"""
 
-@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=Commands, invoke_without_command=True, epilog=_COMPLETION,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 @click.version_option(fastpe.__version__, prog_name="fastpe", message="%(prog)s %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Position encodings for transformers: train, test and compare them on a CPU."""
+    """Train, test and compare position encodings for transformers on a CPU."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

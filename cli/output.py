@@ -1,4 +1,4 @@
-"""What all commands share: errors as one line and an exit status, results as text or JSON, the number of threads."""
+"""Functions that all commands share: errors with one line and an exit status, parsing of options, printed results."""
 
 import json
 import os
@@ -13,6 +13,7 @@ import click
 from fastpe.base.stored import cut, printable
 from fastpe.doctor.machine import usable_cores
 
+from .options import ENCODING, TASK
 from .tables import aligned
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 class Commands(click.Group):
-    """A group in which every failure is one line on standard error and an exit status, never a traceback."""
+    """A group that reports each failure as one line on standard error and an exit status, without a traceback."""
 
     def main(  # type: ignore[override]  # click's overloads tell apart only whether it returns
         self,
@@ -33,18 +34,18 @@ class Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command; ends the process unless `standalone_mode` is false."""
+        """Run a command, and end the process unless `standalone_mode` is false."""
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
         try:
             status = super().main(args, prog_name, standalone_mode=False, **extra)
-        except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help, as it is laid out
+        except click.exceptions.NoArgsIsHelpError as error:  # a group without a command prints its help
             error.show()
             status = USAGE
         except click.Abort:
             click.echo("fastpe: interrupted", err=True)
             status = INTERRUPTED
-        except Exception as error:  # whatever happens, a user gets one line
+        except Exception as error:  # one line for any error
             if os.environ.get("FASTPE_DEBUG"):
                 raise
             message, status = explain(error)
@@ -52,7 +53,7 @@ class Commands(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
     def invoke(self, context: click.Context) -> Any:
-        """Run the command; what is wrong with its arguments is said in the command line's words."""
+        """Run the command; errors name options instead of the library's arguments."""
         try:
             return super().invoke(context)
         except ValueError as error:
@@ -62,14 +63,14 @@ class Commands(click.Group):
 
 
 def in_flags(message: str, command: click.Command | None) -> str:
-    """A message of the library in which the arguments of a command have their names on the command line.
+    """Return a message of the library with the names of options in place of arguments.
 
     >>> command = click.Command("show", params=[click.Option(["--train-length"]), click.Option(["--causal/--both"])])
     >>> in_flags("train_length must be at least 1, not 0", command), in_flags("needs causal=True", command)
     ('--train-length must be at least 1, not 0', 'needs --causal')
     """
     options = {} if command is None else {each.name: each for each in command.params if isinstance(each, click.Option)}
-    if "width" in options:  # of a model; encodings call it dim
+    if "width" in options:  # encodings call the width of a model dim
         options.setdefault("dim", options["width"])
 
     def named(word: re.Match[str]) -> str:
@@ -91,7 +92,7 @@ def in_flags(message: str, command: click.Command | None) -> str:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """One line for an error, and the exit status: 2 for what the user asked, 1 for what went wrong in doing it."""
+    """Return one line for an error and the exit status: 2 for a wrong request, 1 for a failure while running it."""
     match error:
         case click.UsageError(ctx=context):
             hint = f" (see '{context.command_path} --help')" if context is not None else ""
@@ -113,7 +114,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _line(text: str) -> str:
-    return cut(printable(" ".join(text.split())), 2000)  # a name from a file may have any length
+    return cut(printable(" ".join(text.split())), 2000)  # names from files may have any length
 
 
 def _system(error: OSError) -> str:
@@ -123,13 +124,13 @@ def _system(error: OSError) -> str:
 
 
 def use_threads(threads: int | None) -> None:
-    """Let Numba start as many threads as are asked for; it reads this once, when it is imported."""
+    """Allow Numba to start this many threads; Numba reads the limit once, when it is imported."""
     if threads is not None and "numba" not in sys.modules:
         os.environ["NUMBA_NUM_THREADS"] = str(max(usable_cores(), threads))
 
 
 def check_place(what: str, path: Path) -> None:
-    """Refuse, before any work, a folder, a pipe or a device in the place of a file that is to be written."""
+    """Raise, before any work, if a file to be written is a folder, a pipe or a device."""
     from fastpe.base import files
 
     try:
@@ -139,14 +140,14 @@ def check_place(what: str, path: Path) -> None:
 
 
 def check_folder(what: str, path: Path) -> None:
-    """Refuse a file in no folder that there is, and what `check_place` refuses."""
+    """Raise if the folder of a file does not exist, or as `check_place` does."""
     if not path.parent.is_dir():
-        raise click.UsageError(f"{what}: there is no folder {path.parent}")
+        raise click.UsageError(f"{what}: folder {path.parent} does not exist")
     check_place(what, path)
 
 
 def figure_kind(out: Path) -> str:
-    """The format that a file's name asks for, before any work; what could not be written is an error."""
+    """Return the format that a figure's file name asks for; raise, before any work, if it cannot be written."""
     from fastpe.pictures import canvas
 
     kind = out.suffix.lower().removeprefix(".")
@@ -160,22 +161,12 @@ def figure_kind(out: Path) -> str:
 
 
 def encoding_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """The name of an encoding, a sum or a pattern over layers, in keys: the user's own files, which end in .py, are
-    registered."""
-    from fastpe.encodings.registry import canonical, resolve
-
-    return None if name is None else canonical(resolve(name))
-
-
-def task_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """The key of a task: the user's own file, which ends in .py, is registered."""
-    from fastpe.tasks.registry import TASKS
-
-    return None if name is None else TASKS.known(TASKS.resolve(name))
+    """The key of an encoding, as a callback; new options have the type `options.ENCODING` instead."""
+    return None if name is None else ENCODING.convert(name, parameter, context)
 
 
 def own_names(named: Callable[..., str | None]) -> Callable[..., tuple[str, ...]]:
-    """A callback like `encoding_name` or `task_name` for an option that may be repeated."""
+    """A callback like `encoding_name` for a parameter that may be repeated."""
 
     def call(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(found for name in names if (found := named(context, parameter, name)) is not None)
@@ -184,17 +175,25 @@ def own_names(named: Callable[..., str | None]) -> Callable[..., tuple[str, ...]
 
 
 def own_files(what: str, *words: str) -> Callable[[Command], Command]:
-    """Add options that register a user's own files, of which the files that fastpe writes have only the keys.
+    """Add options that register the user's own files.
 
-    what: the files that have these keys, for the help. words: "encoding" or "task".
+    Files that fastpe writes contain only the keys of encodings and tasks, so commands that read them need the Python
+    files again.
+
+    Parameters
+    ----------
+    what : str
+        Which files contain these keys, for `--help`.
+    *words : str
+        "encoding", "task" or both.
     """
-    callbacks = {"encoding": encoding_name, "task": task_name}
+    types = {"encoding": ENCODING, "task": TASK}
 
     def add(command: Command) -> Command:
         for word in reversed(words):
             command = click.option(
-                f"--{word}", f"_own_{word}s", multiple=True, metavar="FILE", callback=own_names(callbacks[word]),
-                expose_value=False, help=f"Your own {word} file, if {what} has its key; may be repeated.",
+                f"--{word}", f"_own_{word}s", multiple=True, metavar="FILE", type=types[word], expose_value=False,
+                help=f"Your own {word} file, if {what} contains its key; may be repeated.",
             )(command)  # fmt: skip
         return command
 
@@ -202,21 +201,21 @@ def own_files(what: str, *words: str) -> Callable[[Command], Command]:
 
 
 def with_bands(model: "Transformer", scheme: str | None) -> "Transformer":
-    """The model, or one that reads by a scheme of `fastpe.bands`."""
+    """Return the model, or with a scheme of `fastpe.bands` a model that uses it."""
     from fastpe.model.banded import Banded
 
     return model if scheme is None else Banded(model, scheme)
 
 
 def parse_options(encoding: str, texts: Sequence[str]) -> dict[str, Any]:
-    """The typed options that `--option NAME=VALUE`, given any number of times, stands for."""
+    """Read `--option NAME=VALUE`, given any number of times."""
     from fastpe.encodings.registry import parse_option
 
     return {key: parse_option(encoding, key, value) for key, value in _pairs("--option", texts)}
 
 
 def parse_task_options(task: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Those that `--task-option NAME=VALUE` stands for."""
+    """Read `--task-option NAME=VALUE`, given any number of times."""
     from fastpe.tasks.registry import parse_option
 
     return {key: parse_option(task, key, value) for key, value in _pairs("--task-option", texts)}
@@ -242,7 +241,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool 
 
 
 def parse_lengths(texts: Sequence[str]) -> tuple[int | str, ...]:
-    """Lengths that a command line gives: integers, and what is none as it is.
+    """Read test lengths: integers become `int`, other text stays as it is.
 
     >>> parse_lengths(["50", "51-100"])
     (50, '51-100')
@@ -251,7 +250,7 @@ def parse_lengths(texts: Sequence[str]) -> tuple[int | str, ...]:
 
 
 def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the metrics at each length, and why some are missing."""
+    """Print the metrics at each length, and the reasons for missing ones."""
     counted = ("sequences", "tokens")
     keys = [key for key in next(iter(test.values()), {}) if key not in (*counted, "reason", "note")]
     rows = [

@@ -1,4 +1,4 @@
-"""The claims of Li (2025) on the command line: a list of all of them, or one with all its values."""
+"""The claims of Li (2025) on the command line: a list of all claims, or one claim with its certificate."""
 
 import shutil
 import sys
@@ -13,13 +13,13 @@ from .output import print_json, print_table
 if TYPE_CHECKING:
     from fastpe.paper_claims import Claim, Judgement
 
-_WIDEST = 120  # characters of a line that goes to a file or pipe
-_LEAST = 24  # of a statement
+_WIDEST = 120  # characters per line if the output is not a terminal
+_LEAST = 24  # characters per line of a statement
 _HEAD = ("claim", "place", "verdict", "value", "statement")
 
 
 def show_claims(identity: str | None, as_json: bool) -> None:
-    """Judge every claim, or the one of an id, and print what was found."""
+    """Judge all claims, or the claim with the given id, and print the verdicts."""
     from fastpe.paper_claims import CLAIMS, claim
 
     if identity is None:
@@ -63,13 +63,13 @@ def _print_list(judged: "list[tuple[Claim, Judgement]]") -> None:
             click.echo(" " * left + line)
     counts = Counter(found.verdict for _, found in judged)
     click.echo(f"\n{len(judged)} claims: {', '.join(f'{count} {word}' for word, count in counts.most_common())}")
-    click.echo("`fastpe theory --claims C13` has the certificate of one.")
+    click.echo("`fastpe theory --claims C13` prints one claim with its certificate.")
     for each, found in judged:
         _print_outside(each, found)
 
 
 def _first(claim: "Claim", found: "Judgement") -> str:
-    """The first value that decides; "-" where none does."""
+    """Return the first value that decides the claim, or "-"."""
     name = next((name for name in found.values if name not in claim.beside), None)
     return "-" if name is None else f"{found.values[name].value:.7g}"
 
@@ -94,7 +94,7 @@ def _print_one(claim: "Claim", found: "Judgement") -> None:
              "no" if name in claim.beside else "yes")
             for name, value in found.values.items()
         ]  # fmt: skip
-        print_table(("value", "is", "known", "at least", "at most", "stored", "decides"), rows)
+        print_table(("name", "value", "known", "at least", "at most", "stored", "decides"), rows)
         click.echo()
         for name, value in found.values.items():
             say(f"{name}: {value.why}")
@@ -107,4 +107,4 @@ def _end(number: float | None) -> str:
 
 def _print_outside(claim: "Claim", found: "Judgement") -> None:
     for name in found.outside:
-        click.echo(f"fastpe: {claim.id}: {name} has left its stored interval {claim.expected[name]}", err=True)
+        click.echo(f"fastpe: {claim.id}: {name} is outside of its stored interval {claim.expected[name]}", err=True)

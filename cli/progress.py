@@ -1,4 +1,4 @@
-"""Shows on standard error how a command goes: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a command on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -9,14 +9,14 @@ from fastpe.training.progress import Bar, TrainingBar
 
 
 class Reporter(TrainingBar):
-    """A listener for `fastpe.train` and `fastpe.evaluate` that tells of compiling too."""
+    """A listener for `fastpe.train` and `fastpe.evaluate` that also reports compiling."""
 
     def __enter__(self) -> Self:
         from fastpe.kernels.compile import cache
 
         def announce(what: str) -> None:
             problem = cache.problem
-            why = f"every time: no cache, {problem}" if problem else "once; kept in the cache"
+            why = f"in each process: no cache, {problem}" if problem else "once; kept in the cache"
             self.line(f"compiling {what} ({why})")
 
         cache.on_compile = announce
@@ -30,7 +30,7 @@ class Reporter(TrainingBar):
 
 
 class JobReporter(Bar):
-    """A listener for `fastpe.compare`, with a bar that counts the updates of all runs."""
+    """A listener for `fastpe.compare` whose bar counts the updates of all runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class JobReporter(Bar):
 
     def _start(self, event: JobsStarted) -> None:
         self._runs, self._ended = event.runs, event.reused
-        reused = f", {event.reused} of them done before" if event.reused else ""
+        reused = f", {event.reused} of them already finished" if event.reused else ""
         self.line(f"{event.runs} runs, {event.steps} updates{reused}")
         if event.reused < event.runs:
             self.open(event.steps, event.reused_steps, f"{self._count()} runs")
 
     def _reach(self, name: str, step: int) -> None:
-        """A run has made so many updates: what it first reports was done before this command."""
+        """Count the updates of a run; its first report contains those that were made before this command."""
         if name in self._steps:
             self.advance(step - self._steps[name])
         else:
@@ -86,6 +86,6 @@ class JobReporter(Bar):
 
 
 def _judged(metrics: Mapping[str, float | None]) -> str:
-    """What a run is judged by at one length."""
+    """Return the main metric of a run at one length."""
     value = next(metrics[key] for key in ("mse", "exact", "bits_per_byte", "loss") if key in metrics)
     return "-" if value is None else f"{value:.4g}"

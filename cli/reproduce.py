@@ -1,4 +1,4 @@
-"""``fastpe reproduce``: a table of a paper made again, by training or by computing, and judged."""
+"""``fastpe reproduce``: compute the tables of a paper again, and judge its claims."""
 
 import sys
 from pathlib import Path
@@ -9,39 +9,42 @@ import click
 from fastpe.doctor.machine import usable_cores
 
 from .compare import print_written
+from .options import Integer
 from .output import INTERRUPTED, check_place, print_json
 
 
 @click.group()
 def reproduce() -> None:
-    """Make a table of a paper again and judge its claims."""
+    """Reproduce a table of a paper and judge its claims."""
 
 
 @reproduce.command()
-@click.option("--seeds", type=click.IntRange(min=1), help="Seeds, from 0.  [default: 10; 3 with --quick]")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes of one thread each.  [default: usable cores]")
+@click.option("--seeds", type=Integer(1), help="Number of seeds.  [default: 10; 3 with --quick]")
+@click.option("--workers", type=Integer(1), help="Number of processes, of one thread each.  [default: usable cores]")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Folder.  [default: reproduce/table5; reproduce/table5-quick with --quick]",
+    help="Folder of the results.  [default: reproduce/table5; reproduce/table5-quick with --quick]",
 )
-@click.option("--quick", is_flag=True, help="A small version, under a minute: shows how it goes, proves nothing.")
+@click.option(
+    "--quick", is_flag=True, help="A small version, under a minute: a demonstration, too short for conclusions."
+)
 @click.option(
     "--vary", multiple=True, metavar="K=V,V",
-    help="Repeat everything with these values of a setting that the paper leaves open; may be repeated, and then every "
-    "combination is run. 'encoding.option' varies an option of one encoding.",
+    help="Repeat the study with each of these values of a setting that the paper does not state; may be repeated, and "
+    "then runs every combination. 'encoding.option' varies an option of one encoding.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def table5(
     seeds: int | None, workers: int | None, out: Path | None, quick: bool, vary: tuple[str, ...], as_json: bool
 ) -> None:
-    """Table 5 of Li (2025): sinusoidal, ALiBi, wavelet and Legendre on running sums.
+    """Reproduce table 5 of Li (2025): sinusoidal, ALiBi, wavelet and Legendre on running sums.
 
-    Every encoding, with nope and learned beside the paper's four, is trained at length 50 and tested at 50, 100 and
-    200, bidirectional and causal. Prints errors with intervals beside the paper's, reference points, and a verdict on
-    each of the paper's claims with its reason. It is a study like any other: --out has its page, report.html, its
-    tables, and a study.toml that `fastpe compare --study` takes, on a cluster too. Interrupted, the same command goes
-    on; what is finished is not run again.
+    Trains the paper's four encodings, nope and learned at length 50, bidirectional and causal, and tests them at 50,
+    100 and 200. Prints the errors with intervals, the paper's errors, reference points, and a verdict with its reason
+    for each of the paper's claims. The folder --out receives the page report.html, the tables, and a study.toml for
+    `fastpe compare --study`, which can also run it on a cluster. Finished runs are not repeated: to continue an
+    interrupted study, run the same command again.
     """
     from fastpe.experiments import table5 as experiment
     from fastpe.experiments.claims_report import SMALL
@@ -56,22 +59,23 @@ def table5(
                 reporter.line(SMALL)
             found = experiment.reproduce(out, made, workers or usable_cores(), reporter)
     except KeyboardInterrupt:
-        click.echo("fastpe: interrupted; the same command goes on from here", err=True)
+        click.echo("fastpe: interrupted; to continue, run the same command again", err=True)
         sys.exit(INTERRUPTED)
     _print(found, as_json, judged=not quick)
 
 
 @reproduce.command()
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("reproduce", "tables"), show_default=True, help="Folder."
-)
+    "--out", type=click.Path(path_type=Path), default=Path("reproduce", "tables"), show_default=True,
+    help="Folder of the results.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def tables(out: Path, as_json: bool) -> None:
-    """Tables 1 to 4 of Li (2025), cell by cell, without training.
+    """Check tables 1 to 4 of Li (2025), cell by cell, without training.
 
-    Prints of each cell what the paper has, what is computed, a verdict and its reason, and writes tables.md,
-    tables.json and tables.html into --out. The exit status is 1 if a value has left its stored interval; `fastpe theory
-    --claims` has the claims that cells rest on.
+    Prints for each cell the paper's entry, the computed value, a verdict and its reason, and writes tables.md,
+    tables.json and tables.html into --out. The exit status is 1 if a value lies outside of its stored interval. `fastpe
+    theory --claims` prints the claims that the cells depend on.
     """
     from fastpe.base import files
     from fastpe.experiments import tables_report
@@ -100,7 +104,7 @@ def tables(out: Path, as_json: bool) -> None:
         click.echo(as_text(tables_report.sections(cells)))
     click.echo(f"written in {out}: {', '.join(written)}", err=True)
     if left := paper_tables.outside(cells):
-        raise click.ClickException(f"outside of its stored interval: {'; '.join(left)}")
+        raise click.ClickException(f"values outside of their stored intervals: {'; '.join(left)}")
 
 
 def _print(found: "list[tuple[Any, Any]]", as_json: bool, judged: bool) -> None:

@@ -1,4 +1,4 @@
-"""``fastpe show``: what an encoding looks like, as text, as a figure, or as numbers."""
+"""``fastpe show``: show an encoding as text, as a figure, or as numbers."""
 
 import json
 import shutil
@@ -12,7 +12,8 @@ from click.core import ParameterSource
 
 from fastpe.training.config import TrainConfig
 
-from .output import encoding_name, figure_kind, own_files, parse_options
+from .options import ENCODING, INTEGER
+from .output import figure_kind, own_files, parse_options
 
 if TYPE_CHECKING:
     from fastpe.pictures.look import Look
@@ -20,60 +21,71 @@ if TYPE_CHECKING:
 
 
 _SIZES = {
-    "dim": "Width of the model.", "heads": "Attention heads.", "train_length": "Length that the encoding is made for.",
-    "seed": "Seed of initial values, where any are learned.",
+    "dim": "Width of the model.", "heads": "Number of attention heads.", "train_length": "Training length.",
+    "seed": "Seed of the initial values of learned parameters.",
 }  # fmt: skip
-_IN_TRAINING = {"dim": "width"}  # names of sizes in `TrainConfig`, where they are others
+_IN_TRAINING = {"dim": "width"}  # sizes that have another name in `TrainConfig`
 
 
 def _sizes(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that are sizes, with the defaults of `fastpe train`."""
+    """Add the options that are sizes, with the defaults of `fastpe train`."""
     for name, text in reversed(_SIZES.items()):
         default = getattr(TrainConfig, _IN_TRAINING.get(name, name))
         flag = f"--{name.replace('_', '-')}"
-        command = click.option(flag, name, type=int, default=default, show_default=True, help=text)(command)
+        command = click.option(flag, name, type=INTEGER, default=default, show_default=True, help=text)(command)
     return command
 
 
 @click.command()
-@click.argument("name", required=False, callback=encoding_name)
-@click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="Show what this run has learned.")
+@click.argument("name", required=False, type=ENCODING)
+@click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="Show the trained encoding of this run.")
 @click.option(
-    "--encoding",
-    callback=encoding_name,
-    help="With --run: its encoding, where that is a file: ./mine.py.",
+    "--encoding", type=ENCODING, help="With --run: the encoding's file, if it is your own, such as ./mine.py."
 )
 @own_files("the run", "task")
-@click.option("--layer", type=int, help="Layer of the run, where layers have parameters of their own.  [default: 0]")
-@click.option("--theory", is_flag=True, help="Draw what fastpe.theory computes of it over position, length or noise.")
-@click.option("--length", type=int, help="Positions.  [default: 2 times the training length, with --theory 4 times]")
+@click.option(
+    "--layer", type=INTEGER, help="With --run: layer to show, if layers have separate parameters.  [default: 0]"
+)
+@click.option(
+    "--theory", is_flag=True, help="Show theoretical properties over position, length or noise (fastpe.theory)."
+)
+@click.option(
+    "--length", type=INTEGER,
+    help="Number of positions.  [default: 2 times the training length, with --theory 4 times]",
+)  # fmt: skip
 @_sizes
-@click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
+@click.option(
+    "--causal/--bidirectional", default=None, help="Attention mask.  [default: causal where the encoding needs it]"
+)
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: a .png, .svg or .pdf (needs matplotlib)."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw a figure: a .png, .svg or .pdf (needs matplotlib).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print every number as JSON on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON on standard output.")
 @click.pass_context
 def show(
     context: click.Context, name: str | None, run: Path | None, encoding: str | None, layer: int | None,
     theory: bool, length: int | None, out: Path | None, as_json: bool, **request: Any,
 ) -> None:  # fmt: skip
-    """Show what the encoding NAME looks like, or with --run what a run has learned.
+    """Show an encoding, or what a run has learned.
 
-    NAME may be a sum such as wavelet+alibi, or your own file, ./mine.py; sizes are those of fastpe train where they are
-    not given. A run (or a file that holds a model) has its own sizes and options. What is shown follows from the slots
-    that are filled: tables as maps, with dot products and cosines between positions; rotations with wavelengths and
-    decay; biases and gains over the offset; vectors over offsets. The training length is marked.
+    NAME is an encoding; --run shows the trained encoding of a run instead. NAME may be a sum such as wavelet+alibi, or
+    your own file such as ./mine.py. The default sizes are those of fastpe train. A run or a model file determines sizes
+    and options itself. The output depends on the slots of the encoding: tables as maps, with dot products and cosines
+    between positions; rotations with wavelengths and decay; biases and gains over the offset; vectors over offsets. The
+    training length is marked.
 
-    With --theory it is what can be computed without training: of a table the drift of rows from trained ones, the
-    spectrum, the kernel by lag and the information about the position over noise; of rotations turns, unseen angles and
-    similarity; of biases the reach, the effect, and what a longer text moves, over the length.
+    --theory shows what can be computed without training. For a table: the distance of rows from the trained rows, the
+    spectrum, the kernel by lag, and the information about the position over noise. For rotations: turns, unseen angles
+    and similarity. For biases: the reach, the effect, and the change by a longer text, over the length.
     """
     _check_choice(context, name, run, request)
     for flag, value in (("--layer", layer), ("--encoding", encoding)):
         if run is None and value is not None:
-            raise click.UsageError(f"{flag} is that of a --run", context)
+            raise click.UsageError(f"{flag} needs --run", context)
     if name is not None:
         request |= parse_options(name, request.pop("options"))
     kind = None if out is None else figure_kind(out)
@@ -99,7 +111,7 @@ def show(
 
 
 def _check_choice(context: click.Context, name: str | None, run: Path | None, request: dict[str, Any]) -> None:
-    """Either a name, with sizes and options, or a run, which has its own."""
+    """Raise unless there is either NAME, with sizes and options, or --run, which determines them."""
     if run is None:
         if name is None:
             raise click.UsageError("NAME is missing, or --run RUN", context)
@@ -108,7 +120,9 @@ def _check_choice(context: click.Context, name: str | None, run: Path | None, re
     flags = {each.name: each.opts[0] for each in context.command.params}
     given = ["NAME"] * (name is not None) + [flags[each] for each in commanded]
     if given:
-        raise click.UsageError(f"--run has its own encoding, sizes and options: give it or {given[0]}", context)
+        raise click.UsageError(
+            f"--run determines encoding, sizes and options: give either --run or {given[0]}", context
+        )
 
 
 def _print(found: "Look") -> None:
@@ -127,7 +141,7 @@ def _print(found: "Look") -> None:
 
 
 def _glyphs(terminal: bool, coding: str | None, colours: bool) -> "Glyphs":
-    """Characters that get through: plain ASCII in files and pipes, and where the terminal knows no others."""
+    """Choose the characters: plain ASCII for files, pipes and terminals without UTF-8."""
     from fastpe.pictures import text
 
     if not terminal or not (coding or "").lower().startswith("utf"):

@@ -1,11 +1,11 @@
-"""Where the command ``fastpe`` begins: nothing is imported before Ctrl-C is one line and an exit status."""
+"""The entry point of the command ``fastpe``: handles Ctrl-C before anything slow is imported."""
 
 import sys
 from typing import Any
 
 
 def start() -> None:
-    """Import and run the command; ends the process."""
+    """Import and run the command, then end the process."""
     report, sys.unraisablehook = sys.unraisablehook, lambda event: _again(event, report)
     try:
         from .main import main
@@ -17,7 +17,7 @@ def start() -> None:
 
 
 def _again(event: Any, report: Any) -> None:
-    """Ctrl-C inside a callback, such as those of the compiler, would be reported and lost: it comes again."""
+    """Raise Ctrl-C again if it arrived inside a callback of the compiler, where Python only reports it."""
     if event.exc_type is not KeyboardInterrupt:
         report(event)
         return

@@ -1,4 +1,4 @@
-"""A table as data, and its two forms: aligned text for a terminal, Markdown for a file."""
+"""Tables as aligned text and as Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fastpe.base.tables import markdown_table
 
 @dataclass(frozen=True)
 class Table:
-    """A title, what the table is of, its columns and rows, which may be none, and sentences below them."""
+    """A table: title, description, columns, rows (there may be none), and notes below the rows."""
 
     title: str
     about: str = ""
@@ -19,7 +19,7 @@ class Table:
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:
-    r"""Lines of columns that are as wide as they need to be. Control characters in cells are spelled out.
+    r"""Return a table as lines with aligned columns. Control characters in cells are escaped.
 
     >>> aligned(("model", "ms"), [("paper", "0.5"), ("lm", "12.25")])
     ['model  ms', 'paper  0.5', 'lm     12.25']
@@ -34,7 +34,7 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = Fa
 
 
 def as_text(table: Table) -> str:
-    """The table for a terminal.
+    """Return the table as text for a terminal.
 
     >>> print(as_text(Table("Speed", "milliseconds", ("model", "ms"), [("paper", "0.5")], ["one thread"])))
     Speed: milliseconds
@@ -53,7 +53,7 @@ def as_text(table: Table) -> str:
 
 
 def as_markdown(table: Table) -> str:
-    """The table as a section of a Markdown document.
+    """Return the table as a section of a Markdown document.
 
     >>> print(as_markdown(Table("Speed", "milliseconds", ("model", "ms"), [("a|b", "0.5")], ["one thread"])))
     ## Speed

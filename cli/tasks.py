@@ -1,45 +1,51 @@
-"""``fastpe tasks``: what there is to train on, and one page for each."""
+"""``fastpe tasks``: list the tasks, or print the page of one."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .output import print_json, print_table, task_name
+from .options import TASK, Integer
+from .output import print_json, print_table
 
 if TYPE_CHECKING:
     from fastpe.tasks.task import Task
 
 _KINDS = {
-    "answer": "tokens, and an answer after them",
-    "labels": "tokens, and a label beside each or some",
-    "numbers": "numbers, and one beside each",
-    "text": "tokens of a file, and the next one beside each",
+    "answer": "tokens, followed by an answer",
+    "labels": "tokens, with a label for all or some of them",
+    "numbers": "numbers, with a target number for each",
+    "text": "tokens of a file, with the next token as the target",
 }
 _SHOWN = 3  # sequences on a page
 
 
 @click.command()
-@click.argument("name", required=False, callback=task_name)
-@click.option("--kind", type=click.Choice(tuple(_KINDS)), help="Those of this kind.")
-@click.option("--length", type=click.IntRange(1), help="Of the inputs that a page shows.  [default: 8, or more]")
+@click.argument("name", required=False, type=TASK)
+@click.option("--kind", type=click.Choice(tuple(_KINDS)), help="List only tasks of this kind.")
+@click.option(
+    "--length", type=Integer(1), help="Length of the inputs on a page.  [default: 8, or the shortest length above]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool) -> None:
-    """List the tasks, or show the page of the one called NAME, or of a file: ./mine.py, with some of its sequences."""
+    """List the tasks, or print the page of one.
+
+    NAME is a task or your own file such as ./mine.py; its page contains some sequences.
+    """
     from fastpe.tasks.registry import TASKS
 
     if name is not None:
         if kind is not None:
-            raise click.UsageError("--kind chooses from the list: give it or NAME")
+            raise click.UsageError("--kind applies to the list: give either --kind or NAME")
         found = TASKS.get(name)
         if as_json and length is not None:
-            raise click.UsageError("--length is of the sequences on a page, and --json prints none")
+            raise click.UsageError("--length cannot be combined with --json, which prints no sequences")
         if as_json:
             print_json({**_facts(name, found), "page": TASKS.page(name)})
         else:
             _print_page(name, found, length)
         return
     if length is not None:
-        raise click.UsageError("--length is of the sequences on a page: NAME is missing")
+        raise click.UsageError("--length needs NAME: it is the length of the sequences on a page")
     every, problems = TASKS.load_all()
     for problem in problems.values():
         click.echo(f"fastpe: {problem}", err=True)
@@ -53,7 +59,9 @@ def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool)
             click.echo(f"{each}: {meaning}")
             width = max(map(len, every))
             click.echo("\n".join(f"  {key:{width}}  {summary}" for key, summary in rows) + "\n")
-    click.echo("`fastpe tasks NAME` prints its page and some sequences; `fastpe train --task NAME` trains on it.")
+    click.echo(
+        "`fastpe tasks NAME` prints the page of a task and some sequences; `fastpe train --task NAME` trains on it."
+    )
 
 
 def _print_page(name: str, task: "Task", length: int | None) -> None:
@@ -74,10 +82,10 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     click.echo(f"kind {task.kind}: {_KINDS[task.kind]}")
     click.echo(f"input lengths: {least} to {most:,}" + (f" in steps of {step}" if step > 1 else ""))
     if task.causal:
-        click.echo("made for causal models alone")
+        click.echo("only for causal models")
     if chance is not None:
-        whole = "" if chance.exact is None else f", of whole answers {chance.exact:.3g}"
-        click.echo(f"chance at length {shown}: of tokens {chance.token:.3g}{whole}")
+        whole = "" if chance.exact is None else f", answers {chance.exact:.3g}"
+        click.echo(f"chance level at length {shown}: tokens {chance.token:.3g}{whole}")
     _print_options(task)
     click.echo("\nsequences: input -> answer")
     for x, y in zip(drawn.inputs.tolist(), drawn.answers.tolist(), strict=True):
@@ -88,7 +96,7 @@ def _print_options(task: "Task") -> None:
     if task.options:
         click.echo("\noptions (--task-option NAME=VALUE):")
         rows = [(key, str(option.default), option.expected(), option.doc) for key, option in task.options.items()]
-        print_table(("name", "default", "may be", "meaning"), rows)
+        print_table(("name", "default", "values", "meaning"), rows)
 
 
 def _written(word: Any, kind: str, values: list[Any]) -> str:

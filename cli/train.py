@@ -1,9 +1,9 @@
-"""``fastpe train``: train a model, test it, leave a run folder."""
+"""``fastpe train``: train and test a model, and write a run folder."""
 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,23 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from fastpe.encodings.registry import built_in
 from fastpe.model import schedules
-from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS, PRECISIONS
 from fastpe.model.schedules import SCHEDULES
 from fastpe.tasks.registry import load_task
-from fastpe.training.config import DECAYS, KEEPS, LENGTHS, TrainConfig
+from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
+from .options import Grouped, as_json, option, settings, threads
 from .output import (
     INTERRUPTED,
-    encoding_name,
     parse_lengths,
     parse_options,
     parse_task_options,
     print_json,
     print_tests,
-    task_name,
     use_threads,
 )
 
@@ -37,108 +34,73 @@ if TYPE_CHECKING:
 
 _TOKENS = load_task("text").options["tokens"].choices
 
+_OPTIONS = {
+    "Common": [
+        *settings("Common"),
+        option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated."),
+        option(
+            "--out", type=click.Path(path_type=Path),
+            help="Run folder to create, or with --resume to continue.  [default: runs/<encoding>-<n>]",
+        ),
+    ],
+    "Data": [
+        option(
+            "--task-option", "task_options", multiple=True, metavar="K=V", help="Option of the task; may be repeated."
+        ),
+        option(
+            "--tokens", type=click.Choice(_TOKENS),
+            help="For --task text: whether a token is a byte or a character.  [default: bytes]",
+        ),
+        *settings("Data"),
+    ],
+    "Model": [
+        *settings("Model"),
+    ],
+    "Encoding": [
+        *settings("Encoding"),
+        option(
+            "--schedule", metavar="NAME[:W]",
+            help=f"Use the layers of a released model in place of --encoding: {', '.join(SCHEDULES)}. W: positions of "
+            "its windows or chunks.",
+        ),
+        option(
+            "--paper", is_flag=True,
+            help="Use the options that Li (2025) gives for the encoding; for alibi one slope of 0.1/length.",
+        ),
+    ],
+    "Training": [
+        *settings("Training"),
+        option(
+            "--preset", "protocol", type=click.Choice(sorted(PRESETS)),
+            help="Use the settings of a published protocol, and print them.",
+        ),
+        option(
+            "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",
+            help="Start a new run with the weights of RUN, a run folder or a model file. The model, its encoding and "
+            "its task are those of RUN; --encoding, --option, --length, --data, --positions and --sight may change "
+            "them.",
+        ),
+        option(
+            "--resume", is_flag=True,
+            help="Continue the run in --out with its settings. --epochs N trains a finished run further, unless its "
+            "learning rate decays. --data PATH names the text if it was moved.",
+        ),
+        threads(),
+    ],
+    "Evaluation": [*settings("Evaluation")],
+    "Output": [
+        option(
+            "--dry-run", is_flag=True,
+            help="Only estimate parameters, memory, FLOPs and time, and create no run folder.",
+        ),
+        as_json(),
+    ],
+}  # fmt: skip
 
-def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callable[..., Any]:
-    """An option that is a field of `TrainConfig`, with that field's default."""
-    default = getattr(TrainConfig, name)
-    return click.option(flag, name, type=kind, default=default, show_default=True, help=text, **more)
 
-
-@click.command(epilog=f"Encodings: {', '.join(built_in())}.")
-@click.option(
-    "--encoding", callback=encoding_name,
-    help="Position encoding (`fastpe encodings` lists them), a sum such as wavelet+alibi, a pattern over layers "
-    "such as rope*3,nope, or your own file, ./mine.py.",
-)  # fmt: skip
-@click.option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated.")
-@_setting(
-    "--task", "task", str, "What to learn (`fastpe tasks` lists it), or your own file, ./mine.py.", callback=task_name
+@click.command(
+    cls=Grouped, groups=_OPTIONS, epilog="`fastpe encodings` lists the encodings, `fastpe tasks` lists the tasks."
 )
-@click.option(
-    "--task-option", "task_options", multiple=True, metavar="K=V", help="Option of the task; may be repeated."
-)
-@click.option("--paper", is_flag=True, help="The encoding's options as in Li (2025); of alibi, one slope 0.1/length.")
-@click.option(
-    "--preset", "protocol", type=click.Choice(sorted(PRESETS)), help="The settings of a protocol, which are printed."
-)
-@click.option("--dry-run", is_flag=True, help="Only say what it would take: parameters, memory, FLOPs, time.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<encoding>-<n>]")
-@click.option(
-    "--resume", is_flag=True,
-    help="Continue the run in --out with its settings. --epochs N trains a finished run further, unless its learning "
-    "rate decays. --data PATH says where its text is now.",
-)  # fmt: skip
-@click.option(
-    "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",
-    help="Start a new run with the weights of RUN, a run folder or a model file. The model, its encoding and its task "
-    "are those of RUN; --encoding, --option, --length, --data, --positions and --sight may change them.",
-)  # fmt: skip
-@_setting("--seed", "seed", int, "Seed of weights, data and order.")
-@_setting("--epochs", "epochs", int, "Passes over the training sequences.")
-@_setting("--batch", "batch", int, "Sequences per update.")
-@_setting("--samples", "samples", int, "Training sequences.")
-@_setting(
-    "--data", "data", str, "One training set, or a new one in every epoch; of --task text a file, or a folder.",
-    metavar="fixed|fresh|PATH",
-)  # fmt: skip
-@click.option("--tokens", type=click.Choice(_TOKENS), help="Of --task text, what a token is.  [default: bytes]")
-@_setting("--length", "train_length", int, "Length of the longest training input.")
-@_setting("--lengths", "lengths", click.Choice(LENGTHS), "Lengths of training inputs: all --length, or 1 to --length.")
-@_setting(
-    "--test-length", "test_lengths", str, "Length to test at, or lengths: 51-100; may be repeated.", multiple=True,
-    metavar="N|A-B",
-)  # fmt: skip
-@_setting("--test-sequences", "test_sequences", int, "Sequences to test with at each of them.")
-@_setting(
-    "--positions", "positions", str,
-    "By default what the encoding needs, or 'usual'; 'random:L': other positions, drawn from 0 .. L-1, at every step; "
-    "'float:L': real ones; 'pose:L': with a gap; 'offset:L': a table of L rows, in which training sequences begin "
-    "anywhere; or by the tokens: 'digits:K': the place within a number, plus 0 .. K in training (Abacus); "
-    "'coupled:L': a digit's significance, up to L; "
-    "'documents:SEP': begun anew behind tokens SEP (10, or 3,5-7; 'documents:SEP:first': with them), where attention "
-    "stops; 'segments:SEP': place in the segment, and number of segments (BiPE).",
-)  # fmt: skip
-@_setting("--lr", "lr", float, "Adam's learning rate.")
-@_setting("--warmup", "warmup", int, "Updates over which it rises.")
-@_setting("--decay", "decay", click.Choice(DECAYS), "How it goes on: falls to --min-lr, or stays.")
-@_setting("--min-lr", "min_lr", float, "Where it falls to.")
-@_setting("--weight-decay", "weight_decay", float, "AdamW's, of matrices and tables.")
-@_setting("--clip", "clip", float, "Largest norm of all gradients together.")
-@_setting("--dropout", "dropout", float, "Probability of dropping an activation in training.")
-@_setting("--validation", "validation", int, "Sequences to validate with after every epoch.")
-@_setting("--patience", "patience", int, "Epochs without a lower loss there, after which training ends.")
-@click.option("--stop-solved", is_flag=True, help="End once every answer there is right.")
-@_setting("--keep", "keep", click.Choice(KEEPS), "Which epoch's model is kept, by the loss there.")
-@click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
-@_setting("--dtype", "dtype", click.Choice(DTYPES), "Type of all numbers.")
-@_setting(
-    "--precision", "precision", click.Choice(PRECISIONS), "Operands of matrix products: as they are, or rounded to "
-    "bfloat16.",
-)  # fmt: skip
-@click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
-@click.option(
-    "--schedule", metavar="NAME[:W]", help="The layers of a released model, in place of --encoding: "
-    f"{', '.join(SCHEDULES)}; W: positions of its windows or chunks."
-)  # fmt: skip
-@_setting(
-    "--sight", "sight", str, "What layers see: all, window:W, chunks:C, or a pattern over layers: window:512*5,all.",
-    metavar="PATTERN",
-)  # fmt: skip
-@_setting("--layers", "layers", int, "Layers.")
-@_setting("--heads", "heads", int, "Attention heads.")
-@_setting("--width", "width", int, "Width of the model.")
-@_setting("--hidden", "hidden", int, "Width inside the feed-forward map.")
-@_setting("--activation", "activation", click.Choice(ACTIVATIONS), "Activation of the feed-forward map.")
-@_setting("--norm", "norm", click.Choice(NORMS), "Normalisation before attention and feed-forward.")
-@click.option("--final-norm", is_flag=True, help="Another one before the head.")
-@click.option("--no-bias", "bias", is_flag=True, flag_value=False, default=True, help="No biases.")
-@click.option("--tied", is_flag=True, help="The head is the transposed table of tokens.")
-@_setting("--init", "init", click.Choice(INITS), "Initial weights.")
-@click.option("--init-by-depth", is_flag=True, help="Those that add to the stream over sqrt(2 layers).")
-@click.option(
-    "--no-residual", "residual", is_flag=True, flag_value=False, default=True, help="No residual connections."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
 @click.pass_context
 def train(
     context: click.Context,
@@ -156,13 +118,15 @@ def train(
     dry_run: bool,
     **_settings: Any,
 ) -> None:
-    """Train a small transformer on a task and test it at several lengths.
+    """Train a small transformer on a task, and test it.
 
-    With nothing but --encoding this is the protocol of Li (2025), section 7, with the encoding as its own authors have
-    it; --paper takes the encoding's options from Li (2025) too.
+    The trained model is tested at several lengths, by default also longer ones than in training.
+
+    The default settings are the protocol of Li (2025), section 7. An encoding has the options that its own authors use;
+    --paper uses those of Li (2025).
 
     To train a model further on longer inputs: fastpe train --from runs/rope-0 --length 400 --encoding rope_yarn
-    --option factor=8. Encodings stay made for the length that they were trained at; a learned table is resized.
+    --option factor=8. The encoding then still counts from its original training length; a learned table is resized.
     """
     given = _given(context)
     if resume and out is None:
@@ -170,13 +134,15 @@ def train(
     if threads is not None and threads < 1:
         raise click.UsageError(f"--threads must be at least 1, not {threads}", context)
     if protocol is not None and (paper or resume):
-        raise click.UsageError(f"--preset is for a new run, and not with {'--paper' if paper else '--resume'}", context)
+        raise click.UsageError(f"--preset cannot be combined with {'--paper' if paper else '--resume'}", context)
     if origin is not None:
         for flag, value in (("--resume", resume), ("--preset", protocol), ("--schedule", schedule), ("--paper", paper)):
             if value:
                 raise click.UsageError(f"--from starts a new run with a trained model: leave out {flag}", context)
     if dry_run and (resume or out is not None):
-        raise click.UsageError(f"--dry-run makes no run folder: leave out {'--resume' if resume else '--out'}", context)
+        raise click.UsageError(
+            f"--dry-run creates no run folder: leave out {'--resume' if resume else '--out'}", context
+        )
     of_layers = _scheduled(context, schedule, given)
     use_threads(threads)
     stored = _stored(out) if resume and out is not None else None
@@ -202,7 +168,7 @@ def train(
 
 
 def _given(context: click.Context) -> dict[str, Any]:
-    """The settings that the command line names, by their name in `TrainConfig`."""
+    """Return the settings that the command line contains, by their name in `TrainConfig`."""
     names = {field.name for field in fields(TrainConfig)} - {"options", "task_options"}
     return {
         name: value
@@ -212,11 +178,11 @@ def _given(context: click.Context) -> dict[str, Any]:
 
 
 def _scheduled(context: click.Context, schedule: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Put what a schedule sets into `given`; returns its options."""
+    """Add the settings of a schedule to `given`, and return its encoding options."""
     if schedule is None:
         return {}
     if "encoding" in given:
-        raise click.UsageError("--schedule says which encoding each layer has: leave out --encoding", context)
+        raise click.UsageError("--schedule determines the encoding of each layer: leave out --encoding", context)
     name, found = schedules.parse(schedule)
     options: dict[str, Any] = found.pop("options")
     given |= {**found, **given}
@@ -235,7 +201,7 @@ def _configure(
     stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...], of_layers: dict[str, Any],
     paper: bool, protocol: str | None, task_options: tuple[str, ...],
 ) -> TrainConfig:  # fmt: skip
-    """The configuration: what is given, else what the run had, else the paper's choice if wanted and the defaults."""
+    """Return the configuration: given settings first, then those of the stored run or of the paper, then defaults."""
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
     changed = of_layers | parse_options(name, options)
     if "test_lengths" in given:
@@ -245,7 +211,7 @@ def _configure(
     kept_of_task = {} if stored is None or task != stored.task else stored.task_options
     given["task_options"] = {**kept_of_task, **of_task}
     if stored is not None and "data" in given and stored.symbols is not None:
-        given["text_places"] = (given.pop("data"),)  # a text with another SHA-256 is refused
+        given["text_places"] = (given.pop("data"),)  # the new place; a text with another SHA-256 is refused
     if stored is not None:
         if paper:
             return TrainConfig.paper(**{**vars(stored), **given, "options": changed})
@@ -259,23 +225,23 @@ def _configure(
         return config
     if "causal" not in given and load_task(task).kind != "numbers":
         given["causal"] = True
-        click.echo(f"task {task}: --causal is taken, as language models have it", err=True)
+        click.echo(f"task {task}: using --causal, the default for language models", err=True)
     make = TrainConfig.paper if paper else TrainConfig
     config = make(**given, options=changed)
     if "causal" not in given:
         config = config.causal_where_needed()
         if config.causal:
-            click.echo(f"{name} is made for causal models: --causal is taken", err=True)
+            click.echo(f"{name} needs a causal model: using --causal", err=True)
     if paper:
         added = [f"{key}={value}" for key, value in config.options.items() if key not in changed]
-        click.echo(f"{name} as in Li (2025): {', '.join(added) or 'its own defaults'}", err=True)
+        click.echo(f"{name} as in Li (2025): {', '.join(added) or 'default options'}", err=True)
     return config
 
 
 def _starting_from(
     origin: Path, given: dict[str, Any], options: tuple[str, ...], task_options: tuple[str, ...]
 ) -> TrainConfig:
-    """The configuration of a run that starts from another one: what is given, else the other's, else the defaults."""
+    """Return the configuration of a run that starts from another: given settings, then the other's, then defaults."""
     from fastpe.training import starting_weights
 
     found = starting_weights.read(origin)
@@ -286,7 +252,7 @@ def _starting_from(
     config = starting_weights.settings(found, name, parse_options(name or found.model.config.encoding, options), given)
     told = [config.encoding, *(f"{key}={value}" for key, value in config.options.items()), f"task {config.task}"]
     if config.encoding_length is not None:
-        told.append(f"the encoding made for {config.encoding_length} positions")
+        told.append(f"encoding for {config.encoding_length} positions")
     click.echo(f"weights of {origin}: {', '.join(told)}", err=True)
     return config
 
@@ -309,7 +275,7 @@ def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | N
 
 
 def _resuming(run: Path, encoding: str, task: str) -> str:
-    """The command that goes on with a run, which wants an encoding's own file named again."""
+    """Return the command that continues a run; it names the user's own encoding and task files again."""
     from fastpe.encodings import registry
     from fastpe.tasks.registry import TASKS
 
@@ -360,4 +326,4 @@ def _print_estimate(config: TrainConfig, threads: int | None, as_json: bool) -> 
     click.echo(f"parameters  {found.parameters:,}")
     click.echo(f"memory      {found.memory / 1e6:,.1f} MB")
     click.echo(f"updates     {found.updates:,} of {config.batch} sequences, {found.flop / 1e6:,.1f} MFLOP each")
-    click.echo(f"time        {minutes} at {pace:,.1f} GFLOP/s, as {found.timed} updates took just now; tests apart")
+    click.echo(f"time        {minutes} at {pace:,.1f} GFLOP/s, estimated from {found.timed} updates; without tests")

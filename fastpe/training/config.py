@@ -1,4 +1,4 @@
-"""The settings of a run: a model's and how it is trained and tested; a frozen dataclass, checked when it is made."""
+"""The settings of a run, of the model, its training and its tests, as a frozen dataclass that checks them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -8,19 +8,18 @@ from fastpe.base.validation import at_least_zero, choice, named_arguments, path,
 from fastpe.encodings import combined, registry
 from fastpe.encodings.needed import needed
 from fastpe.model.config import IF_SET, ModelConfig, Options
-from fastpe.model.positions import canonical
+from fastpe.model.positions import canonical, completed
 from fastpe.tasks import sizes
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 from fastpe.training.lengths import checked_lengths, positions_of, usual_lengths
-from fastpe.training.token_positions import with_tokens
 
 if TYPE_CHECKING:
     from fastpe.text.corpus import Corpus
     from fastpe.text.vocabulary import Vocabulary
 
-_MOST = 2**40  # of sequences or epochs: more is a slip
+_MOST = 2**40  # sequences or epochs: a larger number is a mistake
 DATA = ("fixed", "fresh")
 LENGTHS = ("fixed", "uniform")
 DECAYS = ("constant", "linear", "cosine")
@@ -30,76 +29,77 @@ KEEPS = ("last", "best")
 @named_arguments
 @dataclass(frozen=True)
 class TrainConfig(ModelConfig):
-    """A model and how it is trained and tested; the defaults are the source paper's protocol.
+    """Settings of a model, its training and its tests; the defaults are the protocol of the source paper.
 
-    An encoding's options are its own authors'; `TrainConfig.paper` takes those that the source paper names.
+    An encoding has the default options of its own authors; `TrainConfig.paper` uses those that the source paper names.
 
     Parameters
     ----------
     task : str
-        Key of the task (`fastpe.tasks.list_tasks`); ``"running_sum"`` is regression on the partial sums of a random
-        sequence.
+        Key of the task (see `fastpe.tasks.list_tasks`). ``"running_sum"`` is regression on the partial sums of a
+        random sequence.
     task_options : dict
-        The task's options; those that are not named have their defaults.
+        Options of the task; the others have their defaults.
     samples : int
         Number of training sequences, each of `train_length` positions.
     epochs : int
-        Number of passes over them.
+        Number of passes over the training sequences.
     batch : int
-        Sequences per update; the last batch of an epoch may be smaller.
+        Number of sequences per update; the last batch of an epoch may be smaller.
     lr, beta1, beta2, eps : float
-        Adam's learning rate, decay rates of the two moments, and the constant in its denominator.
+        Learning rate of Adam, decay rates of its two moments, and the constant in its denominator.
     weight_decay : float
-        That of AdamW, of matrices and tables alone, see `Adam`.
+        Weight decay of AdamW; only matrices and tables decay (see `Adam`).
     clip : float, optional
-        Largest norm of all gradients together, see `Adam`. By default there is none.
+        Gradients are clipped to this norm, taken over all parameters (see `Adam`). By default they are not clipped.
     warmup : int
-        Updates over which the learning rate rises, see `fastpe.training.schedule.rate`.
+        Number of updates over which the learning rate rises (see `fastpe.training.schedule.rate`).
     decay : {"constant", "linear", "cosine"}
-        How it goes on after them: it stays, or falls to `min_lr`.
+        Learning rate after the warm-up: constant, or falling to `min_lr`.
     min_lr : float
-        Where it falls to, at most `lr`.
+        Learning rate at the end of the decay, at most `lr`.
     validation : int
-        Sequences on which the model is validated after every epoch; 0: none.
+        Number of validation sequences, used after every epoch; 0: no validation.
     patience : int
-        Epochs in a row without a lower loss in validation, after which training ends; 0: it goes on.
+        Number of successive epochs without a lower validation loss after which training ends; 0: it never ends early.
     stop_solved : bool
-        Whether training ends once every answer in validation is right.
+        Whether training ends once all validation answers are right.
     keep : {"last", "best"}
-        Which epoch's model is saved and tested: the last, or the one whose loss in validation is the least.
+        Which model is saved and tested: that of the last epoch, or that with the lowest validation loss.
     test_lengths : tuple of int or str, optional
-        Lengths that the trained model is tested at: 100, or for tokens also "51-100", uniform lengths from 51 to 100.
-        By default 50, 100, 200 for numbers, and for tokens as many lengths as in training, once, twice and three times,
-        as far as the task has such: "1-50", "51-100", "101-150".
+        Lengths at which the trained model is tested: 100, or for tokens also "51-100", uniform lengths from 51 to 100.
+        The default for numbers is 50, 100, 200. The default for tokens is the range of training lengths, and the next
+        two ranges of the same size, as far as the task has such lengths: "1-50", "51-100", "101-150".
     test_sequences : int
-        Number of test sequences at each of them.
+        Number of test sequences for each test length.
     data : {"fixed", "fresh"} or str, optional
-        One training set for all epochs, or a new one in each. By default fixed for numbers, fresh for tokens. Of a text
-        the file, or the folder of files, which is read as the settings are made.
+        One training set for all epochs (fixed, the default for numbers), or a new one in each epoch (fresh, the default
+        for tokens). For a text: the file or the folder of files, which is read when the settings are made.
     lengths : {"fixed", "uniform"}, optional
-        Lengths of the inputs of training sequences: all `train_length`, or uniform from 1 (from what the task can have)
-        to it. By default fixed for numbers, uniform for tokens.
+        Lengths of the training inputs: all `train_length` (fixed, the default for numbers), or uniform over the lengths
+        from 1 to `train_length` that the task can have (uniform, the default for tokens).
     target_scale : {"one", "train", "root_train", "position", "length"}
-        What the targets are multiplied by, see `fastpe.tasks.targets.factors`; errors are in that unit.
+        Factor of the targets (see `fastpe.tasks.targets.factors`); errors are in that unit.
     digest, alphabet : str, optional
-        SHA-256 and characters of a text. By default those of the text that `data` names. With an `alphabet` alone, the
-        text may have no other characters.
+        SHA-256 and characters of a text. By default those of the text that `data` names. If only `alphabet` is given,
+        the text must not contain other characters.
     text_places : tuple of str, optional
-        Where to look for the text with this `digest`, in this order. By default `data` alone. The places are not stored
-        and not compared: they do not change what a run computes.
+        Paths at which the text with this `digest` is looked for, in this order. By default only `data`. They are
+        neither stored nor compared, because they do not change the results of a run.
     start_from, start_digest : str, optional
         The run folder or the model file whose weights the training starts with, as it was named, and the SHA-256 of
         these weights. `TrainConfig.starting_from` sets both.
 
     positions : str, optional
-        As in `ModelConfig`. By default what the encoding needs, see `fastpe.Needs` (of ``"abacus"`` that is
+        As in `ModelConfig`. By default what the encoding needs (see `fastpe.Needs`; for ``"abacus"`` that is
         ``"digits:99"``), or ``"usual"``.
 
-    All other parameters are those of `ModelConfig`, but for two: `train_length` is the length of a task's longest
-    training input, from which the model's positions follow, and `vocabulary`, which follows from the task, is None.
+    All other parameters are those of `ModelConfig`, with two differences: `train_length` is the length of the longest
+    training input, which determines the model's number of positions; `vocabulary` must be None, because the task
+    determines it.
 
-    An encoding that needs several coordinates or a graph is refused unless its options give them or its file has a
-    default for sequences.
+    An encoding that needs several coordinates or a graph is refused, unless its options or its file provide them for
+    sequences.
 
     Examples
     --------
@@ -144,13 +144,13 @@ class TrainConfig(ModelConfig):
     def __post_init__(self) -> None:
         asked = self.positions
         if asked is None:
-            self._set("positions", "usual")  # until the task is known
+            self._set("positions", "usual")  # changed below, once the task is known
         super().__post_init__()
         self._set("task", TASKS.resolve(self.task))
         chosen = choose(self.task, self.task_options)
         self._set("task_options", Options({name: chosen.options[name] for name in self.task_options or {}}))
         if self.vocabulary is not None:
-            raise ValueError(f"vocabulary must be None: that of task {self.task!r} is taken, not {self.vocabulary}")
+            raise ValueError(f"vocabulary must be None for task {self.task!r}, which sets it, not {self.vocabulary}")
         if chosen.task.causal and not self.causal:
             raise ValueError(f"task {self.task!r} is made for causal models: it needs causal=True")
         for name in ("samples", "epochs", "batch", "test_sequences"):
@@ -176,13 +176,13 @@ class TrainConfig(ModelConfig):
             raise ValueError("start_from needs start_digest: TrainConfig.starting_from sets both")
         if self.start_from is not None:
             self._set("start_from", str(path("start_from", self.start_from)))
-        _ = self.model  # the sizes that follow from the task
+        _ = self.model  # checks the sizes that follow from the task
 
     def _check_tokens(self) -> None:
-        """Which tokens there are is known once the task is: the model says what it lacks."""
+        """Do nothing: the tokens are known once the task is, and `model` checks them."""
 
     def _check_needs(self, chosen: Chosen, asked: str | None) -> None:
-        """Give every term of the encoding what it needs, or refuse it; asked: `positions` as they were given."""
+        """Provide what each term of the encoding needs, or raise ValueError; `asked` is the given `positions`."""
         for each in needed(self.encoding, self.options):
             if each.needs.what != "digits":
                 if not each.given and not each.needs.default:
@@ -207,10 +207,10 @@ class TrainConfig(ModelConfig):
         if self.min_lr > self.lr:
             raise ValueError(f"min_lr must be at most lr={self.lr}, not {self.min_lr}")
         if self.min_lr and self.decay == "constant":
-            raise ValueError("min_lr needs a decay to it: choose decay 'linear' or 'cosine', not 'constant'")
+            raise ValueError("min_lr needs a decay: choose decay 'linear' or 'cosine', not 'constant'")
 
     def _check_sequences(self, kind: str) -> None:
-        """What the training sequences are."""
+        """Check the settings of the training sequences."""
         fixed = kind in ("numbers", "text")
         lengths = self.lengths if self.lengths is not None else "fixed" if fixed else "uniform"
         self._set("lengths", choice("lengths", lengths, LENGTHS))
@@ -218,7 +218,7 @@ class TrainConfig(ModelConfig):
             raise ValueError(f"lengths must be 'fixed' for task {self.task!r}, not {self.lengths!r}")
         self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
         if kind != "numbers" and self.target_scale != "one":
-            raise ValueError(f"target_scale is of numbers: task {self.task!r} has none, not {self.target_scale!r}")
+            raise ValueError(f"target_scale must be 'one' for task {self.task!r} of tokens, not {self.target_scale!r}")
         if kind == "text":
             self._check_text()
             return
@@ -226,10 +226,10 @@ class TrainConfig(ModelConfig):
         self._set("data", choice("data", data, DATA))
         for name in ("digest", "alphabet", "text_places"):
             if getattr(self, name):
-                raise ValueError(f"{name} is of a text: task {self.task!r} has none, not {shown(getattr(self, name))}")
+                raise ValueError(f"{name} needs task 'text', not {self.task!r}: it was {shown(getattr(self, name))}")
 
     def _check_text(self) -> None:
-        """Find out which text it is and which characters it has, unless both are known."""
+        """Find the digest and the characters of the text, unless both are given."""
         if self.data is None:
             raise ValueError("data must be a file, or a folder of files, for task 'text', not None")
         self._set("data", str(path("data", self.data)))
@@ -242,8 +242,8 @@ class TrainConfig(ModelConfig):
             raise TypeError(f"digest and alphabet must be str, not {shown(self.digest)}, {shown(self.alphabet)}")
 
     def read_text(self) -> "Corpus":
-        """The text. Raises as `fastpe.text.corpus.read` and, where `digest` is known, `read_known` do."""
-        from fastpe.text import corpus  # NumPy comes with it
+        """Read the text. Raises as `fastpe.text.corpus.read` does, or as `read_known` if `digest` is known."""
+        from fastpe.text import corpus  # imports NumPy
 
         options = self.chosen.options
         how = options["tokens"], options["separator"], None if self.alphabet is None else self.symbols
@@ -253,7 +253,7 @@ class TrainConfig(ModelConfig):
 
     @property
     def symbols(self) -> "Vocabulary | None":
-        """What the tokens of a text stand for; None where there is no text."""
+        """The vocabulary of the text; None if the task has no text."""
         if self.chosen.task.kind != "text":
             return None
         from fastpe.text.vocabulary import Vocabulary
@@ -271,7 +271,7 @@ class TrainConfig(ModelConfig):
             if asked and not self.validation:
                 raise ValueError(f"{name} needs validation: a number of sequences, not 0")
         if kind in ("numbers", "text") and self.stop_solved:
-            raise ValueError(f"stop_solved is of answers that are right or wrong: task {self.task!r} has none")
+            raise ValueError(f"stop_solved needs a task whose answers are right or wrong: task {self.task!r} has none")
 
     def _check_train_length(self, chosen: Chosen) -> None:
         if self.lengths == "fixed":
@@ -284,8 +284,8 @@ class TrainConfig(ModelConfig):
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
         """The source paper's experiment (Li 2025, section 7.1): its protocol, and the options that it names.
 
-        The protocol is that of the defaults. Options of an encoding that the paper names (ALiBi: `alpha0` 0.1, one
-        slope 0.1 / train_length) are taken where `options` neither gives them nor rules them out.
+        The protocol consists of the default settings. The encoding's options that the paper names (ALiBi: `alpha0` 0.1,
+        one slope 0.1 / train_length) are used unless `options` contains or contradicts them.
 
         Parameters
         ----------
@@ -357,7 +357,7 @@ class TrainConfig(ModelConfig):
         >>> config.width, config.train_length, config.encoding_length, config.options
         (8, 32, 8, {'pairs': 'interleaved', 'factor': 4.0})
         """
-        from fastpe.training import starting_weights  # NumPy comes with it
+        from fastpe.training import starting_weights  # imports NumPy
 
         return starting_weights.settings(starting_weights.read(path("run", run)), encoding, options or {}, settings)
 
@@ -366,9 +366,9 @@ class TrainConfig(ModelConfig):
         return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
-        """These settings, with what tests beyond the training length need where no option says otherwise.
+        """Return these settings with the options that tests beyond the training length need, unless they are given.
 
-        A `learned` table then uses its last row (`beyond` is "clip"), where its own default is an error.
+        A `learned` table then uses its last row (`beyond` is "clip"); its own default is an error.
 
         Examples
         --------
@@ -387,7 +387,7 @@ class TrainConfig(ModelConfig):
         return config
 
     def causal_where_needed(self) -> Self:
-        """These settings, made causal if they are not, and an encoding made for causal models refuses them so.
+        """Return these settings, with `causal` True if the encoding or the task accepts only causal models.
 
         Examples
         --------
@@ -399,7 +399,7 @@ class TrainConfig(ModelConfig):
         return replace(self, causal=True) if made_for_it and not self._accepted() else self
 
     def _part_accepted(self, number: int, causal: bool) -> bool:
-        """Whether this part of a sum takes its options: what another part refuses says nothing of them."""
+        """Return whether this term of a sum accepts its options; the other terms are not checked."""
         part, model = registry.parse_all(self.encoding, self.options)[number], replace(self.model, causal=causal)
         try:
             part.encoding.check(model.spec(model.train_length), **part.options)
@@ -408,7 +408,7 @@ class TrainConfig(ModelConfig):
         return True
 
     def _accepted(self) -> bool:
-        """Whether the encoding takes these options and sizes."""
+        """Return whether the encoding accepts these options and sizes."""
         try:
             combined.check(registry.parse_all(self.encoding, self.options), self.model.spec(self.model.train_length))
         except ValueError:
@@ -416,7 +416,7 @@ class TrainConfig(ModelConfig):
         return True
 
     def met_needs(self) -> list[str]:
-        """What the encoding needs beside a plain sequence and does not get by its options, as this run gives it.
+        """Describe what the run provides for an encoding that needs more than a plain sequence and its options.
 
         Examples
         --------
@@ -438,22 +438,36 @@ class TrainConfig(ModelConfig):
 
     @property
     def model(self) -> ModelConfig:
-        """The part that determines the model, with the positions and the vocabulary that the task needs."""
+        """The settings of the model, with the positions and the vocabulary that the task needs."""
         own, chosen, symbols = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}, self.chosen, self.symbols
         own["train_length"] = sizes.positions(chosen, self.train_length, self.causal)
-        own["positions"] = with_tokens(self.positions, chosen, symbols)
+        own["positions"] = _with_tokens(self.positions, chosen, symbols)
         return ModelConfig(**{**own, "vocabulary": symbols.size if symbols else sizes.vocabulary(chosen)})
 
     @property
     def steps_per_epoch(self) -> int:
-        """Updates in one pass over the training sequences."""
+        """Number of updates in one epoch."""
         return -(-self.samples // self.batch)
 
     @property
     def steps(self) -> int:
-        """Updates in the whole run."""
+        """Number of updates in the run."""
         return self.epochs * self.steps_per_epoch
 
 
 def _count(name: str, value: Any, least: int = 1) -> int:
     return whole(name, value, least, _MOST)
+
+
+def _with_tokens(positions: str, chosen: Chosen, symbols: "Vocabulary | None") -> str:
+    """Complete the rule of `positions` with the tokens of the task or of the text.
+
+    >>> _with_tokens("digits:20", choose("addition", {"base": 10}), None)
+    'digits:20:0-9'
+    """
+    if symbols is not None:
+        return completed(positions, "the text", symbols.digits)
+    if chosen.task.kind == "numbers":
+        return positions
+    equals = chosen.symbols + sizes.FRAME.index("separator")
+    return completed(positions, chosen.whose, chosen.digits, equals, chosen.digit_order)

@@ -1,4 +1,4 @@
-"""``config.json``, the record of a run: all its settings, what else its bits depend on, and a checksum of all that."""
+"""``config.json``, the record of a run: its settings, everything else that its bits depend on, and a checksum."""
 
 import hashlib
 import json
@@ -43,19 +43,19 @@ PROTOCOL: Mapping[str, str] = {
     "length constants of the encoding at test": "those of train_length",
     "zero rows under unit normalisation": "stay zero",
 }
-"""What is fixed in every run where the source paper is silent; written into each run's record."""
+"""What all runs have in common where the source paper states nothing; written into the record of each run."""
 
 
 class RunError(ValueError):
-    """A run folder cannot be used as asked; the message says why and what can be done."""
+    """A run folder cannot be used as requested; the message says why and what to do."""
 
 
 class NoRunError(RunError):
-    """The folder holds files, but no run."""
+    """The folder contains files, but no run."""
 
 
 def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A new record; `options` are all of the encoding's, defaults included."""
+    """Return a new record; `options` are all options of the encoding, including defaults."""
     record = {
         "schema": SCHEMA,
         "config": config.to_dict(),
@@ -71,16 +71,15 @@ def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note_text(record: dict[str, Any], config: TrainConfig) -> bool:
-    """Record the absolute path of a run's text, so that the run can be used from any folder; whether that is new.
+    """Record the absolute path of a run's text, so that the run can be used from any folder; return whether it is new.
 
-    The path is not one of the settings: they, and the digests made from them, do not depend on the folders of a
-    machine.
+    The path is not one of the settings, so the settings and their digests do not depend on the folders of a machine.
     """
     if config.symbols is None:
         return False
     try:
         where = os.path.abspath(config.read_text().name)
-    except (OSError, ValueError):  # whoever needs the text says so
+    except (OSError, ValueError):  # the error comes where the text is needed
         return False
     if where == record.get("text", config.data) or where != stored.printable(where):
         return False
@@ -94,12 +93,12 @@ def write(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The record in a folder, verified.
+    """Read and verify the record in a folder.
 
     Raises
     ------
     DamagedFileError
-        If it is not what was written.
+        If the file differs from what was written.
     FileNotFoundError, NotADirectoryError
         If there is no record, or no folder.
     """
@@ -115,14 +114,15 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def read_config(folder: str | Path) -> TrainConfig | None:
-    """The configuration of a run folder, or None where nothing but the start of a run was ever there.
+    """Read the configuration of a run folder; None if the folder contains at most leftovers of a killed start.
 
     Raises
     ------
     FileNotFoundError, NotADirectoryError
         If there is no such folder.
     RunError
-        If the folder holds other things but no run, or its encoding is one's own and is not registered or another one.
+        If the folder contains files but no run, or if its encoding or task is a user's file that is not registered or
+        differs from the recorded one.
     DamagedFileError
         If the record is damaged.
     """
@@ -130,9 +130,9 @@ def read_config(folder: str | Path) -> TrainConfig | None:
     try:
         record = read(folder)
     except FileNotFoundError:
-        # what a start that was killed can leave: nothing, or a file that was being written beside its place
+        # a killed start leaves nothing, or a temporary file
         if [entry.name for entry in folder.iterdir() if not files.is_leftover(entry.name)]:
-            raise NoRunError(f"{folder} is not a run folder: it holds files but no {NAME}") from None
+            raise NoRunError(f"{folder} is not a run folder: it contains files but no {NAME}") from None
         return None
     encodings, tasks = record.get("encodings", {}), record.get("tasks", {})
     try:
@@ -146,7 +146,7 @@ def read_config(folder: str | Path) -> TrainConfig | None:
             config = replace(config, text_places=(config.data, record["text"]))
     except (ValueError, TypeError) as error:
         said = stored.cut(str(error))
-        raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {said}") from error
+        raise RunError(f"{folder / NAME} has no configuration that this version of fastpe can read: {said}") from error
     try:
         own_files.check_same(folder, encodings, ENCODINGS, registry.all_keys(config.encoding))
         own_files.check_same(folder, tasks, TASKS, [config.task])
@@ -156,7 +156,7 @@ def read_config(folder: str | Path) -> TrainConfig | None:
 
 
 def environment() -> dict[str, dict[str, Any]]:
-    """The versions and the CPU that the bits of a run depend on."""
+    """Return the versions and the CPU that the bits of a run depend on."""
     features = binding.get_host_cpu_features()
     return {
         "versions": {
@@ -179,9 +179,9 @@ def _versions() -> dict[str, str]:
 
 
 def note_environment(record: dict[str, Any], **facts: Any) -> str | None:
-    """Add the present environment to a record that was last worked on in another one, and `facts` in any case.
+    """Add the current environment to a record if it differs from the last one, or if there are `facts` to add.
 
-    Returns what differs between the environments, or None.
+    Returns the differences between the environments, or None.
     """
     now = environment()
     before = record["resumed"][-1] if record["resumed"] else record
@@ -197,15 +197,14 @@ def note_environment(record: dict[str, Any], **facts: Any) -> str | None:
 
 
 def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainConfig:
-    """The settings with which a run goes on: its own, with the epochs and the place of the text of `config`.
+    """Return the settings of a continued run: the stored ones, with the epochs and the text path of `config`.
 
     Raises
     ------
     RunError
-        If another setting differs, which the message names, or the number of epochs and the learning rate depends on
-        it.
+        If another setting differs, or if the number of epochs differs and the learning rate depends on it.
     fastpe.text.corpus.TextNotFound
-        If the text is named and is another one.
+        If `config` names a text that differs from the stored one.
     """
     before, now = stored.to_dict(), config.to_dict()
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -215,20 +214,20 @@ def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainCo
     how = f"To train its weights further with other settings, start a new run: fastpe train --from {folder}"
     if changed == ["epochs"] and schedule.depends_on_epochs(stored):
         raise RunError(
-            f"run {folder} cannot go on to {config.epochs} epochs: its learning rate falls until the end of "
-            f"{stored.epochs} (decay {stored.decay!r}), so that every update would have been another one. {how}"
+            f"run {folder} cannot continue to {config.epochs} epochs: its learning rate falls until the end of epoch "
+            f"{stored.epochs} (decay {stored.decay!r}), so all updates would have been different. {how}"
         )
     if set(changed) - {"epochs"}:
         told = "; ".join(f"{name} was {before.get(name)!r}, now {now.get(name)!r}" for name in changed)
         raise RunError(f"run {folder} cannot be resumed with other settings: {told}. {how}")
     found = replace(stored, epochs=config.epochs, text_places=places)
     if found.symbols is not None and (found.text_places != stored.text_places or "epochs" in changed):
-        found.read_text()  # before anything is written
+        found.read_text()  # raises before anything is written
     return found
 
 
 def check_target(path: str | Path, config: TrainConfig, resume: bool) -> TrainConfig:
-    """Refuse, before any work, a run folder that could not be made or continued; returns the settings of the run.
+    """Raise, before any work, if a run folder cannot be created or continued; return the settings of the run.
 
     Raises
     ------
@@ -247,21 +246,21 @@ def check_target(path: str | Path, config: TrainConfig, resume: bool) -> TrainCo
 
 
 def exists_already(path: Path) -> RunError:
-    """The error for what is to be made and is there, which it has as its cause."""
+    """Return the error for a folder that exists already, with FileExistsError as its cause."""
     error = RunError(f"run folder {path} exists already: choose another, or resume it")
     error.__cause__ = FileExistsError()
     return error
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is such a folder or file; a link that leads nowhere is an error."""
+    """Return whether a folder or file exists; a broken link is an error."""
     if path.is_symlink() and not path.exists():
-        raise RunError(f"run folder {path} cannot be used: it is a link that leads nowhere")
+        raise RunError(f"run folder {path} cannot be used: it is a broken link")
     return path.exists()
 
 
 def check_folder(folder: str | Path) -> None:
-    """Refuse a folder that could not be written to, or not be made.
+    """Raise if a folder cannot be created or written to.
 
     Raises
     ------
@@ -276,11 +275,11 @@ def check_folder(folder: str | Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> RunError:
-    """What a system's error in a run folder is to its user."""
+    """Return the error of a run folder for an error of the system."""
     return RunError(f"run folder {path} cannot be written: {error.strerror or error}")
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON value, however its text is laid out."""
+    """Return the SHA-256 of a JSON value, independent of its formatting."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

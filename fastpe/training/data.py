@@ -1,4 +1,4 @@
-"""The sequences of a training, batch by batch: all of them pure functions of the seed."""
+"""The training sequences, batch by batch, as pure functions of the seed."""
 
 from collections.abc import Iterator
 
@@ -14,12 +14,14 @@ from fastpe.training.evaluation import BYTES_DRAWN, check_room
 from fastpe.training.lengths import ends
 from fastpe.training.text_data import TextData, text_parts
 
-_BLOCK = 64  # batches of fresh tokens that are drawn at a time: a task draws sequences of one length together
+_BLOCK = 64  # batches of fresh tokens that are drawn together; a task draws sequences of equal length together
 
 
 def check_data(config: TrainConfig) -> None:
-    """Raise ValueError where the sequences of a training or its tests need more memory than this machine has, or a task
-    of one's own cannot be drawn from: that is better known before there is a run folder."""
+    """Raise ValueError if the sequences need more memory than this machine has, or if a user's task draws wrong ones.
+
+    This is called before a run folder is created.
+    """
     chosen = config.chosen
     what = f"validation with {config.validation} sequences of length {config.train_length}"
     validation.room(what, config.validation * config.model.train_length * BYTES_DRAWN)
@@ -44,12 +46,12 @@ def _in_blocks(config: TrainConfig) -> bool:
 
 
 def training_data(config: TrainConfig) -> "TrainingData | TextData":
-    """What a training with these settings learns from."""
+    """Return the training data for these settings."""
     return TextData(config) if config.chosen.task.kind == "text" else TrainingData(config)
 
 
 class TrainingData:
-    """The sequences of a task.
+    """Training sequences of a task.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ class TrainingData:
         self._whole = None if self._in_blocks else self._drawn(0, config.samples)
 
     def batches(self, epoch: int) -> Iterator[Sequences]:
-        """The batches of an epoch, from 1 on, in the epoch's own order."""
+        """Yield the batches of an epoch (counted from 1) in the order of that epoch."""
         config = self._config
         if self._in_blocks:
             for begin in range(0, config.samples, config.batch * _BLOCK):
@@ -77,11 +79,11 @@ class TrainingData:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the sequences that are kept, in bytes."""
+        """Memory of the stored sequences in bytes."""
         return 0 if self._whole is None else sum(array.nbytes for array in self._whole if array is not None)
 
     def one(self) -> Sequences:
-        """A batch to compile for."""
+        """Return one batch, for compiling."""
         if self._whole is None:
             return _some(self._drawn(0, self._config.batch), slice(None))
         return _some(self._whole, slice(self._config.batch))
@@ -107,5 +109,5 @@ def _some(data: Sequences, chosen: slice | np.ndarray) -> Sequences:
 
 
 def counts(batch: Sequences) -> float:
-    """What a batch counts in a mean of losses."""
+    """Return the weight of a batch in a mean of losses."""
     return len(batch.x) if batch.weights is None else float(batch.weights.sum(dtype=np.float64))

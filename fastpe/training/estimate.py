@@ -1,4 +1,4 @@
-"""What a training would take on this machine: a few of its steps are made, and nothing is kept."""
+"""Estimate the cost of a training on this machine from a few of its steps; nothing is saved."""
 
 import time
 from dataclasses import dataclass
@@ -12,27 +12,28 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.data import check_data, training_data
 from fastpe.training.loop import optimiser, step
 
-_SECONDS = 1.0  # of steps that are timed
-_LEAST = 3
+_SECONDS = 1.0  # of timed steps, at least
+_LEAST = 3  # timed steps, at least
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a training takes.
+    """Cost of a training.
 
     Attributes
     ----------
     parameters : int
+        Number of parameters.
     memory : int
         Bytes of parameters, gradients, moments, scratch memory and training sequences.
     flop : float
-        Useful FLOPs of an update.
+        Useful FLOPs per update.
     updates : int
-        At most: a training may end early.
+        Largest number of updates; a training may end early.
     seconds : float
-        Of all of them, at the pace of those that were timed; without validation and tests.
+        Time of all updates, without validation and tests, extrapolated from the timed updates.
     timed : int
-        How many those were.
+        Number of timed updates.
     """
 
     parameters: int
@@ -44,7 +45,7 @@ class Estimate:
 
 
 def estimate(config: TrainConfig, *, threads: int | None = None) -> Estimate:
-    """Make a few steps of a training, after one that compiles what must be, and say what the whole would take.
+    """Time a few steps of a training, after one step that compiles, and estimate the cost of all steps.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def estimate(config: TrainConfig, *, threads: int | None = None) -> Estimate:
     Raises
     ------
     ValueError
-        As `fastpe.train` does before it begins.
+        As `fastpe.train` does before training.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Testing a model at lengths it was trained at and lengths it was not. Prints nothing."""
+"""Test a model at lengths up to and beyond those of its training. Prints nothing."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,10 @@ from fastpe.tasks.task import Chosen
 from fastpe.training.events import LengthTested, Listener, Noted, TestStarted
 from fastpe.training.lengths import checked_lengths, ends, positions_of
 
-_CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
-BYTES_DRAWN = 48  # for each number of a set of sequences, while it is drawn
-_LOGITS = 2**24  # of tokens, likewise
-_PER_DRAW = 32  # sequences that share random positions, as a batch of training does
+_CHUNK = 1024  # sequences per call of the model, which bounds the memory of outputs and errors
+BYTES_DRAWN = 48  # memory for each number of the sequences while they are drawn
+_LOGITS = 2**24  # logits per call of the model, for tokens
+_PER_DRAW = 32  # sequences that share random positions, like a batch in training
 
 
 @validation.named_arguments
@@ -42,38 +42,38 @@ def evaluate(
 ) -> dict[str, dict[str, Any]]:
     """Test a model on new sequences of each length.
 
-    Random positions are random here too: every 32 sequences have a draw of the model's own.
+    Random positions are drawn here too, once for every 32 sequences.
 
     Parameters
     ----------
     model : Transformer
     lengths : iterable of int or str
-        Lengths of inputs; of tokens also ranges, "51-100", from which they are uniform.
+        Lengths of the inputs. For tokens also ranges such as "51-100", whose lengths are drawn uniformly.
     sequences : int
-        Number of sequences at each of them. As in `TrainConfig`, 1000 by default.
+        Number of sequences for each length. As in `TrainConfig`, 1000 by default.
     seed : int
-        Seed of the test sequences of numbers; those of tokens are the same for all.
+        Seed of the test sequences of numbers. Those of tokens are the same for all seeds.
     task : str
         Key of the task.
     task_options : dict, optional
-        Its options.
+        Options of the task.
     target_scale : str
-        What the model was trained to multiply its targets by, as in `TrainConfig`; errors are in that unit.
+        Factor of the targets in training, as in `TrainConfig`; errors are in that unit.
     threads : int, optional
-        Threads to use; they change nothing but the time. Default: all cores.
+        Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
         Called with `TestStarted` before the first length, with `LengthTested` after each length, and with `Noted`.
 
     Returns
     -------
     dict
-        By length (a string); each with ``sequences``. Where the encoding is undefined, or a number is not finite, it is
-        None and ``reason`` says why; ``note`` is what the encoding remarks on this length, if it does.
+        Metrics by length (a string), each with ``sequences``. If the encoding is undefined at a length, or a number is
+        not finite, the metric is None and ``reason`` says why. ``note`` contains remarks of the encoding on the length.
 
-        Of tokens: ``exact``, the share of sequences of which everything that is asked is right, the end of an answer
-        included; ``token``, the share of right tokens, ends aside; ``loss``, the mean cross entropy in nats.
+        For tokens: ``exact``, the share of sequences whose answers are completely right, including the end of the
+        answer; ``token``, the share of right tokens, without ends; ``loss``, the mean cross entropy in nats.
 
-        Of numbers: ``mse`` over all targets, as the task weighs them; ``nmse``, that divided by the error of always
+        For numbers: ``mse`` over all targets, weighted by the task; ``nmse``, the mse divided by the error of always
         answering zero; ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training length
         on, or None.
 
@@ -93,13 +93,13 @@ def evaluate(
     validation.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
     chosen = choose(TASKS.resolve(task), task_options)
     if chosen.task.kind == "text":
-        raise ValueError("task 'text' is tested on a text, not on sequences that are drawn: see fastpe.length_curve")
+        raise ValueError("task 'text' is tested on a text, not on drawn sequences: use fastpe.length_curve")
     if (wanted := sizes.vocabulary(chosen)) != model.config.vocabulary:
         needs, has = (_kind(each) for each in (wanted, model.config.vocabulary))
-        raise ValueError(f"model must take {needs}, as task {task!r} has them, not {has}")
+        raise ValueError(f"model must take {needs} for task {task!r}, not {has}")
     if chosen.task.causal and not model.config.causal:
-        raise ValueError(f"model must be causal: others see the answers of task {task!r}")
-    Stream(seed, "test")  # refuses what is no seed
+        raise ValueError(f"model must be causal for task {task!r}: other models see the answers")
+    Stream(seed, "test")  # checks the seed
     validation.choice("target_scale", target_scale, targets.SCALES)
     lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):
@@ -120,7 +120,7 @@ def evaluate(
 
 
 def check_room(lengths: Iterable[int | str], sequences: int, chosen: Chosen) -> None:
-    """Raise ValueError where the test sequences of a length need more memory than this machine has."""
+    """Raise ValueError if the test sequences of a length need more memory than this machine has."""
     for length in lengths:
         size = sequences * positions_of(chosen, length, causal=False) * BYTES_DRAWN
         validation.room(f"{sequences} test sequences of length {length}", size, "need")
@@ -143,7 +143,7 @@ def _metrics(
 def _of_tokens(
     model: Transformer, length: int | str, sequences: int, chosen: Chosen, threads: int | None
 ) -> dict[str, Any]:
-    """Whole answers and tokens that are right, on the same sequences for every model and seed."""
+    """Return the metrics of tokens, on sequences that are the same for all models and seeds."""
     within, name = chosen.lengths.within(*ends(length)), str(length)
     drawn = within[Draws(Stream(0, "test lengths", name)).integers(len(within), (sequences,))]
     width = positions_of(chosen, length, model.config.causal)
@@ -156,7 +156,7 @@ def _of_tokens(
 
 
 def token_metrics(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: int | None) -> dict[str, Any]:
-    """What `evaluate` says of tokens, of these sequences."""
+    """Return the metrics of `evaluate` for the given sequences of tokens."""
     assert data.weights is not None
     sequences, width = data.x.shape
     end = chosen.symbols + sizes.FRAME.index("end")
@@ -181,7 +181,7 @@ def token_metrics(model: Transformer, data: frame.Sequences, chosen: Chosen, thr
 
 
 def surprise(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """The loss of each row in nats, float64: minus the logarithm of the softmax at each row's token."""
+    """Return the cross entropy of each row in nats, float64."""
     with np.errstate(over="ignore", invalid="ignore"):
         shifted = logits.astype(np.float64)
         shifted -= shifted.max(axis=-1, keepdims=True)
@@ -225,9 +225,9 @@ def _of_numbers(
 
 
 def check_length(config: ModelConfig, length: int) -> None:
-    """Raise BeyondTrainingLength where the encoding refuses this length, for instance because its grid is of another.
+    """Raise BeyondTrainingLength if the encoding refuses this length, for example because its grid has another size.
 
-    Whatever does not depend on the length was in order when the model was made.
+    Everything that does not depend on the length was checked when the model was made.
     """
     for part in registry.parse_all(config.encoding, config.options):
         try:
@@ -237,7 +237,7 @@ def check_length(config: ModelConfig, length: int) -> None:
 
 
 def remarks(config: ModelConfig, length: int) -> list[str]:
-    """What the encoding has to say about `length`, unless it refuses it, and not about the training length."""
+    """Return the remarks of the encoding that apply to `length` but not to the training length."""
     try:
         check_length(config, length)
     except BeyondTrainingLength:

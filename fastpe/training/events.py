@@ -1,4 +1,4 @@
-"""What a training or a test tells whoever listens: small values, one per thing that happened."""
+"""The events that a training or a test reports to its listener."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from fastpe.training.config import TrainConfig
 
 @dataclass(frozen=True)
 class Started:
-    """Training is about to begin; `step` updates of `config.steps` were done before. `run` is the folder, if any.
+    """Training is about to start after `step` of `config.steps` updates. `run` is the run folder, if there is one.
 
-    finished: whether there is nothing left to train.
+    `finished` says that nothing is left to train.
     """
 
     config: TrainConfig
@@ -23,7 +23,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Stepped:
-    """An update was made; `loss` is that of its batch before the update, of `sequences` sequences."""
+    """An update was made; `loss` is the loss of its batch of `sequences` sequences before the update."""
 
     epoch: int
     step: int
@@ -35,7 +35,7 @@ class Stepped:
 class EpochDone:
     """An epoch ended (and was saved); `loss` is the mean over its sequences, `seconds` its duration.
 
-    validation: the loss, and of tokens the share of exact answers, on the sequences to validate on, if there are any.
+    `validation` contains the validation loss, and for tokens the share of exact answers, if there is validation.
     """
 
     epoch: int
@@ -56,7 +56,7 @@ class TestStarted:
 
 @dataclass(frozen=True)
 class LengthTested:
-    """The model was tested at `length`, or at lengths such as "51-100"."""
+    """The model was tested at `length`, which may be a range such as "51-100"."""
 
     length: int | str
     metrics: dict[str, Any]
@@ -64,7 +64,7 @@ class LengthTested:
 
 @dataclass(frozen=True)
 class Noted:
-    """Something that the user should know."""
+    """A message for the user."""
 
     message: str
 

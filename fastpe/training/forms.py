@@ -1,7 +1,7 @@
-"""What belongs into each file of a run folder: the forms that all who read one go through.
+"""The content of each file of a run folder, as forms that check a file when it is read.
 
-Those of files that go with a configuration hold them to it: a checkpoint's step is that of its epoch, and a result's
-lengths are those that were to be tested.
+Forms that take a configuration also check that the file fits it: the step of a checkpoint is the last of its epoch, and
+the lengths of a result are the test lengths.
 """
 
 from typing import Any
@@ -31,10 +31,10 @@ METRICS = {
     "answer": TOKENS, "labels": TOKENS, "numbers": ("mse", "nmse", "mse_last", "mse_beyond"),
     "text": ("loss", "bits_per_byte"),
 }  # fmt: skip
-"""Of a test, by the task's kind."""
+"""Metrics of a test, by the kind of the task."""
 
 ENDS = ("epochs", "solved", "validation")
-"""Why a training ended, see `stopping.reason_to_end`."""
+"""Why a training ended (see `stopping.reason_to_end`)."""
 
 _CPU = record({"name": text, "machine": text, "system": text, "vectors": each(text)})
 _ENVIRONMENT = {"versions": by_key(text), "cpu": _CPU}
@@ -50,26 +50,26 @@ CONFIG = record(
     },
     optional={"encodings": own_files.FORM, "tasks": own_files.FORM, "text": text},
 )
-"""Of ``config.json``, without its checksum."""
+"""Form of ``config.json``, without its checksum."""
 
 SEAL = record({"result": sha256}, optional={"identity": sha256})
-"""Of ``seal.json``."""
+"""Form of ``seal.json``."""
 
 
 def metrics_line(config: TrainConfig) -> Form:
-    """Of a line of ``metrics.jsonl``."""
+    """Return the form of a line of ``metrics.jsonl``."""
     validation = {"validation": _validated(config)} if config.validation else {}
     return _at_an_epoch(config, record({**_progress(config), **validation}))
 
 
 def _validated(config: TrainConfig) -> Form:
-    """Of what a model found on the sequences that its training is validated on."""
+    """Return the form of the validation metrics."""
     share = {"exact": number(0.0)} if "exact" in METRICS[config.chosen.task.kind] else {}
     return record({"loss": maybe(number(0.0)), **share})
 
 
 def checkpoint(config: TrainConfig, digest: str) -> Form:
-    """Of the facts in ``checkpoint.safetensors``; `digest` is that of the configuration."""
+    """Return the form of the facts in ``checkpoint.safetensors``; `digest` is that of the configuration."""
     stated = {"schema": exactly(SCHEMA), "config": exactly(digest), "sha256": sha256, "header_sha256": sha256}
     best = {"best_epoch": whole(0, config.epochs), "best_loss": maybe(number(0.0)), "solved": truth}
     whole_file = _at_an_epoch(config, record({**stated, **_progress(config), **best}))
@@ -82,7 +82,7 @@ def checkpoint(config: TrainConfig, digest: str) -> Form:
 
 
 def result(config: TrainConfig) -> Form:
-    """Of ``result.json``."""
+    """Return the form of ``result.json``."""
     kind = config.chosen.task.kind
     names = METRICS[kind]
     metrics = {name: maybe(number(0.0)) for name in names}
@@ -110,7 +110,7 @@ def result(config: TrainConfig) -> Form:
 
 
 def _ended(config: TrainConfig) -> Form:
-    """Of what a result says of its training."""
+    """Return the form of the training's part of a result."""
     best = {"best_epoch": whole(0, config.epochs), "ended": one_of(*ENDS)} if config.validation else {}
     steps = whole(1, config.steps)
     form = record({"steps": steps, "loss": number(0.0), "seconds": number(0.0), **best})
@@ -135,7 +135,7 @@ def _progress(config: TrainConfig) -> dict[str, Form]:
 
 
 def _at_an_epoch(config: TrainConfig, form: Form) -> Form:
-    """A form whose step must be the last of its epoch."""
+    """Return a form that also requires the step to be the last of its epoch."""
 
     def consistent(key: str, value: Any) -> None:
         form(key, value)

@@ -1,10 +1,13 @@
-"""The loss of a model on a text by the length of what it reads, and by the place of a token in it.
+"""The loss of a model on a text by sequence length, and by the position of a token in the sequence.
 
-Two ways to count, which differ. *Blocks*: the text is cut into blocks that do not overlap, and each is read alone; the
-first tokens of a block are predicted from few others, and a longer block has fewer such tokens, so that longer is
-better even for a model that gains nothing from far tokens. *Sliding*: a window moves on by a `stride`, and only the
-tokens that are new in it count, each of which sees nearly as many tokens as the window has: what is left is what the
-model makes of length (Press et al. 2022, arXiv:2108.12409, appendix B; there the stride is 1).
+There are two measures, which differ:
+
+- *Blocks*: the text is cut into blocks that do not overlap, and each block is read separately. The first tokens of a
+  block are predicted from few others, and longer blocks have fewer such tokens. So the loss falls with the length even
+  for a model that does not use distant tokens.
+- *Sliding*: a window moves by `stride` tokens, and only its new tokens count. Each of them sees nearly as many tokens
+  as the window has, so differences show the effect of the length itself (Press et al. 2022, arXiv:2108.12409,
+  appendix B; there the stride is 1).
 """
 
 import functools
@@ -30,10 +33,10 @@ from fastpe.training.text_metrics import Read, block_losses, losses
 
 Array = np.ndarray[Any, Any]
 
-OVERLAP = 4  # parts of a window, of which the last counts, where nobody says otherwise
+OVERLAP = 4  # the default stride is the length divided by this
 LEVEL = 0.95
 _MOST_LENGTHS = 100
-_WINDOWS = 2**21  # tokens of windows that are gathered at a time
+_WINDOWS = 2**21  # tokens of the windows that are gathered together
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,12 @@ class Point:
     ----------
     length : int
     loss, low, high : float or None
-        Mean over all tokens in nats, and its interval (t, 95 %) over the parts of the text, which are documents, or
-        blocks of the length. None where the model is undefined, or there is but one part.
+        Mean over all tokens in nats, and its 95 % t interval over the parts of the text, which are documents, or blocks
+        of the length. None if the model is undefined at this length, or, for the interval, if there is only one part.
     bits_per_byte : float or None
-        Where the vocabulary is known.
+        None if the vocabulary is unknown.
     tokens, parts : int
-        How many were predicted, and in how many parts of the text.
+        Number of predicted tokens, and of parts of the text.
     reason : str
         Why there is no loss.
     """
@@ -71,11 +74,11 @@ class LengthCurve:
     Attributes
     ----------
     sliding : bool
-        Which way they are counted.
+        Whether the losses are those of a sliding window, or of blocks.
     points : tuple of Point
-        By length, ascending.
+        One for each length, ascending.
     by_position : dict of int to array
-        Of blocks: by length, the mean loss at every place in a block (length,).
+        For blocks: by length, the mean loss at each position in a block, (length,).
     """
 
     sliding: bool
@@ -83,13 +86,13 @@ class LengthCurve:
     by_position: dict[int, Array] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values; losses by position are means over the bins of `positions_binned`."""
+        """Return the curve as plain JSON values; losses by position are means over the bins of `positions_binned`."""
         positions = {str(length): positions_binned(found) for length, found in self.by_position.items()}
         return {"sliding": self.sliding, "points": [asdict(each) for each in self.points], "by_position": positions}
 
 
 def positions_binned(by_position: Array) -> list[dict[str, Any]]:
-    """Means over places 1, 2, 3-4, 5-8 and so on in a block: `first`, `last`, counted from 1, and `loss`.
+    """Return mean losses over positions 1, 2, 3-4, 5-8 and so on: `first` and `last`, counted from 1, and `loss`.
 
     >>> [(each["first"], each["last"]) for each in positions_binned(np.zeros(6))]
     [(1, 1), (2, 2), (3, 4), (5, 6)]
@@ -114,27 +117,29 @@ def length_curve(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LengthCurve:
-    """The loss on a text at every length, with one pass over the text for each.
+    """Measure the loss on a text at several lengths, with one pass over the text for each length.
 
     Parameters
     ----------
     model_or_run : Transformer, str or pathlib.Path
-        A causal model of tokens, or the folder of a run that trained one.
+        A causal model of tokens, or the folder of its run.
     tokens : str or array_like (T,) of int, optional
-        The text; as characters for a model whose `vocabulary` is known. By default, of a run, the part of its own text
-        that it is validated on.
+        The text; a string needs a model whose `vocabulary` is known. For a run, the default is the validation part of
+        its text.
     lengths : iterable of int, optional
-        Positions that are read together, at most T - 1. By default the training length and its doubles, five at most.
+        Sequence lengths, at most T - 1. By default the training length and its doubles, at most five.
     sliding : bool
-        Whether a window moves over the text, or it is cut into blocks.
+        Whether to use a sliding window, or blocks.
     stride : int, optional
-        By how much the window moves, at most its length. By default a quarter of it.
+        Step of the window in tokens, at most its length. By default a quarter of the length.
     documents : array_like (D + 1,) of int, optional
-        Where documents begin, and T: intervals are over these then. By default, of a run, its own, if it has several.
+        Starts of the documents, and T; the intervals are then over documents. For a run, the default is its documents,
+        if there are several.
     threads : int, optional
+        Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
-        Called as ``progress(length, tokens)`` before a length is tested, with 0, and whenever the model has read so
-        many more tokens. There are `tokens_read` in all.
+        Called as ``progress(length, tokens)``: with 0 tokens before a length is tested, then with the number of tokens
+        that the model has read since the last call. The sum is `tokens_read`.
 
     Returns
     -------
@@ -145,7 +150,7 @@ def length_curve(
     ValueError, TypeError
         If an argument is out of range or of the wrong type, or the text of a run has changed.
     OSError
-        If it cannot be read.
+        If the text cannot be read.
 
     Examples
     --------
@@ -162,7 +167,7 @@ def length_curve(
     sliding = validation.truth("sliding", sliding)
     if stride is not None:
         if not sliding:
-            raise ValueError("stride is of a window that moves: it needs sliding=True")
+            raise ValueError("stride needs sliding=True")
         stride = validation.whole("stride", stride, 1)
         if stride > min(wanted):
             raise ValueError(f"stride must be at most the shortest length, {min(wanted)}, not {stride}")
@@ -188,7 +193,7 @@ def length_curve(
 
 
 def tokens_read(total: int, length: int, *, sliding: bool, stride: int | None = None) -> int:
-    """How many tokens a model reads, padding included, to test a text of `total` tokens at one length.
+    """Return how many tokens, including padding, a model reads to test a text of `total` tokens at one length.
 
     >>> tokens_read(201, 8, sliding=False), tokens_read(201, 8, sliding=True)
     (200, 776)
@@ -202,10 +207,10 @@ def tokens_read(total: int, length: int, *, sliding: bool, stride: int | None = 
 def sliding_losses(
     model: Transformer, tokens: Array, length: int, stride: int, threads: int | None = None, read: Read | None = None
 ) -> Array:
-    """The loss of every token but the first, (T - 1,), in windows that move on by the stride.
+    """Return the loss of each token but the first, (T - 1,), in windows that move by the stride.
 
-    The first window counts whole; of every other one the last `stride` tokens, which see at least length - stride
-    tokens, themselves aside. The last window ends with the text.
+    All tokens of the first window count. In all other windows only the last `stride` tokens count, each of which sees
+    at least length - stride other tokens. The last window ends with the text.
     """
     total = len(tokens) - 1
     found = losses(model, tokens[None, :length].astype(np.int64), tokens[None, 1 : length + 1].astype(np.int64),
@@ -226,7 +231,7 @@ def sliding_losses(
 def read_for(
     model_or_run: Transformer | str | Path, tokens: Any
 ) -> tuple[Transformer, Array, Array | None, Vocabulary | None]:
-    """The model, the text, where its documents begin, if that is known, and its vocabulary."""
+    """Return the model, the text, the starts of its documents if they are known, and the vocabulary."""
     own = None
     if isinstance(model_or_run, Transformer):
         model = model_or_run
@@ -241,19 +246,19 @@ def read_for(
     if model.config.vocabulary is None or not model.config.causal:
         raise ValueError("model must be causal and have a vocabulary: others do not predict the next token of a text")
     if tokens is None:
-        raise ValueError("tokens are missing: this is no run on a text, which would have its own")
+        raise ValueError("tokens must be given, unless model_or_run is the folder of a run on a text")
     if isinstance(tokens, str):
         tokens = model.encoded("tokens", tokens)
     array = validation.integer_array("tokens", tokens, "tokens")
     if array.ndim != 1 or len(array) < 2:
-        raise ValueError(f"tokens must have the shape (T,), two of them at least, not {array.shape}")
+        raise ValueError(f"tokens must have the shape (T,) with T at least 2, not {array.shape}")
     if array.min() < 0 or array.max() >= model.config.vocabulary:
         raise ValueError(f"tokens must lie in [0, {model.config.vocabulary}), not {array.min()} .. {array.max()}")
     return model, array, own, model.vocabulary
 
 
 def validation_documents(config: Any) -> Array | None:
-    """Where the documents of a run's validation part begin, and its length; None where it is one document."""
+    """Return the starts of the documents in a run's validation part, and its length; None if it is one document."""
     corpus, (training, part) = config.read_text(), text_parts(config)
     starts = corpus.documents - len(training)
     starts = starts[(starts >= 0) & (starts < len(part))]
@@ -262,7 +267,7 @@ def validation_documents(config: Any) -> Array | None:
 
 
 def checked_lengths(lengths: Iterable[int] | None, usual: int, total: int) -> list[int]:
-    """Those that a text of so many tokens can be read in, ascending; raises ValueError or TypeError."""
+    """Return the lengths, ascending; raises ValueError or TypeError if a text of `total` tokens has no such lengths."""
     if lengths is None:
         return [length for length in (usual << k for k in range(5)) if length < total] or [total - 1]
     if isinstance(lengths, str) or not isinstance(lengths, Iterable):
@@ -290,7 +295,7 @@ def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols
     total = float(nats.mean())
     if not math.isfinite(total):
         return Point(length, None, tokens=len(nats), reason="the outputs are not finite")
-    # the loss at place i is that of token i + 1
+    # the loss at index i is that of token i + 1
     starts = np.arange(0, len(nats), length) if edges is None else np.maximum(edges[:-1] - 1, 0)
     starts = np.unique(starts[starts < len(nats)])
     low, high = interval(nats, starts)
@@ -301,9 +306,10 @@ def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols
 
 
 def interval(nats: Array, starts: Array) -> tuple[float | None, float | None]:
-    """The t interval of the mean of losses, over parts of a text that begin at `starts`, which differ in size.
+    """Return the t interval of the mean loss over parts of a text of different sizes, which start at `starts`.
 
-    A ratio of two sums over the parts, with its variance linearised (Cochran 1977, "Sampling techniques", eq. 6.10).
+    The mean is a ratio of two sums over the parts; its variance is linearised (Cochran 1977, "Sampling techniques",
+    eq. 6.10).
     """
     count = len(starts)
     if count < 2:

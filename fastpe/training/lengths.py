@@ -1,4 +1,4 @@
-"""The lengths that a trained model is tested at: single ones, and ranges of them."""
+"""Test lengths: single lengths, and ranges of lengths."""
 
 import re
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from fastpe.encodings.slots import MAX_POSITION
 from fastpe.tasks import sizes
 from fastpe.tasks.task import Chosen
 
-_MOST_LENGTHS = 1000  # in a result
+_MOST_LENGTHS = 1000  # per result
 OF_NUMBERS = (50, 100, 200)
-"""What models of numbers are tested at where nobody says otherwise."""
+"""Default test lengths for models of numbers."""
 
 
 def bins(length: int) -> tuple[str, ...]:
-    """Lengths once, twice and three times as long as in training.
+    """Return the range of training lengths and the next two ranges of the same size.
 
     >>> bins(50)
     ('1-50', '51-100', '101-150')
@@ -23,8 +23,10 @@ def bins(length: int) -> tuple[str, ...]:
 
 
 def usual_lengths(chosen: Chosen, train_length: int) -> tuple[int | str, ...]:
-    """Those that a task is tested at where nobody says otherwise: of bins, those in which it has inputs; of a text
-    blocks of once, twice and four times as many tokens as in training.
+    """Return the default test lengths of a task.
+
+    For a text they are one, two and four times the training length; for other tokens the ranges of `bins` that contain
+    inputs of the task.
 
     >>> from fastpe.tasks.registry import choose
     >>> usual_lengths(choose("sort"), 80), usual_lengths(choose("running_sum"), 80)
@@ -38,7 +40,7 @@ def usual_lengths(chosen: Chosen, train_length: int) -> tuple[int | str, ...]:
 
 
 def ends(length: int | str) -> tuple[int, int]:
-    """The first and the last of some test lengths.
+    """Return the first and the last length of a test length or a range.
 
     >>> ends("51-100"), ends(7)
     ((51, 100), (7, 7))
@@ -50,12 +52,12 @@ def ends(length: int | str) -> tuple[int, int]:
 
 
 def positions_of(chosen: Chosen, length: int | str, causal: bool) -> int:
-    """Positions of the longest sequence of some test lengths."""
+    """Return the number of positions of the longest sequence of a test length or a range."""
     return sizes.positions(chosen, int(chosen.lengths.within(*ends(length))[-1]), causal)
 
 
 def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | str, ...]:
-    """Distinct test lengths that the task can have, or an error that names the argument."""
+    """Return the distinct test lengths; raises ValueError or TypeError if the task cannot have them."""
     unmasked(name, lengths)
     if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
         raise TypeError(f"{name} must be a sequence of integers, not {shown(lengths)}")
@@ -70,7 +72,7 @@ def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | s
         if first == last:
             sizes.check_length(chosen, first, name)
         elif not len(chosen.lengths.within(first, last)):
-            raise ValueError(f"{name} must be lengths that task {chosen.name!r} can have, and none of {length} is one")
+            raise ValueError(f"{name} must be lengths that task {chosen.name!r} can have, and {length} contains none")
     if len(checked) > _MOST_LENGTHS:
         raise ValueError(f"{name} must have at most {_MOST_LENGTHS} entries, not {len(checked)}")
     if len(set(checked)) < len(checked):

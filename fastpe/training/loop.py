@@ -1,9 +1,9 @@
-"""Training a small transformer on a task, and testing it at other lengths. Prints nothing.
+"""Train a small transformer on a task, and test it at other lengths. Prints nothing.
 
 Everything random is a pure function of the seed: the data (stream ``train``), the order of each epoch (``order``), the
-initial weights (``init``), the test sequences (``test``) and, where they are random, the positions of each step
-(``positions``). So a run that was interrupted continues, from the last epoch's checkpoint, to the same bits as one that
-was not.
+initial weights (``init``), the test sequences (``test``) and, if they are random, the positions of each step
+(``positions``). So an interrupted run continues from the checkpoint of the last epoch, and ends with the same bits as
+an uninterrupted run.
 """
 
 import math
@@ -42,13 +42,13 @@ _SAID = {
     "exact": ("exact", "exact answers"),
     "loss": ("bits_per_byte", "bits per byte"),
 }
-"""What a result is summed up by, by its first metric, and how that is called."""
+"""By the first metric of a result: the metric that summarizes it, and the name of that metric."""
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 
 
 class TrainingDiverged(ArithmeticError):
-    """The loss or a parameter became infinite or NaN; the last checkpoint is kept."""
+    """The loss or a parameter became infinite or NaN; the last checkpoint remains."""
 
     def __init__(self, what: str, epoch: int, step: int) -> None:
         super().__init__(f"{what} became infinite or NaN in epoch {epoch}, step {step}; try a smaller learning rate")
@@ -57,12 +57,12 @@ class TrainingDiverged(ArithmeticError):
 
 @dataclass
 class TrainResult:
-    """What `train` returns.
+    """Result of `train`.
 
     Attributes
     ----------
     config : TrainConfig
-        The settings it was trained with.
+        The settings of the run.
     model : Transformer
         The trained model.
     history : list of dict
@@ -70,7 +70,7 @@ class TrainResult:
     result : dict
         The content of ``result.json``: ``schema``, ``task``, ``encoding``, ``seed``, ``train``, ``test``.
     run : pathlib.Path or None
-        The run folder, if there is one.
+        The run folder; None if nothing was written.
     """
 
     config: TrainConfig
@@ -114,26 +114,27 @@ def train(
     threads: int | None = None,
     progress: Listener | bool | None = None,
 ) -> TrainResult:
-    """Train a model, test it, and leave a run folder.
+    """Train and test a model, and write a run folder.
 
     Parameters
     ----------
     config : TrainConfig
-        The settings; the defaults are the source paper's protocol. A `learned` table is clipped where it is tested
-        beyond its training length, unless its options say otherwise (`TrainConfig.tested`).
+        The settings; the defaults are the protocol of the source paper. In tests beyond the training length, a
+        `learned` table uses its last row, unless its options say otherwise (`TrainConfig.tested`).
     out : str or pathlib.Path, optional
-        The run folder to make, or a function of (config, encoding options) that makes one. Without it nothing is
+        The run folder to create, or a function of (config, encoding options) that creates one. By default nothing is
         written.
     resume : bool
-        Continue the run in `out`, which must have the same settings; a finished one is only read. `epochs` may differ
-        unless the learning rate decays: with more epochs, a finished run is trained further, with the same bits as if
-        it had had them from the start. For other changes start a new run from its weights: `TrainConfig.starting_from`.
+        Continue the run in `out`, which must have the same settings; a finished run is only read. `epochs` may differ
+        unless the learning rate decays: a finished run is then trained further, and ends with the same bits as a run
+        that had the new number from the start. For other changes, start a new run from its weights with
+        `TrainConfig.starting_from`.
     threads : int, optional
-        Threads to use; the result has the same bits for any number. Default: all cores.
+        Number of threads; the result has the same bits for any number. Default: all cores.
     progress : callable or False, optional
-        Called with `Started`, then `Stepped` and `EpochDone` as training goes, then `TestStarted` and `LengthTested`;
-        with `Noted` at any time. See `fastpe.training.events`. By default a bar, on a terminal and in a notebook;
-        False: nothing.
+        Called with `Started`, then with `Stepped` and `EpochDone` during training, then with `TestStarted` and
+        `LengthTested`, and with `Noted` at any time (see `fastpe.training.events`). By default a progress bar is shown
+        on a terminal and in a notebook. False: nothing is shown.
 
     Returns
     -------
@@ -142,13 +143,13 @@ def train(
     Raises
     ------
     TypeError
-        If `config` is no `TrainConfig`.
+        If `config` is not a `TrainConfig`.
     ValueError
-        If a setting does not fit the encoding, or (`RunError`) the run folder cannot be used; nothing is written.
+        If a setting does not fit the encoding, or (`RunError`) if the run folder cannot be used; nothing is written.
     TrainingDiverged
-        If the loss becomes infinite or NaN; the last checkpoint is kept.
+        If the loss becomes infinite or NaN; the last checkpoint remains.
     OSError
-        If a file cannot be written; those that are there stay whole.
+        If a file cannot be written; existing files stay valid.
 
     Examples
     --------
@@ -172,7 +173,7 @@ def _train(
     config: TrainConfig, out: str | Path | RunMaker | None, resume: bool, threads: int | None, notify: Listener
 ) -> TrainResult:
     config = config.tested()
-    if not resume:  # of a run that is finished nothing is drawn
+    if not resume:  # a finished run draws nothing
         check_data(config)
     if out is not None and not callable(out):
         config = check_target(validation.path("out", out), config, resume)
@@ -209,7 +210,7 @@ def _train(
             result = _result(config, state, threads, notify)
             if run is not None:
                 run.save_result(result)
-        for note in notes[told:]:  # what came up meanwhile
+        for note in notes[told:]:  # new notes
             notify(Noted(note))
     return TrainResult(config, model, state.history, result, path)
 
@@ -218,11 +219,11 @@ def _remarks(config: TrainConfig) -> tuple[str, ...]:
     parts = registry.parse_all(config.encoding, config.options)
     most, told = config.position_range, []
     if most is not None:
-        told.append(f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too")
+        told.append(f"positions are drawn from 0 .. {most - 1} at each step, and in tests")
     if config.symbols is not None:
         training, validation = map(len, text_parts(config))
         text = config.read_text()
-        told.append(f"{text.name}: {training:,} tokens to train with, {validation:,} to validate with")
+        told.append(f"{text.name}: {training:,} training tokens, {validation:,} validation tokens")
         told += [f"{text.name}: {text.changed}"] if text.changed else []
     told += config.met_needs()
     return (*told, *precision.remarks(config), *combined.remarks(parts, config.model.spec(config.model.train_length)))
@@ -241,7 +242,7 @@ def _open_run(
 
 
 def _start(config: TrainConfig, run: Run | None, model: Transformer, weights: dict[str, np.ndarray] | None) -> None:
-    """Give a model the weights that its training starts with: those in its run folder, or else the origin's."""
+    """Load the weights that the training starts with, from the run folder or else from the origin."""
     if run is not None and run.restore_start(model):
         return
     model.parameters = starting_weights.weights(config) if weights is None else weights
@@ -250,7 +251,7 @@ def _start(config: TrainConfig, run: Run | None, model: Transformer, weights: di
 
 
 def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
-    """Bring `state` to the run's checkpoint; returns the result if the run is finished."""
+    """Load the run's checkpoint into `state`; return the result if the run is finished."""
     if run is None:
         return None
     finished = run.restore_finished(state.model)
@@ -263,7 +264,7 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
 
 
 def optimiser(config: TrainConfig, model: Transformer) -> Adam:
-    """The optimiser of a training, at the start."""
+    """Return the optimizer at the start of a training."""
     clip = math.inf if config.clip is None else config.clip
     moments = {"beta1": config.beta1, "beta2": config.beta2, "eps": config.eps}
     return Adam(model, lr=config.lr, **moments, weight_decay=config.weight_decay, clip=clip)
@@ -277,7 +278,7 @@ def _run_epochs(
     threads: int | None,
     notify: Listener,
 ) -> None:
-    # a step of a throwaway model, so that what must be compiled is not counted as training
+    # one step of a temporary model, so that compiling does not count as training time
     step(optimiser(config, Transformer(config.model)), data.one(), threads)
     validation = validation_of(config) if config.validation else None
     while state.ended is None:
@@ -290,7 +291,7 @@ def _run_epochs(
         if validation is not None:
             _validate(validation, state, threads, notify)
         if run is not None:
-            # the checkpoint last: metrics ahead of it are cut back, a checkpoint ahead of its metrics would lose some
+            # the checkpoint is written last: surplus metrics are cut, missing metrics would be lost
             run.save_metrics(state.history)
             run.save_checkpoint(state.adam, state.progress, state.best)
         notify(EpochDone(epoch, steps, loss, seconds, state.history[-1].get("validation")))
@@ -301,7 +302,7 @@ def _run_epochs(
 
 
 def _why(ended: str | None) -> str:
-    return "every answer is right" if ended == "solved" else "the loss no longer falls"
+    return "all answers are right" if ended == "solved" else "the loss no longer falls"
 
 
 def _validate(validation: Validation | TextValidation, state: _State, threads: int | None, notify: Listener) -> None:
@@ -313,11 +314,11 @@ def _validate(validation: Validation | TextValidation, state: _State, threads: i
         state.best = state.model.copies()
     elif best and epoch - best == RISING:
         least = f"{state.progress.best_loss:.4g} after epoch {best}"
-        notify(Noted(f"the loss in validation has not fallen for {RISING} epochs: it was least, {least}"))
+        notify(Noted(f"the validation loss has not fallen for {RISING} epochs; its minimum was {least}"))
 
 
 def step(adam: Adam, batch: Sequences, threads: int | None) -> float:
-    """Update a model on one batch; returns its loss."""
+    """Update a model with one batch; return the loss of the batch."""
     x, y, weights, lengths = batch
     return adam.step(x, y, weights=weights, lengths=lengths, threads=threads)
 
@@ -325,7 +326,7 @@ def step(adam: Adam, batch: Sequences, threads: int | None) -> float:
 def _run_epoch(
     config: TrainConfig, adam: Adam, data: TrainingData | TextData, epoch: int, threads: int | None, notify: Listener
 ) -> float:
-    """One pass over the data; returns the mean loss of its targets."""
+    """Train for one epoch; return the mean loss of the targets."""
     total = counted = 0.0
     for batch in data.batches(epoch):
         adam.lr = rate(config, adam.steps)
@@ -353,7 +354,7 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
 
 
 def _tested(config: TrainConfig, model: Transformer, threads: int | None, notify: Listener) -> dict[str, Any]:
-    """`test`, and `validation`: of a text the whole of its last part at the training length."""
+    """Return `test` and `validation`; for a text the latter uses the complete validation part."""
     if (symbols := config.symbols) is not None:
         tokens = text_parts(config)[1]
         lengths = [int(length) for length in config.test_lengths]

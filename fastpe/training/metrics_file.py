@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: one line for each epoch that a run has made."""
+"""``metrics.jsonl``: one line for each finished epoch of a run."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,9 @@ from fastpe.training import forms
 from fastpe.training.config import TrainConfig
 
 NAME = "metrics.jsonl"
-_LONGEST = 512  # bytes of a line; ours have a third of them
-_MOST = 2**30  # bytes of a file: of two million epochs
-_SPARE = 2**20  # bytes that a file may have beside its lines
+_LONGEST = 512  # bytes per line; fastpe writes about a third of this
+_MOST = 2**30  # bytes per file: two million epochs
+_SPARE = 2**20  # bytes that a file may have in addition to its lines
 
 
 def write(folder: Path, history: list[dict[str, Any]]) -> None:
@@ -21,17 +21,17 @@ def write(folder: Path, history: list[dict[str, Any]]) -> None:
 
 
 def most_bytes(config: TrainConfig) -> int:
-    """The largest size of such a file."""
+    """Return the largest valid size of the file."""
     return min(_SPARE + config.epochs * _LONGEST, _MOST)
 
 
 def cut(folder: Path, config: TrainConfig, epochs: int) -> tuple[list[dict[str, Any]], int]:
-    """Cut the lines back to the first `epochs` epochs; returns them, and how many were missing or damaged.
+    """Keep the lines of the first `epochs` epochs; return them and the number of missing or damaged lines.
 
     Raises
     ------
     DamagedFileError
-        If it is no file, or much larger than such a run's.
+        If it is not a file, or larger than `most_bytes`.
     """
     try:
         content = files.read_file(folder / NAME, most_bytes(config))

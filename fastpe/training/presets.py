@@ -1,4 +1,4 @@
-"""Protocols of others, as settings: what a name stands for is printed in full, and recorded, whenever it is used."""
+"""Published protocols as settings. A run prints and records all settings of the preset that it uses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ _GPT = {
 
 @dataclass(frozen=True)
 class Preset:
-    """A protocol: what it is, where it stands, its settings, and those that it has for some tasks."""
+    """A protocol: summary, source, settings, and settings for single tasks."""
 
     summary: str
     source: str
     settings: Mapping[str, Any]
     of_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    shifted: bool = False  # whether tables begin anywhere, so that every row is trained
+    shifted: bool = False  # whether sequences start at any row of a table, so that all rows are trained
 
 
 PRESETS: Mapping[str, Preset] = {
@@ -50,13 +50,13 @@ PRESETS: Mapping[str, Preset] = {
         {"text": {"validation": 240, "task_options": {"tokens": "characters"}}},
     ),
 }  # fmt: skip
-"""By name. The hidden width is four times the width; epochs are what lies between two validations there."""
+"""By name. The hidden width is four times the width. An epoch is the interval between two validations of the source."""
 
 
 def preset(
     name: str, encoding: str, options: Mapping[str, Any] | None = None, *, task: str, **settings: Any
 ) -> TrainConfig:
-    """A protocol's settings for an encoding and a task of tokens; those that are given take the place of its own.
+    """Return the settings of a protocol for an encoding and a task of tokens; given settings have priority.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def preset(
     Raises
     ------
     ValueError, TypeError
-        If there is no such protocol, the task is of numbers, or as `TrainConfig` does.
+        If there is no such protocol, if the task has numbers, or as `TrainConfig` does.
 
     Examples
     --------

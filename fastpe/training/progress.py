@@ -1,4 +1,4 @@
-"""A bar on standard error that says how far some work is and how long it still takes; the listener of a training."""
+"""A progress bar on standard error with the remaining time, and the listener of a training that uses it."""
 
 import sys
 import time
@@ -16,11 +16,11 @@ _REFRESH = 0.2  # seconds
 
 
 class Bar:
-    """Lines on standard error, with a bar below them on a terminal or in a notebook.
+    """Lines on standard error, with a progress bar below them on a terminal or in a notebook.
 
-    A context manager that takes the bar away. The work is counted in units of any kind; those that `open` and `skip`
-    are told of were done before, and tell nothing of the pace. Its clock starts with the first report, as what comes
-    before that, such as compiling, tells nothing of it either.
+    It is a context manager that removes the bar at the end. The work is counted in any unit. The speed does not include
+    units that were finished earlier, which `open` and `skip` are told, nor the time before the first report, which may
+    contain compiling.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Bar:
         self.close()
 
     def line(self, text: str) -> None:
-        """Print a line on standard error, above the bar if there is one; control characters are spelled out."""
+        """Print a line on standard error, above the bar if there is one; control characters are escaped."""
         text = printable(text)
         if self._progress is not None:
             self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -45,7 +45,7 @@ class Bar:
             sys.stderr.flush()
 
     def open(self, total: int, done: int, before: str) -> None:
-        """Begin to count, so many units of which so many are done; `before` stands to the left of the bar."""
+        """Start counting `total` units, of which `done` are finished; `before` is the text left of the bar."""
         self.close()
         self._total, self._done, self._counted, self._begin = total, done, 0, None
         if not can_be_drawn():
@@ -61,12 +61,12 @@ class Bar:
         self._progress.start()
 
     def skip(self, units: int) -> None:
-        """These were done before."""
+        """Count units that were finished earlier."""
         self._begin = self._begin or time.monotonic()
         self._done += units
 
     def advance(self, units: int) -> None:
-        """These were done just now."""
+        """Count units that were finished now."""
         self._done += units
         if self._begin is None:
             self._begin = time.monotonic()
@@ -74,7 +74,7 @@ class Bar:
             self._counted += units
 
     def show(self, before: str, after: str) -> None:
-        """Draw the bar anew between two texts, if there is a pace, and the last time was a while ago."""
+        """Draw the bar between two texts, if the speed is known and the last drawing is not too recent."""
         now = time.monotonic()
         if self._progress is not None and self._counted and now - self._shown >= _REFRESH:
             self._shown = now
@@ -82,18 +82,18 @@ class Bar:
             self._progress.update(task, completed=self._done, before=printable(before), after=after, left=self.left())
 
     def head(self, before: str) -> None:
-        """Change the text to the left of the bar at once."""
+        """Change the text left of the bar at once."""
         if self._progress is not None:
             task = self._progress.task_ids[0]
             self._progress.update(task, completed=self._done, before=printable(before), left=self.left(), refresh=True)
 
     def pace(self) -> float:
-        """Units in a second; 0 as long as it is not known."""
+        """Return the units per second; 0 as long as they are unknown."""
         seconds = 0.0 if self._begin is None else time.monotonic() - self._begin
         return self._counted / seconds if seconds else 0.0
 
     def left(self) -> str:
-        """Time left at this pace, in words."""
+        """Return the remaining time as text."""
         pace = self.pace()
         if not pace:
             return "?"
@@ -101,14 +101,14 @@ class Bar:
         return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
 
 def per_second(count: float, seconds: float, what: str = "sequences") -> str:
-    """So many in a second, in words.
+    """Return a number per second as text.
 
     >>> per_second(640, 0.5), per_second(640, 0.0)  # the second clock does not move
     ('1,280 sequences/s', '- sequences/s')
@@ -117,7 +117,7 @@ def per_second(count: float, seconds: float, what: str = "sequences") -> str:
 
 
 def unit(config: TrainConfig) -> tuple[int, str]:
-    """What a sequence is told as: of a text as its tokens.
+    """Return how many units a sequence has and their name: tokens for a text.
 
     >>> unit(TrainConfig("nope"))
     (1, 'sequences')
@@ -126,7 +126,7 @@ def unit(config: TrainConfig) -> tuple[int, str]:
 
 
 def can_be_drawn() -> bool:
-    """Whether somebody would see a bar: on a terminal, or in a notebook."""
+    """Return whether a bar would be visible: on a terminal, or in a notebook."""
     if sys.stderr is not None and sys.stderr.isatty():
         return True
     if "IPython" not in sys.modules:
@@ -137,17 +137,17 @@ def can_be_drawn() -> bool:
 
 
 class TrainingBar(Bar):
-    """A listener for `fastpe.train` and `fastpe.evaluate`, with a bar that counts sequences.
+    """A listener for `fastpe.train` and `fastpe.evaluate` whose bar counts sequences.
 
     Parameters
     ----------
     lines : bool
-        Whether a line tells of the beginning and of every epoch; notes are always told.
+        Whether to print a line at the start and after each epoch; notes are always printed.
 
     Attributes
     ----------
     run : pathlib.Path or None
-        The run folder, once training has begun in one.
+        The run folder, once training has started in one.
     """
 
     def __init__(self, *, lines: bool = True) -> None:
@@ -181,7 +181,7 @@ class TrainingBar(Bar):
                 self.line(message)
 
     def _next_length(self) -> None:
-        """Name the length that is being tested, or take the bar away after the last one."""
+        """Show the length that is being tested, or remove the bar after the last one."""
         if self._lengths:
             self.head(f"testing at length {self._lengths.pop(0)}")
         else:

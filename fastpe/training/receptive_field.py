@@ -1,7 +1,8 @@
-"""How far back a trained model looks: the gradient of its last loss by every input.
+"""The receptive field of a trained model, measured by the gradient of its last loss with respect to all inputs.
 
-The norms of the gradients by the embeddings of a block's tokens, shares of their sum, added up from the last token
-backwards (Chi et al. 2023, "Dissecting transformer length extrapolation", arXiv:2212.10356, section 4).
+The measure is the norm of the gradient with respect to the embedding of each token of a block, divided by the sum of
+the norms and accumulated from the last token backwards (Chi et al. 2023, "Dissecting transformer length
+extrapolation", arXiv:2212.10356, section 4).
 """
 
 from collections.abc import Callable
@@ -20,23 +21,23 @@ Array = np.ndarray[Any, Any]
 
 SHARE = 0.99
 BLOCKS = 32
-_NEVER = -1e30  # logit of what is no token of the model
+_NEVER = -1e30  # logit of tokens that the model does not have
 
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """Where the gradient of the last loss comes from.
+    """Share of each distance in the gradient of the last loss.
 
     Attributes
     ----------
     length : int
-        Tokens of a block.
+        Number of tokens in a block.
     shares : array (length,)
-        By distance from the last token, 0 at first: its share of all gradients, a mean over blocks.
+        Share of the gradients by distance from the last token (0 first), mean over the blocks.
     distance : int
-        The least distance within which 99 % of it lies.
+        Smallest distance that contains 99 % of the gradients.
     blocks : int
-        How many blocks were looked at.
+        Number of blocks.
     """
 
     length: int
@@ -45,7 +46,7 @@ class ReceptiveField:
     blocks: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the result as plain JSON values."""
         return {"length": self.length, "distance": self.distance, "share": SHARE, "blocks": self.blocks,
                 "shares": self.shares.tolist()}  # fmt: skip
 
@@ -55,19 +56,20 @@ def receptive_field(
     model_or_run: Transformer | str | Path, tokens: Any = None, length: int | None = None, *, blocks: int = BLOCKS,
     threads: int | None = None, progress: Callable[[int], None] | None = None,
 ) -> ReceptiveField:  # fmt: skip
-    """How far back a model looks in blocks of a text.
+    """Measure the receptive field of a model in blocks of a text.
 
     Parameters
     ----------
     model_or_run, tokens
         As for `fastpe.length_curve`.
     length : int, optional
-        Tokens of a block. By default twice as many as in training, or as the text has.
+        Number of tokens in a block. By default twice the training length, or the length of the text if that is shorter.
     blocks : int
-        How many, as far from each other as the text allows.
+        Number of blocks, evenly spaced over the text.
     threads : int, optional
+        Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
-        Called as ``progress(done)`` after each block, with how many are done.
+        Called as ``progress(done)`` after each block, with the number of finished blocks.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def receptive_field(
     Raises
     ------
     ValueError, TypeError, OSError
-        As `fastpe.length_curve` does, and where the encoding is undefined at this length.
+        As `fastpe.length_curve` does, and if the encoding is undefined at this length.
 
     Examples
     --------
@@ -94,8 +96,8 @@ def receptive_field(
     count = min(validation.whole("blocks", blocks, 1), most - length + 1)
     if model.config.positions != "usual":
         raise ValueError(
-            f"model must have its usual positions: gradients with positions={model.config.positions!r} are those of a "
-            "training step's draw"
+            f"model must have positions='usual', not {model.config.positions!r}: its gradients use the positions of a "
+            "training step"
         )
     check_length(model.config, length)
     twin = _twin(model, length)
@@ -103,7 +105,7 @@ def receptive_field(
     for done, start in enumerate(np.linspace(0, most - length, count).astype(np.int64), 1):
         sizes = _gradient_sizes(model, twin, text[start : start + length + 1].astype(np.int64), threads)
         if not (np.isfinite(sizes).all() and sizes.sum() > 0):
-            raise ArithmeticError("the gradients of the model are not finite, or all 0: it looks nowhere")
+            raise ArithmeticError("the gradients of the model are not finite, or all 0")
         shares += sizes[::-1] / sizes.sum() / count
         if progress is not None:
             progress(done)
@@ -112,9 +114,9 @@ def receptive_field(
 
 
 def _twin(model: Transformer, length: int) -> Transformer:
-    """The same model, with a token of its own for every place of a block: gradients of its table are those by inputs.
+    """Return the model with an additional token for each position, so that gradients of its table are those of inputs.
 
-    It has biases, which are 0 where the model has none, so that the logits of these tokens can be out of reach.
+    The returned model has biases, 0 if the model has none, so that the logits of the additional tokens are `_NEVER`.
     """
     own = model.config
     vocabulary = (own.vocabulary or 0) + length
@@ -131,7 +133,7 @@ def _twin(model: Transformer, length: int) -> Transformer:
 
 
 def _gradient_sizes(model: Transformer, twin: Transformer, block: Array, threads: int | None) -> Array:
-    """Norms of the gradients of the last loss by the embeddings of a block, (length,)."""
+    """Return the norms of the gradients of the last loss with respect to the embeddings of a block, (length,)."""
     length, first = len(block) - 1, model.config.vocabulary or 0
     twin.parameters["embed.weight"][first:] = model.parameters["embed.weight"][block[:-1]]
     weights = np.zeros(length)

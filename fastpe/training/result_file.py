@@ -1,4 +1,4 @@
-"""``result.json``, what a run found, and ``seal.json``, which tells that it is whole and what it is a result of."""
+"""``result.json``, the result of a run, and ``seal.json``, its checksum and the identity of the run."""
 
 import contextlib
 import hashlib
@@ -21,18 +21,18 @@ def write(folder: Path, result: Mapping[str, Any]) -> None:
 
 
 def seal(folder: Path, **facts: str) -> None:
-    """Declare the result in a run folder to be whole, and to be one of these `facts`."""
+    """Write the seal: the checksum of the result, and `facts` about the run."""
     value = {**facts, "result": _digest(files.read_file(folder / NAME))}
     files.write_file(folder / SEAL, files.dump_json(value))
 
 
 def read(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The result in the run folder of a configuration and the facts on its seal, or None where there is no seal.
+    """Read the result in a run folder and the facts on its seal; None if there is no seal.
 
     Raises
     ------
     DamagedFileError
-        If the result is not the one that was sealed, or is none of such a run.
+        If the result differs from the sealed one, or does not fit the configuration.
     """
     path = folder / NAME
     try:
@@ -49,7 +49,7 @@ def read(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], dict[str, s
 
 
 def discard(folder: Path) -> None:
-    """Delete an unsealed or damaged result, so that it is made again from the checkpoint."""
+    """Delete an unsealed or damaged result, so that it is computed again from the checkpoint."""
     for name in (SEAL, NAME):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (folder / name).unlink()

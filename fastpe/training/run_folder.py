@@ -1,14 +1,14 @@
-"""Run folders: made, continued, read.
+"""Run folders: creating, continuing and reading them.
 
 ======================  ===============================================================================================
-``config.json``         all settings, what the protocol fixes beside them, versions and CPU; carries its own checksum
-``checkpoint.safetensors``  the single truth for resuming: parameters, Adam's moments, epoch and step, and, with
+``config.json``         all settings, the fixed parts of the protocol, versions and CPU, and a checksum
+``checkpoint.safetensors``  the state for resuming: parameters, moments of Adam, epoch and step, and, with
                         validation, the parameters after the best epoch
-``start.safetensors``   of a run that starts from another one: the parameters before the first update
+``start.safetensors``   if the run starts from another one: the parameters before the first update
 ``metrics.jsonl``       one line per epoch
-``model.safetensors``   the parameters after the last epoch, or the best one; what `load` reads
+``model.safetensors``   the parameters after the last or the best epoch, which `load` reads
 ``result.json``         the training loss and the test metrics
-``seal.json``           the checksum of ``result.json``: there last, when the run is finished
+``seal.json``           the checksum of ``result.json``, written last, when the run is finished
 ======================  ===============================================================================================
 """
 
@@ -33,24 +33,24 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError, read_config
 from fastpe.training.stopping import Progress
 
-_BEST = "best."  # what the names of the best epoch's parameters begin with
+_BEST = "best."  # prefix of the names of the best epoch's parameters
 _CHECKPOINT, _MODEL, _START = "checkpoint.safetensors", "model.safetensors", "start.safetensors"
 FILES = (config_file.NAME, _CHECKPOINT, _START, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL)
 
 
 class Run:
-    """A run folder that this process works in, and no other process as long as it is open.
+    """An open run folder, locked so that no other process can work in it.
 
-    Made by `create`, `create_numbered` or `resume`; a context manager.
+    `create`, `create_numbered` and `resume` open one. It is a context manager.
 
     Attributes
     ----------
     path : pathlib.Path
     config : TrainConfig
     notes : list of str
-        What the user should know of how the folder was found.
+        Messages for the user about the state of the folder.
     new_epochs : bool
-        Whether `resume` gave the run another number of epochs.
+        Whether `resume` changed the number of epochs.
     """
 
     def __init__(self, path: Path, config: TrainConfig) -> None:
@@ -74,17 +74,17 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Let other processes work in the folder."""
+        """Unlock the folder for other processes."""
         self._lock.close()
 
     @classmethod
     def create(cls, path: str | Path, config: TrainConfig, options: Mapping[str, Any]) -> Self:
-        """Make a new run folder; `options` are the encoding's, defaults included, for the record.
+        """Create a run folder; `options` are all options of the encoding, including defaults, for the record.
 
         Raises
         ------
         RunError
-            If the folder exists or cannot be made or written; then nothing is left of it.
+            If the folder exists, or cannot be created or written; nothing is left of it.
         """
         path = Path(path)
         config_file.check_target(path, config, resume=False)
@@ -107,20 +107,20 @@ class Run:
     def _begin(self, options: Mapping[str, Any]) -> None:
         self._record = config_file.make(self.config, options)
         try:
-            with contextlib.suppress(PermissionError):  # who may make a folder in another may not be allowed to read it
+            with contextlib.suppress(PermissionError):  # the parent may be writable but not readable
                 files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
         except OSError as error:
-            if error.errno is None:  # a signal's handler raised it
+            if error.errno is None:  # raised by a signal handler
                 raise
             raise config_file.unwritable(self.path, error) from error
 
     @classmethod
     def create_numbered(cls, config: TrainConfig, options: Mapping[str, Any], root: str | Path = "runs") -> Self:
-        """Make ``<root>/<encoding>-<n>`` with the first n that is free, also if others are doing the same.
+        """Create ``<root>/<encoding>-<n>`` with the first free n, also if other processes do the same.
 
-        Of a pattern over layers, "rope*3,nope", the name is "ropex3-nope": not all that a name may hold can be in that
-        of a folder everywhere.
+        The pattern over layers "rope*3,nope" becomes "ropex3-nope", because some systems do not allow its characters in
+        the name of a folder.
         """
         name = config.encoding.replace("*", "x").replace(",", "-")
         for number in itertools.count():
@@ -135,17 +135,16 @@ class Run:
 
     @classmethod
     def resume(cls, path: str | Path, config: TrainConfig, options: Mapping[str, Any]) -> Self:
-        """Continue in a run folder, or start afresh where there is none or only what a killed start left behind.
+        """Continue a run, or start a new one if the folder is missing or contains only leftovers of a killed start.
 
-        A run goes on with its own settings. Only its `epochs`, and the place of its text, may be others (see
-        `config_file.continued`).
+        The run keeps its settings. Only `epochs` and the path of its text may change (see `config_file.continued`).
 
         Raises
         ------
         RunError
-            If the folder belongs to a run with other settings, is in use, or is no run folder.
+            If the folder belongs to a run with other settings, is in use, or is not a run folder.
         DamagedFileError
-            If its record or, where there are other epochs, its checkpoint is damaged.
+            If its record is damaged, or, if `epochs` changes, its checkpoint.
         """
         path = Path(path)
         if not config_file.is_there(path):
@@ -157,7 +156,7 @@ class Run:
             stored = read_config(path)
             if stored is None:
                 run._begin(options)
-                run.notes.append(f"{path} holds no run yet: starting a new run")
+                run.notes.append(f"{path} contains no run yet: starting a new run")
             else:
                 run.config = config_file.continued(path, stored, config)
                 run._record = config_file.read(path)
@@ -172,30 +171,31 @@ class Run:
         return run
 
     def _note_environment(self) -> None:
-        """Say, and record, that an unfinished run continues under other versions or on another CPU."""
+        """Note and record if an unfinished run continues with other versions or on another CPU."""
         if self.read_result() is not None:
             return
         if changes := config_file.note_environment(self._record):
             config_file.write(self.path, self._record)
             self.notes.append(
-                f"{self.path} was begun elsewhere ({changes}): its bits may differ from an uninterrupted run's"
+                f"{self.path} was started in another environment ({changes}): its bits may differ from those of an "
+                "uninterrupted run"
             )
 
     def _set_epochs(self, stored: TrainConfig) -> None:
-        """Give the run its new number of epochs, in an order in which a crash always leaves a run that can be resumed.
+        """Set the new number of epochs, in an order that leaves a resumable run after a crash at any time.
 
-        The result and the model of the old number go first: without them the folder holds an unfinished run. Its
-        checkpoint stays valid, since the updates up to there do not depend on the number.
+        The old result and model are deleted first, which leaves an unfinished run. Its checkpoint stays valid, because
+        the updates up to it do not depend on the number of epochs.
         """
         path, now = self.path / _CHECKPOINT, self.config.epochs
         if os.path.lexists(path):
             done = self._checked(TensorFile(path), stored).facts["epoch"]
             if now < done:
-                raise RunError(f"epochs must be at least {done}, which run {self.path} has done already, not {now}")
-        elif os.path.lexists(self.path / result_file.SEAL):  # it is finished, and there is nothing to train further
+                raise RunError(f"epochs must be at least {done}, the finished epochs of run {self.path}, not {now}")
+        elif os.path.lexists(self.path / result_file.SEAL):  # a finished run without a checkpoint
             raise RunError(
-                f"run {self.path} cannot go on to {now} epochs: it has no {_CHECKPOINT}. To train its weights further, "
-                f"start a new run: fastpe train --from {self.path}"
+                f"run {self.path} cannot continue to {now} epochs: it has no {_CHECKPOINT}. To train its weights "
+                f"further, start a new run: fastpe train --from {self.path}"
             )
         result_file.discard(self.path)
         with contextlib.suppress(FileNotFoundError):
@@ -207,27 +207,27 @@ class Run:
         self.notes.append(f"{self.path}: epochs was {stored.epochs}, now {now}")
 
     def _checked(self, file: TensorFile, config: TrainConfig) -> TensorFile:
-        """The checkpoint, which must be that of these settings, or of the same with an earlier number of epochs."""
+        """Check that the checkpoint belongs to these settings, or to the same with an earlier number of epochs."""
         digest = _check_owner(file, config, *self._earlier(config))
         file.check_facts(forms.checkpoint(config, digest))
         return file
 
     def _earlier(self, config: TrainConfig) -> list[TrainConfig]:
-        """The settings with the numbers of epochs that the run had before."""
+        """Return the settings with the earlier numbers of epochs of the run."""
         return [replace(config, epochs=each["epochs"]) for each in self._record["resumed"] if "epochs" in each]
 
     def _keep_record(self) -> None:
-        """Write the record again if it was deleted or changed meanwhile: nobody could read the folder without it."""
+        """Write the record again if it was deleted or changed, because the folder is unreadable without it."""
         try:
             if config_file.digest(config_file.read(self.path)) == config_file.digest(self._record):
                 return
         except (OSError, ValueError):
             pass
         config_file.write(self.path, self._record)
-        self._note(f"{self.path / config_file.NAME} was lost or changed during the training: it is written again")
+        self._note(f"{self.path / config_file.NAME} was lost or changed during training: it is written again")
 
     def save_checkpoint(self, adam: Adam, progress: Progress, best: Mapping[str, np.ndarray] | None = None) -> None:
-        """Write all that is needed to go on from here; `best` are the best epoch's parameters, where there is one."""
+        """Write the state for resuming; `best` contains the best epoch's parameters, if there is one."""
         self._keep_record()
         _, tensors = adam.copies()
         tensors |= {f"{_BEST}{name}": array for name, array in (best or {}).items()}
@@ -235,7 +235,7 @@ class Run:
         files.write_tensors(self.path / _CHECKPOINT, tensors, facts)
 
     def holds_model(self) -> bool:
-        """Whether the trained model's file is there and whole."""
+        """Return whether the file of the trained model exists and is valid."""
         try:
             load(self.path)
         except (OSError, ValueError):
@@ -243,14 +243,14 @@ class Run:
         return True
 
     def restore(self, model: Transformer, adam: Adam, best: dict[str, np.ndarray] | None = None) -> Progress:
-        """Bring a model and its optimiser to the last checkpoint; at the start of a run there is none to bring them to.
+        """Load the last checkpoint, if there is one, into a model and its optimizer.
 
-        `best` gets the best epoch's parameters, where there is one.
+        `best` receives the best epoch's parameters, if there is one.
 
         Raises
         ------
         DamagedFileError
-            If the checkpoint is not what was written, or is that of another configuration.
+            If the checkpoint differs from what was written, or belongs to another configuration.
         """
         path = self.path / _CHECKPOINT
         if not os.path.lexists(path):
@@ -265,7 +265,7 @@ class Run:
             file, {f"{p}{n}": (t.shape, t.dtype) for p, group in groups.items() for n, t in group.items()}
         )
         tensors = file.read()
-        for prefix in ("model.", _BEST):  # training writes no others; Adam's may overflow and be harmless
+        for prefix in ("model.", _BEST):  # always finite when written; moments of Adam may overflow without harm
             for name in groups.get(prefix, ()):
                 if not np.isfinite(tensors[f"{prefix}{name}"]).all():
                     raise damaged(path, f"{prefix}{name} is not finite")
@@ -277,11 +277,11 @@ class Run:
         return progress
 
     def save_start(self, model: Transformer) -> None:
-        """Write the parameters before the first update, so that the run never needs those that it starts from again."""
+        """Write the parameters before the first update, so that the run does not need its origin again."""
         self._write_model(_START, model)
 
     def restore_start(self, model: Transformer) -> bool:
-        """Give a model the parameters that `save_start` wrote; False where there are none."""
+        """Load the parameters that `save_start` wrote into a model; return False if there are none."""
         path = self.path / _START
         if not os.path.lexists(path):
             return False
@@ -297,7 +297,7 @@ class Run:
         metrics_file.write(self.path, history)
 
     def cut_metrics(self, epochs: int) -> list[dict[str, Any]]:
-        """Cut the lines back to the first `epochs` epochs and return them; damaged ones are left out, with a note."""
+        """Keep the lines of the first `epochs` epochs and return them; damaged lines are dropped with a note."""
         history, lacking = metrics_file.cut(self.path, self.config, epochs)
         if lacking:
             self.notes.append(f"{self.path / metrics_file.NAME} lacks {lacking} of {epochs} epochs")
@@ -317,7 +317,7 @@ class Run:
         result_file.write(self.path, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        """The result of a finished run, or None (also, with a note, if it is damaged: it can be made again)."""
+        """Read the result of a finished run; None if there is none, or, with a note, if it is damaged."""
         try:
             found = result_file.read(self.path, self.config)
         except DamagedFileError as error:
@@ -326,14 +326,14 @@ class Run:
         return None if found is None else found[0]
 
     def restore_finished(self, model: Transformer) -> Progress | None:
-        """Bring a model to the end of a finished run whose checkpoint is gone; None, noted, where that cannot be."""
+        """Load the model of a finished run whose checkpoint is missing; None, with a note, if that is impossible."""
         if os.path.lexists(self.path / _CHECKPOINT):
             return None
         result = self.read_result()
         if result is not None and self.holds_model():
             for name, tensor in load(self.path).parameters.items():
                 model.parameters[name][...] = tensor
-            self._note(f"{self.path} has no checkpoint, but its result and its model are whole")
+            self._note(f"{self.path} has no checkpoint, but its result and its model are valid")
             done = result["train"]
             epochs = done["steps"] // self.config.steps_per_epoch
             return Progress(epochs, done["steps"], done["loss"], done["seconds"])
@@ -347,7 +347,7 @@ class Run:
 
 
 def load(path: str | Path) -> Transformer:
-    """The trained model of a run folder, or the model of a file that `Transformer.save` wrote.
+    """Load the trained model of a run folder, or of a file that `Transformer.save` wrote.
 
     Parameters
     ----------
@@ -361,9 +361,9 @@ def load(path: str | Path) -> Transformer:
     Raises
     ------
     FileNotFoundError
-        If there is no such folder or file, or the folder holds no model yet.
+        If the folder or file does not exist, or the folder contains no model yet.
     DamagedFileError
-        If a file is truncated or any byte of it differs from what was written (a ValueError).
+        If a file is truncated or differs in any byte from what was written (a ValueError).
 
     Examples
     --------
@@ -379,11 +379,11 @@ def load(path: str | Path) -> Transformer:
         return loading.read(path)
     config = read_config(path)
     if config is None:
-        raise FileNotFoundError(f"{path} holds no run: it has no {config_file.NAME}")
+        raise FileNotFoundError(f"{path} contains no run: it has no {config_file.NAME}")
     try:
         file = TensorFile(model_path(path))
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path} holds no trained model yet: its training was not finished") from error
+        raise FileNotFoundError(f"{path} contains no trained model yet: its training is not finished") from error
     _check_owner(file, config)
     file.check_facts(model_file.FACTS)
     model = loading.of(file, config.model)
@@ -392,14 +392,14 @@ def load(path: str | Path) -> Transformer:
 
 
 def check_sizes(path: Path, config: TrainConfig) -> None:
-    """Refuse a run folder with files that are too large to be copied: only their sizes and headers are read.
+    """Raise if files of a run folder are too large to be copied; only their sizes and headers are read.
 
     Raises
     ------
     DamagedFileError
-        If a file is larger than such a file can be, or than its header states.
+        If a file is larger than its kind allows, or than its header states.
     ValueError
-        If it is larger than this machine's memory.
+        If a file is larger than the memory of this machine.
     """
     for name in (_CHECKPOINT, _START, _MODEL):
         if os.path.lexists(path / name):
@@ -412,7 +412,7 @@ def check_sizes(path: Path, config: TrainConfig) -> None:
 
 
 def model_path(path: str | Path) -> Path:
-    """The file that holds the model of a run folder, or of a model file."""
+    """Return the path of the model in a run folder, or of a model file."""
     return Path(path) / _MODEL if Path(path).is_dir() else Path(path)
 
 
@@ -422,10 +422,10 @@ def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _check_owner(file: TensorFile, *configs: TrainConfig) -> str:
-    """The digest of the settings that the file belongs to, which must be one of these."""
+    """Return the digest of the settings that the file belongs to; raise unless it is one of `configs`."""
     digest = str(file.facts.get("config"))
     if file.facts.get("schema") != config_file.SCHEMA or digest not in map(_digest, configs):
-        raise DamagedFileError(f"{file.path} does not belong to the {config_file.NAME} beside it")
+        raise DamagedFileError(f"{file.path} does not belong to the {config_file.NAME} in its folder")
     return digest
 
 

@@ -1,4 +1,4 @@
-"""The learning rate of every update: a pure function of the settings and of the number of the update."""
+"""The learning rate of each update, as a pure function of the settings and the number of the update."""
 
 import math
 
@@ -6,14 +6,13 @@ from fastpe.training.config import TrainConfig
 
 
 def rate(config: TrainConfig, step: int) -> float:
-    """The learning rate of an update, of which `step` were made before.
+    """Return the learning rate of the update that follows `step` updates.
 
-    It rises in equal steps over the first `warmup` updates, of which none has the rate 0, and then stays, or falls to
-    `min_lr` along a line or half a cosine (Loshchilov and Hutter 2017, arXiv:1608.03983), which it would reach with the
-    update after the last.
+    The rate rises in equal steps over the first `warmup` updates, starting above 0. It then stays constant, or falls to
+    `min_lr` along a line or half a cosine (Loshchilov and Hutter 2017, arXiv:1608.03983). It would reach `min_lr` with
+    the update after the last.
 
-    Where the decay is not constant, every rate after the warm-up depends on the number of epochs
-    (`depends_on_epochs`).
+    If the decay is not constant, each rate after the warm-up depends on the number of epochs (`depends_on_epochs`).
 
     Examples
     --------
@@ -31,5 +30,5 @@ def rate(config: TrainConfig, step: int) -> float:
 
 
 def depends_on_epochs(config: TrainConfig) -> bool:
-    """Whether updates depend on how many epochs there are to be. Their data, order and dropout never do."""
+    """Return whether updates depend on the number of epochs. Their data, order and dropout never do."""
     return config.decay != "constant"

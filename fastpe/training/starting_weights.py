@@ -1,4 +1,4 @@
-"""Runs that start with the weights of another run: which settings they have, and which weights."""
+"""Settings and weights of runs that start with the weights of another run."""
 
 import inspect
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ FIXED = (
     "width", "heads", "layers", "hidden", "causal", "activation", "norm", "final_norm", "bias", "tied", "residual",
     "dtype", "table_scale", "start", "init", "init_by_depth",
 )  # fmt: skip
-"""Settings of the model that belong to its weights."""
+"""Settings of the model that cannot change, because they belong to its weights."""
 KEPT = ("sight", "positions", "dropout", "precision")
-"""Settings of the model that may change, and do not change unless they are given."""
+"""Settings of the model that stay the same unless they are given."""
 _OF_TASK = ("lengths", "target_scale")
 _OF_TEXT = ("data", "digest", "alphabet", "text_places")
 _ROTARY = ("base", "pairs", "rotated")  # options that rope and its extensions share, with different defaults
@@ -65,18 +65,18 @@ class Origin:
 
 
 def read(path: str | Path) -> Origin:
-    """The model of a run folder or of a model file. Raises as `fastpe.load` does."""
+    """Read the model of a run folder or of a model file. Raises as `fastpe.load` does."""
     model = run_folder.load(path)
     file = TensorFile(run_folder.model_path(path))
     return Origin(str(path), model, file.facts["sha256"], read_config(path) if Path(path).is_dir() else None)
 
 
 def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], given: Mapping[str, Any]) -> TrainConfig:
-    """The settings of a run that starts from a model. See `TrainConfig.starting_from`."""
+    """Return the settings of a run that starts from a model (see `TrainConfig.starting_from`)."""
     made = origin.model.config
     for name in ("start_from", "start_digest"):
         if name in given:
-            raise TypeError(f"{name} is set by starting_from, and cannot be given")
+            raise TypeError(f"{name} cannot be given: starting_from sets it")
     for name in FIXED:
         if name in given and given[name] != getattr(made, name):
             fixed = f"{name} must be {getattr(made, name)!r}, as in {origin.path}, whose weights the run starts with"
@@ -84,7 +84,7 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
     encoding = made.encoding if encoding is None else registry.canonical(registry.resolve(encoding))
     kept = made.options if encoding == made.encoding else _rotary_options(origin, encoding)
     own = {name: getattr(made, name) for name in (*FIXED, *KEPT)} | _of_task(origin, given)
-    named = {name: value for name, value in given.items() if name != "task_options"}  # which are merged in `own`
+    named = {name: value for name, value in given.items() if name != "task_options"}  # `own` contains them
     config = TrainConfig(
         encoding, {**kept, **options}, **{**own, **named}, start_from=origin.path, start_digest=origin.digest
     )
@@ -100,12 +100,12 @@ def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], g
 
 
 def weights(config: TrainConfig) -> dict[str, Array]:
-    """The weights that a run starts with, from the place that its settings name.
+    """Read the weights that a run starts with from the path in its settings.
 
     Raises
     ------
     RunError
-        If there are other weights by now.
+        If the weights have changed.
     ValueError, OSError
         As `fastpe.load` does.
     """
@@ -113,7 +113,7 @@ def weights(config: TrainConfig) -> dict[str, Array]:
     origin = read(config.start_from)
     if origin.digest != config.start_digest:
         raise RunError(
-            f"{origin.path} has other weights than those that the run starts with: their SHA-256 was "
+            f"the weights of {origin.path} have changed since the run was configured: their SHA-256 was "
             f"{config.start_digest}, and is {origin.digest}"
         )
     _check_shapes(origin, config)
@@ -133,13 +133,13 @@ def _parts(config: TrainConfig) -> tuple[Part, ...]:
 
 
 def _grows(part: Part) -> bool:
-    """Whether what a term has learned can be resized to a longer length, which is all that `resize` then takes."""
+    """Return whether the parameters of a term can be resized to a longer length with only the new length."""
     rule = part.encoding.resize
     return rule is not None and list(inspect.signature(rule).parameters) == ["params", "length"]
 
 
 def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the task that are not given: those of the origin, if it has the same task."""
+    """Return the settings of the task that are not given, from the origin if it has the same task."""
     task = given.get("task", origin.task)
     stored, symbols = origin.config, origin.model.vocabulary
     kind = load_task(task).kind
@@ -163,9 +163,9 @@ def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rotary_options(origin: Origin, encoding: str) -> dict[str, Any]:
-    """What another encoding must share with the origin's: the base, the pairs and the width of rotations.
+    """Return the options of rotations (base, pairs, width) that a new encoding must share with the origin's encoding.
 
-    The terms of a sum are compared in their order.
+    Terms of sums are compared in order.
     """
     made = origin.model.config
     old, new = registry.parse_all(made.encoding, made.options), registry.parse_all(encoding)
@@ -180,7 +180,7 @@ def _rotary_options(origin: Origin, encoding: str) -> dict[str, Any]:
 
 
 def _check_shapes(origin: Origin, config: TrainConfig) -> None:
-    """Raise ValueError unless the model has the parameters of the origin, apart from tables that can be resized."""
+    """Raise ValueError unless the parameters have the shapes of the origin's, except tables that can be resized."""
     new, old = shapes_of(config.model), {name: array.shape for name, array in origin.model.parameters.items()}
     which = f"encoding {config.encoding!r} cannot start from {origin.path}, which has {origin.model.config.encoding!r}"
     if lone := sorted(new.keys() ^ old.keys()):

@@ -1,18 +1,18 @@
-"""When a training ends, and which of its epochs was the best, by the sequences that it is validated on."""
+"""When a training ends, and which epoch was the best, according to validation."""
 
 from dataclasses import dataclass, replace
 
 from fastpe.training.config import TrainConfig
 
-RISING = 3  # epochs in a row without a lower loss, after which the user is told
+RISING = 3  # successive epochs without a lower validation loss after which a note is printed
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training has come: epochs done, updates done, the last epoch's mean loss, seconds spent.
+    """Progress of a training: epochs, updates, mean loss of the last epoch, seconds.
 
-    With validation also the epoch whose loss there was the least, that loss, and whether the last epoch's model got
-    everything right.
+    With validation also the epoch with the lowest validation loss, that loss, and whether the model of the last epoch
+    answered everything right.
     """
 
     epoch: int = 0
@@ -24,14 +24,14 @@ class Progress:
     solved: bool = False
 
     def validated(self, loss: float | None, exact: float | None) -> "Progress":
-        """This, after the model of its epoch was validated; a loss that is not finite is None."""
+        """Return the progress after validation of the epoch's model; a loss that is not finite is None."""
         better = loss is not None and (self.best_loss is None or loss < self.best_loss)
         found = replace(self, best_epoch=self.epoch, best_loss=loss) if better else self
         return replace(found, solved=exact == 1.0)
 
 
 def reason_to_end(config: TrainConfig, progress: Progress) -> str | None:
-    """Why there is no further epoch, or None where there is one.
+    """Return why the training ends now, or None if another epoch follows.
 
     >>> config = TrainConfig("nope", epochs=9, validation=10, patience=2)
     >>> reason_to_end(config, Progress(epoch=5, best_epoch=4)), reason_to_end(config, Progress(epoch=6, best_epoch=4))

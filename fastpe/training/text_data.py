@@ -1,4 +1,4 @@
-"""The text of a training: crops of its first part to learn from."""
+"""Training and validation parts of a text, and training batches from the first part."""
 
 from collections.abc import Iterator
 
@@ -13,20 +13,20 @@ Array = np.ndarray
 
 
 def text_parts(config: TrainConfig) -> tuple[Array, Array]:
-    """The tokens to train with, and those to validate with.
+    """Return the training tokens and the validation tokens.
 
     Raises
     ------
     ValueError
-        If a part is too short, or (`fastpe.text.corpus.TextNotFound`) the text is not there any more.
+        If a part is too short, or if the text is missing (`fastpe.text.corpus.TextNotFound`).
     OSError
-        If it cannot be read.
+        If the text cannot be read.
     """
     found = config.read_text()
     share, tuning = (config.chosen.options[name] for name in ("share", "tuning"))
     training, validation = found.parts(share, tuning)
     if len(training) < 2:
-        raise ValueError(f"data must have two tokens at least for training, and {config.data} has {len(training)}")
+        raise ValueError(f"data must have at least two tokens for training, but {config.data} has {len(training)}")
     if len(training) <= config.train_length:
         raise ValueError(
             f"train_length must be below the {len(training)} tokens that {config.data} has for training, not "
@@ -34,27 +34,27 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
         )
     if len(validation) < 2:
         raise ValueError(
-            f"data must have two tokens at least for validation, and {config.data} has {len(validation)}: its text is "
-            f"short for share={share}"
+            f"data must have at least two tokens for validation, but {config.data} has {len(validation)}: its text is "
+            f"too short for share={share}"
         )
     found_share = len(validation) / (len(training) + len(validation))
     if not share / 2 <= found_share <= 2 * share and len(found.documents) > 2:
         raise ValueError(
-            f"option 'share' of task 'text' must be one that its documents allow: they are kept whole, and what is "
+            f"option 'share' of task 'text' must be one that its documents allow: they are not split, and the share "
             f"nearest to {share} is {found_share:.3f}"
         )
     return training, validation
 
 
 def crops(tokens: Array, starts: Array, length: int) -> Sequences:
-    """Blocks of a row of tokens, from these places on, and after each token the next one."""
+    """Return blocks of tokens from the given starts, with the next tokens as targets."""
     places = starts[:, None] + np.arange(length + 1)
     found = tokens[places].astype(np.int32)
     return Sequences(found[:, :-1], found[:, 1:])
 
 
 class TextData:
-    """What a training on a text learns from: blocks from anywhere in its first part, new ones in every epoch.
+    """Training blocks from random starts in the training part of a text, drawn anew in each epoch.
 
     Parameters
     ----------
@@ -65,19 +65,19 @@ class TextData:
         self._config, self._tokens = config, text_parts(config)[0]
 
     def batches(self, epoch: int) -> Iterator[Sequences]:
-        """The batches of an epoch, from 1 on."""
+        """Yield the batches of an epoch (counted from 1)."""
         config = self._config
         starts = self._starts(epoch, config.samples)
         for begin in range(0, config.samples, config.batch):
             yield crops(self._tokens, starts[begin : begin + config.batch], config.train_length)
 
     def one(self) -> Sequences:
-        """A batch to compile for."""
+        """Return one batch, for compiling."""
         return crops(self._tokens, self._starts(0, self._config.batch), self._config.train_length)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the sequences that are kept, in bytes: the text is mapped."""
+        """Memory of the stored sequences in bytes: 0, because the text is memory-mapped."""
         return 0
 
     def _starts(self, epoch: int, count: int) -> Array:

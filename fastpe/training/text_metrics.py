@@ -1,4 +1,4 @@
-"""How well a model predicts a text: the loss of every token, in nats, and of all in bits per byte."""
+"""The loss of a model on a text: of each token in nats, and of the text in bits per byte."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -15,25 +15,25 @@ from fastpe.training.events import LengthTested, Listener, Noted, TestStarted
 
 Array = np.ndarray[Any, Any]
 
-_LOGITS = 2**24  # that go through the model at a time, so that they need bounded memory
+_LOGITS = 2**24  # logits per call of the model, which bounds their memory
 
 
 Read = Callable[[int], None]
-"""A listener that is called with the number of tokens that a model has read since the last call."""
+"""Called with the number of tokens that the model has read since the last call."""
 
 
 def losses(
     model: Transformer, x: Array, y: Array, lengths: Array | None = None, threads: int | None = None,
     read: Read | None = None,
 ) -> Array:  # fmt: skip
-    """The loss of every target in nats, (B, N) float64; past the end of a sequence NaN.
+    """Return the loss of each target in nats, (B, N) float64; NaN past the end of a sequence.
 
     Parameters
     ----------
     x, y : (B, N) integers
-        Tokens, and the next ones.
+        Tokens, and the next tokens.
     lengths : (B,) integers, optional
-        Of the sequences.
+        Lengths of the sequences.
     """
     found = np.full(x.shape, np.nan)
     size = max(1, _LOGITS // (x.shape[1] * (model.config.vocabulary or 1)))
@@ -51,10 +51,10 @@ def losses(
 def block_losses(
     model: Transformer, tokens: Array, length: int, threads: int | None = None, read: Read | None = None
 ) -> Array:
-    """The loss of every token but the first, by block and place there, (blocks, length); NaN past the end.
+    """Return the loss of each token but the first, by block and position, (blocks, length); NaN past the end.
 
-    The text is cut into blocks that do not overlap; the first token of each is predicted from nothing but the last of
-    the block before, the next one from two tokens, and so on.
+    The text is cut into blocks that do not overlap. The first token of a block is predicted only from the last token of
+    the previous block, the second from two tokens, and so on.
     """
     total = len(tokens) - 1
     count = -(-total // length)
@@ -66,9 +66,9 @@ def block_losses(
 
 
 def summed(nats: Array, targets: Array, symbols: Vocabulary) -> dict[str, Any]:
-    """`loss` in nats, `bits_per_byte`, `tokens`: of losses and the tokens that they are of, in one order.
+    """Return `loss` in nats, `bits_per_byte` and `tokens` for the losses `nats` of the tokens `targets`.
 
-    Where a loss is not finite both are None, and `reason` says why.
+    If a loss is not finite, `loss` and `bits_per_byte` are None, and `reason` says why.
     """
     mean = float(nats.mean())
     if not math.isfinite(mean):
@@ -80,13 +80,13 @@ def summed(nats: Array, targets: Array, symbols: Vocabulary) -> dict[str, Any]:
 def text_metrics(
     model: Transformer, tokens: Array, length: int, symbols: Vocabulary, threads: int | None = None
 ) -> dict[str, Any]:
-    """What a model makes of a text in blocks of one length, see `summed`; None and `reason` where it cannot read them.
+    """Return the metrics of a text in blocks of one length (see `summed`); None with `reason` if they are undefined.
 
-    A text of fewer tokens than a block is none of that length.
+    They are undefined if the model cannot read this length, or if the text has fewer tokens than a block.
     """
     nothing = {"loss": None, "bits_per_byte": None, "tokens": 0}
     if len(tokens) <= length:
-        return {**nothing, "reason": f"the text to validate with has {len(tokens)} tokens"}
+        return {**nothing, "reason": f"the validation text has only {len(tokens)} tokens"}
     try:
         check_length(model.config, length)
         found = block_losses(model, tokens, length, threads)
@@ -99,7 +99,7 @@ def test_text(
     model: Transformer, tokens: Array, lengths: Iterable[int], symbols: Vocabulary, threads: int | None,
     notify: Listener,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """`text_metrics` at every length, by the length as a string, with what the encoding remarks on it."""
+    """Return `text_metrics` by length (a string), with remarks of the encoding."""
     lengths, results = tuple(lengths), {}
     notify(TestStarted(lengths))
     for length in lengths:

@@ -1,4 +1,4 @@
-"""The sequences that a training is validated on after every epoch: of its own lengths, and not among its own."""
+"""Validation after each epoch, on sequences with the lengths of the training that are not used for training."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ from fastpe.training.text_data import crops, text_parts
 
 
 class Validation:
-    """What a training is validated on. Of tokens it is the same for all seeds and encodings.
+    """Validation sequences of a task. For tokens they are the same for all seeds and encodings.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Validation:
         self._data = frame.sequences(chosen, Stream(seed, "validation"), lengths, config.causal, config.dtype, width)
 
     def metrics(self, model: Transformer, threads: int | None) -> dict[str, Any]:
-        """`loss`, and of tokens `exact`, the share of answers that are right; a loss that is not finite is None."""
+        """Return `loss`, and for tokens `exact`, the share of right answers; a loss that is not finite is None."""
         if self._tokens:
             found = token_metrics(model, self._data, self._chosen, threads)
             return {"loss": found["loss"], "exact": found["exact"]}
@@ -47,7 +47,7 @@ class Validation:
 
 
 class TextValidation:
-    """What a training on a text is validated on: blocks from all of its last part, as far from each other as can be.
+    """Validation blocks of a text, evenly spaced over its validation part.
 
     Parameters
     ----------
@@ -61,11 +61,11 @@ class TextValidation:
         self._blocks = crops(tokens, starts, length)
 
     def metrics(self, model: Transformer, threads: int | None) -> dict[str, Any]:
-        """`loss`, in nats; None where it is not finite."""
+        """Return `loss` in nats; None if it is not finite."""
         loss = float(text_metrics.losses(model, self._blocks.x, self._blocks.y, threads=threads).mean())
         return {"loss": loss if math.isfinite(loss) else None}
 
 
 def validation_of(config: TrainConfig) -> Validation | TextValidation:
-    """What a training with these settings is validated on."""
+    """Return the validation for these settings."""
     return TextValidation(config) if config.chosen.task.kind == "text" else Validation(config)

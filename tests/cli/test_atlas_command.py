@@ -28,13 +28,13 @@ def test_it_takes_a_file_of_ones_own(folder):
 def test_mistakes_are_one_line_and_leave_everything_as_it_is(folder):
     assert "Missing option '--out'" in refused(2, "atlas")
     assert "--out must end in .html, not 'atlas.md'" in refused(2, "atlas", "--out", "atlas.md")
-    assert "--out: there is no folder none" in refused(2, "atlas", "--out", "none/atlas.html")
+    assert "--out: folder none does not exist" in refused(2, "atlas", "--out", "none/atlas.html")
     (folder / "there.html").mkdir()
     assert "--out: there.html cannot be written: it is a folder" in refused(2, "atlas", "--out", "there.html")
     os.mkfifo(folder / "pipe.html")
     assert "--out: pipe.html cannot be written: it is a pipe" in refused(2, "atlas", "--out", "pipe.html")
     file = folder / "kept.html"
     file.write_text("kept")
-    for name, words in (("ropee", "did you mean 'rope'"), ("rope+alibi", "--encoding is one encoding, not several")):
+    for name, words in (("ropee", "did you mean 'rope'"), ("rope+alibi", "--encoding must be a single encoding")):
         assert words in refused(2, "atlas", "--out", file, "--encoding", name)
     assert file.read_text() == "kept"

@@ -104,7 +104,7 @@ def test_filters_combine(filters, meets):
 
 
 def test_a_filter_that_nothing_meets_says_so():
-    assert fastpe("encodings", "--axes", "9").stdout == "no encoding meets all of these\n"
+    assert fastpe("encodings", "--axes", "9").stdout == "no encoding matches these filters\n"
     assert json.loads(fastpe("encodings", "--axes", "9", "--json").stdout) == []
 
 
@@ -113,9 +113,9 @@ def test_wrong_filters_are_one_line():
     assert "'ever' is not one of 'defined'" in refused(2, "encodings", "--beyond", "ever")
     assert "0 is not in the range x>=1" in refused(2, "encodings", "--axes", "0")
     assert "'when' is not one of 'use', 'year', 'place', 'needs'" in refused(2, "encodings", "--by", "when")
-    assert "leave one out" in refused(2, "encodings", "--by", "year", "--json")
+    assert "--by cannot be combined with --json" in refused(2, "encodings", "--by", "year", "--json")
     for filters in (["--slot", "bias"], ["--causal"], ["--axes", "1"], ["--by", "use"], ["--use", "images"]):
-        assert "give them or NAME" in refused(2, "encodings", "alibi", *filters)
+        assert "give either them or NAME" in refused(2, "encodings", "alibi", *filters)
 
 
 @pytest.mark.parametrize("by", catalogue.ORDERS)
@@ -153,10 +153,10 @@ def test_every_encoding_has_a_page_and_its_evidence(name):
     assert set(facts["needs"]) < set(catalogue.NEEDS)
     for option, entry in facts["options"].items():
         assert re.search(rf"^{option} .*{re.escape(entry['doc'])}$", text, re.M)
-    _, _, evidence = text.partition("\nReported on longer sequences: ")
+    _, _, evidence = text.partition("\nPublished results on longer sequences: ")
     found = get(name).reported
     if found is None:
-        assert evidence == "nothing was found in the sources read.\n"
+        assert evidence == "none found in the sources that were read.\n"
         assert facts["reported"] is None
     else:
         assert evidence == f"{found.outcome}\n{found.evidence}\n({found.source})\n"

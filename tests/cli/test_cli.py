@@ -1,5 +1,6 @@
 """The command line: what it prints where, its exit status; a mistake costs one clear line and writes nothing."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -7,14 +8,17 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 from command_line import TINY, fastpe, refused
 
-from fastpe.encodings.registry import list_encodings
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 from fastpe.training import loop, run_folder  # numba is imported before any command could choose its threads
+from fastpe.training.config import TrainConfig
+from fastpe.training.settings import SETTINGS
 from fastpe_cli import output
+from fastpe_cli.main import main
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -39,7 +43,7 @@ def test_help_without_a_command_and_the_version():
     assert re.fullmatch(r"fastpe \d+\.\d+\.\d+\n", fastpe("--version").stdout)
 
 
-def test_train_help_names_every_encoding_and_promised_option():
+def test_train_help_lists_the_promised_options_in_groups():
     text = fastpe("train", "--help").stdout
     promised = (
         "encoding out resume from seed epochs batch samples length test-length lr threads dtype causal layers heads "
@@ -47,8 +51,63 @@ def test_train_help_names_every_encoding_and_promised_option():
     )
     for word in promised.split():
         assert f"--{word}" in text
-    for name in list_encodings():
-        assert name in text
+    groups = re.findall(r"^(\w+) options:$", text, re.M)
+    assert groups == ["Common", "Data", "Model", "Encoding", "Training", "Evaluation", "Output"]
+    common = text[text.index("Common options:") : text.index("Data options:")]
+    assert len(re.findall(r"^  --", common, re.M)) == 10
+    assert text.splitlines()[-1].strip() == "`fastpe encodings` lists the encodings, `fastpe tasks` lists the tasks."
+
+
+def test_every_setting_is_an_option_of_train_or_has_a_reason_not_to_be():
+    without = {
+        "options", "task_options",  # --option and --task-option
+        "start_from", "start_digest", "encoding_length",  # --from
+        "vocabulary", "digest", "alphabet", "text_places",  # they follow from the task and its text
+        "beta1", "beta2", "eps", "target_scale", "table_scale", "start",  # in Python and in studies only
+    }  # fmt: skip
+    options = {each.name for each in main.commands["train"].params}
+    listed = {name for group in SETTINGS.values() for name in group}
+    assert listed == {field.name for field in dataclasses.fields(TrainConfig)} - without
+    assert listed <= options
+    assert not options & without - {"options", "task_options"}
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("fastpe enc", {"encodings"}),
+        ("fastpe train --enco", {"--encoding"}),
+        ("fastpe train --encoding wavelet_", {"wavelet_relative"}),
+        ("fastpe train --encoding wavelet+alib", {"wavelet+alibi"}),
+        ("fastpe train --encoding rope*3,nop", {"rope*3,nope"}),
+        ("fastpe train --task addi", {"addition"}),
+        ("fastpe show ali", {"alibi"}),
+        ("fastpe compare rope t5", {"t5"}),
+        ("fastpe compare rope --task addi", {"addition"}),
+        ("fastpe train --encoding ./mine", {"./mine"}),  # the shell completes files
+    ],
+)
+def test_the_shell_completes_commands_options_encodings_and_tasks(words, found):
+    variables = {"_FASTPE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    done = CliRunner().invoke(main, [], prog_name="fastpe", env=variables)
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == found
+    assert "_FASTPE_COMPLETE=bash_source" in fastpe("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("train --encoding nope --epochs \u0663", "--epochs': '\u0663' is not a valid integer"),
+        ("train --encoding nope --lr \u0663", "--lr': '\u0663' is not a valid float"),
+        ("evaluate run --seed \u0661\u0662", "is not a valid integer"),
+        ("compare nope --task sort --workers \u0664", "is not a valid integer"),
+        ("compare nope --task sort --workers 0", "0 is not in the range x>=1"),
+        ("compare nope --task sort --shard \u0661/\u0662", "--shard must be I/N"),
+        ("compare nope --task sort --set epochs=\u0663", "epochs must be an integer, not"),
+    ],
+)
+def test_digits_are_ascii(arguments, words):
+    assert words in refused(2, *arguments.split())
 
 
 @pytest.mark.parametrize(
@@ -97,14 +156,14 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding rope, --layers 2", "error: encoding 'rope,' must have a name before and after every comma"),
         ("tasks sort --length 151", "error: --length must be 1 to 150 for task 'sort', not 151"),
         ("tasks missing_duplicate --length 7", "error: --length must be every 2 from 2"),
-        ("tasks sort --length 5 --json", "error: --length is of the sequences on a page, and --json prints none"),
+        ("tasks sort --length 5 --json", "error: --length cannot be combined with --json, which prints no sequences"),
         (
             "train --encoding nope --task sort --test-sequences 999999999999 --dry-run",
             "999999999999 test sequences of length 1-50 need",
         ),
         ("train --encoding rope*0,nope", "error: encoding 'rope*0,nope' must have a number of layers from 1"),
         ("show rope*2,nope", "encoding 'rope*2,nope' says what each layer of a model has"),
-        ("encodings rope,nope", "a page is of one encoding, not of several: 'rope,nope'"),
+        ("encodings rope,nope", "NAME must be a single encoding, not 'rope,nope'"),
         ("show t5 --causal --option buckets=1", "--option buckets must be"),
         ("train --encoding lonlat_wrap --positions random:200", "error: --encoding 'lonlat_wrap' needs positions"),
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
@@ -227,9 +286,7 @@ def test_what_is_made_for_causal_models_is_trained_so_unless_the_mask_is_given()
         result = fastpe("train", *arguments.split(), "--out", f"run{n}", *TINY)
         assert result.exit_code == 0, result.output
         assert run_folder.read_config(f"run{n}").causal == causal
-        assert ("made for causal models: --causal is taken" in result.stderr) == (
-            causal and "--causal" not in arguments
-        )
+        assert ("needs a causal model: using --causal" in result.stderr) == (causal and "--causal" not in arguments)
     assert fastpe("train", "--resume", "--out", "run0").exit_code == 0
     assert "causal was True, now False" in refused(2, "train", "--resume", "--out", "run0", "--bidirectional")
 
@@ -242,7 +299,7 @@ def test_a_run_starts_from_another_one_and_goes_on_without_it(folder):
     assert said.exit_code == 0, said.output
     result = fastpe("train", "--from", "short", *longer, *yarn, "--out", "long")
     assert result.exit_code == 0, result.output
-    assert "weights of short: rope_yarn, pairs=interleaved, factor=2.0, task running_sum, the encoding made for 6 " in (
+    assert "weights of short: rope_yarn, pairs=interleaved, factor=2.0, task running_sum, encoding for 6 " in (
         result.stderr
     )
     config = run_folder.read_config("long")
@@ -267,7 +324,7 @@ def test_random_positions_are_recorded_and_resumed():
     arguments = ["--encoding", "learned", "--positions", "random:30", "--out", "run", *TINY]
     result = fastpe("train", *arguments)
     assert result.exit_code == 0, result.output
-    assert "positions are drawn anew from 0 .. 29" in result.stderr
+    assert "positions are drawn from 0 .. 29" in result.stderr
     assert run_folder.read_config("run").positions == "random:30"
     assert fastpe("train", "--resume", *arguments).stdout == result.stdout
     tested = json.loads(fastpe("evaluate", "run", "--json").stdout)["test"]

@@ -29,7 +29,7 @@ def test_a_study_says_what_it_found_and_where(folder):
     ]  # fmt: skip
     repeated = fastpe("compare", "--study", "study/study.toml", "--out", "study", "--workers", "1", "--json")
     assert json.loads(repeated.stdout)["cells"] == cells
-    assert "4 of them done before" in repeated.stderr
+    assert "4 of them already finished" in repeated.stderr
 
 
 def test_shards_are_merged(folder):
@@ -74,7 +74,7 @@ def test_settings_are_chosen(folder):
     again = fastpe("compare", "--study", "study/study.toml", "--out", "study", "--workers", "1", "--json")
     choices = json.loads(again.stdout)["choosing"]["choices"]
     assert [len(each["candidates"]) for each in choices] == [4, 4]
-    assert "8 of them done before" in again.stderr
+    assert "8 of them already finished" in again.stderr
     assert json.loads(fastpe("report", "study", "--json").stdout)["choosing"]["choices"] == choices
 
 
@@ -87,7 +87,7 @@ def test_a_dry_run_counts_the_runs_that_choose(folder):
         "alibi on reverse, lr=0.001 heads=1", "alibi on reverse, lr=0.001 heads=2",
         "nope on reverse, lr=0.001 heads=1", "nope on reverse, lr=0.001 heads=2",
     ]  # fmt: skip
-    assert fastpe(*STUDY, *CHOOSE, "--dry-run").stdout.startswith("runs   12, 8 of them to choose; what is chosen")
+    assert fastpe(*STUDY, *CHOOSE, "--dry-run").stdout.startswith("runs   12, 8 of them for --choose")
     assert list(folder.iterdir()) == []
 
 
@@ -111,15 +111,15 @@ def test_a_dry_run_counts_the_runs_that_choose(folder):
         ("compare alibi --task sort --choose lr", "--choose must be KEY=VALUE, not 'lr'"),
         ("compare alibi nope --task sort --choose slope=1,2", "every encoding, and nope has no such option"),
         ("compare alibi --task sort --choose-seeds 2", "--choose-seeds needs choose, a grid of settings"),
-        ("compare --study x.toml --choose lr=1,2", "--study says it all"),
+        ("compare --study x.toml --choose lr=1,2", "--study names a complete study"),
         ("compare alibi --task sort --baseline rope", "--baseline must be one of the encodings, not 'rope'"),
         ("compare alibi --task sort --shard 3/2", "--shard must be I/N, such as 1/4, not '3/2'"),
         ("compare alibi --task sort --margin -1", "--margin must be above 0, not -1.0"),
-        ("compare alibi --study none.toml", "--study says it all"),
+        ("compare alibi --study none.toml", "--study names a complete study"),
         ("compare --study none.toml", "none.toml: No such file or directory"),
         ("merge none --out x", "none holds no study: it has no study.toml"),
         ("report none", "none: No such file or directory"),
-        ("report none --runs other", "--runs is for a study"),
+        ("report none --runs other", "--runs needs a study"),
     ],
 )
 def test_mistakes_cost_one_line(folder, arguments, line):

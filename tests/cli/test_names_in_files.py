@@ -215,7 +215,7 @@ def test_a_study_of_own_files_is_reported_once_they_are_named_again(place):
     assert "'mine' is unknown" in refused(2, "report", "page", "--runs", "runs")
     assert fastpe("report", "page", "--runs", "runs", *own).exit_code == 0
     in_a_new_process()
-    assert "--study says it all" in refused(2, "compare", "--study", "page/study.toml", "--task", "reverse")
+    assert "--study names a complete study" in refused(2, "compare", "--study", "page/study.toml", "--task", "reverse")
     planned = ("compare", "--study", "page/study.toml", "--dry-run", "--json")
     assert "name your own file by --encoding" in refused(2, *planned)
     assert fastpe(*planned, *own).exit_code == 0

@@ -64,7 +64,7 @@ def test_what_a_page_leaves_out_is_remarked(folder):
 
 def test_check_is_of_one_encoding(folder):
     assert "FILE or KEY is missing" in refused(2, "check")
-    assert "one encoding is checked at a time" in refused(2, "check", "alibi+rope")
+    assert "FILE or KEY must be a single encoding" in refused(2, "check", "alibi+rope")
     assert "'alibi' is not one of" in refused(2, "check", "--template", "alibi")
     assert "encoding 'alibbi' is unknown; did you mean 'alibi'" in refused(2, "check", "alibbi")
 
@@ -122,7 +122,7 @@ def test_pages_lists_and_pictures(folder):
 
 def test_a_page_is_of_one_encoding(folder):
     write(folder)
-    assert "a page is of one encoding, not of several: 'mine+alibi'" in refused(2, "encodings", "./mine.py+alibi")
+    assert "NAME must be a single encoding, not 'mine+alibi'" in refused(2, "encodings", "./mine.py+alibi")
 
 
 # Mistakes ------------------------------------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ def test_length_curves_stand_side_by_side(inside, tmp_path):
         ["run1", "8"],
         ["run1", "16"],
     ]
-    assert "blocks: the text is cut into blocks that are read alone" in found.stdout
-    assert re.search(r"place +run0 +run1\n +1 ", found.stdout)
+    assert "blocks: the text is cut into blocks that the model reads separately" in found.stdout
+    assert re.search(r"position +run0 +run1\n +1 ", found.stdout)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads(fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8", "--json").stdout)
     assert [(each["run"], each["encoding"], each["seed"]) for each in facts] == [
@@ -151,7 +151,7 @@ def test_generate_writes_the_prompt_and_what_follows(inside):
     assert found.exit_code == 0, found.output
     assert found.stdout.startswith("the ")
     assert len(found.stdout) == 4 + 30 + 1
-    assert re.search(r"30 tokens, [\d,]+ tokens/s, keys and values kept", found.stderr)
+    assert re.search(r"30 tokens, [\d,]+ tokens/s, with cached keys and values", found.stderr)
     for flags in ([], ["--no-cache"]):
         facts = json.loads(fastpe("generate", "run0", "the ", "--length", 30, "--seed", 3, "--json", *flags).stdout)
         assert "the " + facts["text"] + "\n" == found.stdout
@@ -193,23 +193,26 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("evaluate none --length-curve", "there is no run folder or model file none"),
         ("evaluate run0 --bands rerope:window=8", "bands turn queries and keys, which 'alibi' does not"),
         ("evaluate run1 --bands rerope:8", "options of 'rerope' are window=NUMBER, not '8'"),
-        ("evaluate run1 --receptive-field --bands rerope:window=8", "--bands is of models that read"),
-        ("evaluate run0 run1", "several runs are for --length-curve and --receptive-field"),
-        ("evaluate run0 --lengths 8", "--lengths is of --length-curve and --receptive-field"),
-        ("evaluate run0 --length-curve --receptive-field", "are two commands: give one"),
+        (
+            "evaluate run1 --receptive-field --bands rerope:window=8",
+            "--bands cannot be combined with --receptive-field",
+        ),
+        ("evaluate run0 run1", "several runs need --length-curve or --receptive-field"),
+        ("evaluate run0 --lengths 8", "--lengths needs --length-curve or --receptive-field"),
+        ("evaluate run0 --length-curve --receptive-field", "exclude each other: give one"),
         (
             "evaluate run0 --length-curve --lengths 8,x",
-            "--lengths must be integers with commas between, not '8,x'",
+            "--lengths must be integers separated by commas, not '8,x'",
         ),
         ("evaluate run0 --length-curve --lengths 96", "--lengths must be below the 96 tokens of the text, not 96"),
-        ("evaluate run0 --length-curve --test-length 8", "--test-length is of sequences that are drawn"),
+        ("evaluate run0 --length-curve --test-length 8", "--test-length cannot be combined with --length-curve"),
         ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
-        ("evaluate run0 --length-curve --out none/a.png", "--out: there is no folder none"),
-        ("evaluate run0 --receptive-field --lengths 8,16", "is that of blocks of one length"),
+        ("evaluate run0 --length-curve --out none/a.png", "--out: folder none does not exist"),
+        ("evaluate run0 --receptive-field --lengths 8,16", "uses blocks of one length"),
         ("train --encoding rope --task text", "--data must be a file, or a folder of files, for task 'text'"),
         ("train --encoding rope --task text --data none.txt", "data none.txt: there is no such file or folder"),
         ("evaluate run0 --test-length 51-100", "--test-length must be an integer, not '51-100'"),
-        ("evaluate run0 --length-curve --data short1", "--data short1 must have two tokens at least, not 1"),
+        ("evaluate run0 --length-curve --data short1", "--data short1 must have at least two tokens, not 1"),
         (
             "evaluate run0 --receptive-field --lengths 9999",
             "--lengths must be below the 96 tokens of the text",
@@ -220,7 +223,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("train --encoding rope --task text --data folder", "b.png is no text, it has zero bytes"),
         ("train --encoding rope --task sort --data text.txt", "--data must be fixed or fresh, not 'text.txt'"),
         ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
-        ("check text", "task 'text' draws nothing that could be checked"),
+        ("check text", "task 'text' cannot be checked"),
     ],
 )
 def test_mistakes_cost_one_line(inside, arguments, line):
@@ -239,8 +242,8 @@ def test_a_run_of_numbers_writes_nothing(inside, tmp_path):
 
     assert fastpe("train", "--encoding", "nope", *TINY, "--out", tmp_path / "numbers").exit_code == 0
     for command in (["generate", tmp_path / "numbers", "x"], ["evaluate", tmp_path / "numbers", "--length-curve"]):
-        assert "holds no model of a text: train one with --task text --data FILE" in refused(2, *command)
-    assert "--data is of a text" in refused(2, "evaluate", tmp_path / "numbers", "--data", "text.txt")
+        assert "contains no model of a text: train one with --task text --data FILE" in refused(2, *command)
+    assert "--data needs a model of a text" in refused(2, "evaluate", tmp_path / "numbers", "--data", "text.txt")
 
 
 def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):
@@ -250,7 +253,7 @@ def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):
         tmp_path / "run",
     )  # fmt: skip
     assert found.exit_code == 0
-    assert "these runs learned from different texts" in refused(
+    assert "these runs were trained on different texts" in refused(
         2, "evaluate", "run0", tmp_path / "run", "--length-curve"
     )
     found = fastpe("evaluate", "run0", tmp_path / "run", "--length-curve", "--lengths", "8", "--data", "text.txt")
@@ -285,4 +288,4 @@ def test_the_page_of_the_task():
     assert found.exit_code == 0
     assert "The next token of a text" in found.stdout
     assert re.search(r"tokens +bytes +one of 'bytes', 'characters'", found.stdout)
-    assert "text: tokens of a file, and the next one beside each" in fastpe("tasks").stdout
+    assert "text: tokens of a file, with the next token as the target" in fastpe("tasks").stdout

@@ -55,7 +55,7 @@ def test_without_failures_it_prints_a_summary():
         "10",
         "all",
     ]
-    assert lines[-2] == "10 checks, of which failures are printed (all with -v)"
+    assert lines[-2] == "10 checks; only failures are printed (-v prints all)"
     assert lines[-1].startswith("all 10 checks passed, ")
 
 
@@ -94,7 +94,7 @@ def test_unknown_words_are_a_users_mistake():
 def test_without_compilation_it_says_that_it_cannot_check():
     done = fastpe_command("doctor", NUMBA_DISABLE_JIT="1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "fastpe: error: NUMBA_DISABLE_JIT is set: the kernels exist only compiled\n"
+    assert done.stderr == "fastpe: error: NUMBA_DISABLE_JIT is set: the kernels only work compiled\n"
 
 
 def test_help_needs_neither_numpy_nor_numba():
@@ -151,7 +151,7 @@ def test_warming_covers_all_but_the_checks_of_single_kernels():
 
 def test_warming_without_a_cache_is_an_error(monkeypatch):
     monkeypatch.setattr(cache, "problem", "the disk is full")
-    with pytest.raises(click.ClickException, match="compiled code cannot be kept: the disk is full"):
+    with pytest.raises(click.ClickException, match="compiled code cannot be cached: the disk is full"):
         CliRunner().invoke(main, ["doctor", "--warm"], standalone_mode=False, catch_exceptions=False)
 
 
@@ -179,4 +179,4 @@ def test_accuracy_prints_histograms_and_what_float32_angles_cost():
 def test_accuracy_stands_alone():
     done = CliRunner().invoke(main, ["doctor", "--accuracy", "--warm"])
     assert done.exit_code == 2
-    assert "--accuracy stands alone" in done.output
+    assert "--accuracy cannot be combined with --warm or --only" in done.output

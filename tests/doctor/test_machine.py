@@ -26,7 +26,7 @@ def test_the_cache_is_measured_and_a_change_of_sources_makes_it_stale(tmp_path, 
     monkeypatch.setattr(cache, "problem", "read-only")
     assert machine.compile_cache()["folder"] is None
     result = CliRunner().invoke(main, ["doctor", "--only", "exp"], standalone_mode=False)
-    assert "none, code is compiled anew in every process: read-only" in result.stdout
+    assert "none, each process compiles again: read-only" in result.stdout
 
 
 def test_versions_name_what_is_missing(monkeypatch):

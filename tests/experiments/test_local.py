@@ -97,7 +97,8 @@ def test_a_folder_without_a_record_is_made_anew(tmp_path):
     (tmp_path / "run" / "config.json").unlink()
     assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
     notes = " ".join(message.get("note", "") for message in said)
-    assert f"{tmp_path / 'run'} is not a run folder: it holds files but no config.json; this run starts again" in notes
+    said = f"{tmp_path / 'run'} is not a run folder: it contains files but no config.json; this run starts again"
+    assert said in notes
     assert jobs_module.read_result(tmp_path / "run", SMALL, key)["test"] == first["test"]
 
 

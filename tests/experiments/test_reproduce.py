@@ -42,7 +42,7 @@ def test_the_whole_path(tiny, tmp_path):
     assert {entry.name for entry in out.iterdir()} == names
     before = {entry.name: entry.read_bytes() for entry in out.iterdir() if entry.is_file()}
     again = call("--quick", "--seeds", 2, "--out", out, "--json", "--vary", "batch=256,32")
-    assert "28 of them done before" in again.stderr  # 256 is what the paper has
+    assert "28 of them already finished" in again.stderr  # 256 is what the paper has
     found = json.loads(again.stdout)
     assert found["batch=256"]["cells"] == json.loads(before["results.json"])["cells"]
     assert (out / "batch=32" / "report.html").is_file()
@@ -79,7 +79,7 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
         time.sleep(0.05)
     assert not any(os.path.exists(f"/proc/{child}/exe") for child in children)
     resumed = subprocess.run([*command, "--out", str(tmp_path / "killed")], capture_output=True, text=True, check=True)
-    assert "done before" in resumed.stderr
+    assert "already finished" in resumed.stderr
     whole = subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True, text=True, check=True)
     assert resumed.stdout == whole.stdout
 

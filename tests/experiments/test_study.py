@@ -242,7 +242,7 @@ def test_single_runs_make_a_report(made, tmp_path):
         report_runs(runs[1:], tmp_path / "less")
     with pytest.raises(RunError, match="are the same run"):
         report_runs([*runs, runs[0]], tmp_path / "twice")
-    with pytest.raises(RunError, match=r"is not a run folder: it holds files but no config\.json"):
+    with pytest.raises(RunError, match=r"is not a run folder: it contains files but no config\.json"):
         report_runs([tmp_path], tmp_path / "none")
     assert {path.name for path in tmp_path.iterdir()} == {"report"}
 

@@ -123,12 +123,12 @@ def test_a_model_s_file_is_shown_like_a_run(folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["alibi", "--run", "run"], "--run has its own encoding, sizes and options: give it or NAME"),
+        (["alibi", "--run", "run"], "--run determines encoding, sizes and options: give either --run or NAME"),
         (["--run", "run", "--dim", "8"], "give it or --dim"),
         (["--run", "run", "--option", "reach=2"], "give it or --option"),
         (["--run", "run", "--bidirectional"], "give it or --causal"),
         (["--run", "run", "--seed", "0"], "give it or --seed"),
-        (["alibi", "--layer", "0"], "--layer is that of a --run"),
+        (["alibi", "--layer", "0"], "--layer needs --run"),
         ([], "NAME is missing, or --run RUN"),
         (["--run", "nowhere"], "there is no run folder or model file nowhere"),
     ],

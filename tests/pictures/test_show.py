@@ -309,7 +309,7 @@ def test_a_figure_has_a_panel_for_every_view_and_its_words(made_up, slots):
     [
         (["alibi", "--out", "a.jpg"], "--out must end in one of .png, .svg, .pdf, not 'a.jpg'"),
         (["alibi", "--out", "a"], "--out must end in one of"),
-        (["alibi", "--out", "nowhere/a.png"], "--out: there is no folder nowhere"),
+        (["alibi", "--out", "nowhere/a.png"], "--out: folder nowhere does not exist"),
         (["alibi", "--out", "folder.png"], "--out: folder.png cannot be written: it is a folder"),
         (["alibbi"], "'alibbi' is unknown; did you mean 'alibi'?"),
         (["alibi", "--option", "slop=1"], "did you mean 'slope'?"),

@@ -130,7 +130,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"test_sequences": 0}, ValueError, "test_sequences"),
         ({"epochs": 10**21}, ValueError, f"epochs must be at most 2\\*\\*40, not {10**21}"),
         ({"task": "runing_sum"}, ValueError, "did you mean 'running_sum'"),
-        ({"vocabulary": 10}, ValueError, "vocabulary must be None: that of task 'running_sum' is taken, not 10"),
+        ({"vocabulary": 10}, ValueError, "vocabulary must be None for task 'running_sum', which sets it, not 10"),
         ({"task": "mine.py"}, ValueError, "mine.py cannot be read: No such file"),
         ({"task": 3}, TypeError, "task must be a name, not 3"),
         ({"task": "sort", "task_options": {"symbol": 3}}, ValueError, "'symbol' of task 'sort' is unknown; did you"),
@@ -141,7 +141,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ),
         ({"task": "flip_flop"}, ValueError, "task 'flip_flop' is made for causal models: it needs causal=True"),
         ({"task": "mqar", "train_length": 14}, ValueError, "train_length must be at least 16 for task 'mqar', not 14"),
-        ({"task": "sort", "target_scale": "train"}, ValueError, "target_scale is of numbers: task 'sort' has none"),
+        ({"task": "sort", "target_scale": "train"}, ValueError, "target_scale must be 'one' for task 'sort' of tokens"),
         ({"lengths": "uniform"}, ValueError, "lengths must be 'fixed' for task 'running_sum', not 'uniform'"),
         ({"data": ""}, ValueError, "data must be fixed or fresh, not ''"),
         ({"lengths": False}, ValueError, "lengths must be fixed or uniform, not False"),
@@ -153,7 +153,7 @@ def test_sizes_are_positive_integers(name, value, error):
         (
             {"task": "sort", "test_lengths": ("151-160",)},
             ValueError,
-            "task 'sort' can have, and none of 151-160 is one",
+            "task 'sort' can have, and 151-160 contains none",
         ),
         (
             {"task": "sort", "test_lengths": (151,)},

@@ -32,7 +32,7 @@ def test_what_training_leaves_is_read_without_a_note(finished):
         ({"seconds": ...}, "seconds is missing"), ({"seconds": -1.0}, "seconds is -1.0, where a finite number of at"),
         ({"loss": "x"}, "loss is 'x'"), ({"loss": None}, "loss is None"), ({"loss": float("nan")}, "it holds NaN"),
         ({"schema": 2.0}, "schema is 2.0"), ({"more": 1}, "more is 1, where no such key was expected"),
-        ({"config": "f" * 64}, r"does not belong to the config\.json beside it"),
+        ({"config": "f" * 64}, r"does not belong to the config\.json in its folder"),
     ],
 )  # fmt: skip
 def test_a_checkpoint_of_no_such_run_is_refused(finished, facts, message):

@@ -50,7 +50,7 @@ def test_what_evaluate_refuses(argument, wrong, says):
 
 def test_a_model_of_tokens_has_no_task():
     model = Transformer(replace(CONFIG.model, vocabulary=5))
-    with pytest.raises(ValueError, match="model must take numbers, as task 'running_sum' has them, not 5 tokens"):
+    with pytest.raises(ValueError, match="model must take numbers for task 'running_sum', not 5 tokens"):
         evaluate(model, [3], 2)
 
 

@@ -211,7 +211,7 @@ def test_a_finished_run_without_its_checkpoint_is_finished(tmp_path, monkeypatch
     for name, tensor in result.model.parameters.items():
         np.testing.assert_array_equal(again.model.parameters[name], tensor)
     assert {entry.name: entry.read_bytes() for entry in path.iterdir()} == before
-    assert f"{path} has no checkpoint, but its result and its model are whole" in [
+    assert f"{path} has no checkpoint, but its result and its model are valid" in [
         event.message for event in said if isinstance(event, Noted)
     ]
     assert [event.step for event in said if isinstance(event, Started)] == [CONFIG.steps]

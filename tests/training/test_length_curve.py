@@ -160,11 +160,11 @@ def test_a_run_has_its_own_text(tmp_path):
         ((TOKENS, (0,)), {}, "lengths must be at least 1, not 0"),
         ((TOKENS, (203,)), {}, "lengths must be below the 203 tokens of the text, not 203"),
         ((TOKENS, "8"), {}, "lengths must be a sequence of integers, not '8'"),
-        ((TOKENS[:1],), {}, r"tokens must have the shape \(T,\), two of them at least, not \(1,\)"),
+        ((TOKENS[:1],), {}, r"tokens must have the shape \(T,\) with T at least 2, not \(1,\)"),
         ((TOKENS + 1,), {}, r"tokens must lie in \[0, 11\), not 1 .. 11"),
-        ((), {}, "tokens are missing"),
+        ((), {}, "tokens must be given, unless model_or_run"),
         (("text",), {}, "tokens must be tokens, not text"),
-        ((TOKENS, (8,)), {"stride": 2}, "stride is of a window that moves: it needs sliding=True"),
+        ((TOKENS, (8,)), {"stride": 2}, "stride needs sliding=True"),
         ((TOKENS, (8,)), {"stride": 9, "sliding": True}, "stride must be at most the shortest length, 8, not 9"),
         ((TOKENS, (8,)), {"documents": [0, 9]}, "documents must be ascending from 0 to the number of tokens, 203"),
     ],
@@ -237,7 +237,7 @@ def test_a_receptive_field_is_a_mean_over_blocks(model):
 
 @pytest.mark.parametrize(("encoding", "positions"), [("sinusoidal", "offset:30"), ("rope", "random:30")])
 def test_positions_of_a_draw_have_no_receptive_field(encoding, positions):
-    with pytest.raises(ValueError, match="model must have its usual positions"):
+    with pytest.raises(ValueError, match="model must have positions='usual'"):
         receptive_field(Transformer(replace(CONFIG, encoding=encoding, positions=positions)), TOKENS, 8)
 
 

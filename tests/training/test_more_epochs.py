@@ -92,7 +92,7 @@ def test_a_kill_before_the_first_new_checkpoint_leaves_a_run_that_goes_on(run, t
         train(longer, out=run, resume=True, progress=stopped(Started))
     assert read_config(run).epochs == 4
     assert not (run / "result.json").exists()
-    with pytest.raises(FileNotFoundError, match="its training was not finished"):
+    with pytest.raises(FileNotFoundError, match="its training is not finished"):
         load(run)
     with pytest.raises(Stop):  # twice
         train(replace(SMALL, epochs=3), out=run, resume=True, progress=stopped(Started))
@@ -115,7 +115,7 @@ def test_a_kill_before_the_record_is_written_leaves_the_run_as_it_was(run, two, 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 1}, r"epochs must be at least 2, which run .* has done already, not 1"),
+        ({"epochs": 1}, r"epochs must be at least 2, the finished epochs of run .*, not 1"),
         ({"lr": 0.5, "epochs": 4}, r"lr was 0\.01, now 0\.5.*start a new run: fastpe train --from "),
         ({"samples": 40}, r"samples was 20, now 40.*start a new run: fastpe train --from "),
     ],

@@ -145,7 +145,7 @@ def test_a_sweep_counts_what_its_runs_did_in_this_command(clock, stream):
         listener(RunEnded(fresh, {"failed": "no memory"}))
     shown = stream.getvalue()
     for line in (
-        "3 runs, 300 updates, 1 of them done before\n",
+        "3 runs, 300 updates, 1 of them already finished\n",
         "[2/3] one: 0.25 at 50; 20 s left\n",  # 50 updates in 10 s, 99 to come
         "something to know\n",
         "[3/3] two: no memory; 0 s left\n",

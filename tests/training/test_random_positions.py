@@ -86,7 +86,7 @@ def test_nothing_but_seed_and_step_decides(tmp_path) -> None:
 
     notes = []
     result = train(CONFIG, out=tmp_path / "whole", threads=1, progress=notes.append)
-    assert "drawn anew from 0 .. 39" in next(event.message for event in notes if isinstance(event, Noted))
+    assert "drawn from 0 .. 39" in next(event.message for event in notes if isinstance(event, Noted))
     train(CONFIG, out=tmp_path / "threads", threads=2)
     for moment in (2, 5):
         path = tmp_path / f"interrupted-{moment}"

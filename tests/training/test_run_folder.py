@@ -262,7 +262,7 @@ def test_missing_files_are_named(finished, tmp_path):
     with pytest.raises(FileNotFoundError, match="was not finished"):
         load(finished)
     (finished / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="holds no run"):
+    with pytest.raises(FileNotFoundError, match="contains no run"):
         load(finished)
 
 
@@ -271,7 +271,7 @@ def test_the_model_of_another_run_is_refused(finished, tmp_path):
     with Run.create(tmp_path / "other", other, {}) as run:
         run.save_model(Transformer(other.model))
     (run.path / "model.safetensors").replace(finished / "model.safetensors")
-    with pytest.raises(DamagedFileError, match=r"does not belong to the config\.json beside it"):
+    with pytest.raises(DamagedFileError, match=r"does not belong to the config\.json in its folder"):
         load(finished)
 
 

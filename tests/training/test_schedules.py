@@ -106,7 +106,7 @@ def test_a_loss_that_rises_is_told_of():
     notes = []
     config = replace(CONFIG, lr=0.3, min_lr=0.0, decay="constant", clip=None, warmup=0, epochs=12)
     train(config, progress=lambda e: notes.append(e.message) if isinstance(e, Noted) else None)
-    assert any("in validation has not fallen for 3 epochs: it was least, " in note for note in notes)
+    assert any("validation loss has not fallen for 3 epochs; its minimum was " in note for note in notes)
 
 
 def test_training_ends_once_everything_is_right():
@@ -150,7 +150,7 @@ def test_reasons_to_end():
         ({"warmup": 73}, "warmup must be at most the number of updates, 72, not 73"),
         ({"warmup": -1}, "warmup must be at least 0"),
         ({"min_lr": 0.02}, "min_lr must be at most lr=0.01, not 0.02"),
-        ({"decay": "constant"}, "min_lr needs a decay to it"),
+        ({"decay": "constant"}, "min_lr needs a decay:"),
         ({"decay": "cos"}, "decay must be constant or linear or cosine"),
         ({"validation": 0}, "keep 'best' needs validation"),
         ({"validation": 0, "keep": "last", "patience": 2}, "patience needs validation"),

@@ -165,7 +165,7 @@ def test_another_text_has_the_characters_of_the_first(runs, tmp_path):
         (None, {"init": "small_normal"}, "init must be 'uniform', as in"),
         ("t5", {}, "encoding 't5' cannot start from .*rope, which has 'rope': only one of them has the parameter "),
         (None, {"task": "sort", "causal": False}, "task 'sort' has 1[0-9]* tokens, but the model of .* takes numbers"),
-        (None, {"start_from": "x"}, "start_from is set by starting_from"),
+        (None, {"start_from": "x"}, "start_from cannot be given: starting_from sets it"),
     ],
 )
 def test_what_contradicts_the_weights_is_refused_by_name(runs, encoding, changes, message):
@@ -192,11 +192,11 @@ def test_an_origin_that_cannot_be_used_is_an_error_before_any_work(runs, tmp_pat
         with pytest.raises(DamagedFileError, match=r"model\.safetensors is damaged"):
             use()
     model.unlink()
-    with pytest.raises(FileNotFoundError, match="its training was not finished"):
+    with pytest.raises(FileNotFoundError, match="its training is not finished"):
         starting(origin)
     other = shutil.copytree(runs / "rope", tmp_path / "other")
     renamed = replace(config, start_from=str(other), start_digest="0" * 64)
-    with pytest.raises(RunError, match="has other weights than those that the run starts with: their SHA-256 was 0000"):
+    with pytest.raises(RunError, match="have changed since the run was configured: their SHA-256 was 0000"):
         train(renamed, out=tmp_path / "run", progress=False)
     with pytest.raises(ValueError, match=r"start_from needs start_digest: TrainConfig\.starting_from sets both"):
         replace(config, start_digest=None)

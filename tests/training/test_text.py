@@ -122,7 +122,7 @@ def test_losses_of_blocks_are_those_of_the_blocks(text):
         x = x[: len(y)]
         assert row[: len(y)].mean() == pytest.approx(model.loss(x.astype(int), y.astype(int)), rel=1e-12)
     whole = text_metrics(model, part, len(part), config.symbols)
-    assert whole["reason"] == f"the text to validate with has {len(part)} tokens"
+    assert whole["reason"] == f"the validation text has only {len(part)} tokens"
 
 
 def test_a_small_model_learns_a_text(text):
@@ -194,8 +194,8 @@ def test_the_recipe_of_a_preset(text):
         ({"data": None}, "data must be a file, or a folder of files, for task 'text'"),
         ({"causal": False}, "task 'text' is made for causal models"),
         ({"lengths": "uniform"}, "lengths must be 'fixed' for task 'text', not 'uniform'"),
-        ({"stop_solved": True}, "stop_solved is of answers that are right or wrong: task 'text' has none"),
-        ({"target_scale": "train"}, "target_scale is of numbers"),
+        ({"stop_solved": True}, "stop_solved needs a task whose answers are right or wrong: task 'text' has none"),
+        ({"target_scale": "train"}, "target_scale must be 'one' for task 'text' of tokens"),
         ({"test_lengths": ("1-50",)}, "test_lengths must be an integer"),
         ({"vocabulary": 256}, "vocabulary must be None"),
         ({"task_options": {"share": 0.0}}, "option 'share' of task 'text' must be"),
@@ -209,7 +209,7 @@ def test_settings_that_do_not_go_with_a_text(text, changes, message):
 def test_settings_of_a_text_for_other_tasks():
     with pytest.raises(ValueError, match="data must be fixed or fresh, not"):
         TrainConfig("rope", data="text.txt")
-    with pytest.raises(ValueError, match="digest is of a text: task 'running_sum' has none"):
+    with pytest.raises(ValueError, match="digest needs task 'text', not 'running_sum'"):
         TrainConfig("rope", digest="0" * 64)
     with pytest.raises(ValueError, match=r"task 'text' is tested on a text.*fastpe\.length_curve"):
         evaluate(Transformer(TrainConfig("rope").model), [5], 10, task="text")
@@ -220,11 +220,11 @@ def test_documents_that_leave_no_such_share_are_refused(tmp_path):
     (tmp_path / "texts").mkdir()
     for name, count in (("a", 40), ("b", 4000)):
         (tmp_path / "texts" / name).write_text("abcdefghi " * (count // 10))
-    with pytest.raises(ValueError, match=r"kept whole, and what is nearest to 0\.1 is 0\.990"):
+    with pytest.raises(ValueError, match=r"not split, and the share nearest to 0\.1 is 0\.990"):
         train(config_of(tmp_path / "texts"), progress=False)
     notes = []
     train(config_of(tmp_path / "texts" / "b", epochs=1), progress=lambda event: notes.append(str(event)))
-    assert any("3,600 tokens to train with, 400 to validate with" in note for note in notes)
+    assert any("3,600 training tokens, 400 validation tokens" in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_documents_that_leave_no_such_share_are_refused(tmp_path):
     [
         (6, "train_length must be below the 5 tokens that .* has for training, not 8"),
         (9, "train_length must be below the 8 tokens that .* has for training, not 8"),
-        (10, "data must have two tokens at least for validation, and .* has 1: its text is short for share=0.1"),
+        (10, "data must have at least two tokens for validation, but .* has 1: its text is too short for share=0.1"),
     ],
 )
 def test_a_text_that_is_too_short(tmp_path, count, message):
@@ -248,7 +248,7 @@ def test_the_last_block_may_be_shorter_than_a_block(tmp_path):
     result = train(config_of(tmp_path / "a", share=0.25, epochs=1), progress=False).result
     assert result["validation"]["tokens"] == 2
     assert result["test"]["8"] == {
-        "loss": None, "bits_per_byte": None, "tokens": 0, "reason": "the text to validate with has 3 tokens",
+        "loss": None, "bits_per_byte": None, "tokens": 0, "reason": "the validation text has only 3 tokens",
     }  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def test_a_task_that_fails_on_one_step_is_named_and_nothing_is_lost(tmp_path, mo
 def test_a_task_for_causal_models_is_no_test_of_others():
     """They would see the labels, which are the inputs to come."""
     model = Transformer(ModelConfig("rope", width=8, hidden=8, vocabulary=9, train_length=4))
-    with pytest.raises(ValueError, match=r"^model must be causal: others see the answers of task 'flip_flop'$"):
+    with pytest.raises(ValueError, match=r"^model must be causal for task 'flip_flop': other models see the answers$"):
         evaluate(model, [4], 10, task="flip_flop")
     with pytest.raises(ValueError, match=r"^seed must be at least 0, not -1$"):
         evaluate(model, [4], 10, task="sort", task_options={"symbols": 5}, seed=-1)
