@@ -160,20 +160,6 @@ def figure_kind(out: Path) -> str:
     return kind
 
 
-def encoding_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """The key of an encoding, as a callback; new options have the type `options.ENCODING` instead."""
-    return None if name is None else ENCODING.convert(name, parameter, context)
-
-
-def own_names(named: Callable[..., str | None]) -> Callable[..., tuple[str, ...]]:
-    """A callback like `encoding_name` for a parameter that may be repeated."""
-
-    def call(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(found for name in names if (found := named(context, parameter, name)) is not None)
-
-    return call
-
-
 def own_files(what: str, *words: str) -> Callable[[Command], Command]:
     """Add options that register the user's own files.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from .output import encoding_name, own_files, own_names, parse_options, print_json
+from .options import ENCODING, INTEGER
+from .output import own_files, parse_options, print_json
 from .paper_claims import show_claims
 
 if TYPE_CHECKING:
@@ -22,16 +23,20 @@ _OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[ENCODING]...", callback=own_names(encoding_name))
+@click.argument("names", nargs=-1, metavar="[ENCODING]...", type=ENCODING)
 @click.option(
-    "--length", type=int, multiple=True, metavar="N",
+    "--length", type=INTEGER, multiple=True, metavar="N",
     help="Length in addition to --train-length; may be repeated.  [default: twice and four times --train-length]",
 )  # fmt: skip
 @click.option(
-    "--train-length", type=int, default=50, show_default=True, help="Training length, for which the encoding is built."
+    "--train-length",
+    type=INTEGER,
+    default=50,
+    show_default=True,
+    help="Training length, for which the encoding is built.",
 )
-@click.option("--dim", type=int, default=64, show_default=True, help="Width of the model.")
-@click.option("--heads", type=int, default=1, show_default=True, help="Attention heads.")
+@click.option("--dim", type=INTEGER, default=64, show_default=True, help="Width of the model.")
+@click.option("--heads", type=INTEGER, default=1, show_default=True, help="Attention heads.")
 @click.option("--causal", is_flag=True, help="The model has a causal mask.")
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of an encoding; may be repeated.")
 @click.option(
@@ -39,10 +44,12 @@ _OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json
 )
 @own_files("the run", "task")
 @click.option("--probe", is_flag=True, help="With --run: estimate what its layers know about the position.")
-@click.option("--bins", type=int, metavar="B", help="With --probe: add the plug-in estimate with this number of bins.")
+@click.option(
+    "--bins", type=INTEGER, metavar="B", help="With --probe: add the plug-in estimate with this number of bins."
+)
 @click.option(
     "--sequences",
-    type=int,
+    type=INTEGER,
     default=1200,
     show_default=True,
     help="With --probe: held-out sequences, to fit, calibrate and test.",
