@@ -29,8 +29,8 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
     """The default selection and ``--full`` run in a process for each core, at most 4, unless ``-n`` says otherwise."""
-    option = config.option
-    if selection.is_whole(config) and getattr(option, "numprocesses", 0) is None:
+    option, is_worker = config.option, hasattr(config, "workerinput")
+    if not is_worker and selection.is_whole(config) and getattr(option, "numprocesses", 0) is None:
         option.numprocesses, option.maxprocesses, option.dist = "logical", option.maxprocesses or 4, "worksteal"
 
 
