@@ -12,12 +12,19 @@ else:  # the same examples for everybody; others, for every change, are drawn by
     settings.register_profile("same", derandomize=True, deadline=None)
     settings.load_profile("same")
 
+PASSED = "fastpe/passed"  # in pytest's cache: node ids
+
 # without tests or examples, and they import what only the extra `peers` brings
 collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "small_models", "sweep_transformers")]
 
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run all tests, not the default selection")
+    parser.addoption(
+        "--not-again",
+        action="store_true",
+        help="with --full: without what the last run of the default selection passed",
+    )
 
 
 def pytest_configure(config):
@@ -43,8 +50,20 @@ def pytest_configure_node(node):
 def pytest_collection_modifyitems(config, items):
     if selection.is_default(config):
         kept = selection.selected(items, selection.seed_of_tree())
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-        items[:] = kept
+    elif config.getoption("--not-again"):
+        passed = set(config.cache.get(PASSED, []))
+        kept = [item for item in items if item.nodeid not in passed]
+    else:
+        return
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Keep what the default selection passed, for ``--not-again``."""
+    if selection.is_default(config):
+        passed = {report.nodeid for report in terminalreporter.getreports("passed")}
+        config.cache.set(PASSED, sorted(passed))
 
 
 @pytest.fixture(scope="session", autouse=True)
