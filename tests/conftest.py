@@ -23,7 +23,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--not-again",
         action="store_true",
-        help="with --full: without what the last run of the default selection passed",
+        help="with --full: without what the default selection passed last",
     )
 
 
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_terminal_summary(terminalreporter, config):
     """Keep what the default selection passed, for ``--not-again``."""
-    if selection.is_default(config):
+    if selection.is_default(config) and hasattr(config, "cache"):  # which -p no:cacheprovider switches off
         passed = {report.nodeid for report in terminalreporter.getreports("passed")}
         config.cache.set(PASSED, sorted(passed))
 
