@@ -151,7 +151,7 @@ def get(scheme: str) -> Encoding:
 
 
 def page(scheme: str) -> str:
-    """The page of an encoding: its formula, source, options and traps.
+    """Return the page of an encoding: its formula, source, options and traps.
 
     Parameters
     ----------
@@ -161,7 +161,8 @@ def page(scheme: str) -> str:
     Returns
     -------
     str
-        The docstring of the encoding's file; of those that come with fastpe, none is imported.
+        The docstring of the encoding's file. If the encoding comes with fastpe, its file is read without being
+        imported.
 
     Raises
     ------
