@@ -177,9 +177,9 @@ def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
     """Remove the arguments that the functions of a module do not read, and those that are equal in all calls.
 
     The functions of kernels take whole tuples of numbers and pointers, a hundred in total, of which most functions read
-    only a few. LLVM changes the arguments only of functions with internal linkage. Between the two steps, the functions
-    have their previous linkage again: LLVM would inline an internal function that is called once, whatever its size,
-    which takes long to compile and makes nothing faster.
+    only a few. LLVM changes the arguments only of functions with internal linkage. During the optimisation that
+    follows, they have their previous linkage again: LLVM would inline an internal function that is called once,
+    whatever its size, which takes long to compile and makes nothing faster.
     """
     from llvmlite.binding import Linkage
 
