@@ -172,8 +172,7 @@ def leaky_rerope(
 def dual_chunk(
     queries: int, keys: int | None = None, *, chunk: int = 3072, local: int = 512, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Dual chunk attention (DCA): with c = chunk - local, the keys of each chunk of c keys have positions 0 .. c - 1.
-    Causal.
+    """Dual chunk attention (DCA): keys of each chunk of c = chunk - local keys have the positions 0 .. c - 1. Causal.
 
     The offset is m in the query's chunk, min(i mod c + c, chunk) - j mod c in the chunk before, and
     min(2 c - 1, chunk) - j mod c in earlier chunks, which are no farther than the chunk before. The authors use
@@ -229,8 +228,7 @@ def dual_chunk(
 def lm_infinite(
     queries: int, keys: int | None = None, *, window: int = 4096, start: int = 10, offset: Any = None
 ) -> tuple[Band, ...]:
-    """LM-Infinite: keys with m < w, and the first keys at offset w; other keys are hidden. Causal; takes O(N
-    (w + start)).
+    """LM-Infinite: keys with m < w, and the first keys at offset w; others are hidden. Causal, in O(N (w + start)).
 
     Parameters
     ----------
@@ -239,7 +237,7 @@ def lm_infinite(
     window : int
         The window size w. The authors use the training length.
     start : int
-        Number of first keys that stay visible. The authors use 10 to 100.
+        Number of first keys that stay visible, usually 10 to 100.
 
     Returns
     -------
@@ -268,8 +266,7 @@ def lm_infinite(
 def streaming(
     queries: int, keys: int | None = None, *, start: int = 4, recent: int = 2000, offset: Any = None
 ) -> tuple[Band, ...]:
-    """StreamingLLM: the latest keys, and the first keys as if they were directly before them; other keys are hidden.
-    Causal.
+    """StreamingLLM: the latest keys, and the first keys as if directly before them; others are hidden. Causal.
 
     The result is the same as with the cache of StreamingLLM, which drops the keys in between and counts positions among
     the remaining keys, but it is computed in one pass over a whole text. Ordinary rotary attention on that cache (start

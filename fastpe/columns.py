@@ -210,8 +210,7 @@ def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Arr
 
 
 def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
-    """The output of attention with sinks, for key offsets of which only differences matter, such as those of
-    `forget_gate`.
+    """The output of attention with sinks, if only differences of key offsets matter, as with `forget_gate`.
 
     A sink competes with complete scores, so the offset of the query's position, -C_i, is subtracted again.
 
@@ -282,8 +281,7 @@ def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Arr
 
 
 def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
-    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), where u is the direction, normalised to
-    length 1.
+    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), where u is the normalised direction.
 
     The result is a `key_slope` if x are keys, and a `query_slope` if x are queries. If both are passed to attention,
     the slopes are summed.

@@ -87,15 +87,14 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
 
 
 def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
-    """Row factors 1 + strength ln(1 + floor(i / train_length)), used in Ministral 3 and, with ``train_length=8192``, in
-    Mistral 4.
+    """Row factors 1 + strength ln(1 + floor(i / train_length)), used in Ministral 3 and Mistral 4.
 
     Parameters
     ----------
     positions, strength, dtype
         As for `llama4`.
     train_length : int
-        Number of positions with the same factor.
+        Number of positions with the same factor; 8192 in Mistral 4.
 
     Returns
     -------

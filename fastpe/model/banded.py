@@ -1,5 +1,4 @@
-"""Trained models that read longer inputs with rotary angles that depend on the distance of the key: see
-`fastpe.bands`."""
+"""Trained models that read longer inputs, with rotary angles by the distance of the key: see `fastpe.bands`."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -77,7 +77,7 @@ class Look:
 
 @dataclass(frozen=True)
 class _Request:
-    """What is to be filled: a name, its options, the sizes (but for the length), and what parameters there are."""
+    """The encoding to fill: its name, its options, the sizes except the length, and its parameters."""
 
     name: str
     options: Mapping[str, Any]
@@ -105,26 +105,27 @@ def look(
     theory: bool = False,
     **options: Any,
 ) -> Look:
-    """Fill an encoding, as a model has it before training, and find what there is to see in its slots.
+    """Fill the slots of an encoding, as in a model before training, and choose the panels that show them.
 
     Parameters
     ----------
     name : str
         An encoding, or a sum such as "wavelet+alibi".
     length : int, optional
-        Positions to show; where not given, twice the training length, with `theory` four times, or, if the encoding is
+        Number of positions to show. Default: twice the training length (four times with `theory`); if the encoding is
         undefined there, the training length.
     causal : bool, optional
-        Where not given, whether an encoding of the sum needs a causal model, as for `TrainConfig.causal_where_needed`.
+        Whether the model is causal. By default, it is if an encoding of the sum needs a causal model, as for
+        `TrainConfig.causal_where_needed`.
     theory : bool
-        Whether to see the curves of `fastpe.theory` instead of the slots themselves.
+        Whether to show the curves of `fastpe.theory` instead of the slots.
     dim, heads, train_length, seed, **options
         As in `fastpe.build`.
 
     Raises
     ------
     ValueError, TypeError
-        As `fastpe.build` does, and where theory has no curve of it.
+        In the same cases as for `fastpe.build`, or if `fastpe.theory` has no curve for the encoding.
     """
     name = registry.resolve(name)
     parts = registry.parse(name, options, ("length", "dim", "heads", "train_length", "causal", "seed", "theory"))
