@@ -32,8 +32,8 @@ _TURN = 2 * np.pi
 def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None) -> Array:
     """Angles of Selective RoPE: frequencies times running sums of a small network's output for each token.
 
-    x^ are the channels of each head, divided by sqrt(sum of their squares + 1e-6). With p = x^ down up and f_t = taps_0
-    p_{t-3} + ... + taps_3 p_t, the angles are frequencies (f_0 + ... + f_t), modulo 2 pi.
+    x^ are the channels of each head, divided by sqrt(sum of their squares + 1e-6). With p = x^ down up and
+    f_t = taps_0 p_{t-3} + ... + taps_3 p_t, the angles are frequencies (f_0 + ... + f_t), modulo 2 pi.
 
     Parameters
     ----------
@@ -46,8 +46,9 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
     taps : (4, C/2) floats
         Taps of a causal depthwise convolution, oldest first.
     frequencies : (D/2,) floats
-        Radians by which a sum of 1 rotates each pair of channels. The authors use ``500000 ** (-np.arange(0, D, 2) /
-        D)``. The length of this array determines D, and so the number of heads, C / D.
+        Radians by which a sum of 1 rotates each pair of channels. The authors use
+        ``500000 ** (-np.arange(0, D, 2) / D)``. The length of this array determines D, and so the number C / D of
+        heads.
     before : pair of arrays, optional
         State after the preceding tokens: their last inputs, (B, n, C), with n = 3 or all of them, and the last angles,
         (B, H, 1, D/2). The state has no gradient.

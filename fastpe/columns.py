@@ -109,8 +109,9 @@ def cable(logits: Any, *, before: Any = 0.0) -> Array:
     TypeError, ValueError
         As `forget_gate` does.
 
-    References ---------- "Context-aware Biases for Length Extrapolation", 2025 (arXiv:2503.08067); implemented from its
-    code.
+    References
+    ----------
+    "Context-aware Biases for Length Extrapolation", 2025 (arXiv:2503.08067); implemented from its code.
 
     Examples
     --------
@@ -307,7 +308,9 @@ def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
     TypeError, ValueError
         If an argument does not hold finite real numbers, or has the wrong shape.
 
-    References ---------- GRAPE (ICLR 2026); implemented from its code: llama-mha-grape-a-{key,query,querykey}gated.
+    References
+    ----------
+    GRAPE (ICLR 2026); implemented from its code: llama-mha-grape-a-{key,query,querykey}gated.
 
     Examples
     --------

@@ -43,8 +43,9 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
     TypeError, ValueError
         If positions are not integers of at least 0, or an argument is out of range.
 
-    References ---------- Su 2021, on the scale of the entropy of attention; used in Qwen 1 for texts longer than in
-    training.
+    References
+    ----------
+    Su 2021, on the scale of the entropy of attention; used in Qwen 1 for texts longer than in training.
 
     Examples
     --------
@@ -76,7 +77,9 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
     TypeError, ValueError
         As `log_n` does.
 
-    References ---------- Llama 4 (Meta 2025); implemented from `Llama4TextAttention` of Hugging Face's transformers.
+    References
+    ----------
+    Llama 4 (Meta 2025); implemented from `Llama4TextAttention` of Hugging Face's transformers.
 
     Examples
     --------
@@ -105,7 +108,9 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
     TypeError, ValueError
         As `log_n` does.
 
-    References ---------- Ministral 3 (Mistral AI 2025); implemented from Hugging Face's transformers.
+    References
+    ----------
+    Ministral 3 (Mistral AI 2025); implemented from Hugging Face's transformers.
 
     Examples
     --------
@@ -134,9 +139,10 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
     TypeError, ValueError
         If an argument is not an integer of at least 1.
 
-    References ---------- An et al. 2024 (arXiv:2402.17463); implemented from HKUNLP/ChunkLlama,
-    chunkllama_attn_replace.py, which multiplies cosines and sines of queries and keys by mscale. The results in the
-    paper do not use mscale.
+    References
+    ----------
+    An et al. 2024 (arXiv:2402.17463); implemented from HKUNLP/ChunkLlama, chunkllama_attn_replace.py, which multiplies
+    cosines and sines of queries and keys by mscale. The results in the paper do not use mscale.
 
     Examples
     --------
