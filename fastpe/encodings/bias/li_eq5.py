@@ -7,8 +7,9 @@ Shaw's encoding. It is not the same: the query is not multiplied by the vector o
 single number. This is T5's table without buckets, with D parameters for each number.
 
 **Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D). If `scaled` is false, the slot `scale`
-is filled too, with 1. **Learns**, shared by all layers: `vector` (D,) and `table` (2K+1, D). The paper gives no initial
-values: N(0, 1/D) and N(0, 0.02^2).
+is filled too, with 1.
+**Learns**, shared by all layers: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values: N(0, 1/D) and
+N(0, 0.02^2).
 
 **Options**
 - `reach`: the clipping distance K, at most 10^6. Default: 16, as in Shaw's encoding.
