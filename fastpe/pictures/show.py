@@ -75,12 +75,12 @@ def show(
         raise ModuleNotFoundError(canvas.MISSING)
     if isinstance(what, str) and not _is_file(what):
         if layer is not None:
-            raise ValueError("layer is that of a model or a run, not of an encoding")
+            raise ValueError(f"layer is only for a model or a run, not for the name of an encoding, {what!r}")
         return figure.drawn(look(what, length, theory=theory, **request))
     if not isinstance(what, str | Path | Transformer):
         raise TypeError(f"what must be the name of an encoding, a model or the path of a run, not {what!r}")
     if request:
-        raise ValueError(f"a model or a run has its own sizes and options: {', '.join(request)} cannot be given")
+        raise ValueError(f"sizes and options of a model or a run are fixed: {', '.join(request)} cannot be given")
     if isinstance(what, Transformer):
         return figure.drawn(look_at(what, length, layer=layer or 0, theory=theory))
     return figure.drawn(look_at_path(what, length, layer=layer or 0, theory=theory))
