@@ -1,4 +1,4 @@
-"""CABLE, context-aware biases: each token lowers the scores of all earlier keys by an amount that its content sets.
+"""CABLE: each token lowers the scores of all earlier keys by an amount that its content sets.
 
     z = W x + b,    S_ij = q_i . k_j - sum over j < t <= i of softplus(z_h,t)
 

@@ -1,4 +1,4 @@
-"""Morlet waves, added to the embeddings: sinusoids of learned frequencies in Gaussian envelopes of learned widths.
+"""Morlet waves, added to the embeddings: sinusoids with learned frequencies and Gaussian envelopes.
 
     PE[p, 2t] = cos(p omega_t) e_t(p),   PE[p, 2t+1] = sin(p omega_t) e_t(p)
     e_t(p) = exp(-p^2 / (2 sigma_t^2 + 1e-8))

@@ -1,4 +1,4 @@
-"""CLEX: RoPE whose frequencies solve a learned ODE; its variable is the ratio of the length to the original length.
+"""CLEX: RoPE whose frequencies solve a learned ODE in tau, the ratio of length to original length.
 
     dz_t/dtau = -(4t/(R-2)) / (2 tau - 1) + [act((z + zeta(tau)) Wu) Wd]_t,    z(1) = ln theta, theta as for `rope`
     zeta_t(tau) = -(2t/R) ln base - (2t/(R-2)) ln(2 tau - 1),    theta'_t = exp(z_t(tau))

@@ -1,4 +1,4 @@
-"""FoPE: each pair of channels rotates with a sum of frequencies; frequencies that are too slow are dropped.
+"""FoPE: each pair of channels rotates with a sum of frequencies, without those that are too slow.
 
     C_p,c = sum_t cos(p omega_t) Wc_htc,   S_p,c = sum_t sin(p omega_t) Ws_htc,   c < m;     C = S = 1 for m <= c < D/2
     (a, b) -> (a C - b S, b C + a S),   where channels c and c + D/2 are a pair
