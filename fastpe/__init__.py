@@ -1,43 +1,43 @@
 """Fast, exact position encodings for transformers on a CPU.
 
 Encodings fill *slots*: small arrays, each used at one fixed point of a transformer
-    list_encodings, page        the keys of all encodings; the page of one: formula, source, options
-    build                       the slots of an encoding, or of a sum such as "wavelet+alibi"
-    init, pull, resize          parameters: initial values, gradients, another length or grid
-    show                        a figure of an encoding, or of what a model has learned
-    register                    add an encoding from a file of yours
+    list_encodings, page        the keys of all encodings; the page of an encoding: formula, source, options
+    build                       fill the slots of an encoding, or of a sum such as "wavelet+alibi"
+    init, pull, resize          parameters: initial values, gradients, resizing to another length or grid
+    show                        draw an encoding, before training or as a model has learned it
+    register                    add an encoding that you have written in a file
     Encoding, Option, Spec, Reported, Needs, BeyondTrainingLength
-                                what such a file uses
+                                the names that such a file uses
 
 Attention with any slots
     attention, attention_vjp    on NumPy arrays, with gradients, in O(N) memory
-    attention_scores            its scores or weights as a dense array, for inspection
+    attention_scores            scores or weights of attention as a dense array, for inspection
     rotate, rotate_vjp          rotation of pairs of channels (RoPE), for a key/value cache or any rows
     spans                       which keys queries see: documents, prefixes, padding, windows
-    bands                       rotations by distance of the key: Self-Extend, ReRoPE, DCA, StreamingLLM
+    bands                       rotations by the distance of the key: Self-Extend, ReRoPE, DCA, StreamingLLM
     columns                     terms of scores that depend on content: forget gates, decays, gated slopes
     angles                      rotations that depend on content: Selective RoPE
-    temperatures                factors of queries by position
+    temperatures                factors of queries that depend on the position
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
 The small transformer
     ModelConfig, Transformer    settings and model: outputs, loss, gradients, save
     schedule                    the layers of a released model: encodings, windows, chunks
-    Adam                        its optimiser
+    Adam                        the optimiser
     Banded                      a trained model that reads longer inputs, with bands
-    TrainConfig, train          settings and run of a training
+    TrainConfig, train          settings of a training run; train a model
     evaluate, load              test a model at other lengths; load a trained or saved model
     length_curve, receptive_field
-                                on a text: the loss by length; how far back a model looks
+                                measured on a text: the loss by length; how far back a model looks
     compare                     compare encodings on tasks, over seeds, with statistics
-    fastpe.tasks                the tasks
+    fastpe.tasks                the tasks for training
 
 Results without training
-    fastpe.theory.page          of an encoding: distances, reach, what it cannot express, and how this is known
+    fastpe.theory.page          facts about an encoding: distances, reach, what it cannot express, how each is known
 
     reference                   all of the above in plain NumPy, float64, as a specification
 
-Importing fastpe imports neither NumPy nor Numba: every name is loaded when it is first used.
+``import fastpe`` does not import NumPy or Numba: each name is loaded when it is first used.
 
 >>> import fastpe
 >>> "wavelet" in fastpe.list_encodings()

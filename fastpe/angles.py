@@ -32,7 +32,7 @@ _TURN = 2 * np.pi
 def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None) -> Array:
     """Angles of Selective RoPE: frequencies times running sums of a small network's output for each token.
 
-    With x^ the channels of every head divided by sqrt(their squares' sum + 1e-6), p = x^ down up, and
+    x^ are the channels of each head, divided by sqrt(sum of their squares + 1e-6). With p = x^ down up and
     f_t = taps_0 p_{t-3} + ... + taps_3 p_t, the angles are frequencies (f_0 + ... + f_t), modulo 2 pi.
 
     Parameters
@@ -40,17 +40,18 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
     x : (B, N, C) or (N, C) floats
         The input of a layer, after normalisation.
     down : (C, rank) floats
-        Learned, like `up` and `taps`.
+        Learned map to `rank` numbers; `up` and `taps` are learned, too.
     up : (rank, C/2) floats
-        Map to a number for each pair of channels; pairs of the first head come first.
+        Map from these to a number for each pair of channels; pairs of the first head come first.
     taps : (4, C/2) floats
         Taps of a causal depthwise convolution, oldest first.
     frequencies : (D/2,) floats
         Radians by which a sum of 1 rotates each pair of channels. The authors use
-        ``500000 ** (-np.arange(0, D, 2) / D)``. Their number determines the number of heads, C / D.
+        ``500000 ** (-np.arange(0, D, 2) / D)``. The length of this array determines D, and so the number C / D of
+        heads.
     before : pair of arrays, optional
-        State of the tokens before these: the last inputs, (B, n, C), with n = 3 or all of them, and the last angles,
-        (B, H, 1, D/2). They have no gradient.
+        State after the preceding tokens: their last inputs, (B, n, C), with n = 3 or all of them, and the last angles,
+        (B, H, 1, D/2). The state has no gradient.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def selective_vjp(
 
 
 def _heads(x: Array, down: Array, up: Array, taps: Array, tau: Array) -> int:
-    """The number of heads, after checking all shapes."""
+    """Return the number of heads, after checking all shapes."""
     if tau.ndim != 1 or not tau.size:
         raise ValueError(f"frequencies must have the shape (D/2,), not {tau.shape}")
     if x.ndim not in (2, 3) or not x.shape[-1] or x.shape[-1] % (2 * len(tau)):
@@ -137,7 +138,7 @@ def _heads(x: Array, down: Array, up: Array, taps: Array, tau: Array) -> int:
 
 
 def _before(before: Any, x: Array, heads: int, tau: Array) -> tuple[Array, Any]:
-    """The inputs before x that the convolution reads, and the angles that the sums start from."""
+    """Return the inputs before x that the convolution reads, and the angles that the sums start from."""
     if before is None:
         return x[..., :0, :], 0.0
     if not isinstance(before, tuple | list) or len(before) != 2:
@@ -163,7 +164,7 @@ def _convolved(x: Array, taps: Array) -> Array:
 
 
 def _convolved_back(d: Array, x: Array, taps: Array) -> tuple[Array, Array]:
-    """The gradients of x and of the taps."""
+    """Return the gradients of x and of the taps."""
     n, dx, dtaps = x.shape[-2], np.zeros(x.shape), np.zeros(taps.shape)
     for k, tap in enumerate(taps):
         ago = min(_TAPS - 1 - k, n)
@@ -173,6 +174,6 @@ def _convolved_back(d: Array, x: Array, taps: Array) -> tuple[Array, Array]:
 
 
 def _product(x: Array, y: Array) -> Array:
-    """x^T y over all rows."""
+    """Return x^T y, summed over all rows."""
     found: Array = x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1])
     return found

@@ -1,5 +1,5 @@
-"""Bands: attention whose rotary angles depend on how far a key lies back, for the arguments `bands` and `theta` of
-`fastpe.attention`. With them, trained models read texts longer than those they were trained on; weights are unchanged.
+"""Bands: rotary angles that depend on the distance between query and key, for the arguments `bands` and `theta` of
+`fastpe.attention`. With them, a trained model reads texts longer than those it was trained on, with unchanged weights.
 
     self_extend         beyond a window, groups of adjacent positions share one rotary position
     rerope              beyond a window, all keys have the offset of its edge
@@ -10,10 +10,11 @@
     frequencies         theta of a rotary encoding
     look_back           the rotary offset of every query and key, as an array for inspection
 
-A band has a rotary position for every query and every key, and the range of keys of each query that it applies to. The
-rotary offset of query i and key j is queries[i] - keys[j]. Attention with bands computes about as many tiles as without
-and uses O(N) memory; keys of no band are hidden and cost nothing. Pass keys unrotated, also from a key/value cache.
-Rotary positions are multiplied by theta in float64, so at position p the angles are off by about 1e-16 p theta radians.
+A band has a rotary position for every query and every key, and, for each query, the range of keys that it applies to.
+The rotary offset of query i and key j is queries[i] - keys[j]. Attention with bands computes about as many tiles as
+attention without them, and uses O(N) memory. Keys that are in no band are hidden, and take no time. Pass keys that are
+not rotated, also from a key/value cache. Rotary positions are multiplied by theta in float64, so at position p the
+angles are off by about 1e-16 p theta radians.
 
 A `fastpe` model trained with rope reads longer inputs with bands as `fastpe.Banded`, and on the command line with
 ``fastpe evaluate RUN --bands self_extend:group=4,window=32``.
@@ -51,7 +52,7 @@ __all__ = [
 def self_extend(
     queries: int, keys: int | None = None, *, group: int = 8, window: int = 1024, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Self-Extend: offset m within a window; beyond it, floor(i / G) - floor(j / G) + w - floor(w / G). Causal.
+    """Self-Extend: offset m = i - j within a window; beyond it, floor(i / G) - floor(j / G) + w - floor(w / G). Causal.
 
     A model trained on L0 positions can read (L0 - w) G + w positions without any offset that it was not trained on.
     Beyond the window, offsets also depend on i modulo G, and at its edge one offset may occur twice.
@@ -63,7 +64,7 @@ def self_extend(
     group : int
         G, the number of adjacent positions that share one rotary position. 1 gives ordinary rotary attention.
     window : int
-        w: offsets below it are unchanged.
+        The window size w: offsets below it are unchanged.
     offset : int or (B,) int, optional
         The position of the first query. By default keys - queries, so that the last query is at the last key.
 
@@ -102,7 +103,7 @@ def rerope(
     queries, keys, offset
         As for `self_extend`.
     window : int
-        w: offsets below it are unchanged, and all others become w.
+        The window size w: offsets below it are unchanged, and all others become w.
     causal : bool
         Whether queries see only keys up to their position. If not, offsets of later keys mirror those of earlier ones:
         sign(m) min(abs(m), w).
@@ -134,14 +135,14 @@ def rerope(
 def leaky_rerope(
     queries: int, keys: int | None = None, *, window: int = 512, step: int = 16, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. The authors also sharpen rows, see `rerope`.
+    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. The authors also sharpen rows; see `rerope`.
 
     Parameters
     ----------
     queries, keys, window, causal, offset
         As for `rerope`.
     step : int
-        s: positions beyond the window are divided by it. 1 gives ordinary rotary attention.
+        The divisor s of positions beyond the window. 1 gives ordinary rotary attention.
 
     Returns
     -------
@@ -171,7 +172,7 @@ def leaky_rerope(
 def dual_chunk(
     queries: int, keys: int | None = None, *, chunk: int = 3072, local: int = 512, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Dual chunk attention (DCA): with c = chunk - local, keys of a chunk of c have positions 0 .. c - 1. Causal.
+    """Dual chunk attention (DCA): keys of each chunk of c = chunk - local keys have the positions 0 .. c - 1. Causal.
 
     The offset is m in the query's chunk, min(i mod c + c, chunk) - j mod c in the chunk before, and
     min(2 c - 1, chunk) - j mod c in earlier chunks, which are no farther than the chunk before. The authors use
@@ -185,7 +186,8 @@ def dual_chunk(
     chunk : int
         The largest offset, except within a chunk.
     local : int
-        By how much chunks are shorter than `chunk`, so that offsets continue across the start of a chunk.
+        The number of positions by which chunks are shorter than `chunk`, so that offsets continue across the start of a
+        chunk.
 
     Returns
     -------
@@ -226,16 +228,16 @@ def dual_chunk(
 def lm_infinite(
     queries: int, keys: int | None = None, *, window: int = 4096, start: int = 10, offset: Any = None
 ) -> tuple[Band, ...]:
-    """LM-Infinite: keys with m < w, and the first keys at offset w; all others are hidden. Causal, O(N (w + start)).
+    """LM-Infinite: keys with m < w, and the first keys at offset w; others are hidden. Causal, in O(N (w + start)).
 
     Parameters
     ----------
     queries, keys, offset
         As for `self_extend`.
     window : int
-        w, the authors' training length.
+        The window size w. The authors use the training length.
     start : int
-        Number of first keys that stay visible; 10 to 100.
+        Number of first keys that stay visible, usually 10 to 100.
 
     Returns
     -------
@@ -264,11 +266,11 @@ def lm_infinite(
 def streaming(
     queries: int, keys: int | None = None, *, start: int = 4, recent: int = 2000, offset: Any = None
 ) -> tuple[Band, ...]:
-    """StreamingLLM: the latest keys, and the first keys as if they were directly before these; others hidden. Causal.
+    """StreamingLLM: the latest keys, and the first keys as if directly before them; others are hidden. Causal.
 
-    The result is that of StreamingLLM's cache, which drops the keys in between and counts positions among the remaining
-    ones, but in one pass over a whole text. With that cache itself (start + recent unrotated keys), ordinary rotary
-    attention gives the same.
+    The result is the same as with the cache of StreamingLLM, which drops the keys in between and counts positions among
+    the remaining keys, but it is computed in one pass over a whole text. Ordinary rotary attention on that cache (start
+    + recent keys that are not rotated) gives the same result.
 
     Parameters
     ----------
@@ -307,7 +309,7 @@ def streaming(
 
 
 def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, Array]:
-    """The positions of queries, (B or 1, N) int64, and of keys, (M,) float64."""
+    """Return the positions of queries, (B or 1, N) int64, and of keys, (M,) float64."""
     places = positions(queries, keys, offset=offset)
     count = whole("keys", queries if keys is None else keys)
     validation.room(f"bands of keys={count}", 24 * count, "need")
@@ -317,7 +319,8 @@ def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, Array]:
 def _near(
     queries: int, keys: int | None, window: int, offset: Any, *, causal: bool = True, name: str = "window"
 ) -> tuple[Array, Array, Band, int]:
-    """The positions of queries and keys; the band of offsets below the window, with unchanged positions; the window."""
+    """Return the positions of queries and keys; the band of offsets below the window, with unchanged positions; and the
+    window."""
     window = whole(name, window, 1, FARTHEST)
     back = window - 1
     ahead = 0 if truth("causal", causal) else back
@@ -327,7 +330,7 @@ def _near(
 
 
 def _before(near: Band, most: int | None = None) -> Array:
-    """The spans of all keys before those of a band, or of the first `most` of them."""
+    """Return the spans of all keys before those of a band, or of the first `most` of them."""
     last = near.spans[..., 0]
     if most is not None:
         last = np.minimum(last, most)

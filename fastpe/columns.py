@@ -39,7 +39,7 @@ _LEAST_NORM = 1e-6
 
 
 def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
-    """Key offsets of the forgetting transformer: -C_j, with C_j the sum of log sigmoid(logit_t) for t up to j.
+    """Key offsets of the forgetting transformer: -C_j, where C_j is the sum of log sigmoid(logit_t) for t up to j.
 
     The score of query and key changes by C_i - C_j, the logarithm of the product of all gates after the key. C_i is the
     same for all keys of a query, so it is left out: it changes neither weights nor outputs, except with sinks (see
@@ -50,12 +50,12 @@ def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
     logits : (..., N) floats
         Logits of the gates, one for each token and query head; (B, H, N) or (H, N) for attention.
     before : floats that broadcast to (..., 1)
-        The offset of the last key before these, for a growing key/value cache.
+        The offset of the last key before these tokens, for a growing key/value cache.
 
     Returns
     -------
     (..., N) float64
-        Computed in float64: in float32 the sum over 65,536 tokens is off by 0.1.
+        The key offsets, computed in float64: in float32 the sum over 65,536 tokens is off by 0.1.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def forget_gate_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]
 
 
 def cable(logits: Any, *, before: Any = 0.0) -> Array:
-    """Key offsets of CABLE: the sum of softplus(logit_t) for t up to j, equal to `forget_gate` of -logits.
+    """Key offsets of CABLE: the sum of softplus(logit_t) for t up to j. They are equal to `forget_gate` of -logits.
 
     The published code does not divide scores by sqrt(D): pass ``scale=1`` to attention.
 
@@ -111,7 +111,7 @@ def cable(logits: Any, *, before: Any = 0.0) -> Array:
 
     References
     ----------
-    "Context-aware Biases for Length Extrapolation", 2025 (arXiv:2503.08067), by its code.
+    "Context-aware Biases for Length Extrapolation", 2025 (arXiv:2503.08067); implemented from its code.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def cable_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]:
 
 
 def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = False) -> Array:
-    """Key offsets that decay like the states of Mamba-2: the sum of Delta_t exp(log_rate) for t up to j.
+    """Key offsets with which weights decay like the states of Mamba-2: the sum of Delta_t exp(log_rate) for t up to j.
 
     Parameters
     ----------
@@ -148,8 +148,8 @@ def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = F
     before
         As for `forget_gate`.
     weighs_keys : bool
-        Whether Delta_j also multiplies the key's weight, as in Mamba-2: log Delta_j is added. `before` is then the last
-        sum, without that term.
+        Whether Delta_j also multiplies the key's weight, as in Mamba-2: log Delta_j is added to the offset. `before` is
+        then the last sum without log Delta.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def decay_vjp(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool
 
 
 def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
-    """Running sums along the last axis, starting from `before`; the pullback to steps and to `before`."""
+    """Return running sums along the last axis, starting from `before`, and the pullback to steps and `before`."""
     start = given("before", before)
     found = np.cumsum(steps, axis=-1) + start
 
@@ -211,25 +211,25 @@ def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Arr
 
 
 def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
-    """The output of attention with sinks, if key offsets stand for differences, as those of `forget_gate`.
+    """The output of attention with sinks, if only differences of key offsets matter, as with `forget_gate`.
 
-    A sink competes with complete scores, from which the offset of the query's own position, -C_i, is subtracted again.
+    A sink competes with complete scores, so the offset of the query's position, -C_i, is subtracted again.
 
     Parameters
     ----------
     out : (B, H, N, Dv) floats
         Output of attention without sinks. The axis B may be missing here and below.
     lse : (B, H, N) floats
-        Of the same call, from ``return_lse=True``.
+        The `lse` of the same call, from ``return_lse=True``.
     sinks : (H,) floats
-        Score of one extra key per head; this key has no value.
+        The score of one extra key per head; this key has no value.
     own_offset : (B or 1, H or 1, N) floats
         `key_offset` at the positions of the queries.
 
     Returns
     -------
     (B, H, N, Dv)
-        out sigmoid(lse - own_offset - sink), in out's dtype.
+        out times sigmoid(lse - own_offset - sink), in out's dtype.
 
     Raises
     ------
@@ -245,7 +245,8 @@ def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
 
 
 def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Array, Pullback]:
-    """`with_sinks`, and its pullback to all arguments. Pass the gradient of `lse` to attention's pullback as dlse.
+    """`with_sinks`, and its pullback to all arguments. Pass the gradient of `lse` to the pullback of attention as
+    ``dlse``.
 
     >>> with_sinks_vjp(np.ones((1, 1, 1)), [[0.0]], [0.0], [[0.0]])[1](np.ones((1, 1, 1)))["sinks"].tolist()
     [-0.25]
@@ -281,20 +282,21 @@ def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Arr
 
 
 def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
-    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), with u the direction, normalised to 1.
+    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), where u is the normalised direction.
 
-    Computed from keys it is a `key_slope`, from queries a `query_slope`. With both, the slopes are summed.
+    The result is a `key_slope` if x are keys, and a `query_slope` if x are queries. If both are passed to attention,
+    the slopes are summed.
 
     Parameters
     ----------
     x : (B, Hk, N, D) or (Hk, N, D) floats
         Keys or queries as attention receives them (after normalisation, before rotation); Hk divides H.
     direction : (H, D) floats
-        Learned; normalised before use.
+        Learned directions; they are normalised before use.
     slopes : (H,) floats
-        ALiBi's slopes, which are not learned.
+        The slopes of ALiBi, which are not learned.
     weight : (H,) floats
-        Learned; 0.541324855 gives a factor of 1.
+        Learned weights; 0.541324855 gives a factor of 1.
 
     Returns
     -------
@@ -308,7 +310,7 @@ def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
 
     References
     ----------
-    GRAPE (ICLR 2026), by its code: llama-mha-grape-a-{key,query,querykey}gated.
+    GRAPE (ICLR 2026); implemented from its code: llama-mha-grape-a-{key,query,querykey}gated.
 
     Examples
     --------

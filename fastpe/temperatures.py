@@ -1,7 +1,7 @@
 """Temperatures: factors of queries by position, for the slot `row_scale` of `fastpe.attention`, and `dual_chunk`, a
 factor for its slot `scale`.
 
-Softmax over many keys is less sharp than over few; a factor that grows with their number compensates for that. It
+Softmax over many keys is less sharp than over few; a factor that grows with the number of keys compensates for this. It
 multiplies the products of queries and keys, not biases.
 
 >>> import fastpe
@@ -30,7 +30,7 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
     positions : int, or (N,) or (B, N) int
         Positions of the queries; an integer N stands for 0 .. N-1.
     train_length : int
-        At least 2.
+        The training length, at least 2.
     dtype : float32 or float64
         The dtype of the queries.
 
@@ -45,7 +45,7 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
 
     References
     ----------
-    Su 2021, on the scale of attention's entropy; Qwen 1, for texts longer than in training.
+    Su 2021, on the scale of the entropy of attention; used in Qwen 1 for texts longer than in training.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
 
     References
     ----------
-    Llama 4 (Meta 2025), by `Llama4TextAttention` of Hugging Face's transformers.
+    Llama 4 (Meta 2025); implemented from `Llama4TextAttention` of Hugging Face's transformers.
 
     Examples
     --------
@@ -90,14 +90,14 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
 
 
 def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
-    """Row factors 1 + strength ln(1 + floor(i / train_length)), of Ministral 3 and, with 8192, Mistral 4.
+    """Row factors 1 + strength ln(1 + floor(i / train_length)), used in Ministral 3 and Mistral 4.
 
     Parameters
     ----------
     positions, strength, dtype
         As for `llama4`.
     train_length : int
-        Number of positions with the same factor.
+        Number of positions with the same factor; 8192 in Mistral 4.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
 
     References
     ----------
-    Ministral 3 (Mistral AI 2025), by Hugging Face's transformers.
+    Ministral 3 (Mistral AI 2025); implemented from Hugging Face's transformers.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
     Parameters
     ----------
     length, train_length : int
-        n and L0; up to L0, mscale is 1.
+        The length n of the text and the training length L0; up to L0, mscale is 1.
     head_dim : int
         D.
 
@@ -141,8 +141,8 @@ def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
 
     References
     ----------
-    An et al. 2024 (arXiv:2402.17463), by HKUNLP/ChunkLlama, chunkllama_attn_replace.py, which multiplies
-    cosines and sines of queries and keys by mscale. The results in the paper are without it.
+    An et al. 2024 (arXiv:2402.17463); implemented from HKUNLP/ChunkLlama, chunkllama_attn_replace.py, which multiplies
+    cosines and sines of queries and keys by mscale. The results in the paper do not use mscale.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def ssmax(scale: Any, positions: Any) -> Array:
     scale : (H,) floats
         Learned.
     positions : int, or (N,) or (B, N) int
-        As for `log_n`. If a query does not see i + 1 keys, pass the number of keys minus 1.
+        As for `log_n`. If a query sees another number of keys than i + 1, pass this number minus 1 as its position.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Encodings at work: their slots filled, their initial values drawn, gradients carried back to what they learn."""
+"""Fill the slots of encodings, draw initial values, and turn gradients of slots into gradients of parameters."""
 
 from __future__ import annotations
 
@@ -77,40 +77,40 @@ def build(
     dim, heads : int
         Width C of a table, and number of heads H.
     train_length : int, optional
-        The length the encoding is made for; `length` where it is not given.
+        The length that the encoding is made for. Default: `length`.
     causal : bool
         Whether the model that uses it is causal.
     positions : array, optional
-        (N,) or (B, N), integers or reals in any order; 0, 1, ..., N-1 where not given. Slots that depend on it get the
-        leading axis B. An encoding of several coordinates takes (N, axes) or (B, N, axes); where not given, it has a
-        default of its own, see its page.
+        (N,) or (B, N), integers or reals in any order. Default: 0, 1, ..., N-1. With the axis B, slots that depend on
+        positions get it as their leading axis. An encoding of several coordinates takes (N, axes) or (B, N, axes); its
+        page states the default.
     start : float
         Added to every position.
     dtype : float32 or float64
-        Of the slots. `angles`, `growth`, and `rotors` of blocks of one channel are always float64.
+        The dtype of the slots. `angles`, `growth`, and `rotors` of blocks of one channel are always float64.
     params : dict, optional
-        Learned values, as `init` returns; `init` with `seed` where not given.
+        Values of the parameters, in the form that `init` returns. Default: the initial values for `seed`.
     seed : int
-        Of the initial values.
+        Seed of the initial values.
     reference : bool
         Use the NumPy formula; the arrays are then float64.
     out : dict, optional
-        Arrays to fill, one for each slot, of the right shape and dtype; any strides. Whatever shares its memory will
-        do: the buffer protocol, or ``__dlpack__`` on the CPU. None may share memory with another one, nor with `params`
-        or `positions`.
+        Arrays to fill, one for each slot, of the right shape and dtype; strides may be any. Objects that support the
+        buffer protocol, or ``__dlpack__`` on the CPU, are accepted. An array must not share memory with another one,
+        nor with `params` or `positions`.
     **options
-        The encoding's own options; in a sum as ``{"wavelet.scale": 2.0}``.
+        The options of the encoding; in a sum in the form ``**{"wavelet.scale": 2.0}``.
 
     Returns
     -------
     dict
         Slot name -> array; shapes are those of `fastpe.encodings.slots.SLOTS`. "scale", "pairs" and "rectify" are plain
-        values. All of it is what `fastpe.attention` takes, but for what is added at the input.
+        values. `fastpe.attention` accepts all slots except those that are added at the input.
 
     Raises
     ------
     ValueError, TypeError
-        Naming the argument, its value, and what was expected.
+        If an argument is invalid; the message names the argument, its value, and what was expected.
     BeyondTrainingLength
         If the encoding is undefined at one of the positions.
 
@@ -174,9 +174,9 @@ def init(
     seed: int = 0,
     **options: Any,
 ) -> dict[str, np.ndarray]:
-    """The initial values of everything an encoding learns, as its authors have them.
+    """Return the initial values of an encoding's parameters, drawn as its authors draw them.
 
-    They depend on the seed and the encoding's key alone, through `fastpe.base.random`.
+    Random values depend only on the seed and on the encoding's key; they come from `fastpe.base.random`.
 
     Parameters
     ----------
@@ -218,13 +218,13 @@ def pull(
     name, length
         As for `build`.
     dslots : dict
-        Slot name -> gradient of a scalar with respect to that slot, of the slot's shape. Slots of encodings that learn
-        must be there; others may be.
+        Slot name -> gradient of a scalar with respect to that slot, in the slot's shape. The slots of encodings that
+        have parameters are required; others are optional.
     params : dict
-        The values that `build` was given.
+        The values that were passed to `build`.
     **request
-        What `build` was given to describe the slots: dim, heads, train_length, causal, positions, start, dtype, and
-        the encoding's own options.
+        The arguments of `build` that describe the slots: dim, heads, train_length, causal, positions, start, dtype, and
+        the options of the encoding.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def pull(
     Raises
     ------
     ValueError, TypeError
-        If a gradient or a parameter is missing or has another shape, or as `build` does.
+        If a gradient or a parameter is missing or has another shape; and in the same cases as for `build`.
 
     Examples
     --------

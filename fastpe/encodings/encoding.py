@@ -173,7 +173,7 @@ class Encoding:
     source : str
         The publication, with authors and year first, so that `year_of` finds the year.
     use : str
-        Its field of use, one of `USES`, or "" if not given.
+        Its field of use, one of `USES`, or "" for none.
     reported : Reported, optional
         Published results on longer sequences; None if none were found.
     needs : Needs, optional
@@ -187,7 +187,8 @@ class Encoding:
     paper : dict
         Options named by Li (2025), used by the preset `TrainConfig.paper`.
     tested : dict
-        Default options of a run, which tests beyond the training length, where the usual defaults refuse.
+        Options that a training run uses by default in place of the usual defaults. A run tests beyond the training
+        length, where the usual defaults raise an error.
     gate : Gate, optional
         What the model's layers compute from their input with the encoding's parameters, instead of a slot.
     reference : callable

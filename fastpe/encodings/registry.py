@@ -1,6 +1,6 @@
-"""How encodings and their options are found by name: as `fastpe.base.registry` finds all things, and in sums.
+"""Find encodings and their options by name, also in sums; `fastpe.base.registry` finds the single names.
 
-Importing this module imports neither NumPy nor Numba, so that a command line can list encodings in no time.
+Importing this module does not import NumPy or Numba, so the command line lists encodings quickly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastpe.base.validation import nearest, shown
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
 FOLDERS = ("input", "rotation", "relative", "bias", "content")
-"""Of `fastpe/encodings/`, in the order in which encodings act: one file there is one encoding."""
+"""The folders of `fastpe/encodings/`, in the order in which encodings act. Each file in them defines one encoding."""
 
 
 def _completed(module: ModuleType, path: Path) -> Encoding:
@@ -40,12 +40,12 @@ _LABELLED = re.compile(r"(.+)(@[A-Za-z_][A-Za-z_0-9]*)")
 
 
 def built_in() -> tuple[str, ...]:
-    """The keys of the encodings that come with fastpe, sorted."""
+    """Return the keys of the encodings that come with fastpe, sorted."""
     return tuple(ENCODINGS.files)
 
 
 def list_encodings() -> tuple[str, ...]:
-    """The keys of all encodings, sorted: fastpe's, those of installed packages, and those registered.
+    """Return the keys of all encodings, sorted: from fastpe, from installed packages, and registered ones.
 
     >>> {"alibi", "learned", "legendre"} <= set(list_encodings())
     True
@@ -54,10 +54,11 @@ def list_encodings() -> tuple[str, ...]:
 
 
 def register(module_or_path: Any) -> str:
-    """Make an encoding of one's own known, as if it came with fastpe: by its key, in sums, in training.
+    """Register a user-defined encoding. It can then be used like those of fastpe: by its key, in sums, and in training.
 
-    The file's docstring is its page; it defines `ENCODING` and the functions that `fastpe.Encoding` lists, of which
-    `reference` is enough. ``fastpe check --template`` prints one to start from, and ``fastpe check FILE`` tests one.
+    The docstring of the file is the page of the encoding. The file defines `ENCODING` and the functions that
+    `fastpe.Encoding` lists, of which only `reference` is required. ``fastpe check --template`` prints a template of
+    such a file, and ``fastpe check FILE`` tests a file.
 
     Parameters
     ----------
@@ -67,12 +68,13 @@ def register(module_or_path: Any) -> str:
     Returns
     -------
     str
-        Its key: the module's or the file's own name.
+        The key of the encoding: the name of the module or of the file.
 
     Raises
     ------
     ValueError
-        If the key is taken, or the file is no encoding; the message names the file, and the line where there is one.
+        If the key is taken, or the file does not define an encoding; the message names the file, and the line if it is
+        known.
 
     Examples
     --------
@@ -123,15 +125,15 @@ def _resolved_sum(name: str) -> str:
 
 
 def _labelled(part: str) -> tuple[str, str]:
-    """A term without its label, and the label: ("rope", "@far") for "rope@far"; the name of a file has none."""
+    """Return a term without its label, and the label: ("rope", "@far") for "rope@far"; the name of a file has none."""
     found = None if is_path(part) and isfile(part) else _LABELLED.fullmatch(part)
     return (found[1], found[2]) if found else (part, "")
 
 
 def _known(name: str) -> tuple[str, str]:
-    """The key of a part of a name, and its label.
+    """Return the key of a part of a name, and its label.
 
-    A label, as in "rope@far", tells terms of one encoding from each other that have options of their own.
+    A label, as in "rope@far", distinguishes terms of the same encoding that have different options.
     """
     if isinstance(name, str) and "+" in name:
         raise ValueError(f"one encoding is wanted here, not the sum {name!r}")
@@ -141,17 +143,18 @@ def _known(name: str) -> tuple[str, str]:
 
 
 def file_of(scheme: str) -> Path:
-    """The file that defines the encoding of this key. Raises ValueError, with the nearest names, where none does."""
+    """Return the file that defines the encoding of this key. Raises ValueError, with the nearest names, if there is
+    none."""
     return ENCODINGS.file_of(_known(scheme)[0])
 
 
 def get(scheme: str) -> Encoding:
-    """The encoding of this key. Raises ValueError as `file_of` does."""
+    """Return the encoding of this key. Raises ValueError as `file_of` does."""
     return ENCODINGS.get(_known(scheme)[0])
 
 
 def page(scheme: str) -> str:
-    """The page of an encoding: its formula, source, options and traps.
+    """Return the page of an encoding: its formula, source, options and traps.
 
     Parameters
     ----------
@@ -161,7 +164,8 @@ def page(scheme: str) -> str:
     Returns
     -------
     str
-        The docstring of the encoding's file; of those that come with fastpe, none is imported.
+        The docstring of the encoding's file. If the encoding comes with fastpe, its file is read without being
+        imported.
 
     Raises
     ------

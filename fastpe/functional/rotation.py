@@ -32,8 +32,9 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
     x : (..., N, D) float64, float32, float16 or bfloat16
         Queries, keys, or any other rows. Half precision (bfloat16 from `ml_dtypes`) is computed in float32.
     angles : (N, R) or (..., N, R) floats, optional
-        In radians, R at most D / 2. Axes before N match those of x, counted from N, or are 1. Sine and cosine are
-        computed in float64. The channels from 2 R on are unchanged.
+        In radians; R is at most D / 2. The axes before N are aligned with those of x from the right, starting next to
+        N; each has the same size as in x, or size 1. Sine and cosine are computed in float64. The channels from 2 R on
+        are unchanged.
     pairs : "interleaved" or "half"
         Whether pair c consists of channels 2 c and 2 c + 1 (Su et al.), or c and c + R (GPT-NeoX, Llama).
     cos_sin : tuple of two arrays of floats, each shaped as `angles`, optional

@@ -226,7 +226,8 @@ def sample(
     samples : int, optional
         Size of a leading axis B; by default there is none.
     dtype : dtype
-        Of the array, except for `index`, which has integers, and `angles`, `growth` and `theta`, which have float64.
+        The dtype of the array, except for `index`, which has integers, and `angles`, `growth` and `theta`, which have
+        float64.
 
     Returns
     -------
@@ -262,7 +263,8 @@ def samples(
     dtype: Any = np.float64, reach: int = 4, most: int = 7, w: int = 3, taps: int = 1, led: bool = False,
     shared: bool = False,
 ) -> dict[str, Array]:  # fmt: skip
-    """Random arrays of several slots that fit one another, as `sample` makes each; with `values` comes `index`.
+    """Return random arrays of several slots with matching shapes, each drawn as by `sample`; `values` also adds
+    `index`.
 
     Parameters
     ----------
@@ -271,19 +273,19 @@ def samples(
     rng : numpy.random.Generator
         The source of randomness.
     b, h, n, m, d, dv : int
-        Samples, heads, queries, keys, and channels of queries and of values (d where not given).
+        Numbers of samples, heads, queries, keys, and channels of queries and of values. Default of dv: d.
     dtype : dtype
         As for `sample`.
     reach : int
-        The largest offset that has an entry in arrays over offsets.
+        The largest offset that has an entry in arrays with an entry for each offset.
     most : int
         The largest count of keys that has a vector in `counts`.
     w, taps : int
         Units and taps of the network over scores.
     led : bool
-        Whether the arrays have an axis B, where they may.
+        Whether arrays that can have an axis B have it.
     shared : bool
-        Whether one array serves all heads, where that is possible.
+        Whether all heads share one array if this is possible.
 
     Returns
     -------

@@ -1,12 +1,13 @@
 """One call of attention done in several passes over disjoint sets of keys, merged by the logarithms of denominators.
 
 Each pair of query and key belongs to at most one pass, so all passes together compute about as many tiles as a single
-pass. A pass returns out_p and lse_p of the softmax over its keys. The merged result is
+pass. A pass returns out_p and lse_p of the softmax over its keys. The merged result is exactly
 
     lse = log sum_p exp(lse_p),     out = sum_p exp(lse_p - lse) out_p
 
-exactly (a sink is one more term of lse). In the backward pass the weight of query i and key j is exp(S_ij - lse) in any
-pass. So each pass uses the merged out and lse in place of its own, and the gradients of all passes are summed.
+where a sink is one more term of lse. In the gradient computation, the weight of query i and key j is exp(S_ij - lse),
+whichever pass the pair belongs to. So each pass uses the merged out and lse in place of those that it returned, and the
+gradients of all passes are summed.
 """
 
 from collections.abc import Sequence

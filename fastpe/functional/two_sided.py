@@ -1,9 +1,9 @@
 """Bidirectional attention with offsets of keys before and after the query; public as `fastpe.columns.two_sided`, and
 through `by_name` for PyTorch tensors and JAX arrays.
 
-One pass covers the keys up to the query's position, another the keys after it, each with its own column: see
-`split_softmax`. The offset at the query's own position is the same for all keys of a side; it is added when the passes
-are merged."""
+One pass covers the keys up to the query's position, another one the keys after it; each has a separate column: see
+`split_softmax`. The offset at the query's position is the same for all keys of a side; it is added when the passes are
+merged."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -55,9 +55,10 @@ def two_sided(
     Returns
     -------
     out : (B, H, N, Dv)
-        In q's dtype; without the axes that q does not have.
+        The output, in q's dtype; without the axes that q does not have.
     lse : (B, H, N)
-        Only if `return_lse`; of complete scores, the same that sinks are compared with.
+        Only if `return_lse`: the logarithms of the softmax denominators for complete scores, to which sinks are
+        compared.
 
     Raises
     ------

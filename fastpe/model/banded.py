@@ -1,4 +1,4 @@
-"""Trained models with rotary angles that depend on how far keys lie back, for longer inputs: see `fastpe.bands`."""
+"""Trained models that read longer inputs, with rotary angles by the distance of the key: see `fastpe.bands`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -36,16 +36,16 @@ class Banded(Transformer):
     Parameters
     ----------
     model : Transformer
-        A model with rotary encodings whose angles are positions times frequencies, in some layers or all. Other
-        encodings must be ones that `fastpe.attention` accepts together with bands.
+        A model with rotary encodings, in some layers or all, whose angles are positions times frequencies.
+        `fastpe.attention` must accept its other encodings together with bands.
     scheme : str
-        A function of `fastpe.bands`, with its options: ``"self_extend:group=4,window=32"``. The defaults are for models
-        of thousands of positions: choose a window below the training length.
+        The name of a function of `fastpe.bands`, with its options, such as ``"self_extend:group=4,window=32"``. The
+        defaults are for models of thousands of positions: choose a window below the training length.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such scheme, or the model does not rotate queries and keys.
+        If the scheme does not exist, or the model does not rotate queries and keys.
 
     Examples
     --------

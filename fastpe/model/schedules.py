@@ -2,7 +2,7 @@
 
 A schedule provides `encoding`, `options` and `sight` of `ModelConfig`. Windows and chunks are those of the released
 model, or another number of positions for a small model. In all schedules, the first layers are those with a window or
-chunk. The summary of a schedule says what of its model is left out.
+chunk. The summary of a schedule says which parts of the model are left out.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Schedule:
     Attributes
     ----------
     summary : str
-        What the layers are, and what of the model's positions these settings do not include.
+        What the layers are, and which uses of positions in the model these settings do not include.
     source : str
         Where the settings come from.
     encoding : str
@@ -29,11 +29,11 @@ class Schedule:
     sight : str
         Pattern of sights over layers, with ``{}`` for the number of positions; or ``"all"``.
     near : int or None
-        That number of positions in the released model.
+        The number of positions that replaces ``{}`` by default: the one of the released model.
     options : dict
         Options of the encodings.
     scaled : tuple of str
-        Options that are numbers of positions like `near`, and are replaced together with it.
+        Options that are also numbers of positions: a new value of `near` replaces them too.
     """
 
     summary: str
@@ -104,14 +104,15 @@ SCHEDULES: Mapping[str, Schedule] = {
 
 
 def schedule(name: str, near: int | None = None) -> dict[str, Any]:
-    """The settings of the layers of a released model.
+    """Return the settings for the layers of a released model.
 
     Parameters
     ----------
     name : str
         A key of `SCHEDULES`.
     near : int, optional
-        Positions of its windows or chunks, and of a step of its temperature. By default those of the released model.
+        Size of the windows or chunks in positions; also the number of positions after which the temperature takes a
+        step. By default as in the released model.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A look at an encoding: its slots, filled beyond the training length, and the panels that show them."""
+"""Fill the slots of an encoding beyond the training length, and choose the panels that show them."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,16 @@ class Look:
 
     Attributes
     ----------
-    name : its name, which may be a sum
-    spec : the sizes it was filled for
-    options : those that are not the defaults
+    name : name of the encoding, which may be a sum
+    spec : the sizes for which it was filled
+    options : the options that differ from the defaults
     slots : what `fastpe.build` returns, in float64
     views : slot -> maps and curves
-    remarks : sentences a reader should know
-    notes : sentences that a picture needs beside it
+    remarks : sentences that a reader should know
+    notes : sentences to print next to a picture
     beyond : what happens past the training length, for every part
-    parameters : whose values its parameters have, in words, or None where nothing is learned
-    seed : of the initial values, or None where there are none
+    parameters : the origin of the parameter values, in words; None if the encoding has no parameters
+    seed : seed of the initial values; None if there are none
     """
 
     name: str
@@ -53,7 +53,7 @@ class Look:
     seed: int | None
 
     def facts(self) -> list[str]:
-        """The sizes, the options and the plain slots, in words."""
+        """Return the sizes, the options and the plain slots, in words."""
         spec = self.spec
         heads = f"{spec.heads} heads" if spec.heads > 1 else "1 head"
         words = [f"length {spec.length}", f"training length {spec.train_length}", f"width {spec.dim}", heads]
@@ -63,7 +63,8 @@ class Look:
         return words + ([] if self.parameters is None else [self.parameters])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON takes it: slots and views with all their numbers, null for what is not finite."""
+        """Return all fields as JSON values: slots and views with all their numbers, and null for numbers that are not
+        finite."""
         spec = self.spec
         return {
             "schema": 1, "encoding": self.name, "options": dict(self.options), "length": spec.length,
@@ -77,7 +78,7 @@ class Look:
 
 @dataclass(frozen=True)
 class _Request:
-    """What is to be filled: a name, its options, the sizes (but for the length), and what parameters there are."""
+    """The encoding to fill: its name, its options, the sizes except the length, and its parameters."""
 
     name: str
     options: Mapping[str, Any]
@@ -105,26 +106,27 @@ def look(
     theory: bool = False,
     **options: Any,
 ) -> Look:
-    """Fill an encoding, as a model has it before training, and find what there is to see in its slots.
+    """Fill the slots of an encoding, as in a model before training, and choose the panels that show them.
 
     Parameters
     ----------
     name : str
         An encoding, or a sum such as "wavelet+alibi".
     length : int, optional
-        Positions to show; where not given, twice the training length, with `theory` four times, or, if the encoding is
+        Number of positions to show. Default: twice the training length (four times with `theory`); if the encoding is
         undefined there, the training length.
     causal : bool, optional
-        Where not given, whether an encoding of the sum needs a causal model, as for `TrainConfig.causal_where_needed`.
+        Whether the model is causal. By default, it is if an encoding of the sum needs a causal model, as for
+        `TrainConfig.causal_where_needed`.
     theory : bool
-        Whether to see the curves of `fastpe.theory` instead of the slots themselves.
+        Whether to show the curves of `fastpe.theory` instead of the slots.
     dim, heads, train_length, seed, **options
         As in `fastpe.build`.
 
     Raises
     ------
     ValueError, TypeError
-        As `fastpe.build` does, and where theory has no curve of it.
+        In the same cases as for `fastpe.build`, or if `fastpe.theory` has no curve for the encoding.
     """
     name = registry.resolve(name)
     parts = registry.parse(name, options, ("length", "dim", "heads", "train_length", "causal", "seed", "theory"))
@@ -145,7 +147,7 @@ def look(
 def look_at(
     model: Transformer, length: int | None = None, *, layer: int = 0, theory: bool = False, where: str = "the model"
 ) -> Look:
-    """Fill the encoding of a model, with its parameters as they are, and find what there is to see in its slots.
+    """Fill the slots of a model's encoding with its current parameters, and choose the panels that show them.
 
     Parameters
     ----------
@@ -153,9 +155,9 @@ def look_at(
     length, theory
         As for `look`.
     layer : int
-        The layer whose parameters are taken, where every layer has its own.
+        The layer whose parameters are used, if layers have separate parameters.
     where : str
-        Where the model is from, in words.
+        The origin of the model, in words.
 
     Raises
     ------
@@ -191,7 +193,7 @@ def look_at(
 
 
 def look_at_path(path: str | Path, length: int | None = None, *, layer: int = 0, theory: bool = False) -> Look:
-    """The look at the model of a run folder, or of a file. Raises what `fastpe.load` and `look_at` do."""
+    """As `look_at`, for the model in a run folder or a file. Raises the errors of `fastpe.load` and `look_at`."""
     where = f"the run {path}" if Path(path).is_dir() else f"the file {path}"
     return look_at(load(path), length, layer=layer, theory=theory, where=where)
 
@@ -234,16 +236,17 @@ def _look(request: _Request, length: int | None, theory: bool, parameters: str, 
 
 
 def _views(parts: tuple[Part, ...], spec: Spec, request: _Request, slots: Mapping[str, Any]) -> dict[str, list[View]]:
-    """What every slot looks like."""
+    """Return the panels of every slot."""
     with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
         seen = {**slots, STEPS: _steps(parts, spec, request, slots.get("angles"))}
         return {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
 
 
 def joined(name: str, facts: Sequence[str], width: int) -> list[str]:
-    """The name and the facts, with commas, in as few lines as the width allows and these about equally long.
+    """Return the name and the facts, separated by commas, in as few lines as the width allows; the lines are about
+    equally long.
 
-    A line breaks inside a fact only where that is wider than a line.
+    A line breaks inside a fact only if the fact is wider than a line.
     """
     glued = [fact if len(fact) + len(name) >= width else fact.replace(" ", _GLUE) for fact in facts]
     text = name.replace(" ", _GLUE) + ", ".join(glued)
@@ -257,7 +260,7 @@ def joined(name: str, facts: Sequence[str], width: int) -> list[str]:
 
 
 def heading(slot: str) -> str:
-    """A slot and what it does."""
+    """Return a slot and what it does."""
     if slot == "index":
         return "index and values: added to the score"
     return f"{slot}: {SLOTS[slot].acts.split(';')[0].split(': ')[-1]}"
@@ -301,7 +304,7 @@ def _steps(parts: tuple[Part, ...], spec: Spec, request: _Request, angles: Array
 
 
 def _of(some: tuple[Part, ...], parts: tuple[Part, ...], spec: Spec, params: Mapping[str, Array]) -> dict[str, Array]:
-    """The parameters of some of the parts, by the names that they have where these stand alone."""
+    """Return the parameters of some of the parts, under the names that they have outside of a sum."""
     return {
         combined.key(some, part, name): params[combined.key(parts, part, name)]
         for part in some
@@ -321,7 +324,7 @@ def _is_plain(slot: str, value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """A value in few characters."""
+    """Return a short text for a value."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, np.ndarray | tuple | list):

@@ -18,12 +18,12 @@ def show(
     what: str | Path | Transformer, length: int | None = None, *, layer: int | None = None, theory: bool = False,
     **request: Any,
 ) -> Figure:  # fmt: skip
-    """Draw what an encoding looks like, before training by its name, or with what a model or a run has learned.
+    """Draw an encoding: before training, or with the parameters that a model or a run has learned.
 
-    What is drawn follows from the slots that it fills: tables as maps, with dot products and cosines between positions;
-    rotations with wavelengths and decay; biases and gains over the offset; vectors over offsets; or the curves that
-    theory has of them. The training length is marked. A notebook displays the figure; nothing is written, and pyplot
-    knows nothing of it.
+    The slots that the encoding fills determine what is drawn: a table as a map, with dot products and cosines between
+    positions; rotations with wavelengths and decay; biases and gains against the offset; vectors against the offset.
+    With `theory`, the curves of `fastpe.theory` are drawn instead. The training length is marked. A notebook displays
+    the figure. No file is written, and the figure is not registered with pyplot.
 
     Parameters
     ----------
@@ -31,23 +31,24 @@ def show(
         Name of an encoding, or of a sum such as "wavelet+alibi"; a model; or what `fastpe.load` takes: a run folder or
         a model's file.
     length : int, optional
-        Positions to show; where not given, twice the training length, with `theory` four times, or, if the encoding is
+        Number of positions to show. Default: twice the training length (four times with `theory`); if the encoding is
         undefined there, the training length.
     layer : int, optional
-        Of a model or a run: the layer that is shown, where every layer has parameters of its own; the first, 0, where
-        not given.
+        For a model or a run whose layers have separate parameters: the layer to show. Default: 0, the first.
     theory : bool
-        Draw the curves of `fastpe.theory`: of a table the drift of rows from trained ones, the spectrum, the kernel by
-        lag and the information about the position over noise; of rotations turns, unseen angles and similarity; of
-        biases the reach, the effect and what a longer text moves, over the length.
+        Draw the curves of `fastpe.theory`. For a table: how far rows drift from the trained ones, the spectrum, the
+        kernel against the lag, and the information about the position against the noise. For rotations: turns, unseen
+        angles and similarity. For biases, against the length: the reach, the effect, and how much a longer text changes
+        the weights.
     **request
-        With a name: `dim`, `heads`, `train_length`, `causal` and `seed`, by default those of `TrainConfig`, and the
-        encoding's own options, all as for `fastpe.build`. A model has its own.
+        If `what` is the name of an encoding: `dim`, `heads`, `train_length`, `causal` and `seed`, by default those of
+        `TrainConfig`, and the options of the encoding, all as for `fastpe.build`. Not accepted with a model or a run,
+        which already fixes these settings.
 
     Returns
     -------
     matplotlib.figure.Figure
-        To be written by its `savefig`.
+        Save it with ``figure.savefig(path)``.
 
     Raises
     ------
@@ -74,19 +75,19 @@ def show(
         raise ModuleNotFoundError(canvas.MISSING)
     if isinstance(what, str) and not _is_file(what):
         if layer is not None:
-            raise ValueError("layer is that of a model or a run, not of an encoding")
+            raise ValueError(f"layer is only for a model or a run, not for the name of an encoding, {what!r}")
         return figure.drawn(look(what, length, theory=theory, **request))
     if not isinstance(what, str | Path | Transformer):
         raise TypeError(f"what must be the name of an encoding, a model or the path of a run, not {what!r}")
     if request:
-        raise ValueError(f"a model or a run has its own sizes and options: {', '.join(request)} cannot be given")
+        raise ValueError(f"sizes and options of a model or a run are fixed: {', '.join(request)} cannot be given")
     if isinstance(what, Transformer):
         return figure.drawn(look_at(what, length, layer=layer or 0, theory=theory))
     return figure.drawn(look_at_path(what, length, layer=layer or 0, theory=theory))
 
 
 def _is_file(name: str) -> bool:
-    """Whether this is no encoding's name or file, and a path: there is something, or it has folders."""
+    """Whether this is a path: it is not the name or the file of an encoding, and it exists or has several parts."""
     try:
         registry.split(registry.resolve(name))
     except ValueError:

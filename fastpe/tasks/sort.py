@@ -2,8 +2,8 @@
 
 **Sequence**: begin, symbols, separator, the same symbols in order, end. Symbols are drawn without replacement.
 **Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
-**Chance**: for the entire answer, one over the number of sets of N out of S symbols; for a token, the likeliest symbol
-at its position.
+**Chance**: for the entire answer, one over the number of sets of N out of S symbols; for a token, the accuracy of
+always guessing the likeliest symbol at its position.
 **Without positions**: solvable: the next symbol is the smallest one that is larger than the last.
 
 **Options**

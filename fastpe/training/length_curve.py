@@ -127,14 +127,15 @@ def length_curve(
         The text; a string needs a model whose `vocabulary` is known. For a run, the default is the validation part of
         its text.
     lengths : iterable of int, optional
-        Sequence lengths, at most T - 1. By default the training length and its doubles, at most five.
+        Sequence lengths, at most T - 1. By default the training length L, then 2 L, 4 L, ...: at most five lengths, all
+        below T.
     sliding : bool
-        Whether to use a sliding window, or blocks.
+        Whether to use a sliding window instead of blocks.
     stride : int, optional
         Step of the window in tokens, at most its length. By default a quarter of the length.
     documents : array_like (D + 1,) of int, optional
-        Starts of the documents, and T; the intervals are then over documents. For a run, the default is its documents,
-        if there are several.
+        Start index of each document, followed by T. If given, the confidence intervals treat documents, not blocks, as
+        the samples. For a run, the default is its documents, if there are several.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional

@@ -125,9 +125,9 @@ def train(
         The run folder to create, or a function of (config, encoding options) that creates one. By default nothing is
         written.
     resume : bool
-        Continue the run in `out`, which must have the same settings; a finished run is only read. `epochs` may differ
-        unless the learning rate decays: a finished run is then trained further, and ends with the same bits as a run
-        that had the new number from the start. For other changes, start a new run from its weights with
+        Continue the run in `out`, which must have the same settings; a finished run is only read. If the learning rate
+        does not decay, `epochs` may differ. With a larger number, a finished run is trained further, and ends bit for
+        bit like a run that had this number from the start. For other changes, start a new run from its weights with
         `TrainConfig.starting_from`.
     threads : int, optional
         Number of threads; the result has the same bits for any number. Default: all cores.

@@ -8,7 +8,7 @@ Models at Copying" (arXiv:2402.01032); the windows: sjelassi/transformers_ssm_co
 hard_alibi_model.py.
 
 **Slot**: `bias` (H, 2N-1), 0 or -2^30, which leaves no weight; `scores` (H, N, N) if positions are given. Attention
-skips tiles of which a head sees nothing. **Learns**: nothing.
+skips tiles in which a head sees no key. **Learns**: nothing.
 
 **Options**
 - `masked`: the number of heads with windows. Default: 8, as in the authors' code, or all heads if there are fewer.
@@ -20,7 +20,8 @@ their difference.
 **Past the training length**: defined: the windows do not change, and the other heads use no positions.
 
 **Traps.** With 8 heads or fewer and the default, no head sees farther back than 7 keys in a layer; the authors use more
-heads. Head 0 only maps its own token. The model learns about order only from the windows and the causal mask.
+heads. Head 0 attends only to the query's token, so it carries no information between tokens. The model learns about
+order only from the windows and the causal mask.
 """
 
 from typing import Any

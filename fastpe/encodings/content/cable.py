@@ -1,4 +1,4 @@
-"""CABLE, context-aware biases: every position adds an amount, set by its content, to the distance of all earlier keys.
+"""CABLE: each token lowers the scores of all earlier keys by an amount that its content sets.
 
     z = W x + b,    S_ij = q_i . k_j - sum over j < t <= i of softplus(z_h,t)
 
@@ -8,17 +8,19 @@ Source: Veisi, Fartoot and Amirzadeh 2025, "Context-aware Biases for Length Extr
 axiomlab/Cable, src/Cable.py, CausalSelfAttention.
 
 **Slots**: `scale`. The encoding acts through `key_offset`, which the model's layers compute from their input.
-**Learns**, separately in every layer: `weight` (H, C) and `bias` (H,), initialised as in `fox`.
+**Learns**, separately in every layer: `weight` (H, C) and `bias` (H,), initialised as in `fox`: `weight` uniform in
++-1/sqrt(C), `bias` equal to `initial`.
 
 **Options**
 - `initial`: the initial bias.
-- `scaled`: whether scores are divided by sqrt(D), as usual. In the released code they are not: it divides by the square
-  root of a width that is 1.
+- `scaled`: whether scores are divided by sqrt(D), as usual. In the released code they are in effect not divided: the
+  code divides by the square root of a size that always equals 1.
 
 **Past the training length**: defined. For causal models only.
 
-**Traps.** It is `fox` with the sign of z reversed: softplus(z) = -log sigmoid(-z). The two differ in their initial
-values and in the scale.
+**Traps.** It is `fox` with the sign of z reversed: softplus(z) = -log sigmoid(-z). So the same `initial` acts in
+opposite directions: a large one forgets almost everything here, and almost nothing in `fox`. The two also differ in the
+scale: by default, `cable` does not divide scores by sqrt(D).
 """
 
 from typing import Any

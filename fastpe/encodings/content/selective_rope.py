@@ -4,11 +4,11 @@
     theta_t,c = tau_c (f_0 + ... + f_t)_c,      tau_c = base^(-2c/D)
 
 x is the input of a layer after normalisation. Query and key t are rotated by theta_t, as RoPE rotates them by t tau:
-the angle between two tokens is tau times the sum of f over the tokens after the first. RoPE is the case f = 1.
+the angle between tokens s < t is tau times f_{s+1} + ... + f_t. RoPE is the case f = 1.
 
 Source: Movahedi, Carstensen, Afzal, Hutter, Orvieto and Cevher 2026, "Selective Rotary Position Embedding" (ICLR 2026,
-openreview AQo1SEElNb), by the released code: timurcarstensen/selective-rope, modules/rotary.py, SelectiveRoPE. The
-paper was not read.
+openreview AQo1SEElNb). Implemented here from the released code (timurcarstensen/selective-rope, modules/rotary.py,
+SelectiveRoPE); the paper was not read.
 
 **Slots**: `pairs`. The angles cannot be filled beforehand: the model's layers compute them from their input;
 `fastpe.angles.selective` computes them for `fastpe.attention`. **Learns**, separately in every layer: `down` (C, rank),
@@ -19,9 +19,9 @@ paper was not read.
 - `rank`: the rank of the map to angles; 16 by default in the authors' code, 32 in its configurations.
 - `pairs`: `half`, channels c and c + D/2, as in the authors' code, or `interleaved`.
 
-Initial values: uniform in +-1/sqrt(fan in), 1/2 for taps, the defaults of maps and convolutions in the authors'
-framework; a head then rotates only a little from token to token. The authors' language models draw all of them with a
-standard deviation of 0.02; initially almost nothing rotates.
+Initial values are uniform in +-1/sqrt(fan in), which is +-1/2 for the taps. These are the defaults of linear maps and
+convolutions in the authors' framework. At first a head rotates only a little from token to token. The authors' language
+models draw all of them with a standard deviation of 0.02, so initially almost nothing rotates.
 
 **Past the training length**: defined. The sums behave like a random walk, of which training covers only a limited
 range. For causal models only.
@@ -29,9 +29,9 @@ range. For causal models only.
 **Traps.** Sums of angles over a long text lose their digits in float32; here they are computed in float64, and whole
 turns are removed. The angle between two tokens depends on all tokens between them, not only on key - query. A cache
 must hold the last sums and the last three p in addition to the keys; both restart with each document (`documents:`).
-Options that the authors leave off are not implemented: a gate or a bias for f, an activation after the convolution,
-learned or other tau. In "rope+selective_rope" the angles add up; both must rotate all pairs in the same layout.
-"fox+selective_rope" adds a forget gate.
+Options that are off by default in the authors' code are not implemented: a gate or a bias for f, an activation after
+the convolution, learned or other tau. In "rope+selective_rope" the angles add up; both must rotate all pairs in the
+same layout. "fox+selective_rope" adds a forget gate.
 """
 
 from typing import Any

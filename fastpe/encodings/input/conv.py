@@ -20,8 +20,8 @@ Only the order of positions matters, not their values.
 **Past the training length**: defined.
 
 **Traps.** Away from the borders the convolution commutes with shifting the sequence: absolute position is visible only
-through the zeros outside, within K tokens of an end, and K tokens further with every layer. For this reason it is wrong
-to say that wav2vec 2.0 has no position encoding.
+through the zeros outside, within K tokens of an end, and K tokens further with every layer. Because the zeros outside
+reveal the position, it is wrong to say that wav2vec 2.0 has no position encoding.
 """
 
 from typing import Any

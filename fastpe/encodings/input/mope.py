@@ -1,4 +1,4 @@
-"""Morlet position encoding: sinusoids of learned frequencies in Gaussian envelopes of learned widths, added.
+"""Morlet waves, added to the embeddings: sinusoids with learned frequencies and Gaussian envelopes.
 
     PE[p, 2t] = cos(p omega_t) e_t(p),   PE[p, 2t+1] = sin(p omega_t) e_t(p)
     e_t(p) = exp(-p^2 / (2 sigma_t^2 + 1e-8))
@@ -18,8 +18,8 @@ infinitely wide ones give a table like `sinusoidal`.
 
 **Accuracy.** Given sigma and omega, an entry is within 8 2^-52 of the exact value.
 
-**Traps.** Initially omega sigma = 5, so rounding decides for each pair on which side of the rule "at least 5 / sigma"
-it is, and thus whether its frequency gets a gradient. That rule overrides the cap of 0.95 pi: the fastest wave starts
+**Traps.** Initially omega sigma = 5, so rounding decides for each pair whether the rule "at least 5 / sigma" applies,
+and thus whether the pair's frequency gets a gradient. That rule overrides the cap of 0.95 pi: the fastest wave starts
 at 0.99 pi. Cosines come first.
 """
 

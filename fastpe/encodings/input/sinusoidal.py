@@ -14,14 +14,15 @@ Source: Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762), sec
 - `scale`: multiplies the table.
 
 Positions may be real or negative. The phase p * base^(-2t/C) is computed without rounding. Up to position ±2**24, a
-float32 value is the nearest one or has an error of at most 0.51 units in the last place, a float64 value of at most 1
-(times `scale`: 1.5). At such positions the usual float64 product is wrong in the ninth digit and the float32 product in
-the first.
+float32 value is the nearest one or is off by at most 0.51 units in the last place; the error of a float64 value is at
+most 1 unit, or 1.5 units if it is multiplied by `scale`. At such positions the usual float64 product is wrong in the
+ninth digit and the float32 product in the first.
 
 **Speed.** Arithmetic is the bottleneck. In a float32 table of consecutive positions, 13 operations on float64 vectors
 give one vector of entries: four products, two conversions, the interleaving, and a check for cancellation. At one
-operation per cycle on registers of 64 bytes, at 3 GHz, that is 15 GB/s. In float64, where the error of a rotation would
-be visible, a vector of sines and one of cosines take 55 operations: 7 GB/s.
+operation per cycle on registers of 64 bytes, at 3 GHz, that is 15 GB/s. This is fast because the rows of a block are
+computed by rotating its first row. In float64 the error of such a rotation would be visible, so every sine and cosine
+is computed directly: a vector of sines and one of cosines take 55 operations, which gives 7 GB/s.
 
 **Past the training length**: defined. No two integers have the same vector, at any length: already the first pair
 differs, because no two integers are a multiple of 2 pi apart. (It is sometimes said that the encoding repeats after

@@ -1,4 +1,4 @@
-"""CLEX: RoPE whose frequencies follow a learned ODE in the length over the original length.
+"""CLEX: RoPE whose frequencies solve a learned ODE in tau, the ratio of length to original length.
 
     dz_t/dtau = -(4t/(R-2)) / (2 tau - 1) + [act((z + zeta(tau)) Wu) Wd]_t,    z(1) = ln theta, theta as for `rope`
     zeta_t(tau) = -(2t/R) ln base - (2t/(R-2)) ln(2 tau - 1),    theta'_t = exp(z_t(tau))
@@ -19,7 +19,7 @@ the scaling of `rope_ntk` by 2 tau - 1, up to the error of the solver.
   training length above L0. The authors' training is `--positions random:L` with L = 16 L0, where each step uses the
   frequencies of its largest position.
 - `learned`: learn the network.
-- `max_factor`: the largest tau. Longer sequences use its frequencies.
+- `max_factor`: the largest tau. Longer sequences use the frequencies of this tau.
 - `step`: step size of the solver, the 3/8 rule of fourth order.
 - `act`: activation of the network: `tanh`, as in the code's configuration, or `silu`.
 - `hidden`: f, the width of the network divided by R.
@@ -27,7 +27,7 @@ the scaling of `rope_ntk` by 2 tau - 1, up to the error of the solver.
 
 **Past the training length**: defined; the encoding is made for this. Up to L0 it is the same as `rope`.
 
-**Accuracy.** The ODE is solved in float64: the error of an angle is its position times the rounding errors of the
+**Accuracy.** The ODE is solved in float64. The error of an angle is its position times the rounding errors of the
 solver's steps.
 
 **Traps.** The authors draw a new tau in every training step, uniform in 1 .. max_factor; here the largest position

@@ -1,4 +1,4 @@
-"""FoPE: each pair of channels rotates with a sum of frequencies; too slow frequencies are dropped.
+"""FoPE: each pair of channels rotates with a sum of frequencies, without those that are too slow.
 
     C_p,c = sum_t cos(p omega_t) Wc_htc,   S_p,c = sum_t sin(p omega_t) Ws_htc,   c < m;     C = S = 1 for m <= c < D/2
     (a, b) -> (a C - b S, b C + a S),   where channels c and c + D/2 are a pair
@@ -29,10 +29,11 @@ gain sqrt(2 / (n + m)) is added to each entry.
 **Facts.** The map is not orthogonal: norms of queries and keys change, and a score depends on both positions, not on
 their offset only.
 
-**Traps.** The released code sets both C and S to 1 if no frequency is left, so that a pair becomes (a - b, a + b): a
-rotation by 45 degrees times sqrt 2, of queries and of keys, which doubles the contribution of the pair to the score.
-The paper describes these pairs as having frequency zero, which would be C = 1 and S = 0. At least half of the pairs are
-of this kind. If no frequency makes a turn in the training length, the fastest one is kept here.
+**Traps.** For the pairs that have no frequency left (m <= c), the released code sets both C and S to 1. Such a pair
+(a, b) becomes (a - b, a + b): it is rotated by 45 degrees and scaled by sqrt 2. As this happens to queries and keys
+alike, the contribution of the pair to the score doubles. The paper describes these pairs as having frequency zero,
+which would be C = 1 and S = 0. At least half of the pairs are of this kind. If no frequency makes a turn in the
+training length, the fastest one is kept here.
 """
 
 import math

@@ -5,13 +5,13 @@
 Source: Gopalakrishnan, Csordas, Schmidhuber and Mozer 2025, "Decoupling the What and Where With Polar Coordinate
 Positional Embeddings" (arXiv:2509.10534); released in x-transformers (PolarEmbedding) and PoPE-pytorch.
 
-**Slots**: `polar` (H, D), phi, and `angles` (1, N, D), j theta. **Learns**: `phases` (H, D), shared by all layers; phi
-are the phases clipped to [-2 pi, 0].
+**Slots**: `polar` (H, D) holds phi, and `angles` (1, N, D) holds j theta_c. **Learns**: `phases` (H, D), shared by all
+layers; phi are the phases clipped to [-2 pi, 0].
 
-A pair of RoPE rotates two channels together, so its angle also depends on the content: on the quotient of the two
-channels. Here an angle depends only on the positions and on a phase of the key that each head learns. There are D
-frequencies, twice as many as in `rope`. Scores are dot products of vectors of 2 D channels, and the scale is still
-1/sqrt(D).
+RoPE rotates two channels together, as one point in the plane, so the angle of that point also depends on the content,
+namely on the ratio of the two channels. Here an angle depends only on the positions and on a phase of the key that each
+head learns. There are D frequencies, twice as many as in `rope`. Scores are dot products of vectors of 2 D channels,
+and the scale is still 1/sqrt(D).
 
 **Initial values.** Phases are 0.
 

@@ -1,11 +1,11 @@
-"""How Numba is put together here: what it does to a function, less what our functions have no use for.
+"""The compiler pipeline: Numba's passes without those that the functions of fastpe do not need.
 
-A training step is some 170 functions, of which Python calls one. Two thirds of the time that it takes to compile are
-Numba's own, in Python, and the rest LLVM's. What is left out below changes no number that comes out.
+A training step consists of about 170 functions, of which Python calls one. Two thirds of its compile time are spent in
+Numba, which is written in Python, and the rest in LLVM. The steps that are left out do not change any result.
 
-Private to Numba: all of this, which `pyproject.toml` therefore keeps to versions that it was tried with. Of one where a
-name is missing everything is compiled as Numba does it (`FASTPE_PLAIN_NUMBA=1` is the same), which takes two to three
-times as long. One where a name means something else must be kept out.
+All of this uses private names of Numba, so `pyproject.toml` allows only versions that were tested. If a version lacks
+one of the names, everything is compiled with Numba's default pipeline (`FASTPE_PLAIN_NUMBA=1` does the same), which
+takes two to three times as long. A version in which a name has another meaning must be excluded.
 """
 
 import gc
@@ -16,18 +16,22 @@ from typing import Any
 
 
 def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of `numba.njit` for a function that Python calls, and for one that only compiled code calls.
+    """Return the options of `numba.njit` for functions that Python calls, and for functions that only compiled code
+    calls.
 
-    The latter is kept for its callers: typed and lowered, but without machine code of its own. Numba optimises and
-    assembles every function for itself, and optimises it again as a part of each caller. For the functions of a deep
-    tree of kernels the first is for nothing, and takes half of the time. Nor is it copied into its callers: what Python
-    calls takes all functions below it, each once, without the arguments that nobody reads (`_drop_arguments`).
+    A function that only compiled code calls is typed and lowered, but not compiled to separate machine code. By default
+    Numba optimises and assembles every function separately, and optimises it again as a part of each caller. For
+    functions in a deep call tree the separate code is not used, and producing it takes half of the time. The code of
+    such a function is also not copied into each of its callers: a function that Python calls links all functions below
+    it once, without the arguments that none of them reads (`_drop_arguments`).
 
-    Nor does it count references to the arrays that it is handed (a twentieth): its caller holds them. So it makes
-    none, and hands none back to a function that Python calls, which does count (`_check_ownership`).
+    Such a function does not count references to its array arguments, which saves a twentieth of the time: its caller
+    holds them. Therefore it must not create arrays, or return arrays to a function that Python calls, which does count
+    references (`_check_ownership`).
 
-    In both, closures and expressions of whole arrays are not looked for (a tenth of the time): kernels have none. One
-    with a closure would not compile; one that adds arrays would make a temporary for each operation.
+    In both kinds, Numba does not search for closures and for expressions of whole arrays, which saves a tenth of the
+    time: kernels have none. A kernel with a closure would not compile, and one that adds arrays would create a
+    temporary array for each operation.
     """
     try:
         from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -81,7 +85,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _libraries() -> tuple[type[Any], type[Any]]:
-    """What holds the code of functions that only compiled code calls, and of those that Python calls."""
+    """Return the library classes for functions that only compiled code calls, and for functions that Python calls."""
     from llvmlite.binding import Linkage
     from numba.core.codegen import JITCodeLibrary
 
@@ -142,9 +146,9 @@ def _libraries() -> tuple[type[Any], type[Any]]:
 
 
 def _check_names(library: type[Any], *ours: type[Any]) -> None:
-    """Refuse a Numba whose library has not what ours replace and use.
+    """Raise ImportError if Numba's library class lacks a method that our classes replace or use.
 
-    What it makes when it is made, `_final_module` and the lists above, cannot be asked for here.
+    Attributes that are set when an instance is created, `_final_module` and the lists above, cannot be checked here.
     """
     replaced = {name for kind in ours for name in vars(kind) if not name.startswith("__")} - {"alone"}
     used = {"_raise_if_finalized", "_ensure_finalized", "_finalize_dynamic_globals", "enable_object_caching"}
@@ -153,7 +157,8 @@ def _check_names(library: type[Any], *ours: type[Any]) -> None:
 
 
 def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
-    """Libraries and all that those of a kind call, each once, after all that call it: LLVM links what is called."""
+    """Return the libraries, and all libraries that those of this kind call, each once and after all its callers: LLVM
+    links only code that is called."""
     found: dict[Any, None] = {}
 
     def visit(library: Any) -> None:
@@ -169,11 +174,12 @@ def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
 
 @contextmanager
 def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
-    """What the functions of a module do not read is not handed to them, nor is what it is the same in all calls.
+    """Remove the arguments that the functions of a module do not read, and those that are equal in all calls.
 
-    Ours take whole tuples of numbers and pointers, a hundred in all, of which most read a few. LLVM changes arguments
-    only of functions that no other module calls. In between they are what they were: one that is called once would be
-    joined to its caller whatever its size, which takes long to compile, and gains nothing.
+    The functions of kernels take whole tuples of numbers and pointers, a hundred in total, of which most functions read
+    only a few. LLVM changes the arguments only of functions with internal linkage. During the optimisation that
+    follows, they have their previous linkage again: LLVM would inline an internal function that is called once,
+    whatever its size, which takes long to compile and makes nothing faster.
     """
     from llvmlite.binding import Linkage
 
@@ -190,7 +196,8 @@ def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
 
 
 def _argument_passes(codegen: Any) -> tuple[Any, Any] | None:
-    """LLVM's passes that remove arguments, and what runs them; None if this version of Numba does not offer them."""
+    """Return LLVM's passes that remove arguments, and the pass builder that runs them; None if this version of Numba
+    does not offer them."""
     try:
         from llvmlite.binding.newpassmanagers import create_new_module_pass_manager
 
@@ -211,7 +218,7 @@ def _link_as(linkage: Any, module: Any, names: set[str]) -> None:
 
 
 def _ownership_pass() -> type:
-    """`_check_ownership` as a pass of Numba."""
+    """Return `_check_ownership` as a pass of Numba."""
     from numba.core.compiler_machinery import AnalysisPass, register_pass
 
     @register_pass(mutates_CFG=False, analysis_only=True)
@@ -229,8 +236,8 @@ def _ownership_pass() -> type:
 
 
 def _check_ownership(state: Any) -> None:
-    """Refuse calls that hand back arrays from where references are not counted to where they are: they would be taken
-    from their owner."""
+    """Raise TypeError if a function that counts references gets an array from one that does not, or the reverse: the
+    array would be taken from its owner."""
     from numba.core import ir, types
 
     models, counts = state.targetctx.data_model_manager, bool(state.flags.nrt)
@@ -243,7 +250,7 @@ def _check_ownership(state: Any) -> None:
 
 
 class _NoEnvironment:
-    """What only linked code has in place of Python objects that it might refer to: it refers to none."""
+    """The environment of code that is only linked: such code does not refer to Python objects."""
 
     @staticmethod
     def set_env(name: str, environment: Any) -> None:
@@ -256,10 +263,11 @@ _clocks: list[Any] = []
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Python looks for no cycles meanwhile, a tenth of compiling: what Numba makes lives to the end anyway. Nor are
-    calls of LLVM timed, each by the clocks of all functions on the way there: a twentieth.
+    """Turn off garbage collection and the timing of LLVM's calls during a compilation. Collection takes a tenth of the
+    time, and the objects that Numba creates live to the end of the process anyway. Timing takes a twentieth: each call
+    is timed by the timers of all functions in its call stack.
 
-    Several threads may be within; the last to leave lets all be as it was.
+    Several threads may use this context at the same time; the last one to leave restores both.
     """
     global _within, _collects
     with _counting:
@@ -282,8 +290,8 @@ def undisturbed() -> Iterator[None]:
 
 
 def _timed() -> list[Any]:
-    """What llvmlite calls around each call of LLVM, itself; of one that is put together otherwise, some other list:
-    then all is timed, as it is without us."""
+    """Return the list of callbacks that llvmlite runs around each call of LLVM. In a version of llvmlite with other
+    internals, return an empty list: then all calls are timed as usual."""
     from llvmlite.binding import ffi
 
     found = getattr(getattr(ffi.lib, "_lock", None), "_cblist", None)

@@ -1,1 +1,1 @@
-"""What the fills of encodings' tables share: blocks that stay in cache, rows by distance, sine and cosine."""
+"""Code shared by the fills of encodings: blocks that stay in cache, rows by distance, sine and cosine."""

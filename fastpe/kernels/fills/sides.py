@@ -1,7 +1,7 @@
 """Rows over offsets -K .. K, written and read by distance: two elements for each, one on either side of the middle.
 
-What is computed goes into two short lines that stay in cache, upwards for the keys ahead and downwards for those
-behind, and from there to its places in the row, in whole lines of memory.
+The computed values first go into two short lines that stay in cache: ascending for the keys ahead of the query,
+descending for the keys behind it. From there they are moved to their places in the row, in whole cache lines.
 """
 
 from fastpe.kernels.compile.decorators import inlined, inner
@@ -9,34 +9,35 @@ from fastpe.kernels.fills.table import move_edges, move_line, move_rows
 from fastpe.kernels.simd import at, backwards, lanes, load_wide, store_rounded
 
 PIECE = 2048
-"""Distances that are computed before they are moved."""
+"""Number of distances that are computed before they are moved."""
 SLACK = 64
-"""Elements that may be written past a piece, where the next run of distances or nothing follows."""
+"""Number of elements that may be written past the end of a piece: they are overwritten later, or unused."""
 
 
 @inlined
 def places_of(row, reach, start):
-    """In place of two lines: where the distances from `start` on have their places in a contiguous row."""
+    """Return the places in a contiguous row of the distances from `start` on, to be used instead of two lines."""
     return at(row, reach + start), at(row, reach + 1 - start - PIECE - SLACK)
 
 
 @inlined
 def store_ahead(line, j, value):
-    """Values of the distances from j on, counted from the piece's first; a line has PIECE + SLACK elements."""
+    """Store the values of the distances from j on, counted from the first distance of the piece. A line has PIECE +
+    SLACK elements."""
     store_rounded(line, j, value, lanes(value))
 
 
 @inlined
 def store_behind(line, j, value):
-    """As `store_ahead`, for the other side: a line that ends with the piece's first distance."""
+    """As `store_ahead`, for the line of the other side, which ends with the first distance of the piece."""
     store_rounded(line, PIECE + SLACK - lanes(value) - j, backwards(value), lanes(value))
 
 
 @inner
 def move_sides(ahead, behind, start, count, row, reach, step, large):
-    """The first `count` distances of both lines, from `start` on, go to a row over -reach .. reach.
+    """Move the first `count` distances of both lines, which begin at distance `start`, to a row over -reach .. reach.
 
-    The middle, distance 0, is the line's behind.
+    The value at distance 0 is taken from the line `behind`.
     """
     skipped = 1 if start == 0 else 0
     more = count - skipped
@@ -51,9 +52,10 @@ def move_sides(ahead, behind, start, count, row, reach, step, large):
 
 @inner
 def move_edges_of(piece):
-    """How many elements lie before whole lines of memory, on either side.
+    """Move the elements at the edges of both lines that do not fill a cache line; return how many precede the first
+    whole cache line on each side.
 
-    `piece`: its lines, its first distance, which is not 0, and the row, without gaps, and its reach.
+    `piece`: its two lines, its first distance (not 0), the row, which must be contiguous, and the reach of the row.
     """
     ahead, behind, start, row, reach = piece
     head = move_edges(ahead, at(row, reach + start), PIECE)
@@ -62,7 +64,7 @@ def move_edges_of(piece):
 
 @inlined
 def move_lines(piece, heads, line, of_ahead, of_behind):
-    """A line of memory on the sides asked for."""
+    """Move one cache line on each of the requested sides."""
     ahead, behind, start, row, reach = piece
     if of_ahead:
         move_line(ahead, at(row, reach + start), heads[0], line, PIECE)
@@ -72,7 +74,8 @@ def move_lines(piece, heads, line, of_ahead, of_behind):
 
 @inlined
 def load_sides(ahead, behind, row, reach, distance, width):
-    """A vector of a contiguous row's elements from `distance` on, as float64: of the sides asked for, their sum."""
+    """Load a vector of elements of a contiguous row from `distance` on, as float64; if both sides are requested, return
+    their sum."""
     if not behind:
         return load_wide(at(row, reach + distance), 0, width)
     other = backwards(load_wide(at(row, reach + 1 - distance - width), 0, width))

@@ -1,7 +1,8 @@
-"""How a fill gets its rows into a table: computed in a block that stays in cache, then moved to where they belong.
+"""Move the rows of a fill into a table. A fill computes them in a block that stays in cache, and moves them from there.
 
-That keeps the arithmetic free of the table's strides and alignment, and lets whole cache lines go to memory in order. A
-table that is larger than the caches is written past them: no line is read before it is overwritten.
+So the arithmetic does not depend on the strides and the alignment of the table, and whole cache lines are written in
+order. A table that is larger than the caches is written with non-temporal stores: no line is read before it is
+overwritten.
 """
 
 import numpy as np
@@ -30,13 +31,13 @@ from fastpe.kernels.simd import (
 )
 
 LARGE = 2**24
-"""Bytes of a table that is written past the caches."""
+"""Size in bytes from which a table is written past the caches."""
 
 
 @inner
 def move_rows(block, rows, dim, table, row_step, step, large):
-    """The first `rows` rows (dim,) of a contiguous block go to `fills.table`, whose neighbours are so many elements
-    apart."""
+    """Move the first `rows` rows (dim,) of a contiguous block to a table; row_step, step: the distances of its rows and
+    of the elements of a row, in elements."""
     if step == 1 and row_step == dim:
         move(block, table, rows * dim, large)
     elif step == 1:
@@ -50,7 +51,7 @@ def move_rows(block, rows, dim, table, row_step, step, large):
 
 @inner
 def move(source, target, count, large):
-    """`count` elements; where they are part of something large, past the caches."""
+    """Move `count` elements, past the caches if they are part of a large table."""
     start, stop, width = 0, count // lanes(source) * lanes(source), lanes(source)
     if large:
         start = min(before_boundary(target), count)
@@ -70,7 +71,8 @@ def move(source, target, count, large):
 
 @inner
 def move_edges(block, table, count):
-    """The elements of a block that share their line of memory with another block; how many lie before whole lines."""
+    """Move the elements of a block that share a cache line with another block; return how many precede the first whole
+    cache line."""
     head, width = before_boundary(table), lanes(block)
     if head > 0:
         tail = (count - head) // width * width + head
@@ -81,7 +83,8 @@ def move_edges(block, table, count):
 
 @inlined
 def move_line(block, table, head, line, count):
-    """One whole line of a block of `count` elements, a multiple of a vector's; nothing where it has no such line."""
+    """Move one whole cache line of a block of `count` elements, a multiple of a vector's; do nothing if the block has
+    no such line."""
     start = head + line * lanes(block)
     if start + lanes(block) <= count:
         store_past_caches(table, start, load(block, start))
@@ -89,10 +92,10 @@ def move_line(block, table, head, line, count):
 
 @inner
 def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, step, large):
-    """The first `count` rows of the transpose of `columns` (dim, rows) go to `fills.table`, as by `move_rows`.
+    """Move the first `count` rows of the transpose of `columns` (dim, rows) to a table, as `move_rows` does.
 
-    `rows` is a multiple of a vector's lanes, `columns` has room for that many more than dim, `block` for all rows, and
-    `tile` for a square.
+    `rows` is a multiple of the number of lanes of a vector. `columns` has memory for that many more columns than dim,
+    `block` for all rows, and `tile` for a square of lanes.
     """
     width = lanes(columns)
     in_lines = dim % width == 0 and row_step % width == 0 and before_boundary(table) == 0
@@ -113,7 +116,7 @@ def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, st
 
 @entry(label="the largest of an array")
 def largest_of(values: np.ndarray) -> float:
-    """max |x| of a flat array, NaN where one is not finite: one pass as fast as memory is read."""
+    """Return max |x| of a flat array, or NaN if an element is not finite. One pass, limited by the speed of memory."""
     x, width = pointer(values), lanes(pointer(values))
     found0, found1, found2, found3 = zeros(x), zeros(x), zeros(x), zeros(x)
     lost0, lost1, lost2, lost3 = zeros(x), zeros(x), zeros(x), zeros(x)  # x * 0: no longer 0 after an infinity or NaN
@@ -132,6 +135,6 @@ def largest_of(values: np.ndarray) -> float:
 
 @inner
 def finish(large):
-    """After the last block."""
+    """Finish a fill after its last block: make the stores past the caches visible."""
     if large:
         fence()

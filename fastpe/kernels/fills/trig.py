@@ -1,10 +1,10 @@
 """Sine and cosine of position times frequency, on float64 vectors, without losing the phase at large positions.
 
-At position 2**24 a float64 product of position and frequency is off by 1e-9 radians before its sine is even taken.
-Here the frequency is an unevaluated sum of two float64, the product is formed without error (Dekker 1971, "A
-floating-point technique for extending the available precision", or one fused multiply-add), multiples of pi/2 are taken
-away exactly (Cody and Waite 1980, "Software Manual for the Elementary Functions"), and the sine and cosine of what is
-left are Taylor sums on [-pi/4, pi/4]. About 60 operations for a vector of sines and one of cosines.
+At position 2**24 a float64 product of position and frequency is off by 1e-9 radians before its sine is computed. Here
+the frequency is an unevaluated sum of two float64 numbers, and the product is computed without error (Dekker 1971, "A
+floating-point technique for extending the available precision", or one fused multiply-add). Multiples of pi/2 are
+subtracted exactly (Cody and Waite 1980, "Software Manual for the Elementary Functions"), and the sine and cosine of the
+remainder are computed by Taylor sums on [-pi/4, pi/4]. A vector of sines and one of cosines take about 60 operations.
 """
 
 import math
@@ -21,7 +21,8 @@ PI = Decimal("3.1415926535897932384626433832795028841971693993751058209749445923
 
 
 def _parts_of_half_pi() -> tuple[float, float, float]:
-    """pi/2 as a sum of three: the first of 26 bits, whose products with integers below 2**27 are exact."""
+    """Return pi/2 as a sum of three numbers. The first has 26 bits, so its products with integers below 2**27 are
+    exact."""
     with localcontext() as context:
         context.prec = 80
         first = int(PI / 2 * 2**25) / 2.0**25
@@ -39,7 +40,7 @@ _C4, _C6, _C8, _C10, _C12, _C14, _C16, _C18 = ((-1.0) ** (n // 2) / math.factori
 
 @inlined
 def exact_sum(a, b):
-    """a + b, rounded, and what rounding took from it, exactly (Knuth's sum of two)."""
+    """Return a + b, rounded, and its exact rounding error (Knuth's two-sum)."""
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
@@ -47,7 +48,7 @@ def exact_sum(a, b):
 
 @inlined
 def product_error(x, y, product):
-    """x * y - product, exactly, where `product` is x * y rounded."""
+    """Return x * y - product exactly, where `product` is x * y rounded."""
     if FUSED:
         return fma(x, y, minus(product))
     t = splat(_SPLITTER) * x
@@ -61,13 +62,14 @@ def product_error(x, y, product):
 
 @inlined
 def nearest(x):
-    """The nearest whole number, for x up to 2**51 in size."""
+    """Return the nearest integer, for |x| up to 2**51."""
     return (x + splat(_ROUNDER)) - splat(_ROUNDER)
 
 
 @inlined
 def sincos(position, high, low):
-    """Sine and cosine of position * (high + low), for products up to 2**27: about one unit in the last place each."""
+    """Return sine and cosine of position * (high + low), for products up to 2**27; each is off by about one unit in the
+    last place."""
     angle = position * high
     rest = fma(position, low, product_error(position, high, angle))
 
@@ -109,7 +111,8 @@ def sincos(position, high, low):
 
 @inlined
 def sincos_near(angle):
-    """Sine and cosine of angles up to 2**27, to 2**-36 of themselves: what float32 rounds then. Half the operations."""
+    """Return sine and cosine of angles up to 2**27 with a relative error of 2**-36, for results in float32. Half of the
+    operations of `sincos`."""
     shifted = fma(angle, splat(_TWO_OVER_PI), splat(_ROUNDER))
     turns = shifted - splat(_ROUNDER)
     x = fma(turns, splat(-_HALF_PI_2), angle - turns * splat(_HALF_PI_1))
@@ -128,7 +131,8 @@ def sincos_near(angle):
 
 @intrinsic
 def _of_quarter(typingctx, first, second, turns):
-    """first, second, -first, -second after 0, 1, 2, 3 quarter turns (mod 4), the number in the low bits of `turns`."""
+    """Return first, second, -first or -second for 0, 1, 2 or 3 quarter turns (mod 4); the low bits of `turns` hold this
+    number."""
     integers = ir.VectorType(ir.IntType(64), first.lanes)
 
     def emit(context, b, signature, arguments):
@@ -150,9 +154,10 @@ _TAU_2 = float(2 * PI - Decimal(_TAU_1))
 
 @inlined
 def part_of_turn(position, high, low):
-    """position * (high + low) less whole turns, as a sum of two: the first within ±1/2, the second below its rounding.
+    """Return position * (high + low) without whole turns, as a sum of two numbers: the first within ±1/2, the second
+    below the rounding of the first.
 
-    high + low: turns for a step of one position.
+    high + low: the number of turns for a step of one position.
     """
     product = position * high
     rest = fma(position, low, product_error(position, high, product))
@@ -161,14 +166,14 @@ def part_of_turn(position, high, low):
 
 @inlined
 def plus_part(first, second, part, rest):
-    """The sum of two such sums, again as a sum of two."""
+    """Return the sum of two results of `part_of_turn`, again as a sum of two numbers."""
     total, error = exact_sum(first, part)
     return total, second + rest + error
 
 
 @inlined
 def radians_of(first, second):
-    """(first + second) turns as an angle in [-pi, pi], rounded once where `fma` is, twice elsewhere."""
+    """Return (first + second) turns as an angle in [-pi, pi], rounded once if `fma` rounds once, otherwise twice."""
     total = first + second
     second = second - (total - first)
     return _radians(total - nearest(total), second)
@@ -176,14 +181,15 @@ def radians_of(first, second):
 
 @inlined
 def on_grid(first, second):
-    """The same sum of two, its first number a multiple of 2**-52: two such numbers are added without error."""
+    """Return the same sum of two numbers, with a first number that is a multiple of 2**-52: two such numbers are added
+    without error."""
     high = ((first + second) + splat(1.5)) - splat(1.5)
     return high, (first - high) + second
 
 
 @inlined
 def radians_of_sum(first, second, part, rest):
-    """As `radians_of`, of the sum of two sums from `on_grid`."""
+    """As `radians_of`, for the sum of two results of `on_grid`."""
     total, second = first + part, second + rest
     return _radians(total - nearest(total + second), second)
 

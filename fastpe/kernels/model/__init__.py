@@ -1,1 +1,2 @@
-"""The small transformer: its layers, loss and optimiser, forward and backward, on packs of sequences."""
+"""The small transformer: its layers, its loss and its optimiser, with forward and backward passes on packs of
+sequences."""

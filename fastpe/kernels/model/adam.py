@@ -6,8 +6,9 @@ decay (Loshchilov and Hutter 2019, algorithm 2), and clipping by the norm of all
     p <- keep p - rate first / (sqrt(second correction2) + eps)
     with rate = lr / (1 - beta1^t), correction2 = 1 / (1 - beta2^t), keep = 1 - lr decay for decaying parameters, else 1
 
-and share = min(1, limit / (norm + 1e-6)), as in PyTorch. Reads groups + 3 elements and writes 3 per parameter: bound by
-the cache, not by arithmetic. Clipping reads 3 more, as the norm of all gradients must be known first.
+and share = min(1, limit / (norm + 1e-6)), as in PyTorch. Per parameter, the update reads G + 3 elements, where G is the
+number of groups, and writes 3: the cache is the bottleneck, not arithmetic. Clipping reads 3 more, as the norm of all
+gradients must be known first.
 """
 
 import math
@@ -25,7 +26,8 @@ def adam(p, first, second, gradients, stride, groups, start, stop, numbers, deca
     """Update the parameters [start, stop); gradient j of group g is gradients[g * stride + j].
 
     numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, keep and limit, in p's type; each
-    is rounded once (float32(1) - float32(0.999) is off by 5e-5). decays: whether these parameters do.
+    is rounded once (float32(1) - float32(0.999) is off by 5e-5). decays: whether weight decay applies to these
+    parameters.
     """
     rates, keep1, keep2, new1 = splat(numbers[0]), splat(numbers[1]), splat(numbers[2]), splat(numbers[3])
     new2, corrections, epsilons = splat(numbers[4]), splat(numbers[5]), splat(numbers[6])
@@ -60,7 +62,8 @@ def add_up(gradients, stride, groups, start, stop):
 
 @inner
 def clipped_share(squares, numbers):
-    """The factor of gradients, given the sums of their squares range by range; 1 if there are none."""
+    """Return the factor of the gradients from the sums of their squares over ranges of parameters; 1 if there are no
+    sums."""
     if squares.size == 0:
         return 1.0
     whole = 0.0

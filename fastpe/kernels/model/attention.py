@@ -1,11 +1,13 @@
-"""The attention of one layer of the model: projections of a pack, rotation, `kernels.attention` head by head.
+"""The attention of one layer of the model: the projections of a pack of sequences, the rotation, then
+`kernels.attention` for each head.
 
     q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = content rows of q and k (`model.content`);
     o = attention of each head
 
-If a head is one key block (at most TILE_KEYS positions), its weights are kept in the workspace for the backward pass;
-for longer sequences they are computed again. With a network over scores or reflections, nothing is rounded to
-bfloat16."""
+q^ and k^ are q and k after the maps, the polar form, the rotation and the factors of `model.content`, as far as the
+encoding has them. If a sequence has at most TILE_KEYS positions, so that its keys form one block, the weights of
+attention are kept in the workspace for the backward pass; for longer sequences they are computed again. If the encoding
+uses reflections or a network that transforms the scores, nothing is rounded to bfloat16."""
 
 import numpy as np
 
@@ -31,7 +33,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def _shifted(u, workspace, position, pack, sizes, a):
-    """u + qk_table, whose rows start again with every sequence."""
+    """Compute u + qk_table; the rows of qk_table start again with every sequence."""
     c, shifted, start = sizes.width, at(workspace, a.shifted), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -42,7 +44,7 @@ def _shifted(u, workspace, position, pack, sizes, a):
 
 @inner
 def project(u, weight, row, bias, act, workspace, position, pack, sizes, a):
-    """q, k, v of all heads. row: row stride of the weight, 3 c with a qk_table."""
+    """Compute q, k and v of all heads. row: row stride of the weight, which is 3 c with a qk_table."""
     n, c, start = pack.rows, sizes.width, FROM if sizes.biased else OVERWRITE
     qkv = at(act, a.qkv + pack.before * 3 * c)
     if not sizes.has_qk_table:
@@ -55,7 +57,7 @@ def project(u, weight, row, bias, act, workspace, position, pack, sizes, a):
 
 @inner
 def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, workspace, position, pack, sizes, o, a):
-    """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
+    """Compute the gradients of the projections' parameters and of qk_table from the gradients of q, k and v."""
     n, c, dqkv, start = pack.rows, sizes.width, at(workspace, a.dqkv), NONE
     shifted = _shifted(u, workspace, position, pack, sizes, a)
     gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
@@ -74,7 +76,7 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, w
 
 @inner
 def attention_forward(layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """`mixed` from `qkv`, for one sequence. place_of_first: dropout number of the first head's weights."""
+    """Compute `mixed` from `qkv` for one sequence. place_of_first: dropout number of the first head's weights."""
     c, case = sizes.width, position.case
     make_content(layer, act, workspace, position, own, sizes, a)
     rest = exact(act), exact(workspace), position, dropout, place_of_first, own, sizes, a
@@ -93,7 +95,7 @@ def attention_forward(layer, act, workspace, position, dropout, place_of_first, 
 
 @inner
 def attention_backward(layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
-    """`dqkv` from `dmixed`, for one sequence; adds to the gradients of slots."""
+    """Compute `dqkv` from `dmixed` for one sequence, and add to the gradients of slots."""
     n, c, case = own.length, sizes.width, position.case
     clear_gate_gradients(position.gates, workspace, own, sizes, a)
     exactly = exact(act), exact(workspace), exact(slot_gradients)

@@ -1,4 +1,4 @@
-"""The arrays that attention reads and fills for one head of the model: see `attention.inputs`."""
+"""The arrays that attention reads and writes for one head of the model: see `attention.inputs`."""
 
 from fastpe.kernels.attention.inputs import NONE, Guard, Head, HeadGradients, SlotGradients, Visibility, place
 from fastpe.kernels.attention.slots import BIAS
@@ -14,13 +14,14 @@ from fastpe.kernels.simd import at, part, pointer
 
 @inner
 def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
-    """The arrays of one head. No tile is skipped, as sequences are short, so data for skipping is not read."""
+    """Return the arrays of one head. Sequences are short, so no tile is skipped, and the data for skipping is not
+    read."""
     return reflected_head_of(None, layer, h, act, position, dropout, place_of_first, own, sizes, a)
 
 
 @inner
 def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a):
-    """The same, with reflections (`attention.inputs.HeadPath`), or None."""
+    """As `head_of`, with reflections (`attention.inputs.HeadPath`), or None."""
     n, c = own.before + own.length, sizes.width
     head = c // sizes.heads
     q = at(act, a.qkv + own.start * 3 * c + h * head)
@@ -47,7 +48,7 @@ def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, ow
 
 @inner
 def scratch_memory(h, act, memory, position, own, a):
-    """Scratch memory for one head, which starts there; weights are elsewhere if they are kept."""
+    """Return the scratch memory of one head, which starts at `memory`. Weights that are kept have separate memory."""
     cells = at(memory, position.layout.cells)
     if position.case.kept:
         size = position.case.queries * TILE_KEYS
@@ -63,20 +64,22 @@ def _tallies(h, act, position, own, sizes, a):
 
 @inner
 def lse_of(h, act, position, own, a):
-    """The head's logarithms of sums of weights."""
+    """Return the memory of the head's `lse`, the logarithms of its softmax denominators."""
     case = position.case
     return at(part(at(act, a.lse), h * case.queries, case.queries), own.start)
 
 
 @inner
 def _deltas(h, workspace, position, sizes, a):
-    """The deltas of a head; with a network over scores, which needs those of all heads, heads have separate memory."""
+    """Return the memory of a head's deltas. A network over scores needs the deltas of all heads at once, so each head
+    then has separate memory."""
     return at(workspace, a.deltas + h * position.case.queries * (sizes.units > 0))
 
 
 @inner
 def gradients_of(layer, h, j0, act, workspace, memory, slot_gradients, position, own, sizes, a):
-    """The addresses of gradients of one head. The gradient of the scale is a placeholder, as the scale is fixed.
+    """Return the addresses of the gradients of one head. The gradient of the scale is a placeholder, because the scale
+    is fixed.
 
     memory: start of the memory of attention.
     """

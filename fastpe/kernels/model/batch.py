@@ -1,4 +1,4 @@
-"""The model on a batch: the parallel loops over sequences, and over parameters for their update.
+"""The model on a batch: the parallel loops over sequences, and over the parameters to update.
 
 Results are bitwise equal for any number of threads: a batch is cut into a fixed number of *groups* of sequences, each
 group sums its gradients in order into its own row, and the rows are added in order. The number of threads only decides
@@ -40,13 +40,14 @@ ALL = np.int64(-1)  # in place of a pack's number
 
 @inlined
 def _own(p, workspace, sizes, a):
-    """The pointer as the model's products take it; in a bfloat16 model, they round what it points to."""
+    """Return the pointer in the form that the model's products take; in a bfloat16 model, the products round the
+    elements."""
     return rounding(p, at(workspace, a.packed), sizes.products)
 
 
 @inner
 def _clear_gradients(g, stride, sizes, o):
-    """Clear all gradients but those of the layers' matrices, which the first sequence overwrites. Gradients of fused
+    """Clear all gradients except those of the layers' matrices, which the first sequence overwrites. Gradients of fused
     ends stay 0, as they were allocated, except in the first group's row, which gets the sums of all groups."""
     clear(g, o.layers)
     for layer in range(sizes.layers):
@@ -61,8 +62,8 @@ def _group_gradients(
     x, target, shares, step, lengths, places, first, last, only, turns, w, wt, g, stride, loss, workspace, position,
     dropout, sizes, o, t, a,
 ):  # fmt: skip
-    """Add the loss to loss[0] and gradients to g, for the sequences first .. last - 1 of a group, or for one of its
-    packs while other workers process the others. The first pack overwrites."""
+    """Add the loss to loss[0] and the gradients to g, for the sequences first .. last - 1 of a group, or for one of its
+    packs while other workers process the other packs. The first pack overwrites."""
     head, done, number, previous = at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first, ALL, ALONE
     while done < last:
         pack, grow = pack_from(done, last, sizes.length, lengths, places), OVERWRITE if done == first else FROM
@@ -87,8 +88,9 @@ def _group_gradients(
 
 @inner
 def _packs_of_a_group(lanes, starts, lengths, sizes):
-    """Number of packs of a group to process in parallel: 1 if a worker takes a whole group, all of them if there are
-    more workers than groups. Results are equal, but workers that share gradients move them between caches."""
+    """Return the number of packs of a group to process in parallel: 1 if a worker takes a whole group, and all of them
+    if there are more workers than groups. The results are equal, but workers that share gradients move them between
+    caches."""
     most = np.int64(1)
     if lanes > starts.size - 1:
         for group in range(starts.size - 1):
@@ -101,8 +103,8 @@ def _step_worker(
     worker, counters, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses,
     workspaces, position, dropout, moments, numbers, ranges, squares, sizes, o, t, a,
 ):  # fmt: skip
-    """Tasks of five phases: transpose a panel of a matrix; process a group of sequences, or one of its packs, in order;
-    split the gradients of a fused end; sum up some gradients, for clipping; update some parameters."""
+    """Run the tasks of five phases in order: transpose a panel of a matrix; process a group of sequences, or one of its
+    packs; split the gradients of a fused end; sum up some gradients, for clipping; update some parameters."""
     transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
     packs = _packs_of_a_group(workspaces.shape[0], starts, lengths, sizes)
     before_ends = transposes + (starts.size - 1) * packs
@@ -154,9 +156,9 @@ def _step_worker(
 def _turn(isa, w, wt, panels, number, spare):
     """Transpose a panel of a matrix, or pack it, both as it is and transposed.
 
-    panels (P, 6): a panel's start in w, its rows and columns, the start of its transpose in wt, the transpose's row
-    stride, and -1. For packed matrices: the matrix's start in w, the panel's first row, the columns, the starts of the
-    packed transpose and of the packed matrix in wt, with the matrix's rows between the two.
+    panels (P, 6): the start of a panel in w, its numbers of rows and columns, the start of its transpose in wt, the row
+    stride of the transpose, and -1. For packed matrices: the matrix's start in w, the panel's first row, the columns,
+    the starts of the packed transpose and of the packed matrix in wt, with the matrix's rows between the two.
 
     This is done in every step, as users may change parameters.
     """
@@ -173,7 +175,7 @@ def step(
     team, counters, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, workspaces,
     position, dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a,
 ):  # fmt: skip
-    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n), followed by AdamW on w (P,).
+    """Compute the losses (G,) and gradients (G, stride) of a batch x, target (B, n), then update w (P,) with AdamW.
 
     starts (G + 1,): the first sequence of every group, and the number of sequences. turns (8 B,): zeros, if there are
     more workers than groups.
@@ -196,7 +198,7 @@ def step(
 
 
 class Asked(NamedTuple):
-    """The result of a forward pass: one of the three of `outputs`, `losses` and `logits`."""
+    """The requested result of a forward pass: one of `outputs`, `losses` and `logits`."""
 
     y: Array  # (B, n), or (B, n V) logits, 0 beyond the lengths; for the last token alone (1, V)
     target: Array  # (B, n)
@@ -207,18 +209,18 @@ class Asked(NamedTuple):
 
     @classmethod
     def outputs(cls, y: Array) -> "Asked":
-        """Outputs for every token."""
+        """Request the outputs for every token."""
         nothing, no_number = np.empty(0, y.dtype), np.empty(0, np.int64)
         return cls(y, y[:0], nothing, no_number, np.empty(0), no_number)
 
     @classmethod
     def losses_of(cls, target: Array, shares: Array, starts: Array, losses: Array) -> "Asked":
-        """The losses of a batch."""
+        """Request the losses of a batch."""
         return cls(target[:0], target, shares, starts, losses, starts[:0])
 
     @classmethod
     def logits(cls, y: Array, before: int) -> "Asked":
-        """Logits after the tokens of one sequence."""
+        """Request the logits after the tokens of one sequence."""
         return cls.outputs(y)._replace(before=np.full(1, before))
 
 
@@ -234,7 +236,7 @@ def _forward_worker(worker, counters, x, lengths, places, asked, head, w, worksp
 
 @inner
 def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """Each task is one sequence."""
+    """Compute outputs; each task is one sequence."""
     memory, y = row(workspaces, worker), asked.y
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
@@ -254,7 +256,7 @@ def _outputs(worker, counters, x, lengths, places, asked, head, w, workspaces, p
 
 @inner
 def _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """Each task is one group of sequences."""
+    """Compute losses; each task is one group of sequences."""
     memory, group, step, starts = row(workspaces, worker), next_task(counters), step_of(asked.shares), asked.starts
     workspace, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
@@ -272,7 +274,7 @@ def _losses(worker, counters, x, lengths, places, asked, head, w, workspaces, po
 
 @inner
 def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """There is one task, as one sequence is not divided."""
+    """Compute logits in a single task, because one sequence is not divided."""
     memory, sequence, y = row(workspaces, worker), next_task(counters), asked.y
     if sequence:
         return
@@ -289,7 +291,7 @@ def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, po
 
 @entry(label="the forward pass")
 def forward(team, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """The result that `asked` selects, for a batch x (B, n); one workspace per worker. head (C V,).
+    """Compute the result that `asked` selects, for a batch x (B, n); one workspace per worker. head (C V,).
 
     Outputs, losses and logits are compiled as one function: most of each is the model.
     """

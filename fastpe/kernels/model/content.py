@@ -1,7 +1,9 @@
-"""Content rows of the model's queries and keys: mapped or in polar form, rotated; queries also with factors.
+"""Content rows: the model's queries and keys after the maps or the polar form, the rotation and, for queries, the
+factors.
 
-If they differ from q and k, they are in `turned`, whose rows hold the queries of all heads and then the keys. A channel
-in polar form takes two there (`kernels.rows.polar`), and in `dcontent`, whose rows then have no space for values.
+If content rows differ from q and k, they are stored in `turned`, whose rows hold the queries of all heads and then the
+keys. In polar form, a channel takes two elements in `turned` (`kernels.rows.polar`) and in `dcontent`, whose rows then
+have no space for values.
 """
 
 from fastpe.kernels.attention.slots import GROWTH, ROW_COUNT, WANTED
@@ -29,38 +31,38 @@ def moves(sizes):
 
 @inner
 def widened(width, sizes):
-    """The number of channels of a content row."""
+    """Return the number of channels of a content row."""
     return width * (1 + sizes.lifted)
 
 
 @inner
 def _turned(which, row, h, sizes):
-    """Position in `turned` of a head's query (`which` is 0) or key (1) of a row."""
+    """Return the position in `turned` of the query (`which` is 0) or key (1) of a head in a row."""
     return widened((2 * row + which) * sizes.width + h * (sizes.width // sizes.heads), sizes)
 
 
 @inner
 def _place_of_factor(layer, h, i, sizes):
-    """Position of the factor of query i, and of its gradient."""
+    """Return the position of the factor of query i; its gradient has the same position."""
     return layer * sizes.row_scale_layer + h * sizes.row_scale_head + i
 
 
 @inner
 def _place_of_maps(layer, h, i, sizes):
-    """Start of the maps of a row, and of their gradients."""
+    """Return the start of the maps of a row; their gradients have the same start."""
     row = layer * sizes.rotors_layer + h * sizes.rotors_head + i * sizes.rotors_row
     return row * (sizes.width // sizes.heads) * sizes.block
 
 
 @inner
 def _place_of_phases(layer, h, sizes):
-    """Start of the phases of keys, and of their gradients."""
+    """Return the start of the phases of keys; their gradients have the same start."""
     return (layer * sizes.polar_layer + h * sizes.polar_head) * (sizes.width // sizes.heads)
 
 
 @inner
 def _circles(polar, layer, which, h, sizes):
-    """The cosines of phases, followed by sines; first those of queries, which are 1 and 0, then those of keys."""
+    """Return the cosines of the phases, followed by the sines, for queries (where they are 1 and 0) or for keys."""
     head = sizes.width // sizes.heads
     return at(pointer(polar), which * 2 * (head + _place_of_phases(layer, h, sizes)))
 
@@ -123,7 +125,7 @@ def _turn(qkv, turned, act, own, layer, position, sizes, a):
 
 @inner
 def make_content(layer, act, workspace, position, own, sizes, a):
-    """`turned` from `qkv`, for one sequence."""
+    """Compute `turned` from `qkv` for one sequence."""
     if not moves(sizes):
         return
     qkv, turned = at(act, a.qkv + own.start * 3 * sizes.width), at(act, a.turned + _turned(0, own.start, 0, sizes))
@@ -134,7 +136,7 @@ def make_content(layer, act, workspace, position, own, sizes, a):
 
 @inner
 def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
-    """The product of a mapped (or polar) query and the gradient of its content row without the factor."""
+    """Return the product of a mapped (or polar) query and the gradient of its content row without the factor."""
     head = sizes.width // sizes.heads
     if rotors is None:
         return dot(q, dq, head)
@@ -150,7 +152,8 @@ def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
 
 @inner
 def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
-    """The gradient of a row before its maps, in `dx`, adding that of the maps; `dy` itself without maps."""
+    """Write the gradient of a row before its maps to `dx`, and add the gradient of the maps; without maps, return
+    `dy`."""
     if rotors is None:
         return dy
     if not sizes.block:
@@ -164,7 +167,7 @@ def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
 
 @inner
 def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
-    """The gradient of a row before its polar form, in `dx`, if it has one."""
+    """Write the gradient of a row before its polar form to `dx`; without a polar form, do nothing."""
     if polar is None:
         return
     if sizes.lifted:
@@ -174,8 +177,8 @@ def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
 
 @inner
 def content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a):
-    """dqkv = the gradients of content rows, rotated and mapped back, added to existing ones; and the gradients of
-    angles, growth, factors, maps and phases.
+    """Rotate and map back the gradients of content rows and add them to dqkv; add the gradients of angles, growth,
+    factors, maps and phases.
 
     The gradient of a factor is divided by the factor: products of queries and gradients contain it twice.
     """

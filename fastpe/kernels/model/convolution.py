@@ -1,9 +1,9 @@
-"""Depthwise convolution over a sequence, added to it: every channel has separate taps.
+"""A depthwise convolution over a sequence, whose result is added to the sequence: every channel has separate taps.
 
     z[i] = x[i] + sum_k taps[k] x[i + k - before]        before = K // 2, or K - 1 in causal models; zero padding
 
-x, z: n rows of c contiguous elements; taps (K, c). 2 n c K FLOP forward, twice that backward; bound by the cache.
-(Baevski et al. 2020, "wav2vec 2.0", has such a relative position embedding.)
+x, z: n rows of c contiguous elements; taps (K, c). The forward pass takes 2 n c K FLOP, the backward pass twice as
+many; the cache is the bottleneck. (Baevski et al. 2020, "wav2vec 2.0", has such a relative position embedding.)
 """
 
 from fastpe.kernels.compile.decorators import inner
@@ -12,14 +12,14 @@ from fastpe.kernels.simd import at, fma, lanes, load_first, store_first, zeros
 
 @inner
 def _overlap(k, count, causal, n):
-    """How far tap k reaches ahead, and the rows i for which row i + ahead exists."""
+    """Return how far tap k reaches ahead, and the range of rows i for which row i + ahead exists."""
     ahead = k - (count - 1 if causal else count // 2)
     return ahead, max(0, -ahead), min(n, n - ahead)
 
 
 @inner
 def convolution_forward(x, taps, count, causal, z, before, n, c):
-    """z = x + taps * x, for the rows from `before` on of n."""
+    """Compute z = x + taps * x for the rows from `before` on; there are n rows."""
     new = at(x, before * c)
     for j in range(0, (n - before) * c, lanes(x)):
         store_first(z, j, load_first(new, j, (n - before) * c - j), (n - before) * c - j)
@@ -35,7 +35,7 @@ def convolution_forward(x, taps, count, causal, z, before, n, c):
 
 @inner
 def convolution_backward(dz, x, taps, count, causal, dx, dtaps, wants_taps, n, c):
-    """dx is overwritten, dtaps is added to."""
+    """Overwrite dx with its gradient; add the gradient of the taps to dtaps."""
     for j in range(0, n * c, lanes(x)):
         store_first(dx, j, load_first(dz, j, n * c - j), n * c - j)
     for k in range(count):

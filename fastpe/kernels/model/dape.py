@@ -1,4 +1,4 @@
-"""The model's attention in a layer with a network over the scores of all heads (`attention.dape.network`).
+"""The attention of a layer with a network that transforms the scores of all heads (`attention.dape.network`).
 
 A model without a network has `units` 0, and may have None as `net`.
 """
@@ -30,7 +30,7 @@ NONE = np.int64(0)
 
 
 class Network(NamedTuple):
-    """W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) of every layer, or once for all, each flattened."""
+    """W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T) for every layer, or once for all layers; each is flattened."""
 
     into: np.ndarray
     bias: np.ndarray
@@ -39,7 +39,8 @@ class Network(NamedTuple):
 
 
 def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
-    """The gradient of a slot (layers, ...) from what kernels add up: taps first, then a row for each unit."""
+    """Return the gradient of a slot (layers, ...) from the sums of the kernels, where the taps come first, then a row
+    for each unit."""
     if slot == "mlp_bias":
         return found
     layers, first, second, taps = found.shape
@@ -49,7 +50,7 @@ def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
 
 
 class OfSequence(NamedTuple):
-    """A layer's attention for one sequence; in the forward pass `slot_gradients` is None."""
+    """The attention of a layer for one sequence; in the forward pass `slot_gradients` is None."""
 
     slot_gradients: Any
     layer: int
@@ -93,7 +94,8 @@ def _net(net, layer, sizes):
 
 @inner
 def network_forward(net, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Whether the model has a network; if so, `mixed` from `qkv`, or from rotated rows, for one sequence.
+    """Return whether the model has a network; if it has one, compute `mixed` from `qkv`, or from rotated rows, for one
+    sequence.
 
     place_of_first: dropout number of the first head's weights.
     """
@@ -113,7 +115,8 @@ def network_forward(net, layer, act, workspace, position, dropout, place_of_firs
 
 @inner
 def network_backward(net, layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
-    """As `network_forward`: `dqkv`, or the gradients of rotated rows, from `dmixed`; adds the gradients of slots."""
+    """As `network_forward`: compute `dqkv`, or the gradients of rotated rows, from `dmixed`, and add the gradients of
+    slots."""
     if net is None:
         return False
     if not sizes.units:

@@ -5,8 +5,8 @@
     add             z + table                         table (n, c)
     head            y_i = z_i . weight (+ bias)       weight (c,), bias a scalar
 
-z: n rows of c contiguous elements; tokens are integers, held in the type of z. At most 2 n c FLOP each, forward; bound
-by the cache. The logits of all tokens are a matrix product (see `model.transformer`).
+z: n rows of c contiguous elements; tokens are integers, held in the type of z. Each takes at most 2 n c FLOP in the
+forward pass; the cache is the bottleneck. The logits of all tokens are a matrix product (see `model.transformer`).
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, sp
 
 @inner
 def embed_forward(x, weight, bias, z, n, c, biased):
-    """z = x weight, and + bias if biased."""
+    """Compute z = x weight, plus the bias if `biased`."""
     for i in range(n):
         xi = splat(get(x, i))
         for j in range(0, c, lanes(z)):
@@ -43,14 +43,14 @@ def embed_backward(dz, x, dweight, dbias, n, c, biased):
 
 @inner
 def clear(p, n):
-    """n zeros."""
+    """Write n zeros."""
     for j in range(0, n, lanes(p)):
         store_first(p, j, zeros(p), n - j)
 
 
 @inner
 def add(x, y, sums, n):
-    """sums = x + y, n elements; sums may be one of the two."""
+    """Compute sums = x + y, n elements; sums may be x or y."""
     for j in range(0, n, lanes(x)):
         store_first(sums, j, load_first(x, j, n - j) + load_first(y, j, n - j), n - j)
 
@@ -75,7 +75,7 @@ def embed_tokens_backward(dz, tokens, dweight, n, c):
 
 @inner
 def head_forward(z, weight, bias, y, n, c, biased, onto):
-    """y = z weight, and + bias if biased, and + y if `onto`."""
+    """Compute y = z weight, plus the bias if `biased`, plus y if `onto`."""
     shift = get(bias, 0) if biased else scalar(z, 0.0)
     for i in range(n):
         row, products = at(z, i * c), zeros(z)
@@ -87,7 +87,7 @@ def head_forward(z, weight, bias, y, n, c, biased, onto):
 
 @inner
 def head_backward(dy, z, weight, dz, dweight, dbias, n, c, biased):
-    """dz is overwritten, dweight and dbias are added to."""
+    """Overwrite dz with its gradient; add the gradients of weight and bias to dweight and dbias."""
     if biased:
         total_bias = get(dbias, 0)
         for i in range(n):

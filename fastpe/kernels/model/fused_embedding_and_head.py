@@ -1,11 +1,11 @@
-"""Two consecutive linear maps as one: the ends of the model in a training step.
+"""Fused ends of the model: in a training step, two consecutive linear maps are computed as one.
 
     rows through both    (X A) B = X M,  M = A B computed once, with fewer rows than X
     their gradients      dM = X^T dY summed over the batch, then once  dA = dM B^T  and  dB = A^T dM
 
-At the input, A is the embedding and B the first layer's map to queries, keys and values. A row of X is one number, or a
-one at its token, and a one at its position. So A and M have a row for the number (or one for each token), followed by
-the table, with a row for each position:
+At the input, A is the embedding and B the first layer's map to queries, keys and values. A row of X has one number
+(or a one at its token), and a one at its position. So A and M have a row for the number (or one for each token),
+followed by the table, with a row for each position:
 
     A = [embed.weight; embed.bias + table]  (first + n, c)      M = [weight; table]  (first + n, 3 c)
 
@@ -13,9 +13,9 @@ At the output, A is the last layer's second feed-forward map, and B the head of 
 
     A = [ff.weight; ff.bias]  (f + 1, c)                        M = [weight; bias]  (f + 1,)
 
-What residual connections carry past the two maps is multiplied separately, by A or B alone. If both ends are fused, a
-sequence saves the products 3 * 2 n (3 c^2 + c f) FLOP of its step; what replaces them is bound by the cache. Which
-models have fused ends: `fastpe.model.scratch`.
+Values that residual connections carry past the two maps are multiplied separately, only by A or only by B. If both ends
+are fused, a step saves 3 * 2 n (3 c^2 + c f) FLOP of matrix products per sequence; the operations that replace them are
+limited by the cache. `fastpe.model.scratch` decides which models have fused ends.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def _first_rows(sizes):
-    """Number of rows of A and M before those of positions."""
+    """Return the number of rows of A and M before the rows of positions."""
     return max(sizes.vocabulary, 1)
 
 
@@ -56,7 +56,7 @@ def _embedding(w, workspace, position, sizes, o, a):
 
 @inner
 def compose_input(w, workspace, position, sizes, o, a):
-    """A and M of the input, in the workspace."""
+    """Compute A and M of the input, in the workspace."""
     c, first, embedding, projection = (
         sizes.width,
         _first_rows(sizes),
@@ -96,7 +96,7 @@ def input_backward(dy, x, dmap, n, width, sizes):
 
 @inner
 def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
-    """The gradients of both maps, in the first row of g, from the groups' dM.
+    """Compute the gradients of both maps from dM of all groups, and write them to the first row of g.
 
     The gradient of a matrix between rows overwrites, as no group has written there; all others are added.
     """
@@ -133,7 +133,7 @@ def _last_layer(p, sizes, o):
 
 @inner
 def compose_output(w, workspace, sizes, o, a):
-    """M of the output, in the workspace."""
+    """Compute M of the output, in the workspace."""
     head, layer, readout = at(w, o.head_weight), _last_layer(w, sizes, o), at(workspace, a.readout)
     head_forward(at(layer, o.ff_weight), head, head, readout, sizes.hidden, sizes.width, False, False)
     if sizes.biased:
@@ -178,7 +178,7 @@ def decompose_output(w, g, stride, groups, sizes, o):
 
 @inner
 def compose(w, workspace, position, sizes, o, a):
-    """M of both ends, as far as they are fused, in the workspace."""
+    """Compute M of those ends that are fused, in the workspace."""
     if sizes.fused_input:
         compose_input(w, workspace, position, sizes, o, a)
     if sizes.fused_output:

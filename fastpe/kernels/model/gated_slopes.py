@@ -33,7 +33,7 @@ _LEAST_NORM = 1e-6
 
 @inner
 def _rows(qkv, own, h, of_keys, sizes):
-    """The first query or key of a head of a sequence; the next one is three widths further on."""
+    """Return the first query or key of a head of a sequence; the next one is three widths further on."""
     c = sizes.width
     return at(qkv, own.start * 3 * c + of_keys * c + h * (c // sizes.heads))
 
@@ -51,7 +51,8 @@ def _steepness(gates, layer, sigma, h, w):
 
 @inner
 def make_slopes(gates, layer, sigma, w, act, pack, sizes, a):
-    """The slopes of a pack, from its queries and keys. w: all parameters, not the layer's."""
+    """Compute the slopes of a pack from its queries and keys. w: the parameters of the whole model, not only of the
+    layer."""
     if gates is None:
         return
     if not sizes.gated:
@@ -63,7 +64,7 @@ def make_slopes(gates, layer, sigma, w, act, pack, sizes, a):
 
 @inner
 def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
-    """The slopes of keys or of queries; first: start of their directions in w."""
+    """Compute the slopes of keys or of queries; first: start of their directions in w."""
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = KEY_SLOPES if of_keys else QUERY_SLOPES
     for sequence in range(pack.first, pack.last):
@@ -83,7 +84,8 @@ def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
 
 @inner
 def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """Add the gradients of slopes to those of queries and keys, and to those of all parameters, g."""
+    """From the gradients of slopes, add to the gradients of queries and keys, and to g, the gradients of all
+    parameters."""
     if gates is None:
         return
     if not sizes.gated:
@@ -98,7 +100,8 @@ def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
 
 @inner
 def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """The same for keys or for queries; z is computed again. The component of u's gradient along u is a scalar sum."""
+    """As `slopes_backward`, for keys or for queries; z is computed again. The component of u's gradient along u is a
+    scalar sum."""
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = ONE + ONE - of_keys
     for sequence in range(pack.first, pack.last):

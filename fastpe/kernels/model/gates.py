@@ -1,13 +1,13 @@
-"""Gates: what the content of a layer's input subtracts from the scores of all later queries, in the model's layers.
+"""Gates: numbers, computed from a layer's input, by which each token lowers the scores of all earlier keys.
 
     z = u W^T + b;   K_h,j = rate_h sum over t <= j of softplus(sign z_h,t);   S_h,ij += K_h,j
 
-u is the layer's input after its norm. In a causal model, K_i - K_j is what position j has lost at i; the part of query
-i is left out, as the softmax does not depend on it. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z)
-is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j with s the row of the rotations that a rule gives to token
-j:
-in BiPE, the number of earlier segments. Sums are float64. Layers without a gate add 0. A model without any gate and
-without `model.gated_slopes` is not `gated`, and may have None as `gates` (see `model.memory.Position`).
+u is the layer's input after its norm. In a causal model, the score of key j is lowered by K_i - K_j at query i; the
+part K_i is left out, because the softmax does not depend on it. The forget gate of Lin et al. 2025 has sign -1, where
+softplus(-z) is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j with s the row of the rotations that a rule
+gives to token j: in BiPE, the number of earlier segments. Sums are float64. Layers without a gate add 0. A model
+without any gate and without `model.gated_slopes` is not `gated`, and may have None as `gates` (see
+`model.memory.Position`).
 
 A layer's activations hold, for each head, z, then K, then the bases of its blocks of queries
 (`attention.terms.key_query_offsets`), then slopes of keys and of queries (`model.gated_slopes`); the workspace holds
@@ -32,11 +32,11 @@ _LOGITS, _OFFSETS, _BASES, KEY_SLOPES, QUERY_SLOPES = (np.int64(number) for numb
 ARRAYS, GRADIENTS = 5, 3
 NONE, ONE = np.int64(0), np.int64(1)
 STEPS = np.int64(2)
-"""Replaces the sign in a layer whose columns follow from tokens only."""
+"""Replaces the sign in a layer whose columns depend only on tokens."""
 
 
 def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
-    """For each of attention's columns, whether some layer computes it."""
+    """Return, for each of attention's columns, whether some layer computes it."""
     return {
         KEY_OFFSET: bool(gates[:, SIGN].any()),
         KEY_SLOPE: bool((gates[:, KEY_DIRECTION] >= 0).any()),
@@ -46,13 +46,13 @@ def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
 
 @inner
 def of_head(which, h, act, sizes, a):
-    """One of the arrays of a head, from its first row on."""
+    """Return one of the arrays of a head, from its first row on."""
     return at(act, a.gates + (which * sizes.heads + h) * sizes.length)
 
 
 @inner
 def gradients_of_head(which, h, workspace, own, sizes, a):
-    """The gradients of K (0), of slopes of keys (1), or of queries (2), for one sequence."""
+    """Return the gradients of K (0), of the slopes of keys (1), or of the slopes of queries (2), for one sequence."""
     return at(workspace, a.dgates + (which * sizes.heads + h) * sizes.length + own.start)
 
 
@@ -63,13 +63,13 @@ def softplus(x):
 
 @inner
 def _rate(gates, layer, h, w):
-    """The head's rate, which is stored as its logarithm."""
+    """Return the rate of a head, which is stored as a logarithm."""
     return math.exp(np.float64(get(w, gates[layer, RATE] + h))) if gates[layer, RATE] >= 0 else 1.0
 
 
 @inner
 def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
-    """z and K of a pack. w: all parameters, not only the layer's."""
+    """Compute z and K of a pack. w: the parameters of the whole model, not only of the layer."""
     if gates is None:
         return
     if not sizes.gated:
@@ -102,7 +102,7 @@ def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
 
 @inner
 def gates_of_head(gates, h, act, own, sizes, a):
-    """The columns that attention reads, for one head of one sequence."""
+    """Return the columns that attention reads, for one head of one sequence."""
     if gates is None:
         return None
     offsets = at(of_head(_OFFSETS, h, act, sizes, a), own.start)
@@ -113,7 +113,7 @@ def gates_of_head(gates, h, act, own, sizes, a):
 
 @inner
 def gate_gradients(gates, h, j0, workspace, own, sizes, a):
-    """The addresses for attention's gradients of columns, with those of keys from the key j0 on."""
+    """Return the addresses of the gradients of columns; the gradients for keys start at the key j0."""
     if gates is None:
         return None
     return ColumnGradients(
@@ -137,7 +137,7 @@ def clear_gate_gradients(gates, workspace, own, sizes, a):
 
 @inner
 def gates_backward(gates, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """Add the gradients of K to du, and to the gradients g of all parameters."""
+    """From the gradients of K, add to du and to g, the gradients of all parameters."""
     if gates is None:
         return
     if not sizes.gated:

@@ -3,13 +3,13 @@
     u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + drop(o Wout + bout)   (`model.attention`)
     w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
 
-`u` and `w` are `z` and `y` without norms; "z +" and "y +" only with residual connections; biases if the model has them;
-f is an activation (`rows.activation`), for SWIGLU of two adjacent maps in Win. drop: `dropout`; if the model has none,
-`dropout` may be None, and no code for it is compiled.
+In a model without norms, `u` and `w` are `z` and `y`. "z +" and "y +" apply only with residual connections, and biases
+only if the model has them. f is an activation (`rows.activation`); for SWIGLU it takes two adjacent maps in Win. drop
+applies `dropout`; if the model has no dropout, `dropout` may be None, and no code for it is compiled.
 
 If an end of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k, v are already computed, or
-the last layer's Wff maps h to the model's output: both without the layer's own maps, whose gradients are computed
-elsewhere."""
+the last layer's Wff maps h to the model's output. In both cases the layer does not apply its maps, and their gradients
+are computed elsewhere."""
 
 import numpy as np
 
@@ -46,15 +46,15 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def linear(x, c, weight, row, bias, y, n, width, mode, biased):
-    """y = f(x weight + bias), n rows of c elements to n rows of `width`; without bias unless biased. row: row stride of
-    weight, as for `products.gemm`."""
+    """Compute y = f(x weight + bias) from n rows of c elements to n rows of `width`; the bias is added only if
+    `biased`. row: row stride of weight, as for `products.gemm`."""
     start = FROM if biased else OVERWRITE
     gemm(x, c, ONE, weight, row, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
 
 
 @inner
 def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, sizes):
-    """y = z + drop(x weight + bias), without z if there is no residual connection.
+    """Compute y = z + drop(x weight + bias), without z if there is no residual connection.
 
     With norms, the residual stream may grow to thousands of times what a layer adds, and a sum that starts with it
     would round every term at its size. So z is added to the finished sum. Without norms, sums start with z: those
@@ -76,7 +76,7 @@ def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, siz
 
 @inner
 def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
-    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy; in the pack's turn."""
+    """Compute dweight = x^T dy (added with mode FROM) and dbias += column sums of dy, in the turn of the pack."""
     if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
         mode = NOT_SOON
     take_turn(pack)
@@ -94,13 +94,13 @@ def linear_back(dy, width, transposed, row, dx, c, n, mode):
 
 @inner
 def normalise(x, weight, bias, y, stats, n, sizes):
-    """y = the norm of n rows of x."""
+    """Write the norm of n rows of x to y."""
     norm_forward(x, weight, bias, y, stats, n, sizes.width, NORM_EPS, sizes.centred, sizes.norm_biased)
 
 
 @inner
 def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack, sizes):
-    """Gradients of `normalise`, in the pack's turn; dx is added to if `residual`."""
+    """Compute the gradients of `normalise`, in the turn of the pack; if `residual`, add to dx."""
     take_turn(pack)
     norm_backward(
         dy, x, weight, stats, dx, dweight, dbias, pack.rows, sizes.width, residual, sizes.centred, sizes.norm_biased
@@ -110,27 +110,27 @@ def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack,
 
 @inner
 def _place(layer, which, sizes):
-    """The number of one of a layer's dropouts: see `rows.dropout.places_of`."""
+    """Return the number of one of a layer's dropouts: see `rows.dropout.places_of`."""
     return 1 + layer * (2 + sizes.heads) + which
 
 
 @inner
 def _matrix(w, wt, place, packed, sizes, t):
-    """One of a layer's matrices, as products take it."""
+    """Return one of a layer's matrices in the form that products take."""
     return at(at(wt, t.words), packed) if sizes.packed else at(w, place)
 
 
 @inner
 def row_of(depth, columns, sizes):
-    """The row stride, for products, of a layer's matrix of `depth` rows, or of such a transpose."""
+    """Return the row stride, for products, of a layer's matrix of `depth` rows, or of a transpose with as many rows."""
     return -depth if sizes.packed else columns
 
 
 @inner
 def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout, pack, sizes, o, t, a):
-    """One layer: z -> out (n, c). w: its parameters, a part of all_w; wt: their transposes.
+    """Compute one layer: z -> out (n, c). w: the parameters of the layer, a part of all_w; wt: their transposes.
 
-    act: its activations, kept for the backward pass.
+    act: the activations of the layer, kept for the backward pass.
     """
     n, c, f, start = pack.rows, sizes.width, sizes.hidden, NONE
     mixed, middle, hidden = at(act, a.mixed + pack.before * c), at(act, a.middle), at(act, a.hidden)
@@ -175,9 +175,10 @@ def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout
 
 @inner
 def _dropped(dropout, dz, target, c, place, pack):
-    """The gradient before dropout, in `target`, from dz, the gradient after it; dz itself without dropout.
+    """Return the gradient before dropout, written to `target`, from dz, the gradient after dropout; without dropout,
+    return dz.
 
-    dz is unchanged: the residual connection needs it, too.
+    dz is not changed, because the residual connection also needs it.
     """
     if not drops(dropout):
         return dz
@@ -190,7 +191,8 @@ def _dropped(dropout, dz, target, c, place, pack):
 
 @inner
 def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pack, sizes, o, t, a):
-    """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
+    """Backward pass of the feed-forward part. dz: the gradient of the layer's output on entry, of `middle` on return.
+    grow: mode of the matrices' gradients."""
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
     hidden, dhidden, middle = at(act, a.hidden), at(workspace, a.dhidden), at(act, a.middle)
     dout, columns, transposed, row = at(workspace, a.output), ONE, at(workspace, a.readout), f
@@ -219,7 +221,8 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pac
 
 @inner
 def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a):
-    """Add the gradients of what gates compute from u to du, and to the gradients g of all parameters."""
+    """From the gradients of the numbers that gates compute from u, add to du and to g, the gradients of all
+    parameters."""
     gates_backward(position.gates, layer, u, du, w, g, act, workspace, pack, sizes, a)
     angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, workspace, pack, sizes, a)
     reflections_backward(position.reflections, layer, u, du, w, g, act, workspace, pack, sizes, a)
@@ -229,8 +232,8 @@ def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a)
 def attention_layer_backward(
     dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, workspace, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
-    """dz: the gradient of `middle` on entry, of the layer's input z on return. all_w, all_g: of all parameters;
-    slot_gradients: those of the pack."""
+    """Backward pass of the attention part. dz: the gradient of `middle` on entry, of the layer's input z on return.
+    all_w, all_g: all parameters of the model and their gradients; slot_gradients: the slot gradients of the pack."""
     n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(workspace, a.dmixed), at(workspace, a.dqkv)
     dout = _dropped(dropout, dz, at(workspace, a.dbranch), c, _place(layer, 0, sizes), pack)

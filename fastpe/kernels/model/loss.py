@@ -1,12 +1,14 @@
-"""The losses of one sequence and their gradients with respect to the model's outputs, which they may overwrite.
+"""The losses of one sequence, and their gradients with respect to the model's outputs. The gradients may overwrite the
+outputs.
 
     squared error   sum_i share_i (y_i - target_i)^2                    dy_i = 2 (y_i - target_i) share_i
     cross entropy   sum_i share_i (log sum_v exp z_iv - z_i[token_i])   dz_iv = (softmax(z_i)_v - [v = token_i]) share_i
 
 share_i: the weight of target i in the batch's mean, divided by the sum of all weights; it is shares[i step], and step
-is 0 if all are equal. If it is 0, the target does not count: neither it nor the output is read. y: n elements. z: n
-rows of `vocabulary` contiguous elements; tokens are integers in [0, vocabulary), held in the type of z. Sums are
-float64. Cross entropy passes over a row three times, in cache, with about 20 FLOP per element, most of them for exp.
+is 0 if all are equal. If share_i is 0, the target does not count: neither the target nor the output is read. y: n
+elements. z: n rows of `vocabulary` contiguous elements; tokens are integers in [0, vocabulary), held in the type of z.
+Sums are float64. Cross entropy passes over a row three times, in cache, with about 20 FLOP per element, most of them
+for exp.
 """
 
 import math
@@ -34,13 +36,14 @@ from fastpe.kernels.simd import (
 
 @inner
 def step_of(shares):
-    """Step from one target's share to the next, in an array of one for all or one for each."""
+    """Return the step from one target's share to the next, in an array with one share for all targets or one for
+    each."""
     return np.int64(shares.size > 1)
 
 
 @inner
 def counted(shares, step, n):
-    """Number of targets that count."""
+    """Return the number of targets that count."""
     count = n
     if step:
         count = np.int64(0)
@@ -78,7 +81,7 @@ def spread_rows(picked, shares, step, x, n, c):
 
 @inner
 def squared_error(y, target, dy, n, shares, step):
-    """The weighted sum of squared errors, and dy."""
+    """Return the weighted sum of squared errors, and compute dy."""
     loss = 0.0
     for i in range(n):
         share, error = get(shares, i * step), scalar(y, 0.0)
@@ -91,7 +94,7 @@ def squared_error(y, target, dy, n, shares, step):
 
 @inner
 def cross_entropy(z, tokens, dz, n, vocabulary, shares, step):
-    """The weighted sum of -log softmax(z_i)[token_i], natural logarithm, and dz."""
+    """Return the weighted sum of -log softmax(z_i)[token_i] (natural logarithm), and compute dz."""
     width, lowest = lanes(z), scalar(z, -np.inf)
     loss = 0.0
     for i in range(n):

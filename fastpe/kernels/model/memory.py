@@ -1,4 +1,4 @@
-"""Layout of the model's memory for kernels: sizes, and offsets into flat arrays, in elements."""
+"""The layout of the model's memory for kernels: sizes, and offsets into flat arrays, in elements."""
 
 from typing import Any, NamedTuple
 
@@ -86,7 +86,7 @@ class Sizes(NamedTuple):
 class Offsets(NamedTuple):
     """Start of each tensor in the flat array of parameters (and of gradients); for layer l add l * `layer_stride`.
 
-    In a layer the four matrices come first, then the vectors. Missing tensors have no space, and are not read.
+    In a layer the four matrices come first, then the vectors. Missing tensors take no space, and are not read.
     """
 
     embed_weight: int
@@ -127,12 +127,12 @@ class Offsets(NamedTuple):
 class Position(NamedTuple):
     """The slots of a model at one length, and the layout of attention's slots.
 
-    Missing slots are placeholder arrays that are not read. Rows of `numbers` and `places` are attention's slots. Of
-    `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
-    without them, any other model with all of them. Compiling each subset would take as long as all together. With any
-    of these, or a `net`, there is dropout, too.
+    Missing slots are placeholder arrays that are not read. `numbers` and `places` have a row for each of attention's
+    slots. `rotors`, `polar`, `gates`, `selective` and `slots` are either all present or all None: a model that uses
+    none of them is compiled without them, and any other model with all of them, because compiling each subset would
+    take as long as all of them together. If any of these or `net` is present, code for dropout is compiled, too.
 
-    Workers get it with pointers in place of arrays of one axis (`simd.with_pointers`).
+    Workers receive it with pointers in place of arrays of one axis (`simd.with_pointers`).
     """
 
     table: np.ndarray
@@ -165,7 +165,8 @@ class Position(NamedTuple):
 class Transposed(NamedTuple):
     """Start of the transposed matrices in the flat array of transposes; for layer l add l * `layer_stride`.
 
-    In bfloat16 the layers' matrices are packed; the matrices themselves follow `words` further on, also packed.
+    In bfloat16 the transposed matrices of the layers are packed; the matrices that are not transposed, also packed,
+    follow `words` elements further on.
     """
 
     layer_stride: int
@@ -178,7 +179,7 @@ class Transposed(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """Layout of a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ..."""
+    """The layout of a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ..."""
 
     streams: int
     stream_stride: int
@@ -239,9 +240,9 @@ def attention_case(
     sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, spanned: bool, backward: bool,
     dropped: bool,
 ) -> tuple[Case, Layout]:  # fmt: skip
-    """Sizes of the attention of one sequence, and the layout of its scratch memory.
+    """Return the sizes of the attention of one sequence, and the layout of its scratch memory.
 
-    more: whether there are slots other than a bias; spanned: whether queries have spans of keys.
+    more: whether there are slots other than a bias. spanned: whether queries have spans of keys.
     """
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
@@ -269,7 +270,8 @@ def attention_case(
 
 
 def fused_sizes(sizes: Sizes) -> tuple[int, int]:
-    """Elements of the maps of fused ends, at the input and at the output; 0 if an end is not fused."""
+    """Return the number of elements of the maps of the fused ends, at the input and at the output; 0 if an end is not
+    fused."""
     projection = (max(sizes.vocabulary, 1) + sizes.length) * 3 * sizes.width
     return sizes.fused_input * projection, sizes.fused_output * (sizes.hidden + sizes.biased)
 
@@ -280,7 +282,8 @@ def _rotates(sizes: Sizes) -> bool:
 
 
 def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backward: bool, rows: int = 0) -> Arena:
-    """Offsets of regions of the workspace. Without a backward pass all layers share the memory of activations.
+    """Return the offsets of the regions of the workspace. Without a backward pass, all layers share the memory of
+    activations.
 
     more: memory that attention needs instead of `layout`. rows: number of positions that pass through the model at a
     time while the keys and values of others are cached in every layer; 0 if whole sequences are processed at once.

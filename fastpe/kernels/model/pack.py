@@ -1,8 +1,9 @@
-"""Sequences of a batch that are processed together, and the rows of each.
+"""Packs: sequences of a batch that are processed together, and the rows of each sequence.
 
-Products of few rows cost more than their FLOPs: every matrix, and the gradient of every matrix, is read and written for
-them. So consecutive short sequences of a batch are packed: their rows follow one another, for as many sequences as fit,
-and only operations that depend on positions process sequences one by one. The packing depends only on lengths.
+Matrix products of few rows take longer than their FLOPs suggest, because every matrix and its gradient must be read or
+written for each product. So consecutive short sequences of a batch are packed: their rows follow one another, for as
+many sequences as fit, and only operations that depend on positions process sequences one by one. The packing depends
+only on lengths.
 
 Packs of a group may be processed in parallel, by separate workers. They add to the same gradients, in a fixed order:
 the additions are divided into *turns*, the same number for each pack, and a pack has its turn after the previous pack
@@ -48,7 +49,8 @@ class Rows(NamedTuple):
 
 @inner
 def pack_from(first, last, layout, lengths, places):
-    """As many of the sequences first .. last - 1, in their order, as fit into that many rows; at least the first."""
+    """Return the pack of as many of the sequences first .. last - 1, in their order, as fit into this number of rows;
+    at least the first."""
     rows, end = lengths[min(first, lengths.size - 1)], first + 1
     while end < last and rows + lengths[min(end, lengths.size - 1)] <= layout:
         rows += lengths[min(end, lengths.size - 1)]
@@ -58,14 +60,15 @@ def pack_from(first, last, layout, lengths, places):
 
 @inner
 def side_by_side(pack, turns, previous):
-    """The pack, with its turns after those of the pack that begins with the sequence `previous`, or ALONE."""
+    """Return the pack, with its turns after those of the pack that begins with the sequence `previous`; ALONE: it waits
+    for no pack."""
     own, before = pack.first * LINE, previous * LINE if previous >= 0 else ALONE
     return Pack(pack.first, pack.last, pack.rows, pack.lengths, pack.places, pack.before, turns, own, before)
 
 
 @inner
 def packs_in(first, last, layout, lengths):
-    """The number of packs for the sequences first .. last - 1."""
+    """Return the number of packs for the sequences first .. last - 1."""
     count, done = np.int64(0), first
     while done < last:
         done = pack_from(done, last, layout, lengths, lengths).last
@@ -75,7 +78,7 @@ def packs_in(first, last, layout, lengths):
 
 @inner
 def take_turn(pack):
-    """Return when the previous pack has had this turn, and what it added is visible."""
+    """Wait until the previous pack has had this turn and its additions are visible."""
     if pack.previous >= 0:
         turns = pointer(pack.turns)
         wait_for_ticket(turns, pack.previous, shared_count(turns, pack.own) + 1)
@@ -90,21 +93,21 @@ def pass_on(pack):
 
 @inner
 def rows_of(pack, sequence, start):
-    """The rows of a sequence of the pack, which begin where those of the previous sequence end."""
+    """Return the rows of a sequence of the pack; they begin where the rows of the previous sequence end."""
     length = pack.lengths[min(sequence, pack.lengths.size - 1)]
     return Rows(sequence, start, length, pack.places, pack.before)
 
 
 @inner
 def place_of(which, i, own):
-    """The row that a rule selects for the i-th of a sequence's tokens that pass through the model: of the table (which
-    is 0), or of the rotations (1)."""
+    """Return the row that a rule selects for the i-th of a sequence's tokens that pass through the model: a row of the
+    table (which is 0), or of the rotations (1)."""
     return own.places[which, own.sequence, i]
 
 
 @inner
 def first_place(own):
-    """The table's row at a sequence's first position, if rows are consecutive."""
+    """Return the row of the table at the first position of a sequence, if rows are consecutive."""
     return own.places[0, min(own.sequence, own.places.shape[1] - 1), 0]
 
 

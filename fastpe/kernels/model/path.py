@@ -1,4 +1,4 @@
-"""The model's attention in a layer that computes reflections (`model.reflections`): `kernels.attention` by head."""
+"""The attention of a layer that computes reflections (`model.reflections`): `kernels.attention` for each head."""
 
 from fastpe.kernels.attention.backward import prepare_deltas
 from fastpe.kernels.attention.forward import forward_rows
@@ -14,7 +14,8 @@ from fastpe.kernels.simd import at
 
 @inner
 def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a):
-    """One head with its reflections, and their products with keys, which few queries need only in the backward pass."""
+    """Return one head with its reflections and the products of reflections and keys; with few queries, these products
+    are needed only in the backward pass."""
     w, beta = made_of_head(h, act, own, sizes, a)
     path, case = HeadPath(w, beta, scratch.path.products), position.case
     head = reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a)
@@ -27,8 +28,8 @@ def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, ow
 
 @inner
 def reflected_forward(reflections, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Whether the layer computes reflections; if so, `mixed` from `qkv`, for one sequence. place_of_first: dropout
-    number of the first head's weights."""
+    """Return whether the layer computes reflections; if it does, compute `mixed` from `qkv` for one sequence.
+    place_of_first: dropout number of the first head's weights."""
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:
@@ -48,7 +49,7 @@ def reflected_forward(reflections, layer, act, workspace, position, dropout, pla
 def reflected_backward(
     reflections, layer, act, workspace, slot_gradients, position, dropout, place_of_first, own, sizes, a
 ):
-    """As `reflected_forward`; `dqkv`, and the gradients of w and beta, from `dmixed`."""
+    """As `reflected_forward`: compute `dqkv` and the gradients of w and beta from `dmixed`."""
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:

@@ -1,14 +1,14 @@
-"""Reflections that a layer computes from its input and that act on queries between query and key (PaTH).
+"""Reflections (PaTH): a layer computes them from its input, and those between a query and a key act on the query.
 
     p = u down up;   y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );   w_t = y_t / sqrt(|y_t|^2 + 1e-6), head by head
     beta_t = 2 sigmoid(u_t W^T + b)
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C), taps (3, C), W (H, C); p is 0 before the
-start of the sequence, or of the document if documents are separate. Attention with w and beta is `attention.path`'s,
-for one sequence at a time. Nothing here is rounded to bfloat16. A layer without reflections has the `rank` 0; a model
+start of the sequence, or of the document if documents are separate. `attention.path` computes attention with w and
+beta, one sequence at a time. Nothing here is rounded to bfloat16. A layer without reflections has the `rank` 0; a model
 in which no layer has them has None as `Position.reflections`.
 
-A layer's activations hold u down, p, w and beta, the last two by head: generation continues from them.
+The activations of a layer hold u down, p, w and beta, the last two by head. Generation continues from them.
 """
 
 import math
@@ -46,15 +46,15 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Reflections(NamedTuple):
-    """Reflections of a model's layers: (layers, 6), int64, starts of parameters; whether they start again with every
-    document."""
+    """The reflections of a model's layers: the starts of their parameters, (layers, 6) int64, and whether they start
+    again with every document."""
 
     layers: np.ndarray
     apart: int
 
 
 class Kept(NamedTuple):
-    """Layout of a layer's activations: u down (n, rank), p (N, C), w (H, N, D), beta (H, N)."""
+    """The layout of a layer's activations: u down (n, rank), p (N, C), w (H, N, D), beta (H, N)."""
 
     low: int
     steps: int
@@ -63,7 +63,7 @@ class Kept(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Layout in the workspace of gradients of w, beta and p, and of a transposed map."""
+    """The layout of the gradients of w, beta and p, and of a transposed map, in the workspace."""
 
     w: int
     beta: int
@@ -72,14 +72,14 @@ class Given(NamedTuple):
 
 
 def kept_of_reflections(sizes: Any, n: int, take: Callable[[int], Any]) -> Kept:
-    """Memory for a layer's activations; n rows pass through the model at a time."""
+    """Return the number of elements of a layer's activations; n rows pass through the model at a time."""
     made, whole = int(sizes.reflects > 0), sizes.length
     counts = n * sizes.reflects, made * whole * sizes.width, made * whole * sizes.width, made * whole * sizes.heads
     return Kept._make([take(count) for count in counts])
 
 
 def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: bool) -> Given:
-    """Memory for the backward pass."""
+    """Return the number of elements of the memory for the backward pass."""
     rows, c = backward * int(sizes.reflects > 0) * sizes.length, sizes.width
     counts = rows * c, rows * sizes.heads, rows * c, backward * c * sizes.reflects
     return Given._make([take(count) for count in counts])
@@ -91,19 +91,19 @@ def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: 
 
 @inlined
 def _place(reflections, new, own):
-    """How many rows before one of a sequence's new rows the convolution may read."""
+    """Return how many rows the convolution may read before one of a sequence's new rows."""
     return place_of(ONE, new, own) if reflections.apart else own.before + new
 
 
 @inlined
 def _before(steps, place, ago, j, width, left):
-    """Part of the row that is `ago` rows before the one at `steps`, zeros if it may not be read."""
+    """Return a part of the row that is `ago` rows before the row at `steps`; zeros if it may not be read."""
     return load_first(steps, j - ago * width, left if place >= ago else 0)
 
 
 @inlined
 def _convolved(steps, taps, place, j, width, left):
-    """Part of the convolution's row at `steps`."""
+    """Return a part of the convolution's row at `steps`."""
     found = load_first(taps, (_COUNT - 1) * width + j, left) * load_first(steps, j, left)
     found = fma(load_first(taps, width + j, left), _before(steps, place, 1, j, width, left), found)
     return fma(load_first(taps, j, left), _before(steps, place, 2, j, width, left), found)
@@ -111,7 +111,7 @@ def _convolved(steps, taps, place, j, width, left):
 
 @inner
 def _make_row(steps, taps, place, first, width, head, w):
-    """w of one head of the row at `steps`; first: its channel."""
+    """Compute w of one head of the row at `steps`; first: the first channel of the head."""
     squares, one = zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
         x = _convolved(steps, taps, place, first + j, width, head - j)
@@ -124,7 +124,7 @@ def _make_row(steps, taps, place, first, width, head, w):
 
 @inner
 def make_reflections(reflections, layer, u, w, act, pack, sizes, a):
-    """w and beta of a pack. w: all parameters, not the layer's."""
+    """Compute w and beta of a pack. w: the parameters of the whole model, not only of the layer."""
     if reflections is None:
         return
     places, n, c, start = reflections.layers, pack.rows, sizes.width, NONE
@@ -151,14 +151,14 @@ def make_reflections(reflections, layer, u, w, act, pack, sizes, a):
 
 @inner
 def made_of_head(h, act, own, sizes, a):
-    """w and beta of one head of a sequence."""
+    """Return w and beta of one head of a sequence."""
     place = h * sizes.length + own.start
     return at(act, a.reflected.w + place * (sizes.width // sizes.heads)), at(act, a.reflected.beta + place)
 
 
 @inner
 def given_of_head(h, workspace, own, sizes, a):
-    """Their gradients."""
+    """Return the gradients of w and beta of one head of a sequence."""
     place = h * sizes.length + own.start
     return at(workspace, a.dreflected.w + place * (sizes.width // sizes.heads)), at(
         workspace, a.dreflected.beta + place
@@ -171,7 +171,7 @@ def given_of_head(h, workspace, own, sizes, a):
 
 @inner
 def _row_back(steps, taps, place, first, width, head, w, dw, dsteps):
-    """The gradient of one head's part of the convolution's row at `steps`, from that of w."""
+    """Compute the gradient of one head's part of the convolution's row at `steps` from the gradient of w."""
     squares, along, one = zeros(w), zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
         x = _convolved(steps, taps, place, first + j, width, head - j)
@@ -190,7 +190,7 @@ def _row_back(steps, taps, place, first, width, head, w, dw, dsteps):
 
 @inner
 def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
-    """From the gradients of a sequence's convolution, in their place, those of p; adds to those of taps."""
+    """Overwrite the gradients of a sequence's convolution with the gradients of p, and add to the gradients of taps."""
     none = zeros(steps)
     for j in range(0, width, lanes(steps)):
         left = width - j
@@ -213,7 +213,7 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
 
 @inner
 def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
-    """What the gradients of a head's betas say of their map, and of the rows of a sequence."""
+    """From the gradients of a head's betas, add to the gradients of their map and of the rows of a sequence."""
     weight, of_bias = places[layer, WEIGHT] + h * c, 0.0
     for i in range(n):
         far = np.float64(get(beta, i))
@@ -226,7 +226,7 @@ def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
 
 @inner
 def reflections_backward(reflections, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """Adds to du, and to the gradients g of all parameters, what those of w and beta say."""
+    """From the gradients of w and beta, add to du and to g, the gradients of all parameters."""
     if reflections is None:
         return
     places, n, c, start = reflections.layers, pack.rows, sizes.width, NONE

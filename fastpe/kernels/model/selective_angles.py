@@ -1,4 +1,4 @@
-"""Angles that a layer computes from its input, by which it rotates its queries and keys (selective RoPE).
+"""Angles (selective RoPE): a layer computes them from its input, and rotates its queries and keys by them.
 
     u^ = u, the channels of each head divided by their norm;      p_t = u^_t down up
     f_t = sum over k < 4 of taps_k p_{t-3+k};      angles_t = tau (f_0 + ... + f_t)
@@ -50,14 +50,14 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 def kept_of_angles(sizes: Any, n: int) -> dict[str, int]:
-    """Number of elements that a layer keeps of its angles, n rows at a time."""
+    """Return the number of elements that a layer keeps for its angles, if n rows pass through the model at a time."""
     pairs = sizes.width // 2 * (sizes.rank > 0)
     factors = KINDS * pairs * (1 if sizes.half else 2)
     return {"low": n * sizes.rank, "steps": sizes.length * pairs, "sums": 2 * pairs, "factors": n * factors}
 
 
 def memory_for_angles(sizes: Any, n: int, *, backward: bool) -> dict[str, int]:
-    """Number of elements of scratch memory for computing angles."""
+    """Return the number of elements of scratch memory for computing angles."""
     c, made = sizes.width, int(sizes.rank > 0)
     return {"unit": made * n * c, "dangles": backward * made * n * (c // 2), "maps": backward * c * sizes.rank}
 
@@ -69,7 +69,7 @@ def _inverse_norm(x, n):
 
 @inner
 def _directions(u, unit, n, sizes):
-    """unit = u^"""
+    """Compute unit = u^."""
     head = sizes.width // sizes.heads
     for part in range(n * sizes.heads):
         x, y = at(u, part * head), at(unit, part * head)
@@ -80,19 +80,22 @@ def _directions(u, unit, n, sizes):
 
 @inlined
 def _row(steps, i, ago, place, j, width, left):
-    """Part of the row `ago` rows before row i, in float64; zeros before the first row of its document."""
+    """Return a part of the row that is `ago` rows before row i, in float64; zeros before the first row of its
+    document."""
     return load_wide(steps, (i - ago) * width + j, left if ago <= place else 0)
 
 
 @inlined
 def _place(new, own, sizes):
-    """The number of rows before a sequence's new row; those of its document, if there are documents."""
+    """Return the number of rows before a sequence's new row; if there are documents, count only the rows of its
+    document."""
     return place_of(1, new, own) if sizes.anew else own.before + new
 
 
 @inner
 def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
-    """The factors of a pack's rotations, from the layer's input. w: all parameters, not only the layer's."""
+    """Compute the factors of a pack's rotations from the layer's input. w: the parameters of the whole model, not only
+    of the layer."""
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE
@@ -112,7 +115,7 @@ def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
 
 @inner
 def _sum_up(steps, taps, tau, sums, factors, own, width, sizes):
-    """Factors of one sequence from its steps p, including those of earlier rows; the sums are kept."""
+    """Compute the factors of one sequence from its steps p, including the steps of earlier rows; the sums are kept."""
     half = sizes.half
     row = factors_of_row(width, half)
     for j in range(0, width, lanes(pointer(tau))):
@@ -172,7 +175,7 @@ def add_turns(selective, y, dy, h, i, workspace, sizes, a):
 
 @inner
 def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, sizes, a):
-    """Add the gradients of angles to du, and to the gradients g of all parameters."""
+    """From the gradients of angles, add to du and to g, the gradients of all parameters."""
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE
@@ -199,7 +202,8 @@ def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, si
 
 @inner
 def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
-    """From the gradients of a sequence's angles to those of its steps, in place; adds to those of taps."""
+    """Overwrite the gradients of a sequence's angles with the gradients of its steps, and add to the gradients of
+    taps."""
     for j in range(0, width, lanes(pointer(tau))):
         left = width - j
         speed, later = load_first(pointer(tau), j, left), zeros(pointer(tau))
@@ -230,7 +234,7 @@ def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
 
 @inner
 def _directions_backward(u, dunit, du, n, sizes):
-    """du += the gradient of u, for dunit the gradient of u^."""
+    """Add the gradient of u to du; dunit is the gradient of u^."""
     head = sizes.width // sizes.heads
     for part in range(n * sizes.heads):
         x, d, dx = at(u, part * head), at(dunit, part * head), at(du, part * head)

@@ -3,8 +3,8 @@
 
 A whole pack is processed forward and backward before the next (`model.batch`), in the workspace of its thread; only
 parameters, gradients and the input are accessed outside of it. Per sequence of n, forward:  2 n (4 c^2 + 2 c f) +
-4 n^2 c FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; backward twice
-that. A training step saves the products at fused ends (`model.fused_embedding_and_head`).
+4 n^2 c FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; the backward pass
+takes twice as many. A training step saves the products at fused ends (`model.fused_embedding_and_head`).
 
 `head` is the matrix that maps rows of the residual stream to logits: a parameter or, in a model with tied embeddings,
 the transposed token embedding.
@@ -46,7 +46,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 @inner
 def stream_forward(x, w, wt, workspace, position, dropout, pack, sizes, o, t, a):
-    """Embedding and all layers on a pack; x: the batch."""
+    """Compute the embedding and all layers on a pack; x: the batch."""
     c, z = sizes.width, at(workspace, a.streams)
     _input_forward(x, w, workspace, position, pack, sizes, o, a)
     drop_pack(dropout, z, c, NONE, pack)
@@ -67,7 +67,7 @@ def stream_forward(x, w, wt, workspace, position, dropout, pack, sizes, o, t, a)
 
 @inner
 def _input_forward(x, w, workspace, position, pack, sizes, o, a):
-    """The first rows of the residual stream: embedding, convolution, table."""
+    """Compute the input of the first layer: embedding, convolution, table."""
     c, weight, start = sizes.width, at(w, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -99,7 +99,7 @@ def _input_forward(x, w, workspace, position, pack, sizes, o, a):
 
 @inner
 def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
-    """Gradients of table, convolution and embedding from dz."""
+    """Compute the gradients of table, convolution and embedding from dz."""
     c, dweight, start = sizes.width, at(g, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -129,7 +129,7 @@ def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
 
 @inner
 def rows_of_stream(workspace, sizes, a):
-    """The rows that the head is applied to."""
+    """Return the rows that the head is applied to."""
     if sizes.final_norm:
         return at(workspace, a.final)
     if sizes.fused_output:
@@ -144,7 +144,7 @@ def _last_layer(workspace, sizes, a):
 
 @inner
 def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
-    """The head on n rows; the output is at workspace + a.output."""
+    """Apply the head to n rows; the output is at workspace + a.output."""
     bias, output = at(w, o.head_bias), at(workspace, a.output)
     if sizes.vocabulary:
         biased = sizes.biased and not sizes.tied
@@ -157,8 +157,8 @@ def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
 
 @inner
 def _gathered(count, pack):
-    """Whether the rows whose targets count, `count` of them, are gathered. If all of a single sequence count, rows and
-    targets are used in place."""
+    """Whether the `count` rows whose targets count are gathered. If the pack is a single sequence and all its targets
+    count, rows and targets are used in place."""
     return count < pack.rows or pack.last - pack.first > 1
 
 
@@ -193,7 +193,7 @@ def _scatter(drows, shares, step, dz, pack, sizes):
 
 @inner
 def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, o, t, a):
-    """dz, the gradient of the residual stream, from that of the output; `count` targets count."""
+    """Compute dz, the gradient of the residual stream, from the gradient of the output; `count` targets count."""
     c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(workspace, a.dz), rows_of_stream(workspace, sizes, a)
     doutput, dhead_bias = at(workspace, a.output), at(g, o.head_bias)
     if not tokens:
@@ -255,7 +255,7 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, posit
 
 @inner
 def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
-    """The pack's contribution to the loss, and the number of its targets that count, if needed.
+    """Return the pack's contribution to the loss, and the number of its targets that count, if needed.
 
     The gradient overwrites the output. With tokens, the head is applied only to rows whose targets count.
     """

@@ -7,15 +7,16 @@
 ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`products.float_gemm.RELU`), and so
 is its backward pass (`products.float_gemm.WHERE_POSITIVE`).
 
-With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u): both others need one exponential an element, of -|t| so that
-nothing overflows, and about 30 FLOP.
+With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u). So `gelu_tanh` and `swiglu` each need one exponential per
+element, computed at -|t| so that nothing overflows, and about 30 FLOP.
 
 Phi(-t) for t >= 0 is exp(-t^2/2) r(t), so that the far tail keeps its relative precision, and Phi(t) = 1 - Phi(-t). The
-ratio r, half a scaled erfc, has no simple form: (1 + 1.25 t) r(t) is smooth in u = (t - K)/(t + K), which maps [0, inf)
-to [-1, 1), and there a polynomial. About 30 (float32) or 60 (float64) FLOP an element.
+ratio r, half of the scaled complementary error function, has no simple form. But (1 + 1.25 t) r(t) is smooth in u =
+(t - K)/(t + K), which maps [0, inf) to [-1, 1), and is approximated there by a polynomial in u. `gelu` takes about 30
+(float32) or 60 (float64) FLOP per element.
 
-Forward passes leave the slopes behind, in the place of what was mapped, as most of their work is the values': all that
-is left for the backward pass is to multiply.
+Forward passes overwrite their input with the slopes: most of the work for the slopes is already done for the values,
+and the backward pass then only has to multiply.
 """
 
 import math
@@ -97,7 +98,7 @@ def gelu(x, y, n):
 
 @inlined
 def logistic(t, one):
-    """s(t), and its slope s(t) (1 - s(t))."""
+    """Return s(t) and its slope s(t) (1 - s(t))."""
     small = exp(minus(absolute(t)))
     share = one / (one + small)
     return where_negative(t, small * share, share), small * share * share
@@ -118,7 +119,8 @@ def gelu_tanh(x, y, n):
 
 @inner
 def swiglu(both, y, rows, n):
-    """y = x s(x) y' from rows of x and y', n elements each, side by side; they <- its slopes by x and by y'."""
+    """y = x s(x) y'. x and y' are adjacent rows of n elements each; they are overwritten with the derivatives of y by x
+    and by y'."""
     one = splat(scalar(both, 1.0))
     for i in range(rows):
         gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
@@ -132,7 +134,8 @@ def swiglu(both, y, rows, n):
 
 @inner
 def activate(x, y, rows, n, which):
-    """y: rows of n elements. x: what is mapped, twice as wide for SWIGLU; it becomes the slopes of the map there."""
+    """Apply an activation. y: rows of n elements. x: the input, with rows twice as wide for SWIGLU; it is overwritten
+    with the slopes."""
     if which == GELU:
         gelu(x, y, rows * n)
     elif which == GELU_TANH:
@@ -149,7 +152,8 @@ def _times(slopes, dy, dx, n):
 
 @inner
 def activate_backward(slopes, dy, rows, n, which):
-    """dy: from the gradient of `activate`'s y (in the second half of every row, for SWIGLU) to that of its x."""
+    """Overwrite dy, the gradient of `activate`'s y (for SWIGLU in the second half of every row), with the gradient of
+    its x."""
     if which != SWIGLU:
         _times(slopes, dy, dy, rows * n)
         return

@@ -1,11 +1,12 @@
-"""Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels, b given and the same for all.
+"""Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels; all blocks have the same size b.
 
 Block r is channels r b, r b + 1, ...; or, with `half`, r, r + D/b, r + 2 D/b, ... (with b = 2 these are the pairs of
-`rows.rotate`). 2 D b FLOP a row; bound by the maps' memory if every row has a different map.
+`rows.rotate`). A row takes 2 D b FLOP. If every row has a different map, reading the maps from memory is the
+bottleneck.
 
-The maps of one row are D b elements. If b is a power of 2, their layout (`lie_in`) allows whole vectors without sums
-across lanes: R_r[i, i ^ d] is at d D + r b + i, for channels whose numbers differ by exclusive or with d. Otherwise
-maps follow one another, each by rows.
+The maps of one row have D b elements. If b is a power of 2, their layout (`lie_in`) allows computing with whole vectors
+and without sums across lanes: R_r[i, i ^ d] is at d D + r b + i, where ^ is the exclusive or. Otherwise the maps are
+stored one after the other, each row by row.
 
 The result of a row depends only on that row, and the gradient of a map is one sum in the order of samples, heads and
 rows.
@@ -38,12 +39,12 @@ CHANNELS_OF_A_TASK = 16  # of a gradient, if all rows have the same maps; whole 
 
 
 def scratch_size(width: int) -> int:
-    """Number of elements that a worker needs: two rows as blocks."""
+    """Return the number of scratch elements that a worker needs: two rows, each with its blocks adjacent."""
     return 2 * width
 
 
 def lie_in(maps: np.ndarray) -> np.ndarray:
-    """Maps (..., D/b, b, b) in the layout of kernels, flattened."""
+    """Return the maps (..., D/b, b, b) in the layout of the kernels, flattened."""
     *leading, count, b, _ = maps.shape
     if _is_power(b):
         own = maps.reshape(*leading, count, b * b).take(_partners(b), axis=-1)
@@ -52,7 +53,7 @@ def lie_in(maps: np.ndarray) -> np.ndarray:
 
 
 def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The inverse of `lie_in`: maps of this shape."""
+    """Invert `lie_in`: return maps of this shape."""
     *leading, count, b, _ = shape
     if not _is_power(b):
         return flat.reshape(shape)
@@ -135,7 +136,7 @@ def _add_rows(x, dy, dmaps, first, last, block):
 
 @inner
 def map_row(x, maps, y, width, block, half, back, scratch):
-    """y = R x, or R^T x with `back`; y is not x."""
+    """y = R x, or R^T x with `back`; y and x must be different arrays."""
     source, target = x, y
     if half:
         source, target = scratch, at(scratch, width)
@@ -155,8 +156,8 @@ def map_row(x, maps, y, width, block, half, back, scratch):
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T for the rows from `first`, at which a vector begins, to `last` of all maps, which together have
-    as many rows as there are channels."""
+    """dmaps += dy x^T for the rows from `first`, where a vector begins, to `last`. The rows of all maps are counted
+    together: there is one for each channel."""
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)
@@ -218,7 +219,7 @@ def _gradient_worker(worker, counters, x, dy, starts, dmaps, shape, of_maps, hal
 
 @entry(label="maps of channels")
 def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
-    """y (B, H, N, D), contiguous, from x by the maps of its rows, or their transposes with `back`.
+    """Apply the map of each row to x, or its transpose with `back`, and write y (B, H, N, D), contiguous.
 
     strides: of batch, head and row of x, in elements. of_maps: numbers of samples, heads and positions with separate
     maps (1 if shared), and of channels of a block. starts: the position of each sample's first row. scratch:
@@ -231,5 +232,5 @@ def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, 
 
 @entry(label="gradients of maps of channels")
 def map_gradients(team, counters, x, dy, starts, dmaps, shape, of_maps, half, scratch):
-    """Add the gradients of the maps, for dy the gradients of their results; x and dy are contiguous."""
+    """Add the gradients of the maps, given dy, the gradient of y; x and dy are contiguous."""
     on_team(team, _gradient_worker, (pointer(counters), x, dy, starts, dmaps, shape, of_maps, half, scratch))

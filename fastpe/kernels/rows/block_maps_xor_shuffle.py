@@ -1,8 +1,8 @@
-"""Maps of blocks of b channels, b a power of 2, in whole vectors: see `rows.block_maps`, and `rows.block_maps.lie_in`
-for their layout.
+"""Apply a linear map to each block of b channels (b a power of 2), one vector register at a time. See
+`rows.block_maps`; `rows.block_maps.lie_in` describes the layout of the maps.
 
-Channel i is combined with channel i ^ d of its block for every d below b: within a vector by exchanging lanes 1, 2, 4
-and 8 apart, otherwise with another vector.
+Channel i is combined with channel i ^ d of its block for every d below b. If both channels lie in the same vector,
+lanes 1, 2, 4 or 8 apart are exchanged; otherwise the two vectors are combined.
 """
 
 from fastpe.kernels.compile.decorators import inlined, inner

@@ -1,14 +1,16 @@
-"""Dropout (Srivastava et al. 2014): elements times 0 with probability r, else times 1 / (1 - r).
+"""Dropout (Srivastava et al. 2014): an element is multiplied by 0 with probability r, otherwise by 1 / (1 - r).
 
 Whether an element is kept is a pure function of (seed, step, sequence, place, row, column), so that the backward pass,
-with any number of threads, finds the same elements without storing them. The words come from Philox4x32-10 (Salmon et
-al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): 64 adjacent elements of a row, a *cell*, use the four words of
-16 blocks; word w of block b belongs to element 16 w + b, which needs no shuffling in registers of any width. Block b of
-cell g has the counter (16 g + b, place, step mod 2^32, step / 2^32); the key is that of the seed. An element is dropped
-if its word is below r 2^32.
+with any number of threads, finds the same elements without storing them. Each element has a random 32-bit word, drawn
+by Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). An element is dropped if its word
+is below r 2^32.
+
+64 adjacent elements of a row form a *cell*, which uses the four words of each of 16 Philox blocks. Word w of block b
+belongs to element 16 w + b, so no shuffling is needed for registers of any width. Block b of cell g has the counter
+(16 g + b, place, step mod 2^32, step / 2^32); the key is derived from the seed.
 
 Cells are numbered row by row. A place is a number that combines a sequence and one of the model's dropouts
-(`places_of`). About ten integer operations per element.
+(`places_of`). Dropout takes about ten integer operations per element.
 """
 
 from typing import NamedTuple
@@ -30,7 +32,8 @@ KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Dropout(NamedTuple):
-    """The parameters of dropout in a step: 32-bit numbers, and the threshold and scale."""
+    """The parameters of dropout in one step: the key and the step in 32-bit numbers, the threshold, the scale, and the
+    number of places."""
 
     key_low: int
     key_high: int
@@ -52,7 +55,8 @@ def places_of(layers: int, heads: int) -> int:
 
 @intrinsic
 def _factors(typingctx, p, first, place, step_low, step_high, key_low, key_high, threshold, scale):
-    """Four vectors: the factors of words 0 .. 3 of the blocks first, first + 1, ..., as many as there are lanes."""
+    """Return four vectors: the factors from words 0 .. 3 of the blocks first, first + 1, ..., one block for each
+    lane."""
     kind = Vector(p.dtype)
 
     def emit(context, b, signature, arguments):
@@ -72,7 +76,7 @@ def _factors(typingctx, p, first, place, step_low, step_high, key_low, key_high,
 
 
 class _Lanes:
-    """32-bit numbers, each in a lane of 64 bits, which holds the product of two of them."""
+    """32-bit numbers in lanes of 64 bits, so that the product of two of them fits."""
 
     def __init__(self, b, count):
         self.b, self._type, self._count = b, ir.VectorType(ir.IntType(64), count), count
@@ -99,7 +103,8 @@ class _Lanes:
 
 
 def philox(lanes, counter, key):
-    """Four words for every lane of a counter of four words; the key's two words are scalars."""
+    """Return four random words for every lane. The counter has four words in each lane; the key's two words are
+    scalars."""
     b, (c0, c1, c2, c3), word = lanes.b, counter, ir.IntType(64)
     for number in range(ROUNDS):
         k0, k1 = (
@@ -113,7 +118,7 @@ def philox(lanes, counter, key):
 
 @inner
 def drops(dropout):
-    """Whether anything is dropped: kernels that are compiled for dropout may be called without."""
+    """Whether anything is dropped: a kernel that is compiled for dropout may be called with a rate of 0."""
     if dropout is None:
         return False
     return dropout.scale > 1.0
@@ -127,7 +132,7 @@ def _times(x, j, count, factor):
 
 @inner
 def drop_row(dropout, x, count, cell, place):
-    """Apply dropout to `count` elements from x on, in place; the first is in the first column of the cell."""
+    """Apply dropout to `count` elements from x on, in place; the first element is in the first column of the cell."""
     scale = scalar(x, dropout.scale)
     for start in range(0, count, CELL):
         for block in range(0, BLOCKS, lanes(x)):

@@ -1,8 +1,8 @@
-"""Growth: pairs of channels of queries times powers, of keys times the inverse powers (xPos).
+"""Growth (xPos): pairs of channels of queries are multiplied by powers, pairs of keys by the inverse powers.
 
-Both are given as logarithms, float64, R per row: channels 2c and 2c + 1, or c and c + R with `half`, share one;
-channels from 2 R on are unchanged. A row's power is relative to an origin, the first query of a block: neither power
-alone need be finite. Two to three FLOP per element in addition to the powers.
+The powers are given as float64 logarithms, R per row: channels 2c and 2c + 1, or c and c + R with `half`, share one;
+channels from 2 R on are unchanged. The power of a row is relative to an origin, the first query of a block, because the
+power itself may overflow. Two to three FLOP per element in addition to the powers.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ _HIGHEST = 708.0  # beyond it, exp overflows float64, or nearly so
 
 @inner
 def growth_factors(growth, origin, n, pairs, half, sign, factors):
-    """exp(sign (growth - origin)) of n rows, for every channel of the pairs."""
+    """Compute exp(sign (growth - origin)) for n rows and every channel of the pairs."""
     for i in range(n):
         own, out = at(growth, i * pairs), at(factors, i * 2 * pairs)
         for c in range(0, pairs, lanes(growth)):

@@ -29,7 +29,8 @@ from fastpe.kernels.simd import (
 
 @inner
 def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
-    """Normalise m rows of n elements. Two passes: the variance is a mean of squares about the mean."""
+    """Normalise m rows of n elements, in two passes: the mean first, then the mean of the squared deviations from
+    it."""
     width, zero = lanes(x), scalar(x, 0.0)
     for i in range(m):
         row, out = at(x, i * n), at(y, i * n)
@@ -54,8 +55,8 @@ def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
 
 @inner
 def norm_backward(dy, x, weight, stats, dx, dweight, dbias, m, n, residual, centred, biased):
-    """Gradients of `norm_forward`; dweight and dbias are added to. dx (which may be dy) is added to if `residual`, else
-    overwritten.
+    """Compute the gradients of `norm_forward`. They are added to dweight and dbias, and, if `residual`, to dx;
+    otherwise dx (which may be dy) is overwritten.
 
     With h = (x - mean) rstd and g = weight dy:  dx = rstd (g - mean(g) - h mean(g h)), without mean(g) if not centred.
     """

@@ -1,9 +1,9 @@
 """Channels in polar form: each channel of a row becomes two, y = (softplus(x) cos phi, softplus(x) sin phi).
 
-The first ones of all channels come before the second ones, so that channels c and c + D are a pair that `rows.rotate`
-rotates with `half`. The factors cos phi and sin phi are given, D each. softplus(x) = log(1 + e^x) is max(x, 0) + log(1
-+ t), t = exp(-|x|), with log(1 + t) = 2 artanh(t / (2 + t)) by its series: both terms are positive, and the far tail
-keeps its relative precision. About 40 (float32) or 60 (float64) FLOP per channel."""
+The first numbers of all channels come before the second numbers, so that channels c and c + D are a pair that
+`rows.rotate` rotates with `half`. The caller passes D factors cos phi and D factors sin phi. softplus(x) = log(1 + e^x)
+is max(x, 0) + log(1 + t), t = exp(-|x|), where log(1 + t) = 2 artanh(t / (2 + t)) is computed by its series. Neither
+term is negative, so the far tail keeps its relative precision. About 40 (float32) or 60 (float64) FLOP per channel."""
 
 from numba.extending import intrinsic
 
@@ -64,7 +64,7 @@ def _slope(x, one):
 
 @inner
 def lift_row(x, cos, sin, y, width):
-    """y, twice as wide as x: the radii of x times `cos`, then times `sin`."""
+    """Write y, twice as wide as x: softplus(x) times `cos`, then softplus(x) times `sin`."""
     one = splat(scalar(x, 1.0))
     for c in range(0, width, lanes(x)):
         left = width - c
@@ -75,7 +75,7 @@ def lift_row(x, cos, sin, y, width):
 
 @inner
 def lower_row(x, dy, cos, sin, dx, width):
-    """dx, the gradient of x, from dy, that of the result of `lift_row`."""
+    """Compute dx, the gradient of `lift_row`'s x, from dy, the gradient of its y."""
     one = splat(scalar(x, 1.0))
     for c in range(0, width, lanes(x)):
         left = width - c
@@ -105,7 +105,7 @@ def _lane(worker, counters, x, strides, factors, own, y, dy, shape):
 
 @entry(label="factors of radii")
 def fill_factors(phases, width, factors):
-    """For every `width` adjacent phases, float64, their cosines, then their sines."""
+    """For each group of `width` adjacent phases (float64), write their cosines, then their sines."""
     for first in range(0, phases.size, width):
         angles, cos = at(pointer(phases), first), at(pointer(factors), 2 * first)
         for j in range(0, width, lanes(angles)):
@@ -117,15 +117,15 @@ def fill_factors(phases, width, factors):
 
 @entry(label="radii of channels")
 def lift_rows(team, counters, x, strides, factors, own, y, shape):
-    """y (B, H, N, 2 D), contiguous, from x (B, H, N, D).
+    """Compute y (B, H, N, 2 D), contiguous, from x (B, H, N, D).
 
-    strides: of batch, head and row of x, in elements. factors: D cosines, then D sines, for every head with separate
-    ones; own: their strides over batch and head, 0 if shared. shape: that of x.
+    strides: of batch, head and row of x, in elements. factors: D cosines, then D sines, for every head that has
+    separate factors; own: the strides of factors over batch and head, 0 if shared. shape: the shape of x.
     """
     on_team(team, _lane, (pointer(counters), x, strides, factors, own, y, None, shape))
 
 
 @entry(label="gradients of radii of channels")
 def lower_rows(team, counters, x, strides, factors, own, dx, dy, shape):
-    """dx (B, H, N, D) from dy (B, H, N, 2 D), both contiguous; the other arguments are as for `lift_rows`."""
+    """Compute dx (B, H, N, D) from dy (B, H, N, 2 D), both contiguous; the other arguments are as for `lift_rows`."""
     on_team(team, _lane, (pointer(counters), x, strides, factors, own, dx, dy, shape))

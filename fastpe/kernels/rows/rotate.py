@@ -1,8 +1,9 @@
 """Rotation of pairs of channels (Su et al. 2021, RoFormer, eq. 34): (x, y) -> (x cos - y sin, x sin + y cos).
 
 x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R;
-the others are copied. Angles: R per row, float64; sine and cosine are computed in float64 (for float32 rows with a
-relative error of 2^-36), or given, and rounded to x's type. 6 FLOP per pair; bound by memory.
+the others are copied. Angles: R per row, float64. Sine and cosine are computed in float64 (for float32 rows with a
+relative error of 2^-36), or passed by the caller, and rounded to x's type. A pair takes 6 FLOP; memory is the
+bottleneck.
 
 A task is a block of rows of a few heads: its sines and cosines are computed in a cache, once for all heads that share
 angles. They are stored as factors of whole vectors: without `half` a row is x C + x' S, where x' is x with neighbours
@@ -39,18 +40,19 @@ HEADS_OF_A_TASK = 16
 
 @inner
 def factors_of_row(pairs, half):
-    """Number of factors of each kind for a row of `pairs` pairs."""
+    """Return the number of cosines (and of sines) for a row of `pairs` pairs."""
     return pairs if half else 2 * pairs
 
 
 def scratch_size(pairs: int) -> int:
-    """Number of elements that a worker needs for the sines and cosines of a task."""
+    """Return the number of elements that a worker needs for the sines and cosines of a task."""
     return 4 * ROWS_OF_A_TASK * pairs
 
 
 @inlined
 def put_factors(cos, sin, j, c, s, left, half):
-    """Store the factors of the pairs from j on, float64 vectors of cosines and sines, of which `left` count."""
+    """Store the factors of the pairs from j on. The cosines and sines are float64 vectors, of which the first `left`
+    lanes are used."""
     if half:
         store_rounded(cos, j, c, left)
         store_rounded(sin, j, s, left)
@@ -93,8 +95,8 @@ def _make_factors(turns, sines, place, sign, cos, sin, n, half):
 
 @entry(label="cosines and sines")
 def make_factors(angles, half, found):
-    """The factors by which `rotate_row` rotates rows by the angles of one row, and back: cosines, sines, and sines with
-    the opposite sign. found: (3, number of angles), or twice as many columns without `half`."""
+    """Compute the factors with which `rotate_row` rotates by the angles of one row, and back: cosines, sines, and sines
+    with the opposite sign. found: (3, number of angles), or twice as many columns without `half`."""
     cos, sin, back = row(found, 0), row(found, 1), row(found, 2)
     _make_factors(angles, None, 0, 1.0, cos, sin, angles.size, half)
     for j in range(0, found.shape[1], lanes(sin)):
@@ -123,7 +125,7 @@ def rotate_row(x, cos, sin, y, width, pairs, half):
 
 @inner
 def add_angle_gradients(y, dy, dangles, pairs, half):
-    """dangles += the gradient of a row's angles; y is the rotated row."""
+    """Add the gradient of a row's angles to dangles; y is the rotated row."""
     if half:
         for c in range(0, pairs, lanes(y)):
             left = pairs - c
@@ -138,7 +140,7 @@ def add_angle_gradients(y, dy, dangles, pairs, half):
 
 @inner
 def add_growth_gradients(y, dy, dgrowth, pairs, half, sign):
-    """dgrowth += sign times the gradient of a row's logarithms of growth; y is the row before growth."""
+    """Add sign times the gradient of a row's logarithms of growth to dgrowth; y is the row before growth."""
     if half:
         for c in range(0, pairs, lanes(y)):
             left = pairs - c
@@ -195,11 +197,11 @@ def _rotate_worker(worker, counters, x, strides, turns, sines, sign, turn_stride
 
 @entry(label="rotation")
 def rotate(team, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
-    """y (B, H, N, D), contiguous, from x by angles times `sign` (1 or -1); y may be x.
+    """Rotate x by the angles times `sign` (1 or -1) into y (B, H, N, D), contiguous; y may be x.
 
-    turns, sines: angles and None, or cosines and sines. strides, turn_strides: of batch, head (and row) of x and of
-    batch and head of the angles, in elements, 0 if shared. factors: scratch memory of `scratch_size` elements for every
-    worker.
+    turns, sines: angles and None, or cosines and sines. strides: the strides of batch, head and row of x, in elements.
+    turn_strides: the strides of batch and head of the angles, 0 if shared. factors: scratch memory of `scratch_size`
+    elements for every worker.
     """
     on_team(
         team, _rotate_worker,

@@ -6,10 +6,10 @@ vectors instead. A kernel gets *pointers* to float32 or float64 elements and wor
     for j in range(0, n, lanes(x)):
         store_first(y, j, load_first(x, j, n - j) * splat(alpha), n - j)
 
-The element type is the pointer's; the width is the host's: 64 bytes with AVX-512, 32 with AVX2, 16 elsewhere. One
-source serves all of them. Everything here is inlined into its caller, and bounds are not checked: callers are
-responsible for sizes. To check them, run with FASTPE_CHECK_BOUNDS=1, a build whose pointers know their ends
-(`pointers.py`).
+The pointer determines the element type, and the CPU the width: 64 bytes with AVX-512, 32 with AVX2, 16 otherwise. The
+source is the same for all of them. Everything here is inlined into its caller, and bounds are not checked: callers are
+responsible for sizes. To check them, run with FASTPE_CHECK_BOUNDS=1: in this build, pointers hold the bounds of their
+memory (`pointers.py`).
 
 Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so rows of any length work.
 

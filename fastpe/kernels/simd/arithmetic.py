@@ -1,4 +1,4 @@
-"""Operations on vectors in registers: lane by lane, and those that combine or move lanes."""
+"""Operations on vectors in registers: operations lane by lane, and operations that combine or move lanes."""
 
 import operator
 
@@ -51,7 +51,7 @@ def counting(typingctx, start):
 
 @intrinsic
 def keep_first(typingctx, x, count, other):
-    """The lanes of `x` below `count`, the scalar `other` in the rest."""
+    """Return the lanes of `x` below `count`, and the scalar `other` in the remaining lanes."""
 
     def emit(context, b, signature, arguments):
         return b.select(lanes_below(b, x, arguments[1]), arguments[0], broadcast(b, x, arguments[2]))
@@ -61,7 +61,7 @@ def keep_first(typingctx, x, count, other):
 
 @intrinsic
 def blend(typingctx, x, count, y):
-    """The lanes of `x` below `count`, those of `y` in the rest."""
+    """Return the lanes of `x` below `count`, and the lanes of `y` in the rest."""
 
     def emit(context, b, signature, arguments):
         return b.select(lanes_below(b, x, arguments[1]), arguments[0], arguments[2])
@@ -89,7 +89,7 @@ def absolute(typingctx, x):
 
 @intrinsic
 def maximum(typingctx, x, y):
-    """The larger of each two lanes."""
+    """The larger one of x and y in each lane."""
     return x(x, y), lambda context, b, signature, a: larger(b, *a)
 
 
@@ -101,7 +101,7 @@ def minimum(typingctx, x, y):
 
 @intrinsic
 def relu(typingctx, x):
-    """max(x, 0), NaN where x is."""
+    """max(x, 0); NaN in lanes where x is NaN."""
     return x(x), lambda context, b, signature, a: rectified(b, x, a[0])
 
 
@@ -135,7 +135,8 @@ def sqrt(typingctx, x):
 
 @intrinsic
 def exp(typingctx, x):
-    """exp(x) for x <= 87 (float32) or 708 (float64), at most 1 ULP off; exactly 0 where it would be denormal."""
+    """exp(x) for x <= 87 (float32) or 708 (float64), with an error of at most 1 ULP; exactly 0 where the result would
+    be denormal."""
     return x(x), lambda context, b, signature, a: exponential(b, x, a[0])
 
 
@@ -163,7 +164,7 @@ def any_negative(typingctx, x):
 
 
 def _in_order(x, order):
-    """Lane i gets what lane order[i] has."""
+    """Lane i of the result is lane order[i] of x."""
 
     def emit(context, b, signature, arguments):
         lanes = ir.Constant(ir.VectorType(I32, x.lanes), list(order))
@@ -173,31 +174,31 @@ def _in_order(x, order):
 
 
 def _exchanged(x, distance):
-    """Lane i gets what lane i ^ distance has; of a vector with fewer lanes anything."""
+    """Lane i of the result is lane i ^ distance of x; undefined for vectors with fewer lanes."""
     return _in_order(x, [(lane ^ distance) % x.lanes for lane in range(x.lanes)])
 
 
 @intrinsic
 def swapped(typingctx, x):
-    """x1, x0, x3, x2, ...: neighbours in each other's place."""
+    """x1, x0, x3, x2, ...: adjacent lanes are exchanged."""
     return _exchanged(x, 1)
 
 
 @intrinsic
 def swapped_twos(typingctx, x):
-    """x2, x3, x0, x1, ...: likewise pairs of them, of four lanes or more."""
+    """x2, x3, x0, x1, ...: adjacent pairs of lanes are exchanged. For vectors of at least four lanes."""
     return _exchanged(x, 2)
 
 
 @intrinsic
 def swapped_fours(typingctx, x):
-    """Likewise fours, of eight lanes or more."""
+    """As `swapped_twos`, for groups of four lanes, in vectors of at least eight."""
     return _exchanged(x, 4)
 
 
 @intrinsic
 def swapped_eights(typingctx, x):
-    """Likewise eights, of sixteen lanes."""
+    """As `swapped_twos`, for groups of eight lanes, in vectors of sixteen."""
     return _exchanged(x, 8)
 
 
@@ -230,7 +231,7 @@ def running_sums(typingctx, x):
 
 @intrinsic
 def interleaved(typingctx, p, x, y):
-    """x0, y0, x1, y1, ... of two float64 vectors, rounded to the float32 elements of `p`: one vector."""
+    """Return x0, y0, x1, y1, ... of two float64 vectors as one vector, rounded to the float32 elements of `p`."""
     kind = Vector(p.dtype)
 
     def emit(context, b, signature, arguments):

@@ -1,11 +1,11 @@
-"""Named tuples that compiled code hands on by their address.
+"""Named tuples that compiled code passes by address.
 
-Numba hands on each member by itself: of a model's sizes and offsets that is 250 numbers for each call, for which it
-makes two thirds of all that LLVM reads. Of a `ByAddress` it makes one, and a load where a member is read, which LLVM
-may move, as nothing writes there.
+Numba passes each member of a tuple as a separate argument. For the sizes and offsets of a model these are 250 numbers
+per call, which make up two thirds of the code that LLVM reads. A `ByAddress` is one argument, with a load wherever a
+member is read. LLVM may move these loads, because nothing writes to this memory.
 
-Private: `AttributeTemplate` and `impl_ret_borrowed`, which Numba's manual uses in examples, though they are not in
-`numba.extending`. Without them there are no kernels.
+This module uses private names of Numba: `AttributeTemplate` and `impl_ret_borrowed`. The manual of Numba uses them in
+examples, but they are not in `numba.extending`. The kernels do not work without them.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, mod
 
 
 class ByAddress(types.Type):
-    """A named tuple in memory; those in it are of this type, too."""
+    """A named tuple in memory; named tuples in it are of this type, too."""
 
     def __init__(self, members: types.BaseNamedTuple) -> None:
         self.members, self.instance_class = members, members.instance_class
@@ -56,10 +56,10 @@ def _member(context: Any, b: Any, kind: ByAddress, value: Any, name: str) -> Any
 
 @intrinsic
 def by_address(typingctx: Any, record: Any) -> Any:
-    """A named tuple by its address, and None as it is.
+    """Pass a named tuple by its address; None is returned unchanged.
 
-    It lies on the stack of the function that calls this, one for each place of the source: what a loop lays down is
-    there until its next turn. Its arrays must outlive it.
+    The tuple is stored on the stack of the calling function, once for each call in the source: in a loop, it is valid
+    until the next iteration. Its arrays must outlive it.
     """
     if not isinstance(record, types.BaseNamedTuple):
         return record(record), lambda context, b, signature, values: values[0]
@@ -71,5 +71,6 @@ def by_address(typingctx: Any, record: Any) -> Any:
 
 
 def hidden(b: Any, address: Any) -> Any:
-    """The same address: behind it LLVM does not know what was written there before (see `invariant.load`)."""
+    """Return the same address, in a form from which LLVM cannot tell what was written there before
+    (see `invariant.load`)."""
     return b.call(ir.InlineAsm(ir.FunctionType(address.type, [address.type]), "", "=r,0,~{memory}", True), [address])

@@ -1,7 +1,7 @@
 """Pieces of LLVM code.
 
-`b` is the IR builder, `kind` the Numba `Vector`, `dtype` Numba's type of the elements in memory; all else are LLVM
-values. Half precision is told by `dtype` alone: LLVM's pointers need not say what they point to.
+`b` is the IR builder, `kind` the Numba `Vector`, `dtype` Numba's type of the elements in memory; all other arguments
+are LLVM values. Only `dtype` tells whether elements have half precision, because LLVM's pointers need not have a type.
 """
 
 import math
@@ -18,23 +18,24 @@ from fastpe.kernels.simd.vector import REGISTER_BYTES, cpu_features, llvm_vector
 
 I16, I32 = ir.IntType(16), ir.IntType(32)
 _WIDENS = "f16c" in cpu_features() or platform.machine().lower() in ("aarch64", "arm64")
-"""Whether the CPU has instructions that make float32 of float16; LLVM would call a function that is not there."""
+"""Whether the CPU has instructions that convert float16 to float32. Without them LLVM would call a function that is not
+available."""
 
 
 class Part(NamedTuple):
-    """Some lanes of a register: what the pieces of LLVM code ask of a `Vector`."""
+    """Some lanes of a register, with the attributes of a `Vector` that the pieces of LLVM code use."""
 
     dtype: types.Float
     lanes: int
 
 
 def suffix(kind):
-    """What LLVM puts behind the names of its functions of such vectors."""
+    """The suffix of the names of LLVM's functions for such vectors."""
     return f"v{kind.lanes}f{kind.dtype.bitwidth}"
 
 
 def call_intrinsic(b, name, result, arguments):
-    """Call one of LLVM's own functions; `result` is the type of what it returns."""
+    """Call one of LLVM's intrinsic functions; `result` is the type of its result."""
     function = ir.FunctionType(result, [value.type for value in arguments])
     return b.call(cgutils.get_or_insert_function(b.module, function, name), arguments)
 
@@ -52,12 +53,13 @@ def broadcast(b, kind, scalar):
 
 
 def multiply_add(b, kind, x, y, z):
-    """x * y + z, fused where the CPU can (`fmuladd`: plain `fma` becomes a library call where it cannot)."""
+    """x * y + z, fused if the CPU supports it (`fmuladd`; `fma` would become a library call on other CPUs)."""
     return call_intrinsic(b, f"llvm.fmuladd.{suffix(kind)}", llvm_vector(kind), [x, y, z])
 
 
 def address_of(b, kind, pointer, offset, count=None):
-    """The element `offset` of `pointer`, as the place of a vector, of which `count` lanes, or all, are touched."""
+    """Return the address of the element `offset` of `pointer`, for a vector of which `count` lanes (or all) are
+    accessed."""
     place = element(b, pointer, offset, kind.lanes if count is None else count)
     return b.bitcast(place, llvm_vector(kind).as_pointer())
 
@@ -77,7 +79,7 @@ def load_vector(b, kind, dtype, pointer, offset):
 
 
 def store_vector(b, kind, dtype, pointer, offset, value):
-    """Unaligned store; of bfloat16 numbers, rounded to such."""
+    """Unaligned store; rounds if the elements are bfloat16."""
     place = element(b, pointer, offset, kind.lanes)
     if isinstance(dtype, Half):
         b.store(narrowed(b, kind, value), _bits_at(b, place, kind.lanes), align=2)
@@ -99,7 +101,7 @@ def lanes_below(b, kind, count):
 
 
 def load_lanes(b, kind, dtype, pointer, offset, count):
-    """The first `count` lanes; the others are zero and their memory is not touched."""
+    """Load the first `count` lanes; the others are zero, and their memory is not accessed."""
     whole = b.icmp_signed(">=", count, ir.Constant(I64, kind.lanes))
     with b.if_else(whole, likely=True) as (then, otherwise):
         with then:
@@ -127,7 +129,7 @@ def _load_masked(b, kind, dtype, place, mask):
 
 
 def store_lanes(b, kind, dtype, pointer, offset, value, count):
-    """Store the first `count` lanes; no other memory is touched."""
+    """Store the first `count` lanes; no other memory is accessed."""
     whole = b.icmp_signed(">=", count, ir.Constant(I64, kind.lanes))
     with b.if_else(whole, likely=True) as (then, otherwise):
         with then:
@@ -156,10 +158,9 @@ def sum_by_offset(b, kind, vector, combine):
 
 
 def totals(b, kind, vectors):
-    """The sums of all lanes of each of a few vectors, in one: added up as `sum_by_offset` does it, but for several at
-    once.
+    """Return a vector with the sum of all lanes of each of several vectors, added in the same order as for one vector.
 
-    Two vectors become one, of their halves' sums side by side, until there is one.
+    In each round, two vectors become one: the sums of the halves of the first, then of the second.
     """
 
     def chosen(lanes, x, y=None):
@@ -182,12 +183,12 @@ def totals(b, kind, vectors):
 
 
 def larger(b, x, y):
-    """max(x, y), y where x is NaN: one instruction on x86."""
+    """max(x, y), or y where x is NaN: one instruction on x86."""
     return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
 def rectified(b, kind, x):
-    """max(x, 0) that lets NaN through."""
+    """max(x, 0), or NaN where x is NaN."""
     return larger(b, constant(kind, 0.0), x)
 
 
@@ -197,7 +198,7 @@ def where_positive(b, kind, x, y):
 
 
 def interleave(b, dtype, kind, x, y):
-    """x0, y0, x1, y1, ... of two vectors of type `kind`, rounded to `dtype`; also their own type."""
+    """x0, y0, x1, y1, ... of two vectors of type `kind`, rounded to `dtype`, which may also be their type."""
     part, both = Part(dtype, kind.lanes), Part(dtype, 2 * kind.lanes)
     if dtype != kind.dtype:
         x, y = (b.fptrunc(wide, llvm_vector(part)) for wide in (x, y))
@@ -206,13 +207,14 @@ def interleave(b, dtype, kind, x, y):
 
 
 def store_vector_past_caches(b, kind, dtype, pointer, offset, value):
-    """Store at a multiple of a vector's size, into no cache."""
+    """Store a vector, past the caches, at an address that is a multiple of its size."""
     stored = b.store(value, address_of(b, kind, pointer, offset), align=REGISTER_BYTES)
     stored.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
 
 
 def transpose(b, kind, dtypes, source, source_row, target, target_row, past_caches):
-    """log2(lanes) rounds, each swapping the off-diagonal blocks of half the size; `dtypes`: of source and target."""
+    """Transpose a square block in log2(lanes) rounds; each swaps off-diagonal blocks of half the previous size.
+    `dtypes`: of source and target."""
     width = kind.lanes
     integers = ir.VectorType(I32, width)
     rows = [load_vector(b, kind, dtypes[0], source, b.mul(source_row, ir.Constant(I64, i))) for i in range(width)]
@@ -242,7 +244,7 @@ def _bits_at(b, place, lanes):
 
 
 def widened(b, dtype, bits):
-    """The bits of a number of half precision, or of a vector of them, as float32: every one exactly."""
+    """Convert the bits of a number of half precision, or of a vector of such numbers, to float32; this is exact."""
 
     def of(kind):
         return ir.VectorType(kind, bits.type.count) if isinstance(bits.type, ir.VectorType) else kind
@@ -265,7 +267,7 @@ def widened(b, dtype, bits):
 
 
 def narrowed(b, kind, value):
-    """The bits of a vector's lanes as bfloat16: to nearest, ties to even."""
+    """Return the bits of the lanes of a vector, rounded to bfloat16 (to nearest, ties to even)."""
     integers = ir.VectorType(I32, kind.lanes)
 
     def every(number):
@@ -295,8 +297,9 @@ _EXP_COEFFICIENTS = {
 
 
 def _polynomial(b, kind, coefficients, r, square):
-    """Terms of powers of r, the highest first; float64's are added in pairs, and those in fours (Estrin), as each of
-    twelve in a row would wait for the one before."""
+    """Evaluate a polynomial in r from its coefficients, the highest power first. In float64 the terms are added in
+    pairs, and the pairs in fours (Estrin's scheme), because in Horner's scheme each of twelve operations would wait for
+    the one before."""
 
     def chain(terms, step):
         p, *others = terms
@@ -314,7 +317,7 @@ def _polynomial(b, kind, coefficients, r, square):
 
 
 def exponential(b, kind, x):
-    """exp(x) for x <= 87 (float32) or 708 (float64), exactly 0 below minus that; NaN stays NaN."""
+    """exp(x) for x <= 87 (float32) or 708 (float64); exactly 0 below -87 or -708; NaN stays NaN."""
     bits = kind.dtype.bitwidth
     mantissa = 23 if bits == 32 else 52
     integers = ir.VectorType(ir.IntType(bits), kind.lanes)

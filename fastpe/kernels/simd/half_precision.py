@@ -1,8 +1,9 @@
-"""Numbers of half precision in memory, which are read as float32; of these bfloat16 is written, too, rounded.
+"""Numbers of half precision in memory. Both float16 and bfloat16 are read as float32; only bfloat16 is also written,
+with rounding.
 
-Numba has no arrays of them. They come as integers of their bits, and pointers to those point to `FLOAT16` or to
-`BFLOAT16`: whatever is read through such a pointer is widened on its way, and a kernel need not know of it; nor of the
-rounding of vectors that it stores (to nearest, ties to even).
+Numba has no arrays of them. Kernels receive their bits as arrays of integers; pointers to these have the element type
+`FLOAT16` or `BFLOAT16`. Loads through such a pointer widen to float32, and stores round (to nearest, ties to even), so
+the code of a kernel does not depend on the precision.
 """
 
 from typing import Any
@@ -14,7 +15,8 @@ from numba.extending import models, register_model
 
 
 class Half(types.Type):
-    """An element of half precision. In memory either is the 16 bits of an integer: this type tells the two apart."""
+    """An element of half precision. In memory, float16 and bfloat16 are both 16-bit integers; this type distinguishes
+    them."""
 
 
 @register_model(Half)
@@ -28,15 +30,15 @@ _OF_BITS = {types.int16: FLOAT16, types.uint16: BFLOAT16}
 
 
 def bits_of(x: np.ndarray) -> np.ndarray:
-    """The bits of x: of float16 as int16, of bfloat16 as uint16, by which compiled code tells them apart."""
+    """Return the bits of x: float16 as int16, bfloat16 as uint16. Compiled code distinguishes the two by this dtype."""
     return x.view(np.int16 if x.dtype == np.float16 else np.uint16)
 
 
 def stored_as(dtype: Any) -> Any:
-    """What a pointer to the elements of an array of such integers points to; other types are themselves."""
+    """Return the element type of a pointer to an array of such integers; other types are returned unchanged."""
     return _OF_BITS.get(dtype, dtype)
 
 
 def read_as(dtype: Any) -> Any:
-    """The type of what is read of such elements."""
+    """Return the type that such elements are read as."""
     return types.float32 if isinstance(dtype, Half) else dtype

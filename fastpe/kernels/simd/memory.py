@@ -1,4 +1,5 @@
-"""Between memory and vectors. Offsets count elements; bounds are checked in the build for it alone (`pointers`)."""
+"""Loads and stores of vectors. Offsets count elements; bounds are checked only in the build for this purpose
+(`pointers`)."""
 
 from llvmlite import ir
 from numba import types
@@ -47,37 +48,38 @@ def pointer(typingctx, array):
 
 
 def _pointer_at(context, b, kind, address, size):
-    """The pointer to `size` elements at an address."""
+    """Return the pointer to `size` elements at an address."""
     start = b.inttoptr(address, context.get_value_type(types.CPointer(kind.dtype)))
     return pointers.first_of(b, start, size)
 
 
 @intrinsic
 def float_pointer(typingctx, address, size, like):
-    """The pointer to `size` elements that lie at an address; like: a pointer to elements of their type."""
+    """Return the pointer to `size` elements at an address; like: a pointer to elements of the same type."""
     kind = pointers.pointer_type(like.dtype)
     return kind(types.intp, types.intp, like), lambda context, b, signature, a: _pointer_at(context, b, kind, *a[:2])
 
 
 @intrinsic
 def double_pointer(typingctx, address, size):
-    """As `float_pointer`, of float64."""
+    """As `float_pointer`, for float64."""
     kind = pointers.pointer_type(types.float64)
     return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
 
 
 @intrinsic
 def int32_pointer(typingctx, address, size):
-    """As `float_pointer`, of int32."""
+    """As `float_pointer`, for int32."""
     kind = pointers.pointer_type(types.int32)
     return kind(types.intp, types.intp), lambda context, b, signature, a: _pointer_at(context, b, kind, *a)
 
 
 @intrinsic
 def with_pointers(typingctx, record):
-    """A named tuple with pointers in the place of its arrays of one axis, and of those of named tuples in it.
+    """Replace the arrays of one axis in a named tuple, and in named tuples within it, by pointers.
 
-    Numba calls a function wherever it hands an array on, to count references to it. The arrays must outlive the record.
+    Numba calls a function to count references wherever an array is passed on; pointers avoid this. The arrays must
+    outlive the result.
     """
 
     def emit(context, b, signature, arguments):
@@ -110,7 +112,8 @@ def _pointers_in(context, b, kind, value):
 
 @intrinsic
 def at(typingctx, p, offset):
-    """The pointer `offset` elements further on; with a region's offset it stays within that region."""
+    """Return the pointer `offset` elements further on. If `offset` is a region, the pointer is limited to that
+    region."""
     if offset is REGION:
         return p(p, REGION), lambda context, b, signature, a: pointers.cut_region(b, *a)
     return p(p, types.intp), lambda context, b, signature, a: pointers.moved(b, *a)
@@ -118,19 +121,21 @@ def at(typingctx, p, offset):
 
 @intrinsic
 def part(typingctx, p, offset, size):
-    """The pointer `offset` elements further on, to `size` elements of which nothing else is to be touched with it."""
+    """Return the pointer `offset` elements further on; only `size` elements from there on may be accessed through
+    it."""
     return p(p, types.intp, types.intp), lambda context, b, signature, a: pointers.cut(b, *a)
 
 
 @inlined
 def row(matrix, i):
-    """Pointer to row i of a contiguous matrix, and to nothing else of it."""
+    """Return a pointer to row i of a contiguous matrix; only this row may be accessed through it."""
     return part(pointer(matrix), i * matrix.shape[1], matrix.shape[1])
 
 
 @intrinsic
 def plain(typingctx, offset):
-    """The offset of a region (see `pointers`) as a number: with it a pointer may leave the region."""
+    """Return the offset of a region (see `pointers`) as a number; a pointer that is moved by it may leave the
+    region."""
     if offset is REGION:
         return types.intp(REGION), lambda context, b, signature, a: pointers.place_of(b, a[0])
     return types.intp(types.intp), lambda context, b, signature, a: a[0]
@@ -138,7 +143,7 @@ def plain(typingctx, offset):
 
 @intrinsic
 def same_place(typingctx, p, other):
-    """Whether both point to the same byte."""
+    """Whether both pointers have the same address."""
 
     def emit(context, b, signature, arguments):
         first, second = (b.ptrtoint(pointers.address(b, each), I64) for each in arguments)
@@ -166,7 +171,7 @@ def put(typingctx, p, offset, value):
 
 @intrinsic
 def put_totals(typingctx, p, offset, x, y, z, w):
-    """Store the sums of all lanes of four vectors side by side, each what `total` gives."""
+    """Store the sums of all lanes of four vectors next to each other; each is equal to `total` of the vector."""
 
     def emit(context, b, signature, arguments):
         sums = totals(b, x, arguments[2:])
@@ -179,14 +184,14 @@ def put_totals(typingctx, p, offset, x, y, z, w):
 
 @intrinsic
 def lanes(typingctx, p):
-    """Elements per vector, for the element type of the pointer or vector `p`."""
+    """Return the number of elements per vector, for the element type of the pointer or vector `p`."""
     count = Vector(p.dtype).lanes
     return types.intp(p), lambda context, b, signature, a: ir.Constant(I64, count)
 
 
 @intrinsic
 def scalar(typingctx, p, value):
-    """The number `value` in the type of what is read through the pointer `p`."""
+    """Return the number `value` in the type that elements of `p` are read as."""
     kind = read_as(p.dtype)
 
     def emit(context, b, signature, arguments):
@@ -197,14 +202,14 @@ def scalar(typingctx, p, value):
 
 @intrinsic
 def load(typingctx, p, offset):
-    """A whole vector."""
+    """Load a whole vector."""
     kind = Vector(p.dtype)
     return kind(p, types.intp), lambda context, b, signature, a: load_vector(b, kind, p.dtype, *a)
 
 
 @intrinsic
 def load_first(typingctx, p, offset, count):
-    """The first `count` lanes (all when `count` >= lanes); the others are zero and not read."""
+    """Load the first `count` lanes (all if `count` >= lanes); the others are zero, and their memory is not read."""
     kind = Vector(p.dtype)
     return kind(p, types.intp, types.intp), lambda context, b, signature, a: load_lanes(b, kind, p.dtype, *a)
 
@@ -222,7 +227,7 @@ def store(typingctx, p, offset, value):
 
 @intrinsic
 def store_first(typingctx, p, offset, value, count):
-    """Store the first `count` lanes (all when `count` >= lanes)."""
+    """Store the first `count` lanes (all if `count` >= lanes)."""
 
     def emit(context, b, signature, arguments):
         store_lanes(b, value, p.dtype, *arguments)
@@ -235,7 +240,7 @@ def store_first(typingctx, p, offset, value, count):
 def transpose_block(typingctx, source, source_row, target, target_row, past_caches):
     """target = source^T for one square block of lanes x lanes; rows are `*_row` elements apart.
 
-    `past_caches`: stored as by `store_past_caches`.
+    past_caches: store as `store_past_caches` does.
     """
     kind = Vector(source.dtype)
 
@@ -252,7 +257,7 @@ def transpose_block(typingctx, source, source_row, target, target_row, past_cach
 
 @intrinsic
 def load_wide(typingctx, p, offset, count):
-    """As many elements as a float64 vector holds, as float64; those from `count` on are zero and not read."""
+    """Load as many elements as a float64 vector holds, as float64; elements from `count` on are zero and not read."""
     wide = Vector(types.float64)
 
     def emit(context, b, signature, arguments):
@@ -292,7 +297,8 @@ def store_interleaved(typingctx, p, offset, x, y, count):
 
 @intrinsic
 def store_past_caches(typingctx, p, offset, value):
-    """Store a whole vector at a multiple of its size, without keeping it in any cache; `fence` when all is done."""
+    """Store a whole vector at a multiple of its size, without keeping it in a cache. Call `fence` after the last
+    store."""
 
     def emit(context, b, signature, arguments):
         store_vector_past_caches(b, value, p.dtype, *arguments)
@@ -303,7 +309,7 @@ def store_past_caches(typingctx, p, offset, value):
 
 @intrinsic
 def fence(typingctx):
-    """What was stored is there for every thread before what is stored later."""
+    """Make all earlier stores visible to every thread before any later store."""
 
     def emit(context, b, signature, arguments):
         b.fence("seq_cst")
@@ -314,8 +320,8 @@ def fence(typingctx):
 
 @intrinsic
 def bring_near(typingctx, p, offset):
-    """Ask for the cache line of an element, to be read soon. It may lie anywhere: nothing comes of an address that is
-    none."""
+    """Prefetch the cache line of an element that is read soon. The address need not be valid: an invalid one has no
+    effect."""
 
     def emit(context, b, signature, arguments):
         place = pointers.anywhere(b, *arguments)
@@ -328,7 +334,7 @@ def bring_near(typingctx, p, offset):
 
 @intrinsic
 def before_boundary(typingctx, p):
-    """Elements from `p` to the next address that is a multiple of a vector's size."""
+    """Return the number of elements from `p` to the next address that is a multiple of a vector's size."""
 
     def emit(context, b, signature, arguments):
         behind = b.and_(b.neg(b.ptrtoint(pointers.address(b, arguments[0]), I64)), ir.Constant(I64, REGISTER_BYTES - 1))

@@ -1,16 +1,17 @@
-"""Pointers: addresses, or, in the build that checks bounds, addresses that know the ends of their memory.
+"""Pointers: addresses, or, in the build that checks bounds, addresses with the bounds of their memory.
 
-With FASTPE_CHECK_BOUNDS=1 in the environment every pointer carries the first and the last byte that may be touched
-through it: those of the array that it was made of, whatever was added to it since, or of the part of scratch memory
-that it was cut from. Whatever reads or writes memory asks `element` for the place, which is where the check is; a
-violation names the line of the kernel on standard error and ends the process, as a lane can raise nothing. Arrays that
-kernels index themselves are checked by Numba. Without the variable a pointer is a bare address, and none of this is in
-the machine code; either build has machine code of its own in the cache. Kernels become about ten times slower:
+With FASTPE_CHECK_BOUNDS=1 in the environment, every pointer carries the first and the last byte that may be accessed
+through it. These are the bounds of the array that the pointer was made from, or of the part of scratch memory that it
+was cut from; adding to a pointer does not change them. All code that reads or writes memory gets the address from
+`element`, which checks the bounds. On a violation, a message on standard error names the line of the kernel, and the
+process ends, because a thread of a kernel cannot raise an exception. Arrays that kernels index directly are checked by
+Numba. Without the variable, a pointer is only an address, and the machine code has no checks. The cache stores the
+machine code of the two builds separately. With checks, kernels are about ten times slower:
 
     FASTPE_CHECK_BOUNDS=1 python -m pytest --capture=sys tests/kernels
 
-(pytest's own capturing keeps the message of a process that ends from being seen.) Where scratch memory is laid out,
-`region` makes of each part's start a number that knows the part's size; `at` cuts the part out:
+(With pytest's default capturing, the message of a process that ends is lost.) In the layout of scratch memory, `region`
+turns the start of each part into a number that also holds the part's size; `at` returns a pointer to the part:
 
     region + number     an element of the region
     number + region     the same region in a record that begins there; so is region + region
@@ -42,7 +43,7 @@ _REPORT = "fastpe_out_of_bounds"
 
 
 class CheckedPointer(types.Type):
-    """A pointer to elements of `dtype` that knows the ends of what it may touch."""
+    """A pointer to elements of `dtype` with the bounds of the memory that may be accessed through it."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -60,10 +61,11 @@ def _numbers(*names: str) -> list[tuple[str, Any]]:
 
 
 class RoundingPointer(types.Type):
-    """A pointer to float32 elements that products round to bfloat16 on their way (`kernels.products.bfloat16`).
+    """A pointer to float32 elements that matrix products round to bfloat16 when they read them
+    (`kernels.products.bfloat16`).
 
-    It carries the lane's memory for what is rounded. All else in compiled code treats it as any other pointer: that a
-    model computes with bfloat16 products is a matter of its pointers' type, and of nothing else.
+    It carries a pointer to the thread's memory for the rounded numbers. All other compiled code treats it as any other
+    pointer: only the type of its pointers decides whether a model computes with bfloat16 products.
     """
 
     def __init__(self, dtype: Any, isa: str) -> None:
@@ -80,13 +82,13 @@ class _RoundingPointerModel(models.StructModel):
 
 
 def rounding(b: Any, plain: Any, memory: Any) -> Any:
-    """A pointer to what a plain one points to, that rounds."""
+    """Turn a plain pointer into a `RoundingPointer` to the same elements."""
     ends = [b.extract_value(plain, place) for place in (1, 2)] if CHECK_BOUNDS else []
     return _packed(b, address(b, plain), *ends, memory)
 
 
 def plain_of(b: Any, kind: Any, pointer: Any) -> Any:
-    """The plain pointer to what a pointer points to; whatever is none stays what it is."""
+    """Return the plain pointer to the same element; arguments that are not pointers are returned unchanged."""
     if not isinstance(kind, RoundingPointer):
         return pointer
     *members, _ = (b.extract_value(pointer, place) for place in range(len(pointer.type.elements)))
@@ -94,18 +96,18 @@ def plain_of(b: Any, kind: Any, pointer: Any) -> Any:
 
 
 def memory_of(b: Any, pointer: Any) -> Any:
-    """The pointer to the memory that a pointer that rounds carries."""
+    """Return the pointer to the memory that a `RoundingPointer` carries."""
     return b.extract_value(pointer, len(pointer.type.elements) - 1)
 
 
 def pointer_type(dtype: Any) -> Any:
-    """The type of pointers to such elements."""
+    """Return the type of pointers to elements of this type."""
     dtype = stored_as(dtype)
     return CheckedPointer(dtype) if CHECK_BOUNDS else types.CPointer(dtype)
 
 
 def first_element(b: Any, kind: Any, array: Any) -> Any:
-    """The pointer to the first element of an array, given as Numba's structure."""
+    """Return the pointer to the first element of an array, which is passed as Numba's structure."""
     data = array.data
     if not CHECK_BOUNDS:
         return data
@@ -121,31 +123,31 @@ def first_element(b: Any, kind: Any, array: Any) -> Any:
 
 
 def first_of(b: Any, start: Any, size: Any) -> Any:
-    """The pointer to the first of `size` elements from an address on."""
+    """Return the pointer to the first of `size` elements that start at an address."""
     if not CHECK_BOUNDS:
         return start
     return _packed(b, start, b.ptrtoint(start, I64), b.ptrtoint(b.gep(start, [size]), I64))
 
 
 def address(b: Any, pointer: Any) -> Any:
-    """Where a pointer points."""
+    """Return the address that a pointer holds."""
     return pointer if _bare(pointer) else b.extract_value(pointer, 0)
 
 
 def _bare(pointer: Any) -> bool:
-    """Whether a pointer is an address and nothing else."""
+    """Whether a pointer is only an address, without bounds."""
     return not isinstance(pointer.type, ir.LiteralStructType)
 
 
 def moved(b: Any, pointer: Any, offset: Any) -> Any:
-    """The pointer `offset` elements further on; the ends stay."""
+    """Return the pointer `offset` elements further on, with the same bounds."""
     if _bare(pointer):
         return b.gep(pointer, [offset])
     return b.insert_value(pointer, b.gep(address(b, pointer), [offset]), 0)
 
 
 def cut(b: Any, pointer: Any, offset: Any, size: Any) -> Any:
-    """As `moved`, but only `size` elements from there on may be touched."""
+    """As `moved`, but only `size` elements from there on may be accessed."""
     if not CHECK_BOUNDS:
         return moved(b, pointer, offset)
     start = b.gep(address(b, pointer), [offset])
@@ -159,18 +161,19 @@ def cut(b: Any, pointer: Any, offset: Any, size: Any) -> Any:
 
 
 def cut_region(b: Any, pointer: Any, region: Any) -> Any:
-    """The pointer to an element of a region of what `pointer` points to."""
+    """Return a pointer to an element of a region of the memory at `pointer`."""
     start, size, inside = (b.extract_value(region, place) for place in range(3))
     return moved(b, cut(b, pointer, start, size), inside)
 
 
 def anywhere(b: Any, pointer: Any, offset: Any) -> Any:
-    """The address of an element for what neither reads nor writes it: not checked."""
+    """Return the address of an element that is neither read nor written; it is not checked."""
     return b.gep(address(b, pointer), [offset])
 
 
 def element(b: Any, pointer: Any, offset: Any, count: Any = 1) -> Any:
-    """The address of an element, of which `count` (an integer, or an LLVM value) from there on are read or written."""
+    """Return the address of an element, and check that `count` elements (an integer, or an LLVM value) from there on
+    may be read or written."""
     if not CHECK_BOUNDS:
         return b.gep(address(b, pointer), [offset])
     base, low, high = (b.extract_value(pointer, place) for place in range(3))
@@ -197,7 +200,7 @@ def _packed(b: Any, *parts: Any) -> Any:
 
 
 def check_status(b: Any, failed: Any) -> None:
-    """End the process where a lane's function has failed, as it does where Numba finds an index out of bounds."""
+    """End the process if the function of a thread has failed, as it does if Numba finds an index out of bounds."""
     if CHECK_BOUNDS:
         with b.if_then(failed, likely=False):
             _report(b, *[ir.Constant(I64, 0)] * 5)
@@ -212,10 +215,10 @@ def _report(b: Any, *numbers: Any) -> None:
 
 
 def _line_of_kernel() -> str:
-    """The line that Numba is lowering, which it tells nobody but its own frames.
+    """Return the line of the kernel that Numba is lowering, found in Numba's stack frames.
 
-    Private, for the checked build alone: that what lowers a function is called `self` there, and has `func_ir` and
-    `loc`. Without these a message names no line.
+    Only for the checked build. This relies on private names of Numba: the object that lowers a function is the local
+    variable `self` of a frame, and has the attributes `func_ir` and `loc`. Without these, the message names no line.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -247,13 +250,13 @@ if CHECK_BOUNDS:
 
 
 class Region(int):
-    """The start of a part of scratch memory, in elements, that knows the part's size."""
+    """The start of a part of scratch memory, in elements, together with the size of the part."""
 
     size: int
 
 
 def region(start: int, size: Any) -> int:
-    """`start` of a part of so many elements; a plain number where nothing is checked."""
+    """Return the `Region` of `size` elements from `start` on; in the build without checks, the number `start`."""
     if not CHECK_BOUNDS:
         return start
     made = Region(start)
@@ -262,7 +265,7 @@ def region(start: int, size: Any) -> int:
 
 
 class RegionType(types.Type):
-    """A `Region` in compiled code, and the element of it that is meant."""
+    """A `Region` in compiled code, and the number of an element in it."""
 
     def __init__(self) -> None:
         super().__init__(name="Region")
@@ -291,7 +294,7 @@ def _unbox_region(kind: RegionType, value: Any, c: Any) -> NativeValue:
 
 
 def place_of(b: Any, region: Any) -> Any:
-    """The number that a region stands for."""
+    """Return the offset that a region stands for."""
     return b.add(b.extract_value(region, 0), b.extract_value(region, 2))
 
 

@@ -1,4 +1,4 @@
-"""What a vector of floats is: the width of the CPU's registers, its Numba type, and memory aligned to it."""
+"""Vectors of floats: the width of the CPU's registers, the Numba type of a vector, and memory that is aligned to it."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from fastpe.kernels.simd.half_precision import bits_of, read_as
 
 
 def cpu_features() -> set[str]:
-    """Features of the CPU that Numba compiles for, by LLVM's names."""
+    """Return the features of the CPU that Numba compiles for, by LLVM's names."""
     chosen = numba.config.CPU_FEATURES  # set by the user: "+avx2,-avx512f,..."
     if chosen is not None:
         return {name[1:] for name in chosen.split(",") if name.startswith("+")}
@@ -26,18 +26,20 @@ def cpu_features() -> set[str]:
 
 
 def _register_bytes() -> int:
-    """Bytes of the widest vector register of the CPU that Numba compiles for."""
+    """Return the size in bytes of the widest vector register of the CPU that Numba compiles for."""
     features = cpu_features()
     return 64 if "avx512f" in features else 32 if "avx2" in features else 16
 
 
 REGISTER_BYTES = _register_bytes()
 FUSED = "fma" in cpu_features()
-"""Whether `fma` rounds once. Where it may not, the error of a product takes ten operations instead of one."""
+"""Whether `fma` rounds once. If it may round twice, computing the error of a product takes ten operations instead of
+one."""
 
 
 class Vector(types.Type):
-    """As many elements of `dtype` as one register holds; those of half precision are float32 there."""
+    """A vector of as many elements of `dtype` as one register holds; elements of half precision are float32 in
+    registers."""
 
     def __init__(self, dtype: types.Float) -> None:
         self.dtype = read_as(dtype)
@@ -62,7 +64,7 @@ def llvm_vector(vector: Vector) -> Any:
 
 
 def whole_vectors(count: int, dtype: Any) -> int:
-    """`count` elements of `dtype`, rounded up to whole vectors."""
+    """Return `count` elements of `dtype`, rounded up to whole vectors."""
     width = REGISTER_BYTES // np.dtype(dtype).itemsize
     return -(-count // width) * width
 
@@ -71,10 +73,11 @@ _ONE = slice(1)
 
 
 def start_of(x: np.ndarray) -> np.ndarray:
-    """The first element of x, as (1,): kernels know where the rest is, are compiled once for all shapes and strides.
+    """Return the first element of x with the shape (1,). Kernels compute the addresses of the others, so they are
+    compiled only once for all shapes and strides.
 
-    Where bounds are checked it goes on to the last of x, or is x itself where that lies before the first. Of half
-    precision it is what `halves` makes of it.
+    In the build that checks bounds, the result extends to the last element of x, or is x itself if a stride is
+    negative. Half precision is replaced by its bits (`half_precision.bits_of`).
     """
     if x.dtype.itemsize == 2:
         x = bits_of(x)
@@ -88,12 +91,12 @@ def start_of(x: np.ndarray) -> np.ndarray:
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros that start on a 64-byte boundary: vectors that straddle cache lines cost a tenth of the speed."""
+    """Return zeros that start on a 64-byte boundary: if vectors straddle cache lines, kernels are slower by a tenth."""
     return _aligned(np.zeros, shape, np.dtype(dtype))
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """As `aligned_zeros`, but of anything: for what is written before it is read."""
+    """As `aligned_zeros`, but uninitialised: for memory that is written before it is read."""
     return _aligned(np.empty, shape, np.dtype(dtype))
 
 

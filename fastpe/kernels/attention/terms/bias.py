@@ -28,7 +28,7 @@ def bias_backward(head, grads, tile, case, dcells):
 
 @inner
 def add_offsets(cells, bias, m, n):
-    """cells += bias; bias: a pointer to the entry of the tile's entry (0, 0)."""
+    """cells += bias; bias: a pointer to the bias of the tile's entry (0, 0)."""
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
         for j in range(0, n, lanes(cells)):
@@ -37,7 +37,7 @@ def add_offsets(cells, bias, m, n):
 
 @inner
 def sum_by_offset(cells, dbias, m, n):
-    """dbias += the sums of the gradients of cells by offset."""
+    """Sum the gradients of cells for each offset, and add the sums to dbias."""
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(dbias, -i)
         for j in range(0, n, lanes(cells)):

@@ -4,19 +4,20 @@
     S_ij = u_ij + (1 - w) z_i[floor p_ij] + w z_i[ceil p_ij],    w = p_ij - floor p_ij,    z_im = q_i . counts[m]
 
 u includes `scale` and `gain`; q is not rotated. The vectors that a tile reads depend on all nearer keys. In the forward
-pass tiles are processed from the nearest to the farthest, and a query's running count holds the count so far. Once it
-is P - 1, all farther keys have this count: counting stops, and one number is added to the row. In the backward pass key
-blocks are processed from the farthest to the nearest, and each subtracts its sum from the running count: a key block
-waits for its turn with a block of queries before it computes scores. With e the gradient of S,
+pass tiles are processed from the nearest to the farthest, and a query's running count holds the count so far. Once the
+count is P - 1, all farther keys have this count: counting stops, and one number is added to the row. In the backward
+pass, key blocks are processed from the farthest to the nearest, and each subtracts its sum from the running count. So a
+key block waits for its turn with a block of queries before it computes scores. With e the gradient of S,
 
     t_ij = e_ij (z_i[ceil p_ij] - z_i[floor p_ij]),    dg_ij = sum of t_it over t <= j,    du = e + dg g (1 - g)
 
 where a count that is clamped or an integer has no slope. A tile computes only the columns of z between its smallest and
-its largest count, and their gradients go to dq and to the vectors at once: no memory grows with N P.
+its largest count, and adds their gradients to those of q and of the vectors at once, so no memory grows with N P.
 
-A count is an integer and a remainder. The remainder of a running count is summed in float64; that of an entry is
-relative to the integer at the start of its vector of entries. Otherwise counts of thousands would leave float32 four
-digits, and those near the query, which key blocks from the far end find by subtraction, none."""
+A count is stored as an integer and a remainder. The remainder of a running count is summed in float64; the remainder of
+an entry is relative to the integer at the start of its vector of entries. Otherwise float32 would have only four digits
+left for the fraction of counts of thousands, and none for small counts near the query, which the backward pass computes
+by subtraction."""
 
 import numpy as np
 
@@ -57,7 +58,7 @@ from fastpe.kernels.simd import (
 )
 
 RUNNING_COUNT = np.int64(4)
-"""Number of elements in the running count of a query, of the arrays' type."""
+"""Number of elements, of the arrays' type, in the running count of a query."""
 # the count so far (backward: what is left) as integer and remainder; the farthest key block that counts; the sum of t
 _WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
 
@@ -72,7 +73,7 @@ def counts_keys(head, terms):
 
 @inner
 def running_counts_of(counts, table, b, h, case):
-    """The running counts of one head, if keys are counted."""
+    """Return the running counts of one head, if keys are counted."""
     size = case.queries * RUNNING_COUNT * table[COUNTS, GIVEN]
     return part(pointer(counts), (b * case.heads + h) * size, size)
 
@@ -93,13 +94,13 @@ def start_running_counts(head, terms, i0, m, case):
 
 @inner
 def _counts(own, j0):
-    """Whether a key block's keys are counted by a query, whose count had not reached the last vector before."""
+    """Whether a query counts the keys of a key block: its count had not reached the last vector before."""
     return np.float64(j0 // TILE_KEYS) >= np.float64(get(own, _LAST))
 
 
 @inner
 def _seen(i, tile, head, case):
-    """The entries of the tile, from `first` to before `end`, that query i sees."""
+    """Return the range `first` .. `end` - 1 of the entries of the tile that query i sees."""
     low, high = visible(i, head, case)
     end = min(high - tile.j0, tile.n)
     return min(max(low - tile.j0, NONE), max(end, NONE)), max(end, NONE)
@@ -107,7 +108,7 @@ def _seen(i, tile, head, case):
 
 @inner
 def _row_of_counts(table):
-    """Number of elements between rows of z."""
+    """Return the number of elements between rows of z."""
     return (rows_of(table, COUNTS) + PACKED - 1) // PACKED * PACKED
 
 
@@ -124,7 +125,7 @@ def _sigmoid(x, one):
 
 @inner
 def _sum_of_vector(gates, j):
-    """The sum of a vector of gates, in float64."""
+    """Return the sum of a vector of gates, in float64."""
     width, found = lanes(gates), load_wide(gates, j, lanes(gates))
     for c in range(lanes(found), width, lanes(found)):
         found = found + load_wide(gates, j + c, width - c)
@@ -133,7 +134,7 @@ def _sum_of_vector(gates, j):
 
 @inlined
 def _gate_row(row, gates, mask, first, end):
-    """The gates of a row, 0 for hidden keys; returns their sum. mask: None without a mask."""
+    """Compute the gates of a row, 0 for hidden keys, and return their sum. mask: None if there is no mask."""
     width, none, one, found = lanes(row), zeros(row), splat(scalar(row, 1.0)), 0.0
     for j in range(first // width * width, end, width):
         g = hide(_sigmoid(load(row, j), one), j, first, end, none, width)
@@ -164,7 +165,8 @@ def _tally(own, found, top, back):
 
 @inner
 def _place_row(gates, places, wholes, whole, rest, top, first, end):
-    """Clamped counts of the entries of a row: an integer for each vector of entries, and a remainder for each entry.
+    """Compute the clamped counts of the entries of a row: an integer for each vector of entries, and a remainder for
+    each entry.
 
     whole, rest: the count before the nearest entry. Returns the first and the last row of `counts` that they read.
     """
@@ -189,7 +191,7 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
 
 @inner
 def _make_z(head, terms, tile, low, wide, case, scratch):
-    """z of the tile's queries and `wide` vectors from `low` on."""
+    """Compute z of the tile's queries and `wide` vectors from `low` on."""
     z, row, d = scratch.count_scores, _row_of_counts(head.table), case.width
     q, columns = at(head.q, tile.i0 * case.q_row), scratch.count_columns
     vectors = at(floats_of(head.table, COUNTS, terms, z), low * d)
@@ -215,7 +217,7 @@ def _look_up(row, places, wholes, z, low, first, end):
 
 @inner
 def add_counts(head, terms, tile, back, case, scratch):
-    """cells: u on entry, S on return; gates and positions are kept for `counts_backward`."""
+    """Compute S from u, in `cells`; gates and positions are kept for `counts_backward`."""
     if not has_slot(head.table, COUNTS):
         return
     i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, has_slot(head.table, MASK)
@@ -261,7 +263,7 @@ def _add_everywhere(row, number, first, end):
 
 @inner
 def _row_backward(own, row, gates, places, wholes, z, dz, low, first, end):
-    """row: e on entry, du on return; adds to dz, which starts, like z, at the count `low`."""
+    """Overwrite e with du in `row`, and add to dz, which starts, like z, at the count `low`."""
     for j in range(first, end):
         place, e = get(places, j), get(row, j)
         steps = np.int64(place)
@@ -290,8 +292,8 @@ def _sum_of_row(row, first, end):
 
 @inner
 def counts_backward(head, terms, grads, tile, case, scratch):
-    """dcells: the gradients of S on entry, of u on return; adds those of queries and of the vectors. It must be the key
-    block's turn."""
+    """Overwrite the gradients of S in `dcells` with those of u, and add the gradients of queries and of the vectors. It
+    must be the turn of the key block."""
     if not has_slot(head.table, COUNTS):
         return
     i0, m, j0, _ = tile

@@ -1,13 +1,14 @@
-"""Columns of the score, a number for each key or query, which a layer computes from its input.
+"""Terms of the score with one number per key or query, called *columns*, which a layer computes from its input.
 
     S_ij += key_offset_j + o (key_slope_j + query_slope_i),      o the offset of key and query
 
-Offsets of keys may be sums over a whole sequence; only their differences matter. They are float64, and a tile subtracts
-the largest that its block of queries may see, the base, so that offsets near the largest score are small. Weights do
-not depend on the base, and `lse` is smaller by it. Under a soft cap, which needs complete scores, the base is 0.
+Offsets of keys may be sums over a whole sequence; only their differences matter. They are float64. Each tile subtracts
+a *base* from them, the largest offset among the keys that its block of queries may see, so that the offsets of the keys
+with the highest scores are small. Weights do not depend on the base, and `lse` is smaller by it. Under a soft cap,
+which needs complete scores, the base is 0.
 
-A block of keys alone has the gradients of its own columns. Those of query_slope are sums over key blocks, which take
-turns with them as with the gradients of queries."""
+The gradients of a key block's columns are written only by that block. The gradients of query_slope are sums over key
+blocks; the blocks add to them in turn, as they do to the gradients of the queries."""
 
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ from fastpe.kernels.simd import (
 )
 
 COLUMN_SLOTS = ("key_offset", "key_slope", "query_slope")
-"""The slots that are columns, in the order of `Columns` and `ColumnGradients`."""
+"""Slots with one number per key or query, in the order of `Columns` and `ColumnGradients`."""
 
 
 class Columns(NamedTuple):
@@ -71,8 +72,8 @@ class HeadColumns(NamedTuple):
 
 
 class ColumnGradients(NamedTuple):
-    """(B, H, M or N) each, placeholders if not wanted. For one head, those of keys start at a key block's first
-    key."""
+    """The gradients of the columns, (B, H, M or N) each; placeholders if they are not requested. For one head, the
+    gradients for keys start at the first key of a key block."""
 
     dkey_offset: np.ndarray
     dkey_slope: np.ndarray
@@ -81,7 +82,7 @@ class ColumnGradients(NamedTuple):
 
 @inner
 def columns_of(columns, table, b, h, case):
-    """The columns of one head; None if nothing beyond a bias is compiled (`inputs.terms_of`)."""
+    """Return the columns of one head; None if only a bias is compiled (`inputs.terms_of`)."""
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -103,7 +104,7 @@ def has_columns(table):
 
 @inner
 def column_gradients(gradients, head, j0, keys, case):
-    """The gradients of one head, with those of `keys` keys from j0 on."""
+    """Return the gradients of one head, those for keys cut to `keys` keys from j0 on."""
     if gradients is None:
         return None
     queries = case.queries
@@ -116,7 +117,7 @@ def column_gradients(gradients, head, j0, keys, case):
 
 @inner
 def columns_from_key(columns, j0):
-    """The gradients, with those of keys starting at this key."""
+    """Return the gradients, those for keys starting at this key."""
     if columns is None:
         return None
     return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
@@ -124,7 +125,7 @@ def columns_from_key(columns, j0):
 
 @inner
 def choose_base(columns, table, i0, low, high, case):
-    """The base of the block of queries from i0 on, which see only keys low .. high - 1."""
+    """Choose the base of the block of queries from i0 on, which see only the keys low .. high - 1."""
     if columns is None:
         return
     if not has_slot(table, KEY_OFFSET):
@@ -141,7 +142,7 @@ def choose_base(columns, table, i0, low, high, case):
 
 @inner
 def with_columns(columns, factor, head, tile, case, scratch):
-    """Add columns to the scores, which so far are cells times the factor; return their new factor."""
+    """Add the columns to the scores, which on entry are cells times `factor`; return the new factor of the cells."""
     if columns is None:
         return factor
     if not has_columns(head.table):
@@ -183,7 +184,7 @@ def _has_slopes(table):
 
 @inner
 def _offsets(cells, head, tile, i, j):
-    """The offsets of a row's entries from j on."""
+    """Return the offsets of the entries of a row from j on."""
     return counting(scalar(cells, first_offset(head, tile) - i + j))
 
 
@@ -204,8 +205,8 @@ def _add_slopes(columns, head, tile, cells):
 
 @inner
 def columns_backward(columns, grads, head, tile, scratch):
-    """Add the gradients of keys' columns; leave the block's gradient of query_slope in `stats`. dcells: the gradients
-    of scores."""
+    """Add the gradients of the columns of keys, and leave the block's gradient of query_slope in `stats`. dcells: the
+    gradients of the scores."""
     if columns is None:
         return
     if not has_columns(head.table):
@@ -244,7 +245,8 @@ def add_query_slopes(columns, grads, table, tile, scratch):
 
 @inner
 def tail_of_keys(columns, table, tile, number, ahead, case):
-    """A bound of the offsets of the keys of a tile and of all beyond it: see the docstring of `kernels.attention`."""
+    """Return an upper bound of the offsets of the keys in a tile and of all keys beyond it: see the docstring of
+    `kernels.attention`."""
     if columns is None:
         return 0.0
     if not has_slot(table, KEY_OFFSET):

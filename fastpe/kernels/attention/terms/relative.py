@@ -1,15 +1,15 @@
-"""Terms with vectors over offsets: rel_key, rel_query, rel_value; and rel_gain.
+"""Terms with a vector for each offset: rel_key, rel_query, rel_value and rel_gain.
 
-Arrays of vectors over offsets have the rows -reach .. reach; larger offsets read the first or last row.
+These arrays have a row for each offset -reach .. reach; offsets beyond the reach read the first or last row.
 
 A *band* is a matrix with a row for each query (or key) of a tile and m + n - 1 columns, one for each offset in the
-tile, so that all products with such an array are matrix products; bands and tiles are copied into each other. A tile
-that is entirely beyond the reach of the array reads a single row, and its band is one column.
+tile, so all products with such an array are matrix products; entries are copied between bands and tiles. A tile that is
+entirely beyond the reach of the array reads a single row, and its band is one column.
 
 If a tile has few queries, it is read row by row instead.
 
-2 D (m + n - 1) / n FLOP per entry, or 2 if clipped. rel_gain has a factor for every channel, which matrix products do
-not support: 2 D FLOP per entry, 8 D for its gradients.
+An entry takes 2 D (m + n - 1) / n FLOP, or 2 if it is clipped. rel_gain has a factor for every channel, which matrix
+products do not support: it takes 2 D FLOP per entry, and its gradients take 8 D.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Offsets(NamedTuple):
-    """An array of vectors over offsets, and a tile that reads it: `first` is the offset of its entry (0, 0)."""
+    """An array with a vector for each offset, and a tile that reads it: `first` is the offset of its entry (0, 0)."""
 
     rel: int  # pointer
     reach: int
@@ -43,7 +43,7 @@ class Offsets(NamedTuple):
 
 @inner
 def offsets_of(terms, slot, head, tile, case, scratch):
-    """The array of a slot, for a tile."""
+    """Return the array of a slot, for a tile."""
     rel = floats_of(head.table, slot, terms, scratch.band)
     reach, first = rows_of(head.table, slot) // 2, first_offset(head, tile)
     width = case.v_width if slot == REL_VALUE else case.width
@@ -57,7 +57,7 @@ def _row_of(offset, reach):
 
 @inner
 def clipped_row(offsets):
-    """The row that all entries of the tile read, or -1."""
+    """Return the row that all entries of the tile read, or -1 if they read several."""
     first, reach = offsets.first, offsets.reach
     if first - (offsets.m - 1) >= reach:
         return 2 * reach
@@ -68,7 +68,8 @@ def clipped_row(offsets):
 
 @inner
 def _beyond_reach(offsets, i):
-    """Keys before which all read the first row with query i, and from which on all read the last one."""
+    """Return two keys: with query i, all keys before the first one read the first row, and all keys from the second one
+    on read the last row."""
     own = i - offsets.first
     low = min(max(own - offsets.reach + 1, NONE), offsets.n)
     return low, min(max(own + offsets.reach, low), offsets.n)
@@ -76,7 +77,7 @@ def _beyond_reach(offsets, i):
 
 @inner
 def _collect_rows(offsets, transposed):
-    """The rows that the tile reads, from offset first - (m - 1) on: (m + n - 1, width), or transposed."""
+    """Copy the rows that the tile reads, from offset first - (m - 1) on: (m + n - 1, width), or the transpose."""
     rel, reach, width, first, m, n, _, rows = offsets
     for t in range(m + n - 1):
         source = at(rel, _row_of(first - (m - 1) + t, reach) * width)
@@ -90,7 +91,7 @@ def _collect_rows(offsets, transposed):
 
 @inner
 def _band_onto_cells(band, cells, m, n, by_key):
-    """cells[i, j] += band[i or j, column of j - i]."""
+    """Add the band to the cells: cells[i, j] += band[i or j, column of j - i]."""
     for i in range(m):
         row = at(cells, i * TILE_KEYS)
         if by_key:
@@ -104,7 +105,7 @@ def _band_onto_cells(band, cells, m, n, by_key):
 
 @inner
 def _cells_into_band(cells, band, m, n, by_key):
-    """band[i or j, column of j - i] = cells[i, j], the rest zero."""
+    """Copy the cells into the band: band[i or j, column of j - i] = cells[i, j]; other entries are zero."""
     rows = n if by_key else m
     for r in range(rows):
         for t in range(0, m + n - 1, lanes(band)):
@@ -171,7 +172,7 @@ def relative_scores(x, x_row, offsets, cells, by_key):
 
 @inner
 def relative_mix(cells, offsets, y, y_row, by_key):
-    """y_i += sum_j cells[i, j] rel[o], or y_j += the sum over i if `by_key`."""
+    """y_i += sum_j cells[i, j] rel[o]; or, if `by_key`, y_j += the sum over i."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = clipped_row(offsets)
@@ -211,7 +212,7 @@ def relative_gradient(cells, x, x_row, drel, offsets, by_key):
 
 @inner
 def _row_scores(x, factors, k, k_row, n, width, own, out):
-    """The products of one query, times the factors, with n keys; own: scratch memory for a row."""
+    """Compute the products of one query, times the factors, with n keys; own: scratch memory for a row."""
     for d in range(0, width, lanes(own)):
         store_first(own, d, load_first(x, d, width - d) * load_first(factors, d, width - d), width - d)
     dots(own, k, k_row, n, width, out)

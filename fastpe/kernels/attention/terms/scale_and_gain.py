@@ -1,4 +1,5 @@
-"""The scale of products, `rectify` and the slot `gain`: u = scale inner, max(u, 0) where `rectify`, times gain[o]."""
+"""The scale of products, `rectify` and the slot `gain`: u = scale inner, then max(u, 0) if `rectify`, then times
+gain[o]."""
 
 import numpy as np
 
@@ -32,7 +33,8 @@ def scale_products(head, terms, tile, case, cells):
 
 @inner
 def scale_products_backward(head, terms, grads, tile, case, scratch):
-    """dcells: gradient of the result of `scale_products` on entry, of its input (`raw`) on return; adds others."""
+    """Overwrite the gradient of the result of `scale_products` in `dcells` with the gradient of its input (`raw`), and
+    add the other gradients."""
     _, m, _, n = tile
     rectify, has_gain, wants_gain = case.options.rectify, has_slot(head.table, GAIN), wants_gradient(head.table, GAIN)
     gain = at_offset(floats_of(head.table, GAIN, terms, scratch.dcells), tile, case)
@@ -61,7 +63,7 @@ def scale_products_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def scale_backward(head, terms, tile, scratch):
-    """dcells times the scale, if there is only the scale between products and scores."""
+    """Multiply dcells by the scale, if only the scale is applied between products and scores."""
     _scale_cells(scratch.dcells, head.scale, False, scratch.dcells, False, tile.m, tile.n)
 
 

@@ -1,7 +1,8 @@
 """Soft caps: a score S becomes c tanh(S / c), as in Gemma 2 (2024, arXiv:2408.00118, section 2).
 
-tanh of a vector, to about two units in the last place: its series near 0, where the other formula cancels, and
-elsewhere (1 - e) / (1 + e), e = exp(-2 |x|). About 35 FLOP per entry in float32.
+The error of tanh is at most about two units in the last place. It is computed by its series near 0, and elsewhere by
+(1 - e) / (1 + e) with e = exp(-2 |x|), a formula in which digits cancel near 0. An entry takes about 35 FLOP in
+float32.
 """
 
 import numpy as np
@@ -35,7 +36,7 @@ _TERMS = {32: 6, 64: 11}
 
 @intrinsic
 def _series(typingctx, z):
-    """tanh(x) / x from z = x^2."""
+    """Return tanh(x) / x from z = x^2."""
 
     def emit(context, b, signature, arguments):
         highest, *others = reversed(_SERIES[: _TERMS[z.dtype.bitwidth]])
@@ -49,7 +50,7 @@ def _series(typingctx, z):
 
 @inlined
 def tanh(x, one, near):
-    """tanh of every lane; near: the limit of the series, in every lane."""
+    """Return tanh of every lane. near: in every lane, the limit up to which the series is used."""
     t = absolute(x)
     small = exp(minus(t + t))
     y = where_negative(t - near, t * _series(t * t), (one - small) / (one + small))
@@ -67,7 +68,7 @@ def cap_row(scores, cap, n):
 
 @inner
 def cap_cells(cells, slopes, cap, m, n, keeps):
-    """cells = cap tanh(cells / cap); slopes: its derivative, if `keeps`."""
+    """cells = cap tanh(cells / cap); if `keeps`, the derivative is written to `slopes`."""
     one, near = splat(scalar(cells, 1.0)), splat(scalar(cells, _NEAR))
     most, inverse = splat(scalar(cells, cap)), splat(scalar(cells, np.float64(1.0) / cap))
     for i in range(m):
@@ -81,7 +82,7 @@ def cap_cells(cells, slopes, cap, m, n, keeps):
 
 @inner
 def cap_cells_backward(cells, slopes, m, n):
-    """cells: from the gradient of `cap_cells`' result to that of its input."""
+    """Overwrite the gradient of `cap_cells`' result in `cells` with the gradient of its input."""
     for i in range(m):
         row, slope = at(cells, i * TILE_KEYS), at(slopes, i * TILE_KEYS)
         for j in range(0, n, lanes(cells)):
