@@ -94,7 +94,7 @@ def test_it_neither_learns_nor_writes_nor_is_saved(folder):
         lambda: Adam(banded).step(TOKENS, TOKENS), lambda: banded.loss(TOKENS, TOKENS),
         lambda: banded.loss_and_grads(TOKENS, TOKENS), lambda: banded.generate([1, 2], 3),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="use the model that it was made of"):
+        with pytest.raises(ValueError, match="use the model that it was made from"):
             call()
     with pytest.raises(ValueError, match="save the model that it was made of"):
         banded.save(folder / "model.safetensors")
