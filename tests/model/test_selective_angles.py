@@ -181,7 +181,7 @@ MISTAKES = {
     "'rope[+]selective_rope' turns 2 pairs of channels by position.* must be all 4": {
         "encoding": "rope+selective_rope", "options": {"rope.pairs": "half", "rope.rotated": 4}
     },
-    "'rope[+]selective_rope' sets 'pairs' to 'interleaved' and to 'half'": {"encoding": "rope+selective_rope"},
+    "'rope[+]selective_rope' sets 'pairs' to both 'interleaved' and 'half'": {"encoding": "rope+selective_rope"},
     "'pope[+]selective_rope' fills 'polar'": {"encoding": "pope+selective_rope"},
     "'selective_rope@a,selective_rope@b' makes angles by different frequencies": {
         "encoding": "selective_rope@a,selective_rope@b", "options": {"selective_rope@a.base": 10.0}
