@@ -1,4 +1,4 @@
-"""Encodings at work: their slots filled, their initial values drawn, gradients carried back to what they learn."""
+"""Functions of encodings: fill slots, draw initial values, and map gradients of slots to gradients of parameters."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SIZES = set(make_spec.__kwdefaults__ or ()) - {"axes"}
 def requested(
     name: str, length: int, keywords: Mapping[str, Any], others: Collection[str] = ()
 ) -> tuple[tuple[Part, ...], Spec]:
-    """The parts and the sizes that keywords ask for: those of `make_spec`, and options of the encoding.
+    """Return the parts of an encoding and its sizes from keywords: those of `make_spec`, and options of the encoding.
 
-    others: further keywords of the function that was called, which the error for an unknown one may suggest.
+    others: further keywords of the called function. The error for an unknown keyword may suggest them.
     """
     sizes = {key: value for key, value in keywords.items() if key in _SIZES}
     options = {key: value for key, value in keywords.items() if key not in sizes}
@@ -71,46 +71,46 @@ def build(
     Parameters
     ----------
     name : str
-        Key of an encoding (`list_encodings`), or several joined by "+".
+        Key of an encoding (`list_encodings`), or several keys joined by "+".
     length : int
         Number of positions N.
     dim, heads : int
         Width C of a table, and number of heads H.
     train_length : int, optional
-        The length the encoding is made for; `length` where it is not given.
+        The length that the encoding is made for. The default is `length`.
     causal : bool
-        Whether the model that uses it is causal.
+        Whether the model that uses the encoding is causal.
     positions : array, optional
-        (N,) or (B, N), integers or reals in any order; 0, 1, ..., N-1 where not given. Slots that depend on it get the
-        leading axis B. An encoding of several coordinates takes (N, axes) or (B, N, axes); where not given, it has a
-        default of its own, see its page.
+        (N,) or (B, N), integers or reals in any order. The default is 0, 1, ..., N-1. With B samples, slots that depend
+        on positions get the leading axis B. An encoding with several coordinates takes (N, axes) or (B, N, axes); its
+        page states its default.
     start : float
-        Added to every position.
+        A number that is added to every position.
     dtype : float32 or float64
-        Of the slots. `angles`, `growth`, and `rotors` of blocks of one channel are always float64.
+        The dtype of the slots. `angles`, `growth`, and `rotors` of blocks of one channel are always float64.
     params : dict, optional
-        Learned values, as `init` returns; `init` with `seed` where not given.
+        Learned values, as `init` returns them. The default is the result of `init` with `seed`.
     seed : int
-        Of the initial values.
+        Seed of the initial values.
     reference : bool
-        Use the NumPy formula; the arrays are then float64.
+        Whether to use the NumPy formula. The arrays are then float64.
     out : dict, optional
-        Arrays to fill, one for each slot, of the right shape and dtype; any strides. Whatever shares its memory will
-        do: the buffer protocol, or ``__dlpack__`` on the CPU. None may share memory with another one, nor with `params`
-        or `positions`.
+        Arrays to fill, one for each slot, with the right shape and dtype and any strides. They may be any objects that
+        share their memory by the buffer protocol, or by ``__dlpack__`` on the CPU. No array may share memory with
+        another one, with `params` or with `positions`.
     **options
-        The encoding's own options; in a sum as ``{"wavelet.scale": 2.0}``.
+        Options of the encoding. In a sum they are written as ``{"wavelet.scale": 2.0}``.
 
     Returns
     -------
     dict
-        Slot name -> array; shapes are those of `fastpe.encodings.slots.SLOTS`. "scale", "pairs" and "rectify" are plain
-        values. All of it is what `fastpe.attention` takes, but for what is added at the input.
+        Slot name -> array, with the shapes in `fastpe.encodings.slots.SLOTS`. "scale", "pairs" and "rectify" are plain
+        values. `fastpe.attention` takes all slots except those that are added to the input.
 
     Raises
     ------
     ValueError, TypeError
-        Naming the argument, its value, and what was expected.
+        If an argument is invalid. The message names the argument, its value, and what was expected.
     BeyondTrainingLength
         If the encoding is undefined at one of the positions.
 
@@ -174,24 +174,24 @@ def init(
     seed: int = 0,
     **options: Any,
 ) -> dict[str, np.ndarray]:
-    """The initial values of everything an encoding learns, as its authors have them.
+    """Return the initial values of all parameters of an encoding, as its authors define them.
 
-    They depend on the seed and the encoding's key alone, through `fastpe.base.random`.
+    They depend only on the sizes, the options, the seed and the key of the encoding, through `fastpe.base.random`.
 
     Parameters
     ----------
     name, dim, heads, train_length, causal, dtype, seed, **options
-        As for `build`.
+        The same as for `build`.
 
     Returns
     -------
     dict
-        Parameter -> array in `dtype`; {} if nothing is learned.
+        Parameter name -> array in `dtype`. Empty if the encoding learns nothing.
 
     Raises
     ------
     ValueError, TypeError
-        As `build` does.
+        For the same reasons as `build`.
 
     Examples
     --------
@@ -216,25 +216,25 @@ def pull(
     Parameters
     ----------
     name, length
-        As for `build`.
+        The same as for `build`.
     dslots : dict
-        Slot name -> gradient of a scalar with respect to that slot, of the slot's shape. Slots of encodings that learn
-        must be there; others may be.
+        Slot name -> gradient of a scalar with respect to this slot, in the shape of the slot. The gradients of all
+        slots of encodings with parameters are required. Gradients of other slots are allowed.
     params : dict
-        The values that `build` was given.
+        The parameter values that were passed to `build`.
     **request
-        What `build` was given to describe the slots: dim, heads, train_length, causal, positions, start, dtype, and
-        the encoding's own options.
+        The other arguments of `build` that describe the slots: dim, heads, train_length, causal, positions, start,
+        dtype, and the options of the encoding.
 
     Returns
     -------
     dict
-        Parameter -> gradient, of the parameter's shape, in `dtype`; {} if nothing is learned.
+        Parameter name -> gradient, in the shape of the parameter and in `dtype`. Empty if the encoding learns nothing.
 
     Raises
     ------
     ValueError, TypeError
-        If a gradient or a parameter is missing or has another shape, or as `build` does.
+        If a gradient or a parameter is missing or has another shape, and for the same reasons as `build`.
 
     Examples
     --------
@@ -263,17 +263,17 @@ def pull(
 
 
 def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
-    """Radians by which a rotary encoding turns each pair for a step of one position: `theta` of `fastpe.attention`.
+    """Return the frequencies of a rotary encoding in radians per position, as `theta` of `fastpe.attention`.
 
     Parameters
     ----------
     name : str
-        The key of an encoding whose angles are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
+        Key of an encoding with angles that are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
     length : int
-        The length that the frequencies are for, where they depend on it.
+        The length for which the frequencies are computed, if they depend on it.
     **request
-        As for `fastpe.build`: dim, heads, train_length, the encoding's options. Its slots ``pairs`` and ``scale`` are
-        `build`'s to give.
+        The same as for `fastpe.build`: dim, heads, train_length, options of the encoding. The slots ``pairs`` and
+        ``scale`` are not returned here; `build` returns them.
 
     Returns
     -------
@@ -282,8 +282,8 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     Raises
     ------
     TypeError, ValueError
-        As `fastpe.build` does; also for encodings whose angles are others, and for those with `rotors`, which bands
-        do not take.
+        For the same reasons as `fastpe.build`. Also if the angles are not positions times frequencies, or the encoding
+        fills `rotors`, which attention with bands does not support.
 
     Examples
     --------

@@ -1,6 +1,7 @@
-"""How encodings and their options are found by name: as `fastpe.base.registry` finds all things, and in sums.
+"""Find encodings and their options by name. Names may be sums of encodings and patterns over layers.
 
-Importing this module imports neither NumPy nor Numba, so that a command line can list encodings in no time.
+`fastpe.base.registry` finds the files of single names. Importing this module imports neither NumPy nor Numba, so that
+the command line can list encodings quickly.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fastpe.base.validation import nearest, shown
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
 FOLDERS = ("input", "rotation", "relative", "bias", "content")
-"""Of `fastpe/encodings/`, in the order in which encodings act: one file there is one encoding."""
+"""Folders in `fastpe/encodings/`, in the order in which encodings act. Each file in them is one encoding."""
 
 
 def _completed(module: ModuleType, path: Path) -> Encoding:
@@ -40,12 +41,12 @@ _LABELLED = re.compile(r"(.+)(@[A-Za-z_][A-Za-z_0-9]*)")
 
 
 def built_in() -> tuple[str, ...]:
-    """The keys of the encodings that come with fastpe, sorted."""
+    """Return the sorted keys of the encodings that come with fastpe."""
     return tuple(ENCODINGS.files)
 
 
 def list_encodings() -> tuple[str, ...]:
-    """The keys of all encodings, sorted: fastpe's, those of installed packages, and those registered.
+    """Return the sorted keys of all encodings: those of fastpe, of installed packages, and registered ones.
 
     >>> {"alibi", "learned", "legendre"} <= set(list_encodings())
     True
@@ -54,10 +55,10 @@ def list_encodings() -> tuple[str, ...]:
 
 
 def register(module_or_path: Any) -> str:
-    """Make an encoding of one's own known, as if it came with fastpe: by its key, in sums, in training.
+    """Register an encoding, so that its key can be used like the key of an encoding that comes with fastpe.
 
-    The file's docstring is its page; it defines `ENCODING` and the functions that `fastpe.Encoding` lists, of which
-    `reference` is enough. ``fastpe check --template`` prints one to start from, and ``fastpe check FILE`` tests one.
+    The docstring of the file is its page. The file defines `ENCODING` and functions that `fastpe.Encoding` lists; only
+    `reference` is required. ``fastpe check --template`` prints a template, and ``fastpe check FILE`` tests a file.
 
     Parameters
     ----------
@@ -67,12 +68,12 @@ def register(module_or_path: Any) -> str:
     Returns
     -------
     str
-        Its key: the module's or the file's own name.
+        The key of the encoding: the name of the module, or of the file without ".py".
 
     Raises
     ------
     ValueError
-        If the key is taken, or the file is no encoding; the message names the file, and the line where there is one.
+        If the key is taken, or the file is not an encoding. The message names the file and, if known, the line.
 
     Examples
     --------
@@ -99,10 +100,11 @@ def register(module_or_path: Any) -> str:
 
 
 def resolve(name: str) -> str:
-    """Return a name that the user gave with a key in place of every path; the files are registered.
+    """Register the files named in `name`, and return the name with a key in place of every path.
 
-    Only for arguments of Python calls and of the command line, see `fastpe.base.registry.Registry.resolve`. The name
-    may be a sum or a pattern over layers, such as "./mine.py@far+alibi". The other functions here take keys only.
+    Use this only for arguments of Python calls and of the command line, see `fastpe.base.registry.Registry.resolve`.
+    The name may be a sum or a pattern over layers, such as "./mine.py@far+alibi". The other functions of this module
+    take only keys.
     """
     if not isinstance(name, str) or not is_path(name):
         return name
@@ -123,15 +125,15 @@ def _resolved_sum(name: str) -> str:
 
 
 def _labelled(part: str) -> tuple[str, str]:
-    """A term without its label, and the label: ("rope", "@far") for "rope@far"; the name of a file has none."""
+    """Split a term into its key and its label: ("rope", "@far") for "rope@far". The name of a file has no label."""
     found = None if is_path(part) and isfile(part) else _LABELLED.fullmatch(part)
     return (found[1], found[2]) if found else (part, "")
 
 
 def _known(name: str) -> tuple[str, str]:
-    """The key of a part of a name, and its label.
+    """Return the key of a part of a name, and its label.
 
-    A label, as in "rope@far", tells terms of one encoding from each other that have options of their own.
+    A label, as in "rope@far", distinguishes several terms of one encoding that have different options.
     """
     if isinstance(name, str) and "+" in name:
         raise ValueError(f"one encoding is wanted here, not the sum {name!r}")
@@ -141,17 +143,17 @@ def _known(name: str) -> tuple[str, str]:
 
 
 def file_of(scheme: str) -> Path:
-    """The file that defines the encoding of this key. Raises ValueError, with the nearest names, where none does."""
+    """Return the file that defines the encoding of this key. ValueError with the nearest names if there is none."""
     return ENCODINGS.file_of(_known(scheme)[0])
 
 
 def get(scheme: str) -> Encoding:
-    """The encoding of this key. Raises ValueError as `file_of` does."""
+    """Return the encoding of this key. Raises ValueError like `file_of`."""
     return ENCODINGS.get(_known(scheme)[0])
 
 
 def page(scheme: str) -> str:
-    """The page of an encoding: its formula, source, options and traps.
+    """Return the page of an encoding: its formula, source, options and traps.
 
     Parameters
     ----------
@@ -161,12 +163,12 @@ def page(scheme: str) -> str:
     Returns
     -------
     str
-        The docstring of the encoding's file; of those that come with fastpe, none is imported.
+        The docstring of the encoding's file. For encodings that come with fastpe the file is not imported.
 
     Raises
     ------
     ValueError, TypeError
-        If no encoding has this key; the message names the nearest.
+        If no encoding has this key. The message names the nearest keys.
 
     Examples
     --------
@@ -177,7 +179,7 @@ def page(scheme: str) -> str:
 
 
 def split(name: str) -> tuple[str, ...]:
-    """The keys that a name such as "wavelet+alibi" adds up."""
+    """Return the keys of the terms of a sum such as "wavelet+alibi"."""
     if not isinstance(name, str):
         raise TypeError(f"encoding must be a name, not {shown(name)}")
     check_length("encoding", name)
@@ -198,9 +200,9 @@ def _is_pattern(name: str) -> bool:
 
 
 def layers(name: str) -> tuple[tuple[str, ...], ...]:
-    """The keys that each layer of a model adds up, from the first on, and then again from the first.
+    """Return the keys that each layer of a model adds up. The pattern repeats after its last layer.
 
-    A name is a pattern over layers, such as "rope*3,nope", or the same sum in every layer.
+    A name is a pattern over layers, such as "rope*3,nope", or one sum for all layers.
 
     >>> layers("rope*2,alibi+nope"), layers("wavelet")
     ((('rope',), ('rope',), ('alibi', 'nope')), (('wavelet',),))
@@ -213,9 +215,9 @@ def layers(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
-    """The same sum, or pattern over layers, written as short as possible.
+    """Return the shortest form of a sum or of a pattern over layers.
 
-    names: what to write in place of keys.
+    names: names to write in place of keys.
 
     >>> canonical("rope, rope,nope"), canonical("rope*3", {"rope": "./mine.py"})
     ('rope*2,nope', './mine.py')
@@ -226,7 +228,7 @@ def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
 
 
 def all_keys(name: str) -> tuple[str, ...]:
-    """The keys of all layers, each once, without labels.
+    """Return the keys of all layers, each once and without labels.
 
     >>> all_keys("rope@near*5,rope@far+alibi")
     ('rope', 'alibi')
@@ -235,19 +237,19 @@ def all_keys(name: str) -> tuple[str, ...]:
 
 
 def all_terms(name: str) -> tuple[str, ...]:
-    """As `all_keys`, with labels."""
+    """Return the same keys as `all_keys`, but with labels."""
     return tuple(dict.fromkeys(term for own in layers(name) for term in own))
 
 
 def own_files(name: str) -> dict[str, dict[str, str]]:
-    """Of the parts of a name that did not come with fastpe: key -> name and SHA-256 of the file."""
+    """Return key -> name and SHA-256 of the file, for the parts of a name that do not come with fastpe."""
     return ENCODINGS.own_files(all_keys(name))
 
 
 def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> tuple[str, str]:
-    """The scheme and option that a key ("scale", or "wavelet.scale" in a sum) stands for.
+    """Return the encoding and option of an option key ("scale", or "wavelet.scale" in a sum).
 
-    others: the other keywords of the function that was called, which an error may suggest.
+    others: the other keywords of the called function. An error may suggest them.
     """
     scheme, dot, option = key.partition(".")
     if not dot and len(schemes) == 1:
@@ -260,9 +262,9 @@ def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> t
 
 
 def parse(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
-    """Validate a name, which may be a sum, and its options; options that are not given have their defaults.
+    """Validate a name, which may be a sum, and its options. Missing options get their defaults.
 
-    others: the other keywords of the function that was called, which the error for an unknown option may suggest.
+    others: the other keywords of the called function. The error for an unknown option may suggest them.
 
     >>> parse("alibi", {"alpha0": 0.1})[0].options["learned"]
     False
@@ -271,7 +273,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None, others: Collectio
 
 
 def parse_all(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
-    """As `parse`, of a name that may be a pattern over layers: the parts of all of them, each once.
+    """Return the parts of all layers, each once, for a name that may be a pattern over layers. See `parse`.
 
     >>> [part.scheme for part in parse_all("rope*2,alibi+rope", {"rope.base": 100})]
     ['rope', 'alibi']
@@ -280,7 +282,7 @@ def parse_all(name: str, options: Mapping[str, Any] | None = None, others: Colle
 
 
 def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[tuple[Part, ...], ...]:
-    """The parts that each layer of a model adds up, as `layers` has their keys."""
+    """Return the parts that each layer of a model adds up, in the order of `layers`."""
     parts = {part.scheme: part for part in parse_all(name, options)}
     return tuple(tuple(parts[key] for key in own) for own in layers(name))
 
@@ -298,7 +300,7 @@ def _parsed(
 
 
 def parse_option(name: str, key: str, text: str) -> Any:
-    """The typed value of an option that a command line gives as text.
+    """Convert the text of an option from the command line to its typed value.
 
     >>> parse_option("wavelet+alibi", "wavelet.scale", "2")
     2.0
@@ -308,7 +310,7 @@ def parse_option(name: str, key: str, text: str) -> Any:
 
 
 def option_values(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All options of a name, defaults included, keyed as `build` takes them: what a run should record.
+    """Return all options of a name, including defaults, with the keys that `build` takes. Runs record them.
 
     >>> option_values("nope+learned", {"learned.scale": 2})
     {'learned.beyond': 'error', 'learned.scale': 2.0}

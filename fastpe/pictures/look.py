@@ -1,4 +1,4 @@
-"""A look at an encoding: its slots, filled beyond the training length, and the panels that show them."""
+"""The data of a picture of an encoding: its slots, filled beyond the training length, and the panels to draw."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,16 @@ class Look:
 
     Attributes
     ----------
-    name : its name, which may be a sum
-    spec : the sizes it was filled for
-    options : those that are not the defaults
-    slots : what `fastpe.build` returns, in float64
+    name : the name of the encoding, which may be a sum
+    spec : the sizes for which the slots were filled
+    options : the options that are not the defaults
+    slots : the slots that `fastpe.build` returns, in float64
     views : slot -> maps and curves
-    remarks : sentences a reader should know
-    notes : sentences that a picture needs beside it
+    remarks : remarks about the encoding for the reader
+    notes : explanations to print next to the picture
     beyond : what happens past the training length, for every part
-    parameters : whose values its parameters have, in words, or None where nothing is learned
-    seed : of the initial values, or None where there are none
+    parameters : the origin of the parameter values, in words, or None if nothing is learned
+    seed : the seed of the initial values, or None if there are none
     """
 
     name: str
@@ -53,7 +53,7 @@ class Look:
     seed: int | None
 
     def facts(self) -> list[str]:
-        """The sizes, the options and the plain slots, in words."""
+        """Return the sizes, the options and the plain slots, in words."""
         spec = self.spec
         heads = f"{spec.heads} heads" if spec.heads > 1 else "1 head"
         words = [f"length {spec.length}", f"training length {spec.train_length}", f"width {spec.dim}", heads]
@@ -63,7 +63,7 @@ class Look:
         return words + ([] if self.parameters is None else [self.parameters])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON takes it: slots and views with all their numbers, null for what is not finite."""
+        """Return everything as JSON values: slots and views with all numbers, and null if a number is not finite."""
         spec = self.spec
         return {
             "schema": 1, "encoding": self.name, "options": dict(self.options), "length": spec.length,
@@ -77,7 +77,7 @@ class Look:
 
 @dataclass(frozen=True)
 class _Request:
-    """What is to be filled: a name, its options, the sizes (but for the length), and what parameters there are."""
+    """The arguments for filling an encoding: its name, options, sizes (except the length), and parameters."""
 
     name: str
     options: Mapping[str, Any]
@@ -105,26 +105,27 @@ def look(
     theory: bool = False,
     **options: Any,
 ) -> Look:
-    """Fill an encoding, as a model has it before training, and find what there is to see in its slots.
+    """Fill an encoding with its initial values, and compute the panels that show its slots.
 
     Parameters
     ----------
     name : str
         An encoding, or a sum such as "wavelet+alibi".
     length : int, optional
-        Positions to show; where not given, twice the training length, with `theory` four times, or, if the encoding is
-        undefined there, the training length.
+        Number of positions to show. The default is twice the training length (four times with `theory`), or the
+        training length if the encoding is undefined beyond it.
     causal : bool, optional
-        Where not given, whether an encoding of the sum needs a causal model, as for `TrainConfig.causal_where_needed`.
+        Whether the model is causal. By default it is if an encoding of the sum needs a causal model, as for
+        `TrainConfig.causal_where_needed`.
     theory : bool
-        Whether to see the curves of `fastpe.theory` instead of the slots themselves.
+        Whether to show the curves of `fastpe.theory` instead of the slots.
     dim, heads, train_length, seed, **options
-        As in `fastpe.build`.
+        The same as for `fastpe.build`.
 
     Raises
     ------
     ValueError, TypeError
-        As `fastpe.build` does, and where theory has no curve of it.
+        For the same reasons as `fastpe.build`, or if `fastpe.theory` has no curve for the encoding.
     """
     name = registry.resolve(name)
     parts = registry.parse(name, options, ("length", "dim", "heads", "train_length", "causal", "seed", "theory"))
@@ -145,17 +146,17 @@ def look(
 def look_at(
     model: Transformer, length: int | None = None, *, layer: int = 0, theory: bool = False, where: str = "the model"
 ) -> Look:
-    """Fill the encoding of a model, with its parameters as they are, and find what there is to see in its slots.
+    """Fill the encoding of a model with its current parameters, and compute the panels that show its slots.
 
     Parameters
     ----------
     model : Transformer
     length, theory
-        As for `look`.
+        The same as for `look`.
     layer : int
-        The layer whose parameters are taken, where every layer has its own.
+        The layer whose parameters are used, if every layer has separate ones.
     where : str
-        Where the model is from, in words.
+        The origin of the model, in words.
 
     Raises
     ------
@@ -191,7 +192,7 @@ def look_at(
 
 
 def look_at_path(path: str | Path, length: int | None = None, *, layer: int = 0, theory: bool = False) -> Look:
-    """The look at the model of a run folder, or of a file. Raises what `fastpe.load` and `look_at` do."""
+    """Return `look_at` for the model of a run folder or a file. Raises the errors of `fastpe.load` and `look_at`."""
     where = f"the run {path}" if Path(path).is_dir() else f"the file {path}"
     return look_at(load(path), length, layer=layer, theory=theory, where=where)
 
@@ -234,16 +235,16 @@ def _look(request: _Request, length: int | None, theory: bool, parameters: str, 
 
 
 def _views(parts: tuple[Part, ...], spec: Spec, request: _Request, slots: Mapping[str, Any]) -> dict[str, list[View]]:
-    """What every slot looks like."""
+    """Return the panels of every slot."""
     with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
         seen = {**slots, STEPS: _steps(parts, spec, request, slots.get("angles"))}
         return {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
 
 
 def joined(name: str, facts: Sequence[str], width: int) -> list[str]:
-    """The name and the facts, with commas, in as few lines as the width allows and these about equally long.
+    """Join the name and the facts with commas, in as few lines as the width allows, of about equal length.
 
-    A line breaks inside a fact only where that is wider than a line.
+    A line breaks inside a fact only if the fact is wider than a line.
     """
     glued = [fact if len(fact) + len(name) >= width else fact.replace(" ", _GLUE) for fact in facts]
     text = name.replace(" ", _GLUE) + ", ".join(glued)
@@ -257,7 +258,7 @@ def joined(name: str, facts: Sequence[str], width: int) -> list[str]:
 
 
 def heading(slot: str) -> str:
-    """A slot and what it does."""
+    """Return a heading with the slot and its effect."""
     if slot == "index":
         return "index and values: added to the score"
     return f"{slot}: {SLOTS[slot].acts.split(';')[0].split(': ')[-1]}"
@@ -266,7 +267,7 @@ def heading(slot: str) -> str:
 def _notes(
     parts: tuple[Part, ...], spec: Spec, slots: Mapping[str, Any], views: Mapping[str, list[View]]
 ) -> tuple[str, ...]:
-    """What is left out, and what is still as it began."""
+    """Return notes on slots that are left out, and on parameters that still have their initial values."""
     notes = []
     if any(view.masked for shown in views.values() for view in shown):
         notes.append(f"left out: pairs never attended (scores {MASKED:,.0f} below others)")
@@ -277,7 +278,7 @@ def _notes(
 
 
 def _steps(parts: tuple[Part, ...], spec: Spec, request: _Request, angles: Array | None) -> Array | None:
-    """What `views.STEPS` says; None where the angles are those of a line."""
+    """Return the angles that `views.STEPS` describes, or None if positions have one coordinate."""
     rotating = tuple(part for part in parts if "angles" in combined.shapes_of(part, spec))
     counts = {part.encoding.axes(**part.options) for part in rotating}
     if angles is None or counts == {1}:
@@ -301,7 +302,7 @@ def _steps(parts: tuple[Part, ...], spec: Spec, request: _Request, angles: Array
 
 
 def _of(some: tuple[Part, ...], parts: tuple[Part, ...], spec: Spec, params: Mapping[str, Array]) -> dict[str, Array]:
-    """The parameters of some of the parts, by the names that they have where these stand alone."""
+    """Return the parameters of some parts, by the names that they have without the other parts."""
     return {
         combined.key(some, part, name): params[combined.key(parts, part, name)]
         for part in some
@@ -321,7 +322,7 @@ def _is_plain(slot: str, value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """A value in few characters."""
+    """Return a value as a short text."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, np.ndarray | tuple | list):

@@ -18,45 +18,49 @@ def show(
     what: str | Path | Transformer, length: int | None = None, *, layer: int | None = None, theory: bool = False,
     **request: Any,
 ) -> Figure:  # fmt: skip
-    """Draw what an encoding looks like, before training by its name, or with what a model or a run has learned.
+    """Draw an encoding, either before training or with the learned parameters of a model or run.
 
-    What is drawn follows from the slots that it fills: tables as maps, with dot products and cosines between positions;
-    rotations with wavelengths and decay; biases and gains over the offset; vectors over offsets; or the curves that
-    theory has of them. The training length is marked. A notebook displays the figure; nothing is written, and pyplot
-    knows nothing of it.
+    The drawing depends on the slots that the encoding fills:
+
+    - tables: a map, with dot products and cosines between positions;
+    - rotations: wavelengths and decay;
+    - biases and gains: curves over the offset;
+    - vectors by offset: the vectors over offsets.
+
+    With `theory` the curves of `fastpe.theory` are drawn instead. The training length is marked. A notebook displays
+    the returned figure. No file is written, and the figure is not registered with pyplot.
 
     Parameters
     ----------
     what : str, pathlib.Path or Transformer
-        Name of an encoding, or of a sum such as "wavelet+alibi"; a model; or what `fastpe.load` takes: a run folder or
-        a model's file.
+        Name of an encoding, or of a sum such as "wavelet+alibi"; a model; or a path that `fastpe.load` takes, a run
+        folder or a model file.
     length : int, optional
-        Positions to show; where not given, twice the training length, with `theory` four times, or, if the encoding is
-        undefined there, the training length.
+        Number of positions to show. The default is twice the training length (four times with `theory`), or the
+        training length if the encoding is undefined beyond it.
     layer : int, optional
-        Of a model or a run: the layer that is shown, where every layer has parameters of its own; the first, 0, where
-        not given.
+        The layer of a model or run to show, if every layer has separate parameters. The default is the first layer, 0.
     theory : bool
-        Draw the curves of `fastpe.theory`: of a table the drift of rows from trained ones, the spectrum, the kernel by
-        lag and the information about the position over noise; of rotations turns, unseen angles and similarity; of
-        biases the reach, the effect and what a longer text moves, over the length.
+        Whether to draw the curves of `fastpe.theory`. For a table: the drift of rows from trained rows, the spectrum,
+        the kernel by lag, and the information about the position over noise. For rotations: turns, unseen angles and
+        similarity. For biases, over the length: the reach, the effect, and the change by a longer text.
     **request
-        With a name: `dim`, `heads`, `train_length`, `causal` and `seed`, by default those of `TrainConfig`, and the
-        encoding's own options, all as for `fastpe.build`. A model has its own.
+        Only with a name: `dim`, `heads`, `train_length`, `causal` and `seed`, with the defaults of `TrainConfig`, and
+        options of the encoding, all as for `fastpe.build`.
 
     Returns
     -------
     matplotlib.figure.Figure
-        To be written by its `savefig`.
+        The figure. Its `savefig` writes it to a file.
 
     Raises
     ------
     ModuleNotFoundError
         If matplotlib is missing.
     ValueError, TypeError
-        As `fastpe.build` and `fastpe.load` do, or if there is nothing to draw.
+        For the same reasons as `fastpe.build` and `fastpe.load`, or if there is nothing to draw.
     FileNotFoundError
-        As `fastpe.load` does.
+        For the same reasons as `fastpe.load`.
 
     Examples
     --------
@@ -86,7 +90,7 @@ def show(
 
 
 def _is_file(name: str) -> bool:
-    """Whether this is no encoding's name or file, and a path: there is something, or it has folders."""
+    """Return whether this is a path and not an encoding: the path exists, or it contains folders."""
     try:
         registry.split(registry.resolve(name))
     except ValueError:
