@@ -144,7 +144,7 @@ def _solve(rows: list[list[Decimal]]) -> list[Decimal]:
 
 
 def _daubechies(name: str) -> list[Decimal]:
-    """Compute sqrt2 h of "db1", "db2", ... by Newton's iteration on p vanishing moments and p orthogonality identities."""
+    """Return sqrt2 h of "db1", "db2", ...: Newton's iteration on p vanishing moments and p orthogonality identities."""
     low = [Decimal(float(h)) * Decimal(2).sqrt() for h in scaling_filter(name)]
     taps = range(len(low))
     for _ in range(4):

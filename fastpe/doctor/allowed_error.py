@@ -136,8 +136,8 @@ def fill_bound(part: Part, spec: Spec, reference: Mapping[str, Array]) -> dict[s
     """Return the largest error that `fill` may make in each entry, as the encoding states it.
 
     It is `ulp` times the float64 precision times the largest value of the slot, and in float32 half a unit of rounding
-    more. Angles are reduced by full turns, so all of them may be 0. For angles the bound also contains the error of the
-    turns, which is the square of the float64 precision times the farthest position.
+    more. Angles are reduced by full turns, so all of them may be 0. Therefore the largest value of angles counts as at
+    least the uncertainty of the turns, 2 pi times the farthest position times the float64 precision.
     """
     ulp = part.encoding.ulp
     factor = ulp(spec, **part.options) if callable(ulp) else ulp

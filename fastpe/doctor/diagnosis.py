@@ -225,7 +225,7 @@ def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
 
 
 def arrays_of(slots: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the slots that are filled. Plain values are left out, even if they are arrays (a `scale` for each head)."""
+    """Return the filled slots. Plain values are left out, even if they are arrays, such as a `scale` for each head."""
     return {slot: value for slot, value in slots.items() if SLOTS[slot].dtype}
 
 

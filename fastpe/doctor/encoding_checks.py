@@ -157,7 +157,7 @@ def option_differences(known: Mapping[str, Option]) -> Iterator[Difference]:
 
 
 def parameters(key: str) -> Iterator[Difference]:
-    """Check that initial values have their shapes, are finite and depend only on the seed; and names per layer."""
+    """Check initial values (shapes, finite, dependence on the seed only) and the names of parameters of each layer."""
     own, switches = registry.get(key), _learning(key)
     part = registry.parse(key, switches)
     stated = combined.parameter_shapes(part, make_spec(**_request(key), axes=combined.axes(part, given=False)))
