@@ -11,7 +11,7 @@ _PIXELS = 96  # of a notebook, to an inch
 
 
 class Picture(Figure):
-    """A figure that a notebook displays, and only once: no pyplot, which would display it too, knows of it."""
+    """A figure that a notebook displays exactly once, since it is not registered with pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, Any]]:
         with matplotlib.rc_context(canvas.STYLE):
