@@ -324,7 +324,7 @@ def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
 
 
 def one_query(way: str, case: str, length: int, threads: int) -> Job:
-    """Return the job of a case of `decoding`, with several calls in a row. Its result is compared with the reference."""
+    """Return the job of a case of `decoding`, several calls in a row. The result is compared with the reference."""
     with _peer("torch"):
         import torch
 
