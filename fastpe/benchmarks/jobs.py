@@ -79,7 +79,7 @@ def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
 
 
 def step(library: str, model: str, threads: int, expected: Sequence[float]) -> Job:
-    """The training step of a model in ``models.CASES``.
+    """Return the job of the training step of a model in ``models.CASES``.
 
     library: ``fastpe``, ``jax``, or for PyTorch ``compile``, ``eager`` (attention in three products), or ``eager, own
     attention`` (PyTorch's attention function).
@@ -168,7 +168,10 @@ def encoding_case(encoding: str, causal: bool, batch: int = 32) -> models.Case:
 
 
 def encoding_step(encoding: str, causal: bool) -> Job:
-    """The paper's step with an encoding, on one thread. Two losses are checked; the second depends on all gradients."""
+    """Return the job of the paper's step with an encoding on one thread.
+
+    Two losses are checked. The second depends on all gradients.
+    """
     case = encoding_case(encoding, causal)
     x, y = models.batch_of(case)
     adam = Adam(Transformer(case.config))
@@ -178,7 +181,7 @@ def encoding_step(encoding: str, causal: bool) -> Job:
 
 
 def encoding_fill(encoding: str, causal: bool) -> Job:
-    """The fills of all layers of that model."""
+    """Return the job of the fills of all layers of the paper's model with an encoding."""
     config = encoding_case(encoding, causal).config
     position, length = ModelEncoding(config), config.train_length
     slots = position.slots(length, position.initial)
@@ -186,7 +189,7 @@ def encoding_fill(encoding: str, causal: bool) -> Job:
 
 
 def encoding_pull(encoding: str, causal: bool) -> Job:
-    """The pull of that model's encoding: from gradients of slots to gradients of parameters."""
+    """Return the job of the encoding's pull in this model: from gradients of slots to gradients of parameters."""
     config = encoding_case(encoding, causal).config
     position, length = ModelEncoding(config), config.train_length
     if not position.initial:
@@ -203,17 +206,17 @@ def encoding_pull(encoding: str, causal: bool) -> Job:
 
 
 def peak(threads: int) -> Job:
-    """fastpe's sgemm in cache; `probe.PEAK_FLOP` per thread."""
+    """Return the job of fastpe's sgemm in cache, with `probe.PEAK_FLOP` per thread."""
     return Job(probe.peak_call(threads))
 
 
 def blas() -> Job:
-    """NumPy's sgemm of order `probe.BLAS_ORDER`, with the number of threads of this process."""
+    """Return the job of NumPy's sgemm of order `probe.BLAS_ORDER`, with the number of threads of this process."""
     return Job(probe.blas_call())
 
 
 def write() -> Job:
-    """Writing to `probe.BYTES` of memory, one thread."""
+    """Return the job of writing to `probe.BYTES` of memory on one thread."""
     return Job(probe.write_call())
 
 
@@ -222,7 +225,7 @@ def write() -> Job:
 
 
 def product(library: str, form: Sequence[Any], fused: bool = False) -> Job:
-    """A product of the step on one thread, by fastpe (`fused`: in the form of the step), ``torch`` or ``numpy``."""
+    """Return the job of a product on one thread, by fastpe (`fused`: as in the step), ``torch`` or ``numpy``."""
     wanted = models.Product(*form)
     with _peer("torch") if library == "torch" else nullcontext():
         call, repeats, result = product_call(library, wanted, fused)
@@ -232,7 +235,7 @@ def product(library: str, form: Sequence[Any], fused: bool = False) -> Job:
 
 
 def fill(library: str, encoding: str, length: int, dim: int) -> Job:
-    """A table or bias of an encoding, by fastpe in place or by usual NumPy code."""
+    """Return the job of filling a table or bias of an encoding, by fastpe in place or by usual NumPy code."""
     from fastpe.benchmarks import fills
 
     call, result = fills.fill_call(library, encoding, length, dim)
@@ -245,10 +248,10 @@ def fill(library: str, encoding: str, length: int, dim: int) -> Job:
 
 
 def attention(library: str, problem: Mapping[str, Any], part: str, threads: int, tolerance: float | None = None) -> Job:
-    """A part of a problem; problem: the dictionary of `dataclasses.asdict`.
+    """Return the job for one part of an attention problem, which is given as the dictionary of `dataclasses.asdict`.
 
     library: ``fastpe``, or a `way` of `attention_peers.torch_calls`. Facts of the job: ``errors`` are relative to the
-    largest entry of each result; ``seconds`` are those of the checked call.
+    largest entry of each result; ``seconds`` is the time of the checked call.
     """
     asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
     with nullcontext() if library == "fastpe" else _peer("torch"):
@@ -282,7 +285,7 @@ _exact: Callable[[Problem], Exact] = lru_cache(maxsize=1)(attention_cases.exact)
 
 
 def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
-    """Forward and backward. Facts: ``extra_bytes``, memory beyond inputs and outputs, or None and ``why``."""
+    """Return the job forward and backward. Facts: ``extra_bytes`` beyond inputs and outputs, or None and ``why``."""
     asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
     _take(threads)
     short = replace(asked, length=2)
@@ -296,7 +299,7 @@ def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
 
 
 def feature(name: str, length: int, part: str, threads: int) -> Job:
-    """Causal attention with one of `features.FEATURES`."""
+    """Return the job of causal attention with one of `features.FEATURES`."""
     _take(threads)
     problem = Problem(length)
     if wrong := attention_cases.too_large(features.errors(name, problem), "fastpe"):
@@ -305,9 +308,10 @@ def feature(name: str, length: int, part: str, threads: int) -> Job:
 
 
 def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
-    """A call of `framework_cases`. Facts: ``results``, for a comparison with the right ones.
+    """Return the job of a call of `framework_cases`.
 
-    ``seconds`` are those of the call that returned them.
+    Facts: ``results``, for a comparison with the correct ones, and ``seconds``, the time of the call that returned
+    them.
     """
     with _peer("transformers" if kind.split()[0] in framework_cases.MODELS else "torch"):
         if way == "flex":
@@ -320,7 +324,7 @@ def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
 
 
 def one_query(way: str, case: str, length: int, threads: int) -> Job:
-    """A case of `decoding`, several calls in a row; fastpe's result is compared with the reference."""
+    """Return the job of a case of `decoding`, several calls in a row. The result is compared with the reference."""
     with _peer("torch"):
         import torch
 

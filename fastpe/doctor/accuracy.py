@@ -1,12 +1,15 @@
-"""How far fills are from the exact values, in units in the last place: the histogram of `fastpe doctor --accuracy`.
+"""Errors of fills in units in the last place, for the histogram of `fastpe doctor --accuracy`.
 
-A unit in the last place (ULP) of x is the distance of neighbouring numbers of its dtype in x's binade; the nearest
-number is at most 0.5 away. The exact values are computed here a second time, straight from the printed formulas, with
-Python's `decimal` at 60 digits, which shares no code with the fills; only which function stands in which wavelet column
-is asked of the encoding. Next to a zero of a Legendre polynomial, and in tiny wavelet entries, these units shrink with
-the value, and no bound in them holds: there the pages of these encodings bound the absolute error. What the exact
-values themselves are off by is below 1e-40, and at 64 degrees below 1e-35. An encoding that has no such oracle here is
-compared with its NumPy reference, in float32 alone.
+A unit in the last place (ULP) of x is the distance between neighbouring numbers of its dtype in the binade of x. The
+number nearest to an exact value is at most 0.5 ULP away.
+
+The exact values are computed here from the printed formulas with Python's `decimal` at 60 digits. This shares no code
+with the fills; only the order of the functions in the wavelet columns comes from the encoding. The error of the exact
+values is below 1e-40, and at 64 degrees below 1e-35.
+
+Near a zero of a Legendre polynomial, and in tiny wavelet entries, the unit shrinks with the value, and no bound in ULPs
+holds. For these entries the pages of the encodings bound the absolute error. Encodings without an exact formula here
+are compared with their NumPy reference, in float32 only.
 """
 
 import math
@@ -28,7 +31,7 @@ Array = np.ndarray[Any, Any]
 Request = dict[str, Any]
 
 EDGES = (0.5, 0.51, 1.0, 2.0, 4.0)
-"""Upper ends of the histogram's columns; a last column holds what is beyond."""
+"""Upper ends of the columns of the histogram. One more column counts larger errors."""
 LIMITS = (
     "next to zeros of Legendre polynomials and in tiny wavelet entries, errors in these units are not bounded: "
     "the absolute bounds of `fastpe encodings legendre` and `fastpe encodings wavelet` hold"
@@ -48,7 +51,7 @@ def _points(request: Request) -> list[Decimal]:
 
 
 def sine_and_cosine(angle: Decimal) -> tuple[Decimal, Decimal]:
-    """Both to about 50 digits, for angles up to 2**27, at 60 digits of precision."""
+    """Return sine and cosine to about 50 digits, for angles up to 2**27, at 60 digits of precision."""
     turns = (angle / (PI / 2)).to_integral_value()
     x = angle - turns * (PI / 2)
     term, sums, n = Decimal(1), [Decimal(1), Decimal(0)], 0
@@ -129,7 +132,7 @@ def _wavelet(request: Request) -> Iterator[Decimal]:
 
 
 def _solve(rows: list[list[Decimal]]) -> list[Decimal]:
-    """The solution of linear equations, each a row of coefficients and the right side; Gauss, largest pivots."""
+    """Solve linear equations by Gaussian elimination with pivoting. A row holds the coefficients and the right side."""
     for i in range(len(rows)):
         pivot = max(range(i, len(rows)), key=lambda r: abs(rows[r][i]))
         rows[i], rows[pivot] = rows[pivot], rows[i]
@@ -141,7 +144,7 @@ def _solve(rows: list[list[Decimal]]) -> list[Decimal]:
 
 
 def _daubechies(name: str) -> list[Decimal]:
-    """sqrt2 h of "db1", "db2", ...: Newton's iteration on p vanishing moments and p identities of orthogonality."""
+    """Return sqrt2 h of "db1", "db2", ...: Newton's iteration on p vanishing moments and p orthogonality identities."""
     low = [Decimal(float(h)) * Decimal(2).sqrt() for h in scaling_filter(name)]
     taps = range(len(low))
     for _ in range(4):
@@ -166,7 +169,7 @@ def _refined(taps: list[Decimal], digit: int, values: list[Decimal]) -> list[Dec
 
 
 def _at_integers(low: list[Decimal]) -> list[Decimal]:
-    """phi(0), phi(1), ...: unchanged by refinement with the digit 0, and their sum is 1."""
+    """Return phi(0), phi(1), ..., which refinement with the digit 0 does not change and whose sum is 1."""
     count = len(low) - 1
     columns = [_refined(low, 0, [Decimal(int(a == b)) for a in range(count)]) for b in range(count)]
     equations = [[columns[b][a] - int(a == b) for b in range(count)] + [Decimal(0)] for a in range(1, count)]
@@ -197,14 +200,14 @@ _ORACLES: dict[str, Callable[[Request], Iterator[Decimal]]] = {
 
 
 def exact(name: str, request: Request) -> list[Decimal] | None:
-    """The entries of the one slot that this request fills, in C order; None where there is no oracle.
+    """Return the exact entries of the single slot that this request fills, in C order. None if no formula is here.
 
     Parameters
     ----------
     name : str
         Key of an encoding.
     request : dict
-        Keywords of `fastpe.build`; `dim`, `heads` and `train_length` must be there where they matter.
+        Keywords of `fastpe.build`. `dim`, `heads` and `train_length` are required if the encoding uses them.
 
     Examples
     --------
@@ -223,7 +226,7 @@ def exact(name: str, request: Request) -> list[Decimal] | None:
 
 
 def ulps(values: Array, exact_values: list[Decimal]) -> Array:
-    """Errors in units in the last place of the exact values in the dtype of `values`; float64, flat.
+    """Return the errors of `values` in units in the last place of the exact values in this dtype; float64, flat.
 
     >>> ulps(np.float32([1.0, 1.5]), [Decimal(1), Decimal("1.5") + Decimal(2) ** -24]).tolist()
     [0.0, 0.5]
@@ -240,7 +243,7 @@ def ulps(values: Array, exact_values: list[Decimal]) -> Array:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Errors of one encoding's fill in one dtype: how many are in each column of `EDGES`; the worst, and where."""
+    """Errors of the fill of one encoding in one dtype: counts for each column of `EDGES`, and the worst error."""
 
     name: str
     dtype: str
@@ -252,12 +255,12 @@ class Histogram:
 
     @property
     def values(self) -> int:
-        """How many were compared."""
+        """Return the number of compared values."""
         return sum(self.counts)
 
 
 def cases(name: str) -> Iterator[Request]:
-    """Requests that are hard for a fill: far, fractional, negative and scattered positions, and runs of rows."""
+    """Return requests that are hard for a fill: far, fractional, negative and scattered positions, and runs of rows."""
     rng = np.random.default_rng(_SEED)
     far = 2**24
     if name == "sinusoidal":
@@ -286,7 +289,7 @@ def cases(name: str) -> Iterator[Request]:
 
 
 def histograms(name: str) -> Iterator[Histogram]:
-    """One for each dtype; none for an encoding that fills nothing."""
+    """Return one histogram for each dtype, and none for an encoding that fills nothing."""
     asked = [(request, exact(name, request)) for request in cases(name)]
     for dtype in ("float32", "float64"):
         errors, places = [], []
@@ -327,9 +330,9 @@ FLOAT32_POSITIONS = (1000, 32767, 1000000, 2**24 - 1)
 
 
 def float32_angles(position: int, dim: int = 64) -> tuple[float, float]:
-    """Largest errors at a position of a sinusoidal row whose angles are float32 products, and of fastpe's float32 row.
+    """Return the largest errors of two sinusoidal rows at a position: with float32 angles, and fastpe's float32 row.
 
-    The first is how most libraries form it: frequencies and products in float32; its sines and cosines are exact here.
+    Most libraries compute the first one: frequencies and products in float32. Its sines and cosines are exact here.
 
     >>> float32_angles(32767)[0] > 5e-4 > 1e-7 > float32_angles(32767)[1]
     True

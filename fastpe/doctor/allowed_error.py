@@ -1,10 +1,10 @@
-"""How far a kernel may be from its reference: the one rule that tests and `fastpe doctor` apply.
+"""The largest allowed difference between a kernel and its reference, for the tests and for `fastpe doctor`.
 
     max|kernel - ref| <= 2 max|numpy - ref| + 8 condition eps log2(terms) max|ref|
 
-`ref` is computed in higher precision, `numpy` is the same formula in the kernel's own dtype, and `terms` counts those
-of the longest sum. Gradients of many arguments differ in size: each is measured by its own terms (`sum_bound`,
-`gradient_differences`). Fills have their own rule, which each encoding states (`fill_bound`).
+`ref` is computed in higher precision, `numpy` is the same formula in the dtype of the kernel, and `terms` is the number
+of terms of the longest sum. The gradients of several arguments differ in size, so the bound of each one depends on its
+terms (`sum_bound`, `gradient_differences`). The bound for a fill is stated by its encoding (`fill_bound`).
 """
 
 import math
@@ -22,7 +22,7 @@ _STEP_TOLERANCE = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-9}
 
 
 class Difference(NamedTuple):
-    """The largest error of a result, and the largest that it may have; in words, what has it where."""
+    """The largest error of a result, the largest allowed error, and a description of the entry with the error."""
 
     error: float
     bound: float
@@ -30,19 +30,19 @@ class Difference(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Whether the error is within the bound; one that is no number never is."""
+        """Return whether the error is within the bound. NaN never is."""
         return self.error <= self.bound < math.inf
 
     @property
     def share(self) -> float:
-        """The part of the bound that the error takes up; infinite where the error is no number."""
+        """Return the error divided by the bound, or infinity if the error is NaN."""
         if self.error == 0.0:
             return 0.0
         return self.error / self.bound if self.bound > 0.0 and math.isfinite(self.error) else math.inf
 
 
 def wider(dtype: Any) -> Any:
-    """The dtype in which a kernel's reference is computed: float64, and for float64 what the platform has beyond it.
+    """Return the dtype of the reference of a kernel: float64, or for float64 the widest dtype of the platform.
 
     >>> wider("float32").__name__
     'float64'
@@ -51,20 +51,20 @@ def wider(dtype: Any) -> Any:
 
 
 def difference(result: Any, reference: Any, same_dtype: Any, terms: int, condition: float = 1.0) -> Difference:
-    """The error of a kernel's result, and the bound of the law above.
+    """Return the error of a kernel's result and its bound, by the formula in the module docstring.
 
     Parameters
     ----------
     result : array
-        What the kernel gave.
+        The result of the kernel.
     reference : array
         The formula in higher precision.
     same_dtype : array
-        The formula in NumPy, in the kernel's own dtype.
+        The formula in NumPy, in the dtype of the kernel.
     terms : int
-        Terms of the longest sum.
+        Number of terms of the longest sum.
     condition : float
-        How far the rounding of the inputs is amplified.
+        Factor by which the formula amplifies the rounding of its inputs.
 
     Examples
     --------
@@ -80,21 +80,22 @@ def difference(result: Any, reference: Any, same_dtype: Any, terms: int, conditi
 
 
 def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> Array:
-    """The largest error of every entry of a gradient, by the sum of the sizes of its own terms.
+    """Return the allowed error of every entry of a gradient, from the sum of the absolute values of its terms.
 
         |kernel - ref| <= 8 condition (eps log2(terms) (s + eps max s) + terms tiny),   s = sum |term|
 
-    Entries that are small because large terms cancel may be off by what those round to, small ones of small terms may
-    not; what is left out is small beside the largest, and a term that underflows is off by the smallest normal number.
+    An entry that is small because large terms cancel may have the rounding error of these terms. An entry that is small
+    because its terms are small may not. The part eps max s allows for neglected terms, which are small relative to the
+    largest. The part `tiny`, the smallest normal number, allows for terms that underflow.
 
     Parameters
     ----------
     sizes : array
-        The reference's gradient, pulled back from `fastpe.reference` `Sizes`.
+        The gradient of the reference, pulled back from `fastpe.reference` `Sizes`.
     dtype : float32 or float64
-        The kernel's.
+        The dtype of the kernel.
     terms, condition
-        As for `difference`.
+        The same as for `difference`.
 
     Examples
     --------
@@ -110,11 +111,11 @@ def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> A
 def gradient_differences(
     gradients: Mapping[str, Array], reference: Mapping[str, Array], sizes: Mapping[str, Array], dtype: Any
 ) -> dict[str, Difference]:
-    """The error of each gradient of a whole model, and its bound: tol (max|ref| + 0.001 max sum|terms|).
+    """Return the error of each gradient of a whole model and its bound, tol (max|ref| + 0.001 max sum|terms|).
 
-    `sizes` are the sums of the sizes of its own terms, as from `ModelEncoding.reference_gradient_sizes`: some gradients
-    are exactly zero in theory, and what rounding leaves of their terms is measured by these, never by another gradient.
-    tol is 1e-4 in float32 and 1e-9 in float64.
+    `sizes` holds, for each gradient, the sums of the absolute values of its terms, as
+    `ModelEncoding.reference_gradient_sizes` returns them. Some gradients are exactly zero in theory. Their rounding
+    errors are compared with these sums and never with another gradient. tol is 1e-4 in float32 and 1e-9 in float64.
     """
     tolerance = step_tolerance(dtype)
     return {
@@ -127,16 +128,16 @@ def gradient_differences(
 
 
 def step_tolerance(dtype: Any) -> float:
-    """Relative error that a whole training step may have."""
+    """Return the allowed relative error of a whole training step."""
     return _STEP_TOLERANCE[np.dtype(dtype)]
 
 
 def fill_bound(part: Part, spec: Spec, reference: Mapping[str, Array]) -> dict[str, Array]:
-    """The largest error that `fill` may make in each entry, by the encoding's own statement.
+    """Return the largest error that `fill` may make in each entry, as the encoding states it.
 
-    `ulp` times the float64 precision times the slot's largest value, and in float32 half a unit of rounding on top.
-    Angles are what whole turns leave: all may be 0, and then what the turns are known to is what they are off by, the
-    square of that precision times the farthest position.
+    It is `ulp` times the float64 precision times the largest value of the slot, and in float32 half a unit of rounding
+    more. Angles are reduced by full turns, so all of them may be 0. Therefore the largest value of angles counts as at
+    least the uncertainty of the turns, 2 pi times the farthest position times the float64 precision.
     """
     ulp = part.encoding.ulp
     factor = ulp(spec, **part.options) if callable(ulp) else ulp
@@ -153,6 +154,6 @@ def fill_bound(part: Part, spec: Spec, reference: Mapping[str, Array]) -> dict[s
 
 
 def fill_error(slot: str, filled: Array, reference: Array) -> Array:
-    """The absolute error of each entry; of angles, the smaller one around the circle."""
+    """Return the absolute error of each entry. For angles it is the smaller difference around the circle."""
     error = np.abs(filled - reference)
     return np.minimum(error, np.abs(2 * np.pi - error)) if slot == "angles" else error

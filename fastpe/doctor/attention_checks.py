@@ -18,7 +18,7 @@ _APART = 1e-5  # the rounding errors of counts in float32 are smaller
 
 
 def few_queries(draw: Draw, n: int, d: int) -> Iterator[Case]:
-    """The short path, with all that it takes at once."""
+    """Compare the path for few queries, with all its arguments at once."""
     given = _arguments(draw, ("bias", "key_offset", "sinks"), _FEW, n, d)
     mask = np.abs(draw(_FEW, n)) < 1
     for causal in (False, True):
@@ -26,7 +26,7 @@ def few_queries(draw: Draw, n: int, d: int) -> Iterator[Case]:
 
 
 def forward(draw: Draw, n: int, d: int) -> Iterator[Case]:
-    """Outputs without slots, and with a bias."""
+    """Compare outputs without slots, and with a bias."""
     yield _forward(draw, _arguments(draw, (), n, n, d), n * d)
     given = _arguments(draw, ("bias",), n, n, d)
     for causal in (False, True):
@@ -34,14 +34,14 @@ def forward(draw: Draw, n: int, d: int) -> Iterator[Case]:
 
 
 def backward(draw: Draw, n: int, d: int) -> Iterator[Case]:
-    """Outputs and gradients with a bias."""
+    """Compare outputs and gradients with a bias."""
     given = _arguments(draw, ("bias",), n, n, d)
     for causal in (False, True):
         yield _both(draw, given, n * d, causal=causal)
 
 
 def with_options(draw: Draw, n: int, d: int) -> Iterator[Case]:
-    """A mask with holes, spans, a soft cap, sinks and dropout at once."""
+    """Compare attention with a mask with holes, spans, a soft cap, sinks and dropout at once."""
     spans = np.stack([np.maximum(np.arange(n) - 20, 0), np.full(n, n)], axis=-1)[None]
     mask = (np.abs(draw(n, n)) < 1.0) | np.eye(n, dtype=bool)
     options: dict[str, Any] = {"mask": mask, "spans": spans, "softcap": 2.0, "dropout": 0.25, "dropout_seed": 3}
@@ -49,9 +49,9 @@ def with_options(draw: Draw, n: int, d: int) -> Iterator[Case]:
 
 
 def with_slot(name: str, draw: Draw, n: int, d: int) -> Iterator[Case]:
-    """A slot, with the arguments that must be given together with it; causal, where that is needed.
+    """Compare attention with one slot and the arguments that it requires, causal if necessary.
 
-    Each head has an array, and then one array serves all.
+    The slot is tried with one array for each head, and with one array for all heads.
     """
     names = [name, *(each for each in partners(name) if each in SLOTS)]
     options: dict[str, Any] = {"causal": not CAUSAL.keys().isdisjoint(names)}
@@ -72,7 +72,7 @@ CHECKS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "attention with mask, spans, softcap, sinks and dropout": with_options,
     **{f"attention with {name}": partial(with_slot, name) for name in SLOTS},
 }
-"""The checks by name; those of slots come from the table."""
+"""The checks by name. The checks of slots follow from the table of slots."""
 
 
 def _arguments(draw: Draw, names: Sequence[str], n: int, m: int, d: int, shared: bool = False) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _both(draw: Draw, given: dict[str, Any], terms: int, **options: Any) -> Case
 
 
 def _bands(n: int) -> tuple[Band, Band]:
-    """Two bands with different positions: of the two keys before a query and its own, and of the others before them."""
+    """Return two bands with different positions: the query's key and the two before it, and all keys before these."""
     numbers = np.arange(n)
     edges = np.stack([np.zeros(n, int), np.maximum(numbers - 2, 0), numbers + 1], axis=-1)
     near, far = edges[:, 1:], edges[:, :2]
@@ -110,9 +110,10 @@ def _bands(n: int) -> tuple[Band, Band]:
 
 
 def distance_to_whole_counts(arguments: Mapping[str, Any]) -> float:
-    """The distance of the nearest count of keys to a whole number, where slopes jump and rounding decides on the side.
+    """Return the least distance of a count of keys from a whole number.
 
-    arguments: q, k and the scale of a causal call of attention.
+    At whole numbers slopes jump, and rounding would decide which slope is used. arguments: q, k and the scale of a
+    causal call of attention.
     """
     q, k = (arguments[name].astype(np.float64) for name in "qk")
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)

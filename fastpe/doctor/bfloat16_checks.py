@@ -1,8 +1,8 @@
-"""Products of operands rounded to bfloat16, and a model's whole step with them, as `fastpe doctor` compares them.
+"""Checks of `fastpe doctor` for products with operands rounded to bfloat16, and for a training step with them.
 
-In every way that this CPU has, with NumPy's products of operands rounded alike. A product obeys the error law of
-float32. Of a step, an operand that rounding has put between two neighbours may go to either side: its gradients may
-miss a small share of the effect that the rounding has on them.
+Every implementation that this CPU supports is compared with NumPy's products of operands rounded in the same way. The
+error of a product has the bound of float32. In a training step, an operand near the middle between two bfloat16 numbers
+may be rounded either way. So the gradients of a step may differ by a small share of the total effect of rounding.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
 
 SHARE = 0.25
-"""What a gradient may miss of what rounding changes in it; seen: 0.06, of sums that are next to nothing."""
+"""Allowed difference of a gradient, as a share of the effect of rounding on it. Seen: 0.06, for sums near zero."""
 
 _SIZES = ((50, 64, 69), (37, 19, 24), (96, 33, 1))  # m, n, depth
 
 
 def product_differences(dtype: str) -> Iterator[Difference]:
-    """Errors of products and their bounds, in every way; only float32 numbers are rounded."""
+    """Return errors of products and their bounds, for every implementation. Only float32 numbers are rounded."""
     rng = np.random.default_rng(0)
     for m, n, depth in _SIZES:
         a, b, row, e = (rng.standard_normal(shape).astype(dtype) for shape in ((m, depth), (depth, n), (1, n), (m, n)))
@@ -47,13 +47,13 @@ def product_differences(dtype: str) -> Iterator[Difference]:
 
 
 def batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
-    """Tokens and targets."""
+    """Return tokens and targets."""
     text = np.random.default_rng(0).integers(0, config.vocabulary or 2, (sequences, config.train_length + 1))
     return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
 
 def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
-    """Errors of the loss and the gradients of a model of tokens, and their bounds, in the way that is taken here."""
+    """Return errors of the loss and gradients of a model of tokens and their bounds, for the default implementation."""
     model = Transformer(replace(config, dtype=dtype, precision="bfloat16"))
     x, y = batch(config, 2)
     loss, gradients = model.loss_and_grads(x, y)

@@ -17,7 +17,7 @@ class Draw:
     dtype: Any
 
     def __call__(self, *shape: int) -> Array:
-        """Normal numbers."""
+        """Return normal numbers of this shape."""
         return self.rng.standard_normal(shape).astype(self.dtype)
 
 

@@ -75,13 +75,13 @@ class Check:
 
     @property
     def title(self) -> str:
-        """Name and dtype."""
+        """Return the name and the dtype."""
         return f"{self.name} {self.dtype}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a check: its worst error and the bound of that; `note` says where a failure is, or its reason."""
+    """The result of a check: its worst error and the bound. `note` says where or why the check failed."""
 
     name: str
     dtype: str
@@ -92,12 +92,12 @@ class Verdict:
 
 
 def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
-    """All checks, or those with one of the texts `only` in their name and dtype, such as "fill alibi float32".
+    """Return all checks, or those whose name and dtype contain a text of `only`, such as "fill alibi float32".
 
     Raises
     ------
     ValueError
-        If a text is in none of them.
+        If no check contains one of the texts.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
 
 
 def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
-    """All checks by name, each to be called with a dtype."""
+    """Return all checks by name, as functions of a dtype."""
     names = registry.list_encodings()
     # an encoding of another package that cannot be loaded has a fill check, which reports the reason
     learners = [name for name, own in registry.ENCODINGS.load_all()[0].items() if own.pull is not None]
@@ -132,7 +132,7 @@ def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
 
 
 def compiling(only: Sequence[str] = ()) -> tuple[Check, ...]:
-    """The checks that together compile everything that training, evaluating and building encodings need."""
+    """Return checks that together compile all kernels for training, evaluating and building encodings."""
     # only checks and benchmarks call kernels alone
     return tuple(check for check in checks(only) if not check.name.startswith("kernel "))
 
@@ -159,7 +159,7 @@ def judge(check: Check) -> Verdict:
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """Options that differ from the defaults one at a time, where they have choices, and the two sets that runs take."""
+    """Return sets of options: each option with choices changed from its default, and the two sets that runs use."""
     own = registry.get(name)
     found: list[dict[str, Any]] = [{}, dict(own.paper), dict(own.tested)]
     for key, option in own.options.items():
@@ -169,10 +169,10 @@ def variants(name: str) -> list[dict[str, Any]]:
 
 
 def requests(name: str, dtype: str, *, length: int, small: bool = False, **sizes: int) -> Iterator[Request]:
-    """Keywords of `fastpe.build` that reach all of an encoding's code; what it refuses is left out.
+    """Return keywords of `fastpe.build` that reach all code of an encoding, without those that it rejects.
 
-    The options differ from their defaults one at a time; positions are implied, whole and real. If `small`, tables,
-    networks and reaches are of a few entries.
+    Options are changed from their defaults one at a time. Positions are the default ones, integers and reals. If
+    `small`, tables, networks and reaches have few entries.
     """
     own = registry.get(name)
     fewer = {
@@ -197,7 +197,7 @@ def requests(name: str, dtype: str, *, length: int, small: bool = False, **sizes
 
 
 def validated(name: str, request: Request) -> tuple[tuple[Part, ...], Spec]:
-    """An encoding with its options and sizes, out of the keywords of `fastpe.build`."""
+    """Return an encoding with its options and sizes from the keywords of `fastpe.build`."""
     options = {key: value for key, value in request.items() if key in registry.get(name).options}
     parts = registry.parse(name, options)
     sizes = {key: value for key, value in request.items() if key not in options}
@@ -205,7 +205,7 @@ def validated(name: str, request: Request) -> tuple[tuple[Part, ...], Spec]:
 
 
 def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
-    """Error and stated bound of a fill, at its worst entry, for each request, inside and past the training length."""
+    """Return error and bound of a fill at its worst entry, for each request, inside and past the training length."""
     for length, dim, heads in ((50, 64, 1), (73, 27, 3)):
         for request in requests(name, dtype, length=length, dim=dim, heads=heads, train_length=50):
             (part,), spec = validated(name, request)
@@ -225,7 +225,7 @@ def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
 
 
 def arrays_of(slots: Mapping[str, Any]) -> dict[str, Array]:
-    """The slots that are filled: what is handed over as it is may be an array too, a `scale` for each head."""
+    """Return the filled slots. Plain values are left out, even if they are arrays, such as a `scale` for each head."""
     return {slot: value for slot, value in slots.items() if SLOTS[slot].dtype}
 
 
@@ -242,7 +242,7 @@ def _worst(name: str, got: Array, exact: Array, bound: Array) -> Difference:
 
 
 def in_words(request: Request) -> str:
-    """A request in few words, with no arrays."""
+    """Describe a request in a few words, without arrays."""
     given = {key: "given" if isinstance(value, np.ndarray) else value for key, value in request.items()}
     return ", ".join(f"{key}={value}" for key, value in given.items() if value is not None)
 
@@ -252,7 +252,7 @@ _ENTRIES = 10  # of a parameter, at most, along which differences are taken
 
 
 def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
-    """Error of every parameter's gradient: pulled, beside central differences of the reference along its entries."""
+    """Return the error of every pulled gradient, compared with central differences of the reference by each entry."""
     rng = np.random.default_rng(0)
     sizes: Request = {"train_length": 6, "dim": 12, "heads": 2}
     asked = (requests(name, dtype, length=length, small=True, **sizes) for length in (8, 6))
@@ -283,7 +283,7 @@ def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
 def _slope(
     name: str, request: Request, params: Mapping[str, Array], dslots: Mapping[str, Array], key: str, entry: int
 ) -> float:
-    """Derivative of sum(slots dslots) by one entry of a parameter."""
+    """Return the derivative of sum(slots dslots) with respect to one entry of a parameter."""
     ends = []
     for step in (_STEP, -_STEP):
         moved = {name: value.astype(np.float64) for name, value in params.items()}
@@ -307,7 +307,7 @@ def _batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
 
 
 def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
-    """Errors of outputs, loss and gradients of a model, and their bounds."""
+    """Return errors of outputs, loss and gradients of a model, and their bounds."""
     config = replace(config, dtype=dtype)
     model = Transformer(config)
     x, y = _batch(config, _SEQUENCES)
@@ -330,7 +330,7 @@ def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
 
 
 def thread_differences(dtype: str) -> Iterator[Difference]:
-    """Largest difference between training on one thread and on several, where bits differ; the bound is zero."""
+    """Return the largest difference between training on one thread and on several threads. The bound is zero."""
     for config in STEPS.values():
         first = _trained(replace(config, dtype=dtype), 1)
         for threads in sorted({2, 3, default_threads()} - {1}):
@@ -341,7 +341,7 @@ def thread_differences(dtype: str) -> Iterator[Difference]:
 
 
 def _trained(config: ModelConfig, threads: int) -> Array:
-    """Losses, parameters and outputs after three updates."""
+    """Return losses, parameters and outputs after three updates."""
     model = Transformer(config)
     adam, (x, y) = Adam(model), _batch(config, 16)
     losses = [adam.step(x, y, threads=threads) for _ in range(3)]

@@ -1,16 +1,16 @@
-"""Everything that can be tested of one encoding: what `fastpe check` runs on a user's own, and the tests on ours.
+"""All checks of one encoding. `fastpe check` runs them on encodings of users, the tests on those of fastpe.
 
-options        defaults are values that they may have, and what is no such value is refused
+options        defaults are valid values, and invalid values are rejected
 parameters     initial values have the stated shapes; the same seed gives the same bits
-fill           within the stated error of the reference, with every option, at whole and real positions
-arrays         every entry written, and nothing beside it, in arrays of any strides; equal calls give equal bits
-pull           the gradients of the reference
-adding         gradients are added to what is there, and what they come from stays as it is
-beyond         past the training length, what `beyond` and `moves` say
-far            finite slots at 64 times the training length, with every option, or an error that says where they end
-needs          several coordinates, a graph or places of digits, where `needs` says so: the slots depend on them
-direction      a model without a mask tells left from right where `direction` says so
-model          outputs, loss and all gradients of a whole model beside `fastpe.reference`
+fill           the fill is within the stated error of the reference, with every option, at integer and real positions
+arrays         every entry is written, and nothing else, in arrays of any strides; equal calls give equal bits
+pull           gradients agree with those of the reference
+adding         gradients are added to the given arrays, and the inputs are not changed
+beyond         past the training length the encoding does what `beyond` and `moves` say
+far            slots are finite at 64 times the training length, with every option, or an error names the limit
+needs          slots depend on several coordinates, a graph or places of digits, if `needs` says so
+direction      a model without a mask distinguishes left and right, if `direction` says so
+model          outputs, loss and all gradients of a whole model agree with `fastpe.reference`
 """
 
 import math
@@ -46,11 +46,11 @@ _OK = Difference(0.0, 0.0)
 
 
 class CheckFailed(AssertionError):
-    """An encoding is not what it says; the message says what, where, what was found and what was expected."""
+    """An encoding fails a check. The message names the failure, the location, the value found and the one expected."""
 
 
 def checks(key: str) -> tuple[Check, ...]:
-    """The checks of one encoding, in the order above; some are made in both dtypes."""
+    """Return the checks of one encoding, in the order above. Some run in both dtypes."""
     own = registry.get(key)
     once: dict[str, Callable[[str], Iterator[Difference]]] = {"options": options, "parameters": parameters}
     both = {"fill": diagnosis.fill_differences, "arrays": arrays}
@@ -67,7 +67,7 @@ def checks(key: str) -> tuple[Check, ...]:
 
 
 def remarks(key: str) -> list[str]:
-    """What an encoding leaves unsaid, and what it says of its own fill."""
+    """Return remarks on facts that an encoding does not state, and its own remarks on its fill."""
     own, page = registry.get(key), registry.page(key)
     found = [f"the page, its docstring, says nothing of {word}" for word in _unsaid(own, page)]
     found += [f"ENCODING gives no {name}" for name in ("summary", "source") if not getattr(own, name)]
@@ -95,13 +95,13 @@ def _unsaid(own: Encoding, page: str) -> list[str]:
 
 
 def _request(key: str, dtype: str = "float64", **changed: Any) -> Request:
-    """Sizes that every encoding takes, of the kind of model that it is made for."""
+    """Return sizes that every encoding supports, for the kind of model that it is made for."""
     causal = registry.get(key).direction == "causal"
     return {"length": LENGTH, **SIZES, "causal": causal, "dtype": dtype, **changed}
 
 
 def _learning(key: str) -> dict[str, Any]:
-    """Options with which the encoding learns, where a switch says whether it does."""
+    """Return options with which the encoding learns, if an option decides this."""
     own = registry.get(key).options
     return {"learned": True} if "learned" in own and own["learned"].kind is bool else {}
 
@@ -112,7 +112,7 @@ def _drawn(key: str, dtype: str = "float64", seed: int = 0, **options: Any) -> d
 
 
 def _away(key: str, **options: Any) -> dict[str, Array]:
-    """Learned values away from the initial ones, many of which are zero or one."""
+    """Return parameter values away from the initial ones, many of which are zero or one."""
     rng = np.random.default_rng(5)
     return {name: value + rng.uniform(0.1, 0.5, value.shape) for name, value in _drawn(key, **options).items()}
 
@@ -135,12 +135,12 @@ def _same(what: str, got: Array, expected: Array) -> None:
 
 
 def options(key: str) -> Iterator[Difference]:
-    """Defaults, what a command line makes of them, and what no option may be."""
+    """Check defaults, their conversion from text of the command line, and the rejection of invalid values."""
     yield from option_differences(registry.get(key).options)
 
 
 def option_differences(known: Mapping[str, Option]) -> Iterator[Difference]:
-    """Likewise, of the options of anything."""
+    """Check options in the same way, for encodings and tasks."""
     for name, option in known.items():
         default = option.default
         if not option.doc:
@@ -157,7 +157,7 @@ def option_differences(known: Mapping[str, Option]) -> Iterator[Difference]:
 
 
 def parameters(key: str) -> Iterator[Difference]:
-    """Initial values: shapes, finite, from the seed alone; and the names of those that every layer has."""
+    """Check initial values (shapes, finite, dependence on the seed only) and the names of parameters of each layer."""
     own, switches = registry.get(key), _learning(key)
     part = registry.parse(key, switches)
     stated = combined.parameter_shapes(part, make_spec(**_request(key), axes=combined.axes(part, given=False)))
@@ -180,7 +180,7 @@ def parameters(key: str) -> Iterator[Difference]:
 
 
 def arrays(key: str, dtype: str) -> Iterator[Difference]:
-    """Arrays of several strides, not empty before, between words that nobody may touch: equal bits at every call."""
+    """Check fills into nonempty arrays of several strides, between guard words: equal calls must give equal bits."""
     request = _request(key, dtype, **_learning(key))
     right = diagnosis.arrays_of(build.build(key, **request))
     for layout in ("as usual", "every second entry", "reversed", "by columns"):
@@ -203,7 +203,7 @@ def arrays(key: str, dtype: str) -> Iterator[Difference]:
 
 
 def _laid_out(whole: Array, shape: tuple[int, ...], layout: str) -> Array:
-    """A part of a flat array, as an array of this shape."""
+    """Return a part of a flat array as an array of this shape."""
     size = int(np.prod(shape))
     if layout == "every second entry":
         return whole[_WORDS : _WORDS + 2 * size : 2].reshape(shape)
@@ -214,7 +214,7 @@ def _laid_out(whole: Array, shape: tuple[int, ...], layout: str) -> Array:
 
 
 def adding(key: str, dtype: str) -> Iterator[Difference]:
-    """Gradients are added to what is there, from gradients of slots and parameters that stay as they are."""
+    """Check that gradients are added to the given arrays, and that gradients of slots and parameters stay unchanged."""
     switches, eps = _learning(key), float(np.finfo(dtype).eps)
     part = registry.parse(key, switches)
     spec = make_spec(**_request(key, dtype), axes=combined.axes(part, given=False))
@@ -238,7 +238,7 @@ def adding(key: str, dtype: str) -> Iterator[Difference]:
 
 
 def beyond(key: str) -> Iterator[Difference]:
-    """Past the training length: refused where that is undefined; else finite, and earlier positions as `moves` says."""
+    """Check slots past the training length: an error if undefined, else finite, with earlier ones as `moves` says."""
     own, params = registry.get(key), _away(key)
     defaults = {name: option.default for name, option in own.options.items()}
     if own.beyond == "undefined":
@@ -267,7 +267,7 @@ def beyond(key: str) -> Iterator[Difference]:
 
 
 def far(key: str) -> Iterator[Difference]:
-    """At 64 times the training length, every variant: finite slots, unless the encoding refuses that length itself."""
+    """Check every variant at 64 times the training length: slots are finite, or the encoding rejects the length."""
     own = registry.get(key)
     for variant in diagnosis.variants(key) if own.beyond != "undefined" else ():
         (part,) = registry.parse(key, variant)
@@ -276,7 +276,7 @@ def far(key: str) -> Iterator[Difference]:
             continue
         sizes: dict[str, Any] = {"dim": spec.dim, "heads": spec.heads, "train_length": TRAINED, "causal": spec.causal}
         params = build.init(key, **sizes, **variant)
-        # the formula first, where it is cheap: of a fill the guard of own encodings sees its ends alone
+        # the formula first, if it is cheap: for a fill, the guard of registered encodings checks only its ends
         for reference in (True, False) if own.file else (False,):
             out = combined.allocate((part,), spec)
             with np.errstate(all="ignore"):  # what is not finite is told below
@@ -287,10 +287,10 @@ def far(key: str) -> Iterator[Difference]:
 
 
 def _farthest(part: Part) -> Spec | None:
-    """The longest request whose slots are not too large; None where the encoding refuses all of them.
+    """Return the longest request whose slots are not too large, or None if the encoding rejects all requests.
 
-    Slots of all pairs are filled at a few positions up to the farthest one, or, if positions cannot be given, at a
-    shorter length.
+    Slots by pairs of positions are filled at a few positions up to the farthest one. If positions cannot be given, they
+    are filled at a shorter length.
     """
     causal = part.encoding.direction == "causal"
     request: Request = {"dim": SIZES["dim"], "heads": SIZES["heads"], "train_length": TRAINED, "causal": causal}
@@ -338,7 +338,7 @@ def _check_far(slot: str, array: Array, spec: Spec, part: Part) -> None:
 
 
 def needs(key: str) -> Iterator[Difference]:
-    """Whether the slots depend on what `ENCODING.needs` says, or on coordinates where there are several."""
+    """Check that the slots depend on the inputs named in `ENCODING.needs`, and on each of several coordinates."""
     own = registry.get(key)
     defaults = {name: option.default for name, option in own.options.items()}
     special, params = needed.of(own, defaults), _away(key)
@@ -368,7 +368,7 @@ def needs(key: str) -> Iterator[Difference]:
 
 
 def _earlier(short: Mapping[str, Any], longer: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:
-    """What the positions of the shorter sequence, and their pairs, get in it and in the longer one."""
+    """Return the slots of the positions of the shorter sequence, and of their pairs, in both sequences."""
     found, offsets = {}, np.arange(1 - LENGTH, LENGTH)
     for slot, array in short.items():
         other = longer[slot]
@@ -396,7 +396,7 @@ def _earlier(short: Mapping[str, Any], longer: Mapping[str, Any]) -> dict[str, t
 
 
 def direction(key: str) -> Iterator[Difference]:
-    """Whether the outputs for a reversed sequence are the outputs reversed: then left and right are the same."""
+    """Check `direction`: if reversing a sequence reverses the outputs, a model cannot distinguish left and right."""
     own = registry.get(key)
     if own.direction in ("yes", "no") and _tells_direction(key) != (own.direction == "yes"):
         found = "differ from" if own.direction == "no" else "are"
@@ -407,7 +407,7 @@ def direction(key: str) -> Iterator[Difference]:
 
 
 def _tells_direction(key: str) -> bool:
-    """Whether a model without a mask does, with learned values away from their initial ones."""
+    """Return whether a model without a mask distinguishes left and right, with parameters away from initial values."""
     config = ModelConfig(
         key, width=SIZES["dim"], heads=SIZES["heads"], layers=2, hidden=8, train_length=LENGTH, dtype="float64"
     )
@@ -421,7 +421,7 @@ def _tells_direction(key: str) -> bool:
 
 
 def model(key: str, dtype: str) -> Iterator[Difference]:
-    """A whole model, forward and backward, beside the reference."""
+    """Compare a whole model, forward and backward, with the reference."""
     causal = registry.get(key).direction == "causal"
     config = ModelConfig(
         key, _learning(key), width=SIZES["dim"], heads=SIZES["heads"], hidden=16, causal=causal, train_length=20

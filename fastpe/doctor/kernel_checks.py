@@ -1,8 +1,8 @@
 """Comparisons of every kernel with its formula in NumPy, for `fastpe doctor`.
 
-A check draws its inputs, calls the kernel through `fastpe.kernels.arrays` and names the formula, which is evaluated in
-the kernel's dtype and in a wider one. Sizes are (rows, columns): those of the paper's model, and odd ones that end in
-the middle of a register.
+A check draws its inputs, calls the kernel through `fastpe.kernels.arrays` and names the formula. The formula is then
+evaluated in the dtype of the kernel and in a wider one. Sizes are (rows, columns): the sizes of the paper's model, and
+odd sizes that end in the middle of a register.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ SIZES = ((50, 64), (37, 19))
 
 
 def differences(kernel: str, dtype: Any) -> Iterator[Difference]:
-    """The errors of all outputs of a kernel, and their bounds, at all sizes.
+    """Return the errors of all outputs of a kernel and their bounds, at all sizes.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _layer_norm_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
 
 
 def _at_most_double(x: Array) -> Array:
-    """SciPy has no erfc beyond float64."""
+    """Compute in float64 at most, since SciPy has no erfc in wider dtypes."""
     return x if x.dtype == np.float32 else x.astype(np.float64)
 
 
@@ -161,7 +161,7 @@ def _mean_squared_error(draw: Draw, m: int, n: int) -> Iterator[Case]:
 
 
 def _some_weights(n: int) -> Array:
-    """Weights of n targets, of which every third does not count."""
+    """Return weights of n targets; the weight of every third target is 0."""
     return np.arange(1.0, n + 1.0) % 3
 
 

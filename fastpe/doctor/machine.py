@@ -1,4 +1,4 @@
-"""What fastpe runs on: versions, CPU, threads, and the cache of compiled code. `probe` measures how fast it is.
+"""The environment of fastpe: versions, CPU, threads, and the cache of compiled code. `probe` measures its speed.
 
 Importing this module imports neither NumPy nor Numba.
 """
@@ -13,14 +13,14 @@ _OPTIONAL = ("matplotlib", "torch", "transformers", "jax")
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, which may be fewer than there are."""
+    """Return the number of cores that this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of fastpe, Python and all packages that fastpe uses; None where an optional one is not installed."""
+    """Return versions of fastpe, Python and all packages that fastpe uses; None if one is not installed."""
     from importlib import metadata
 
     from fastpe.training import config_file
@@ -35,7 +35,7 @@ def versions() -> dict[str, str | None]:
 
 
 def cpu() -> dict[str, Any]:
-    """Name and vector features of the CPU, the bytes of the registers that kernels use, and the cores."""
+    """Return the name and vector features of the CPU, the register width of kernels in bytes, and the cores."""
     from fastpe.kernels import simd
     from fastpe.training import config_file
 
@@ -44,7 +44,7 @@ def cpu() -> dict[str, Any]:
 
 
 def threads() -> dict[str, Any]:
-    """Threads that fastpe uses by default, and Numba's threading layer: None before the first parallel call."""
+    """Return the default number of threads, and Numba's threading layer, which is None before a parallel call."""
     import numba
 
     from fastpe.kernels.threads.team import default_threads
@@ -57,13 +57,15 @@ def threads() -> dict[str, Any]:
 
 
 def compile_cache() -> dict[str, Any]:
-    """Where compiled code is kept, and how much of it.
+    """Return the folder of the cache of compiled code, and its size.
 
     Returns
     -------
     dict
-        ``folder``, or None; ``problem``, why there is none; ``files`` and ``bytes`` there, of all states of the
-        sources and all versions; ``stale``, whether a source was changed since this process started.
+        - ``folder``: the folder, or None;
+        - ``problem``: why there is no folder;
+        - ``files`` and ``bytes``: the size of the folder, for all states of the sources and all versions;
+        - ``stale``: whether a source was changed since this process started.
     """
     from fastpe.kernels.compile import cache, sources
 
@@ -79,7 +81,7 @@ def compile_cache() -> dict[str, Any]:
 
 
 def _sizes(folder: Path) -> list[int]:
-    """Bytes of the files in a folder; another process may be writing or pruning there."""
+    """Return the sizes in bytes of the files in a folder, which another process may be changing."""
     sizes = []
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):

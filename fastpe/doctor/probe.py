@@ -1,6 +1,6 @@
-"""How fast this machine is: matrix products and memory, measured in a few seconds, as `fastpe doctor` and bench/ do.
+"""Measure the speed of matrix products and memory in a few seconds, for `fastpe doctor` and bench/.
 
-Every figure is the best of several rounds: other processes can only make a round slower.
+Every figure is the best of several rounds, since other processes can only make a round slower.
 """
 
 import os
@@ -20,7 +20,7 @@ from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store
 from fastpe.kernels.threads.team import on_team, run_exclusively
 
 SIZE = 96
-"""Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in a core's own cache."""
+"""Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in the cache of a core."""
 BLAS_ORDER = 1024
 """Rows and columns of the matrices of `blas_peak`."""
 BYTES = 2**27
@@ -29,16 +29,16 @@ ONE, NONE = np.int64(1), np.int64(0)
 BLAS_THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"
 )  # fmt: skip
-"""What holds BLAS libraries to a number of threads; they read it once, when they are loaded."""
+"""Environment variables that set the number of threads of BLAS libraries, which read them once when loaded."""
 _BLAS = "from fastpe.doctor import probe; print(min(probe.in_turn({'': probe.blas_call()}, 15)['']))"
 _TIMES = 200
 PEAK_FLOP = 2 * SIZE**3 * _TIMES
-"""FLOPs of a call of `peak_call`, for each thread."""
+"""Number of FLOPs in a call of `peak_call`, for each thread."""
 _BLOCK = np.int64(256)  # elements; lanes of work start at multiples of it
 
 
 def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call, the candidates one after the other in every round, after two rounds that do not count."""
+    """Time each call. Every round runs all candidates in order; the first two rounds do not count."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 2):
         for name, call in candidates.items():
@@ -63,34 +63,34 @@ def _repeat(worker, a, b, c, n, times):  # type: ignore[no-untyped-def]
 
 @entry(label="the measurement of sgemm")
 def _repeat_gemm(team, counters, a, b, c, times):  # type: ignore[no-untyped-def]
-    """c[lane] = a b on every lane, so many times."""
+    """Compute c[lane] = a b on every lane, repeatedly."""
     on_team(team, _repeat, (pointer(a), pointer(b), pointer(c), a.shape[0], times))
 
 
 def peak_call(threads: int = 1) -> Callable[[], Any]:
-    """What `sgemm_peak` times: `PEAK_FLOP` FLOPs on each of so many threads."""
+    """Return the call that `sgemm_peak` times: `PEAK_FLOP` FLOPs on each thread."""
     a, b = (np.random.default_rng(seed).random((SIZE, SIZE), np.float32) for seed in (0, 1))
     c = simd.aligned_zeros((threads, SIZE, SIZE), np.float32)
     return lambda: run_exclusively(threads, _repeat_gemm, a, b, c, _TIMES)
 
 
 def sgemm_peak(threads: int = 1) -> float:
-    """GFLOP/s of fastpe's micro-kernel in float32, on matrices in cache, on so many threads."""
+    """Return the GFLOP/s of fastpe's float32 micro-kernel on matrices in cache, for a number of threads."""
     seconds = in_turn({"": peak_call(threads)}, 100)[""]
     return PEAK_FLOP * threads / min(seconds) / 1e9
 
 
 def blas_call() -> Callable[[], Any]:
-    """What `blas_peak` times: NumPy's float32 product of order `BLAS_ORDER`."""
+    """Return the call that `blas_peak` times: NumPy's float32 product of order `BLAS_ORDER`."""
     a = np.random.default_rng(0).random((BLAS_ORDER, BLAS_ORDER), np.float32)
     out = np.empty_like(a)
     return lambda: np.dot(a, a, out=out)
 
 
 def blas_peak(threads: int = 1) -> float | None:
-    """GFLOP/s of NumPy's own float32 product of order 1024, or None where that cannot be measured.
+    """Return the GFLOP/s of NumPy's float32 product of order 1024, or None if it cannot be measured.
 
-    It runs in a process of its own, as BLAS libraries read their number of threads but once.
+    It runs in a separate process, since BLAS libraries read their number of threads only once.
     """
     limits = dict.fromkeys(BLAS_THREADS, str(threads))
     command = [sys.executable, "-P", "-c", _BLAS]
@@ -140,23 +140,23 @@ def _stream_worker(worker, x, y, sums, blocks, workers, reads, writes):  # type:
 
 @entry(label="the measurement of memory")
 def _stream(team, counters, x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
-    """Read x, write sums[0] to y, or copy x to y; each lane its own part, with its own place in `sums`."""
+    """Read x, write sums[0] to y, or copy x to y. Each lane handles one part, and has one entry in `sums`."""
     blocks = x.size // _BLOCK
     on_team(team, _stream_worker, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
 
 
 def write_call() -> Callable[[], Any]:
-    """What `bandwidth` times as writing, on one thread: `BYTES` bytes."""
+    """Return the call that `bandwidth` times as writing: `BYTES` bytes on one thread."""
     y = simd.aligned_zeros(BYTES // 4, np.float32)
     y[...] = 1.0
     return lambda: run_exclusively(1, _stream, y, y, np.zeros(1, np.float32), False, True)
 
 
 def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
-    """GB/s of reading, writing and copying float32 arrays of so many bytes, on so many threads.
+    """Return the GB/s of reading, writing and copying large float32 arrays, for a number of threads.
 
-    What the program moves is counted, as in STREAM (McCalpin 1995): a copy counts both ways, and the reading of lines
-    that a CPU does before it writes to them does not count.
+    The bytes that the program moves are counted, as in STREAM (McCalpin 1995). A copy counts as a read and a write. The
+    cache lines that a CPU reads before it writes to them do not count.
     """
     x, y = (simd.aligned_zeros(int(size // 4 // _BLOCK * _BLOCK), np.float32) for _ in range(2))
     x[...], y[...] = 1.0, 2.0  # memory is only there once it has been written to

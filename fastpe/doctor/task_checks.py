@@ -1,11 +1,11 @@
-"""Everything that can be tested of one task: what `fastpe check` runs on a user's own, and the tests on ours.
+"""All checks of one task. `fastpe check` runs them on tasks of users, the tests on those of fastpe.
 
-options     defaults are values that they may have, and what is no such value is refused
-draws       the same stream gives the same sequences, another one others; the first of many are those of a few
-sequences   at every length that it may have, and with every option: shapes, tokens in range, something that counts
-frame       sequences of several lengths in one batch are those that stand alone, for causal models and others
-answers     the same input has the same answer
-chance      what the best answer reaches that does not look at the input, or the mean squares of numbers
+options     defaults are valid values, and invalid values are rejected
+draws       equal streams give equal sequences, different streams different ones; a longer draw begins with a shorter
+sequences   at every length and with every option: shapes are right, tokens are in range, some targets count
+frame       a batch of several lengths equals the sequences drawn alone, for causal models and others
+answers     equal inputs have equal answers
+chance      stated chance equals the best result without the input, or the mean squares of numbers
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _OK = Difference(0.0, 0.0)
 
 
 def checks(key: str) -> tuple[Check, ...]:
-    """The checks of one task, in the order above."""
+    """Return the checks of one task, in the order above."""
     runs = {"options": options, "draws": draws, "sequences": sequences, "frame": framed, "answers": answers}
     own = TASKS.get(key)
     if own.chance is not None or own.kind == "numbers":
@@ -39,7 +39,7 @@ def checks(key: str) -> tuple[Check, ...]:
 
 
 def remarks(key: str) -> list[str]:
-    """What a task leaves unsaid."""
+    """Return remarks on facts that a task does not state."""
     own, page = TASKS.get(key), TASKS.page(key)
     wanted = {"Source:": "its source"} | {f"`{option}`": f"option {option!r}" for option in own.options}
     unsaid = [meaning for word, meaning in wanted.items() if word not in page] if page else ["anything: there is none"]
@@ -53,7 +53,7 @@ def remarks(key: str) -> list[str]:
 
 
 def variants(key: str) -> list[Chosen]:
-    """A task with its defaults, and with every option changed, one at a time."""
+    """Return a task with its defaults, and with every option changed, one at a time."""
     found = [choose(key)]
     for name, option in TASKS.get(key).options.items():
         values: tuple[Any, ...] = option.samples or option.choices
@@ -68,7 +68,7 @@ def variants(key: str) -> list[Chosen]:
 
 
 def _lengths(chosen: Chosen) -> list[int]:
-    """The shortest lengths, and some longer ones."""
+    """Return the shortest lengths, and some longer ones."""
     within = chosen.lengths.within(1, max(_LONGEST, 2 * chosen.lengths.least)).tolist()
     if not within:
         raise CheckFailed(f"lengths {chosen.lengths} hold no length at all")
@@ -80,7 +80,7 @@ def _middle(chosen: Chosen) -> int:
 
 
 def _first(drawn: frame.Drawn, count: int) -> frame.Drawn:
-    """The first of the sequences, their answers as wide as the longest of them."""
+    """Return the first of the sequences, with answers as wide as the longest answer among them."""
     answers = drawn.answers[:count]
     width = int((answers != frame.NONE).any(axis=0).nonzero()[0][-1]) + 1
     weights = None if drawn.weights is None else drawn.weights[:count, :width]
@@ -98,13 +98,13 @@ def _equal(what: str, first: frame.Drawn, second: frame.Drawn) -> None:
 
 
 def options(key: str) -> Iterator[Difference]:
-    """Defaults, what a command line makes of them, and what no option may be."""
+    """Check defaults, their conversion from text of the command line, and the rejection of invalid values."""
     yield from option_differences(TASKS.get(key).options)
     yield _OK
 
 
 def draws(key: str) -> Iterator[Difference]:
-    """What is drawn is a function of the stream, and a draw of ten begins one of twenty."""
+    """Check that draws depend only on the stream, and that a draw of twenty begins with a draw of ten."""
     for chosen in variants(key):
         length, stream = _middle(chosen), Stream(3, "check", 1)
         found = frame.draw(chosen, stream, 20, length)
@@ -119,7 +119,7 @@ def draws(key: str) -> Iterator[Difference]:
 
 
 def sequences(key: str) -> Iterator[Difference]:
-    """Everything that `fastpe.tasks.frame.draw` looks at, at many lengths, and the word for each symbol."""
+    """Check sequences at many lengths as `fastpe.tasks.frame.draw` does, and the word for each symbol."""
     for chosen in variants(key):
         for symbol in range(min(chosen.symbols, _MOST_WORDS)):
             chosen.word(symbol)
@@ -129,7 +129,7 @@ def sequences(key: str) -> Iterator[Difference]:
 
 
 def framed(key: str) -> Iterator[Difference]:
-    """A batch of several lengths holds what each length has alone."""
+    """Check that a batch of several lengths holds the same sequences as separate draws of each length."""
     chosen = choose(key)
     if chosen.task.kind == "numbers":
         yield _OK
@@ -144,7 +144,7 @@ def framed(key: str) -> Iterator[Difference]:
 
 
 def answers(key: str) -> Iterator[Difference]:
-    """An input that is drawn twice has one answer."""
+    """Check that an input that is drawn twice has one answer."""
     for chosen in variants(key):
         seen: dict[bytes, bytes] = {}
         length = _lengths(chosen)[0]
@@ -156,7 +156,7 @@ def answers(key: str) -> Iterator[Difference]:
 
 
 def chance(key: str) -> Iterator[Difference]:
-    """Stated chance beside the answer that is best at each place of many; stated mean squares beside those of many."""
+    """Compare the stated chance with the best constant answer at each place, or the stated mean squares, by draws."""
     for chosen in variants(key):
         for length in _lengths(chosen)[::2]:
             drawn = frame.draw(chosen, Stream(0, "check", "chance"), _COUNT, length)
@@ -182,7 +182,7 @@ def _chance_differences(chosen: Chosen, found: Array, length: int) -> Iterator[D
     assert stated is not None
     counts = found != frame.NONE
     likeliest = sum(np.bincount(column[column >= 0]).max() for column in found.T if (column >= 0).any())
-    # the likeliest of many symbols is likelier among those that were drawn than it is
+    # the most frequent of many symbols is more frequent in a sample than its probability
     by_luck = 4 * (min(chosen.symbols, _COUNT) / counts.sum()) ** 0.5 + 0.01
     yield Difference(max(0.0, stated.token - likeliest / counts.sum()), by_luck)
     if stated.exact is not None:

@@ -23,9 +23,9 @@ _SIZES = set(make_spec.__kwdefaults__ or ()) - {"axes"}
 def requested(
     name: str, length: int, keywords: Mapping[str, Any], others: Collection[str] = ()
 ) -> tuple[tuple[Part, ...], Spec]:
-    """The parts and the sizes that keywords ask for: those of `make_spec`, and options of the encoding.
+    """Return the parts of an encoding and its sizes from keywords: those of `make_spec`, and options of the encoding.
 
-    others: further keywords of the function that was called, which the error for an unknown one may suggest.
+    others: further keywords of the called function. The error for an unknown keyword may suggest them.
     """
     sizes = {key: value for key, value in keywords.items() if key in _SIZES}
     options = {key: value for key, value in keywords.items() if key not in sizes}
@@ -71,7 +71,7 @@ def build(
     Parameters
     ----------
     name : str
-        Key of an encoding (`list_encodings`), or several joined by "+".
+        Key of an encoding (`list_encodings`), or several keys joined by "+".
     length : int
         Number of positions N.
     dim, heads : int
@@ -79,13 +79,13 @@ def build(
     train_length : int, optional
         The length that the encoding is made for. Default: `length`.
     causal : bool
-        Whether the model that uses it is causal.
+        Whether the model that uses the encoding is causal.
     positions : array, optional
         (N,) or (B, N), integers or reals in any order. Default: 0, 1, ..., N-1. With the axis B, slots that depend on
         positions get it as their leading axis. An encoding of several coordinates takes (N, axes) or (B, N, axes); its
         page states the default.
     start : float
-        Added to every position.
+        A number that is added to every position.
     dtype : float32 or float64
         The dtype of the slots. `angles`, `growth`, and `rotors` of blocks of one channel are always float64.
     params : dict, optional
@@ -93,7 +93,7 @@ def build(
     seed : int
         Seed of the initial values.
     reference : bool
-        Use the NumPy formula; the arrays are then float64.
+        Whether to use the NumPy formula. The arrays are then float64.
     out : dict, optional
         Arrays to fill, one for each slot, of the right shape and dtype; strides may be any. Objects that support the
         buffer protocol, or ``__dlpack__`` on the CPU, are accepted. An array must not share memory with another one,
@@ -181,17 +181,17 @@ def init(
     Parameters
     ----------
     name, dim, heads, train_length, causal, dtype, seed, **options
-        As for `build`.
+        The same as for `build`.
 
     Returns
     -------
     dict
-        Parameter -> array in `dtype`; {} if nothing is learned.
+        Parameter name -> array in `dtype`. Empty if the encoding learns nothing.
 
     Raises
     ------
     ValueError, TypeError
-        As `build` does.
+        For the same reasons as `build`.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def pull(
     Parameters
     ----------
     name, length
-        As for `build`.
+        The same as for `build`.
     dslots : dict
         Slot name -> gradient of a scalar with respect to that slot, in the slot's shape. The slots of encodings that
         have parameters are required; others are optional.
@@ -229,7 +229,7 @@ def pull(
     Returns
     -------
     dict
-        Parameter -> gradient, of the parameter's shape, in `dtype`; {} if nothing is learned.
+        Parameter name -> gradient, in the shape of the parameter and in `dtype`. Empty if the encoding learns nothing.
 
     Raises
     ------
@@ -263,17 +263,17 @@ def pull(
 
 
 def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
-    """Radians by which a rotary encoding turns each pair for a step of one position: `theta` of `fastpe.attention`.
+    """Return the frequencies of a rotary encoding in radians per position, as `theta` of `fastpe.attention`.
 
     Parameters
     ----------
     name : str
-        The key of an encoding whose angles are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
+        Key of an encoding with angles that are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
     length : int
-        The length that the frequencies are for, where they depend on it.
+        The length for which the frequencies are computed, if they depend on it.
     **request
-        As for `fastpe.build`: dim, heads, train_length, the encoding's options. Its slots ``pairs`` and ``scale`` are
-        `build`'s to give.
+        The same as for `fastpe.build`: dim, heads, train_length, options of the encoding. The slots ``pairs`` and
+        ``scale`` are not returned here; `build` returns them.
 
     Returns
     -------
@@ -282,8 +282,8 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     Raises
     ------
     TypeError, ValueError
-        As `fastpe.build` does; also for encodings whose angles are others, and for those with `rotors`, which bands
-        do not take.
+        For the same reasons as `fastpe.build`. Also if the angles are not positions times frequencies, or the encoding
+        fills `rotors`, which attention with bands does not support.
 
     Examples
     --------

@@ -1,6 +1,7 @@
-"""What an encoding of one's own is held to at every call: ours are tested, and a kernel trusts the shapes of its slots.
+"""Checks at every call of a registered encoding, since kernels trust the shapes of the slots that it fills.
 
-Only what costs next to nothing is looked at here; `fastpe check` looks at everything.
+The encodings of fastpe are tested instead. Only checks that take almost no time are made here. `fastpe check` checks
+everything.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _LOOKED_UP = {"index", "values"}
 
 
 def guarded(own: Encoding, path: Path) -> Encoding:
-    """The encoding with functions that keep its word, or name its file, the line and what is wrong."""
+    """Return the encoding with checked functions. An error names the file, the line and what is wrong."""
     given = {name: getattr(own, name) for name in (*FUNCTIONS, "ulp")}
     functions = {name: each for name, each in given.items() if callable(each) and each is not getattr(Encoding, name)}
-    # a `check` may refuse in its own words
+    # a `check` of the file may raise its own errors
     passed_on = {name: ValueError if name == "check" else BeyondTrainingLength for name in functions}
     careful: dict[str, Any] = {name: told(each, path, passed_on[name]) for name, each in functions.items()}
     safe = replace(own, **careful)
@@ -40,13 +41,13 @@ def guarded(own: Encoding, path: Path) -> Encoding:
 
 
 class _Border:
-    """The functions of one encoding, each with a look at what it takes and gives."""
+    """The functions of one encoding, with checks of their arguments and results."""
 
     def __init__(self, own: Encoding, file: str) -> None:
         self._own, self._file = own, file
 
     def check(self, spec: Spec, **options: Any) -> None:
-        """Refuse positions, which offsets know nothing of, and what the file itself refuses."""
+        """Reject positions for encodings by offset, and everything that the `check` of the file rejects."""
         self._own.check(spec, **options)
         if spec.positions is not None and (slots := self._shapes(spec, options).keys() & OF_OFFSETS):
             raise ValueError(
@@ -55,7 +56,7 @@ class _Border:
             )
 
     def shapes(self, spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-        """The shapes of the slots, each one that a kernel can take."""
+        """Return the shapes of the slots, and check that kernels can take them."""
         found = self._shapes(spec, options)
         self._known("shapes", found, arrays=True)
         if ("index" in found) != ("values" in found):  # a kernel follows the one into the other
@@ -73,7 +74,7 @@ class _Border:
         return shapes_of(Part("", self._own, options), spec)
 
     def plain(self, spec: Spec, **options: Any) -> dict[str, Any]:
-        """The slots that are no arrays, each with a value that it can have."""
+        """Return the slots that are plain values, and check the values."""
         import numpy as np
 
         found = self._own.plain(spec, **options)
@@ -91,31 +92,31 @@ class _Border:
         return found
 
     def axes(self, **options: Any) -> int:
-        """How many coordinates a position has."""
+        """Return the number of coordinates of a position."""
         count = self._own.axes(**options)
         if type(count) is not int or count < 1:
             raise self._error(f"axes must return an integer of at least 1, not {count!r}")
         return count
 
     def moves(self, **options: Any) -> bool:
-        """Whether a longer sequence changes what earlier positions get."""
+        """Return whether a longer sequence changes the slots of earlier positions."""
         moved = self._own.moves(**options)
         if not isinstance(moved, bool):
             raise self._error(f"moves must return True or False, not {moved!r}")
         return moved
 
     def ulp(self, spec: Spec, **options: Any) -> np.ndarray:
-        """The stated error of the fill."""
+        """Return the stated error of the fill."""
         assert callable(self._own.ulp)  # wrapped only where it is
         return self._finite("ulp", "error", self._own.ulp(spec, **options))
 
     def resize(self, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.ndarray]:
-        """What was learned, for another size."""
+        """Return the learned parameters for another size."""
         found = self._own.resize(_read_only(params), **sizes)  # type: ignore[misc] # wrapped only where there is one
         return {name: self._finite("resize", name, value) for name, value in self._dict("resize", found).items()}
 
     def parameters(self, spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-        """The shapes of what is learned."""
+        """Return the shapes of the parameters."""
         found = self._dict("parameters", self._own.parameters(spec, **options))
         for name, shape in found.items():
             sizes = shape if isinstance(shape, tuple) else (None,)
@@ -124,7 +125,7 @@ class _Border:
         return found
 
     def init(self, spec: Spec, rng: Any, **options: Any) -> dict[str, np.ndarray]:
-        """The initial values, of the shapes that `parameters` states."""
+        """Return the initial values, and check that they have the shapes that `parameters` states."""
         import numpy as np
 
         found = self._dict("init", self._own.init(spec, rng, **options))
@@ -137,7 +138,7 @@ class _Border:
         return drawn
 
     def reference(self, spec: Spec, params: Mapping[str, Any], **options: Any) -> dict[str, np.ndarray]:
-        """What the formula gives: every slot, of its own shape and no other."""
+        """Return the slots of the NumPy formula, and check that they are complete and have the stated shapes."""
         found, expected = self._own.reference(spec, _read_only(params), **options), self._shapes(spec, options)
         self._known("reference", found, arrays=True)
         if found.keys() != expected.keys():
@@ -149,7 +150,7 @@ class _Border:
         return arrays
 
     def fill(self, spec: Spec, params: Mapping[str, Any], out: Mapping[str, np.ndarray], **options: Any) -> None:
-        """Fill; the arrays must be written in place, from their first entry to their last."""
+        """Fill the slots, and check that the arrays are written in place from the first entry to the last."""
         import numpy as np
 
         given = dict(out)
@@ -175,13 +176,13 @@ class _Border:
         self, spec: Spec, params: Mapping[str, Any], dslots: Mapping[str, Any], dparams: Mapping[str, Any],
         **options: Any,
     ) -> None:  # fmt: skip
-        """Pull; the gradients must be added into `dparams` in place."""
+        """Pull gradients, and check that they are added into `dparams` in place."""
         given = dict(dparams)
         self._own.pull(spec, _read_only(params), _read_only(dslots), given, **options)  # type: ignore[misc] # likewise
         self._in_place("pull", "dparams", given, dparams)
 
     def remarks(self, spec: Spec, **options: Any) -> tuple[str, ...]:
-        """What the file remarks, and that its formula serves where it has no fill."""
+        """Return the remarks of the file. If it has no fill, they say that the formula is used."""
         found = self._own.remarks(spec, **options)
         if not isinstance(found, tuple) or not all(isinstance(text, str) for text in found):
             raise self._error(f"remarks must return a tuple of sentences, not {found!r}")
@@ -244,7 +245,7 @@ class _Border:
 
 
 def _read_only(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Views that NumPy lets nobody write through: what others use again stays as it is."""
+    """Return read-only views, so that arrays which are used again cannot be changed."""
     views = {name: value.view() for name, value in given.items()}
     for view in views.values():
         view.flags.writeable = False
@@ -256,7 +257,7 @@ def _line(error: BaseException) -> str:
 
 
 def _check_index(file: str, slots: Mapping[str, Any]) -> None:
-    """Refuse an index that is none, or points outside of the values: a kernel would read there."""
+    """Reject an index with fractions or outside of the values, where a kernel would read memory that is not its own."""
     import numpy as np
 
     if "index" not in slots:

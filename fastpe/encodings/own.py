@@ -1,4 +1,4 @@
-"""Encodings that users define: the module that `fastpe.base.own` has run becomes a checked encoding."""
+"""Encodings that users define: turn a module that `fastpe.base.own` has run into a checked encoding."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fastpe.encodings.encoding import Encoding
 
 
 def template() -> str:
-    """A file to start from: a page, a formula, one learned parameter and its gradient."""
+    """Return a template file with a docstring page, a formula, one learned parameter and its gradient."""
     return Path(__file__).with_name("template.py").read_text(encoding="utf-8")
 
 
 def completed(kind: Kind[Encoding], module: ModuleType, path: Path) -> Encoding:
-    """The encoding of a user's module, with its functions; it is checked here and at every later call.
+    """Return the encoding of a user's module with its functions. It is checked here and at every later call.
 
     Raises
     ------

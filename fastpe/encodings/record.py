@@ -1,4 +1,4 @@
-"""What the record of an encoding of one's own, its `ENCODING`, must be: every field, before anything of it is used."""
+"""Checks of every field of the `ENCODING` of a registered encoding, before the encoding is used."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TAKEN = frozenset(
         "reference", "out", "options", "spec", "rng", "dslots", "dparams",
     }
 )  # fmt: skip
-"""Names that no option may have: the parameters of `fastpe.build` and of an encoding's functions."""
+"""Names that options may not have: the parameters of `fastpe.build` and of the functions of an encoding."""
 ALONE = "'index' chooses from 'values', so that neither acts without the other"
 
 
 def fault(own: Encoding, module: ModuleType) -> str:
-    """What is wrong with an encoding, or what it lacks, or "" where it is complete."""
+    """Return what is wrong with an encoding or missing in it, or "" if it is complete."""
     return _slots(own) or _words(own) or _options(own) or _functions(own, module) or _needs(own) or _missing(own)
 
 
@@ -102,7 +102,7 @@ def _options(own: Encoding) -> str:
 
 
 def _option(option: Option) -> str:
-    """What is wrong with an option, whatever its default is."""
+    """Return what is wrong with an option, for any default value."""
     if option.kind not in _KINDS:
         return f"kind must be one of {', '.join(kind.__name__ for kind in _KINDS)}, not {option.kind!r}"
     if option.item not in (int, float):
@@ -133,7 +133,7 @@ def _functions(own: Encoding, module: ModuleType) -> str:
 
 
 def _needs(own: Encoding) -> str:
-    """What is wrong with `needs`, after the options and functions that it is about."""
+    """Return what is wrong with `needs`; the options and functions that it refers to must be checked before."""
     needs = own.needs
     if needs is None:
         return ""

@@ -101,10 +101,11 @@ def register(module_or_path: Any) -> str:
 
 
 def resolve(name: str) -> str:
-    """Return a name that the user gave with a key in place of every path; the files are registered.
+    """Register the files named in `name`, and return the name with a key in place of every path.
 
-    Only for arguments of Python calls and of the command line, see `fastpe.base.registry.Registry.resolve`. The name
-    may be a sum or a pattern over layers, such as "./mine.py@far+alibi". The other functions here take keys only.
+    Use this only for arguments of Python calls and of the command line, see `fastpe.base.registry.Registry.resolve`.
+    The name may be a sum or a pattern over layers, such as "./mine.py@far+alibi". The other functions of this module
+    take only keys.
     """
     if not isinstance(name, str) or not is_path(name):
         return name
@@ -170,7 +171,7 @@ def page(scheme: str) -> str:
     Raises
     ------
     ValueError, TypeError
-        If no encoding has this key; the message names the nearest.
+        If no encoding has this key. The message names the nearest keys.
 
     Examples
     --------
@@ -181,7 +182,7 @@ def page(scheme: str) -> str:
 
 
 def split(name: str) -> tuple[str, ...]:
-    """The keys that a name such as "wavelet+alibi" adds up."""
+    """Return the keys of the terms of a sum such as "wavelet+alibi"."""
     if not isinstance(name, str):
         raise TypeError(f"encoding must be a name, not {shown(name)}")
     check_length("encoding", name)
@@ -202,9 +203,9 @@ def _is_pattern(name: str) -> bool:
 
 
 def layers(name: str) -> tuple[tuple[str, ...], ...]:
-    """The keys that each layer of a model adds up, from the first on, and then again from the first.
+    """Return the keys that each layer of a model adds up. The pattern repeats after its last layer.
 
-    A name is a pattern over layers, such as "rope*3,nope", or the same sum in every layer.
+    A name is a pattern over layers, such as "rope*3,nope", or one sum for all layers.
 
     >>> layers("rope*2,alibi+nope"), layers("wavelet")
     ((('rope',), ('rope',), ('alibi', 'nope')), (('wavelet',),))
@@ -217,9 +218,9 @@ def layers(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
-    """The same sum, or pattern over layers, written as short as possible.
+    """Return the shortest form of a sum or of a pattern over layers.
 
-    names: what to write in place of keys.
+    names: names to write in place of keys.
 
     >>> canonical("rope, rope,nope"), canonical("rope*3", {"rope": "./mine.py"})
     ('rope*2,nope', './mine.py')
@@ -230,7 +231,7 @@ def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
 
 
 def all_keys(name: str) -> tuple[str, ...]:
-    """The keys of all layers, each once, without labels.
+    """Return the keys of all layers, each once and without labels.
 
     >>> all_keys("rope@near*5,rope@far+alibi")
     ('rope', 'alibi')
@@ -239,19 +240,19 @@ def all_keys(name: str) -> tuple[str, ...]:
 
 
 def all_terms(name: str) -> tuple[str, ...]:
-    """As `all_keys`, with labels."""
+    """Return the same keys as `all_keys`, but with labels."""
     return tuple(dict.fromkeys(term for own in layers(name) for term in own))
 
 
 def own_files(name: str) -> dict[str, dict[str, str]]:
-    """Of the parts of a name that did not come with fastpe: key -> name and SHA-256 of the file."""
+    """Return key -> name and SHA-256 of the file, for the parts of a name that do not come with fastpe."""
     return ENCODINGS.own_files(all_keys(name))
 
 
 def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> tuple[str, str]:
-    """The scheme and option that a key ("scale", or "wavelet.scale" in a sum) stands for.
+    """Return the encoding and option of an option key ("scale", or "wavelet.scale" in a sum).
 
-    others: the other keywords of the function that was called, which an error may suggest.
+    others: the other keywords of the called function. An error may suggest them.
     """
     scheme, dot, option = key.partition(".")
     if not dot and len(schemes) == 1:
@@ -264,9 +265,9 @@ def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> t
 
 
 def parse(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
-    """Validate a name, which may be a sum, and its options; options that are not given have their defaults.
+    """Validate a name, which may be a sum, and its options. Missing options get their defaults.
 
-    others: the other keywords of the function that was called, which the error for an unknown option may suggest.
+    others: the other keywords of the called function. The error for an unknown option may suggest them.
 
     >>> parse("alibi", {"alpha0": 0.1})[0].options["learned"]
     False
@@ -275,7 +276,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None, others: Collectio
 
 
 def parse_all(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
-    """As `parse`, of a name that may be a pattern over layers: the parts of all of them, each once.
+    """Return the parts of all layers, each once, for a name that may be a pattern over layers. See `parse`.
 
     >>> [part.scheme for part in parse_all("rope*2,alibi+rope", {"rope.base": 100})]
     ['rope', 'alibi']
@@ -284,7 +285,7 @@ def parse_all(name: str, options: Mapping[str, Any] | None = None, others: Colle
 
 
 def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[tuple[Part, ...], ...]:
-    """The parts that each layer of a model adds up, as `layers` has their keys."""
+    """Return the parts that each layer of a model adds up, in the order of `layers`."""
     parts = {part.scheme: part for part in parse_all(name, options)}
     return tuple(tuple(parts[key] for key in own) for own in layers(name))
 
@@ -302,7 +303,7 @@ def _parsed(
 
 
 def parse_option(name: str, key: str, text: str) -> Any:
-    """The typed value of an option that a command line gives as text.
+    """Convert the text of an option from the command line to its typed value.
 
     >>> parse_option("wavelet+alibi", "wavelet.scale", "2")
     2.0
@@ -312,7 +313,7 @@ def parse_option(name: str, key: str, text: str) -> Any:
 
 
 def option_values(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All options of a name, defaults included, keyed as `build` takes them: what a run should record.
+    """Return all options of a name, including defaults, with the keys that `build` takes. Runs record them.
 
     >>> option_values("nope+learned", {"learned.scale": 2})
     {'learned.beyond': 'error', 'learned.scale': 2.0}

@@ -73,7 +73,9 @@ def profile(scores: Array, thresholds: Array) -> Array:
 
 
 def improvement(scores: Array, others: Array) -> float:
-    """The chance that a random run of `scores` is better than one of `others` on a random task; a tie counts as half.
+    """Return the probability that a random run of `scores` is better than one of `others` on a random task.
+
+    A tie counts as half.
 
     Examples
     --------
@@ -85,7 +87,9 @@ def improvement(scores: Array, others: Array) -> float:
 
 
 def effective_length(scores: Mapping[int, float], threshold: float) -> int | None:
-    """The longest length up to which every length has a score of at least the threshold; None if the first has not.
+    """Return the longest length up to which every length has a score of at least the threshold.
+
+    The result is None if the first length has a lower score.
 
     Examples
     --------
@@ -121,7 +125,9 @@ def ranks(scores: Sequence[Array]) -> Array:
 
 
 def critical_difference(encodings: int, tasks: int) -> float | None:
-    """The difference of mean ranks that is significant at 5 % (Nemenyi 1963); None for too many encodings or few tasks.
+    """Return the difference of mean ranks that is significant at 5 % (Nemenyi 1963).
+
+    The result is None for too many encodings or too few tasks.
 
     Examples
     --------

@@ -27,7 +27,7 @@ Pairs = Mapping[tuple[str, str], Comparison | None]
 
 
 def judged(study: Study) -> bool:
-    """Whether the runs are at least as long as those of the paper, without which nothing is judged."""
+    """Return whether the runs are at least as long as those of the paper. Shorter runs are not judged."""
     config = study.config_of(READINGS[0], "wavelet")
     return config.samples >= WHOLE["samples"] and config.epochs >= WHOLE["epochs"]
 

@@ -34,7 +34,7 @@ _SECTIONS = (background, expressiveness, complexity, generalisation, extrapolati
 CLAIMS: tuple[Claim, ...] = tuple(
     sorted((claim for section in _SECTIONS for claim in section.CLAIMS), key=lambda claim: int(claim.id[1:]))
 )
-"""In the order of the paper."""
+"""All claims, in the order of the paper."""
 
 
 def claim(identity: str) -> Claim:

@@ -1,4 +1,4 @@
-"""Claims of section 2 of Li (2025), C1 to C9: what transformers and the encodings of others are."""
+"""Claims of section 2 of Li (2025), C1 to C9: definitions of transformers and of earlier encodings."""
 
 import mpmath
 import numpy as np
@@ -39,7 +39,7 @@ def _filled() -> Values:
 
 
 def _formula() -> Values:
-    """Errors in units in the last place, beside mpmath."""
+    """Return errors in units in the last place, compared with mpmath."""
     rows, worst = table("sinusoidal"), 0.0
     with mpmath.workdps(40):
         for p in (1, 49, 199):
@@ -51,7 +51,7 @@ def _formula() -> Values:
 
 
 def shifts() -> Values:
-    """The sum of two rows, and how well rows k apart are one rotation of each other."""
+    """Return the sum of two rows, and the error of mapping rows to the rows k later by one rotation."""
     rows, lag = table("sinusoidal"), 7
     sines, cosines = rows[:, ::2], rows[:, 1::2]
     turned = np.empty((60, WIDTH))

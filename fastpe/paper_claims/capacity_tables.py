@@ -11,12 +11,12 @@ COLUMNS = ("bound of |z_i|", "scaling of R_m", "regularisation")
 
 
 def nominal(name: str, length: int = TRAINED, which: str = "exact") -> Value:
-    """L B / sqrt m of an encoding at a length, by the exact bound of its tokens, or by that of the paper."""
+    """Return L B / sqrt m of an encoding at a length, with the exact bound of token norms or the bound of the paper."""
     return nominal_complexity(token_norms(name, slots(name, length))[which].value, complexity.SAMPLES)
 
 
 def proposed_norms() -> Values:
-    """The largest token norms of the new encodings, B_x = 1."""
+    """Return the largest token norms of the new encodings, for B_x = 1."""
     found = {"wavelet": token_norms("wavelet", slots("wavelet", 200))["exact"]}
     return found | {f"legendre_{n}": token_norms("legendre", slots("legendre", n))["exact"] for n in (50, 100, 200)}
 
@@ -45,7 +45,7 @@ def _learned_scaling() -> Values:
 
 
 def advice(of: str) -> Own:
-    """A cell that tells what to do, and not what that achieves."""
+    """Return a cell that gives advice without a claim about its effect."""
     return Own(Needs((f"what {of} is to achieve",)), "advice, which is neither true nor false")
 
 
@@ -114,6 +114,6 @@ STABLE = Holds(lambda sinusoidal, legendre: low(sinusoidal) >= legendre.value)
 
 
 def comparable() -> Values:
-    """Nominal numbers of Legendre and sinusoidal encodings at 200 (Table 4)."""
+    """Return the nominal numbers of Legendre and sinusoidal encodings at length 200 (Table 4)."""
     found = {"legendre": nominal("legendre", 200), "sinusoidal": nominal("sinusoidal", 200)}
     return {name: exact(value.value, value.why) for name, value in found.items()}

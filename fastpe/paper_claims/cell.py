@@ -16,7 +16,7 @@ class Cell:
     table : int
         1 to 4.
     row, column, printed : str
-        As in the paper.
+        The row, the column and the text of the cell, as in the paper.
     claim : Claim
         The claim that the cell makes: one of C1 to C121, or a claim of this cell only, such as "T1.3.2" (table, row,
         column).
@@ -64,10 +64,11 @@ def row(
     Parameters
     ----------
     table, number : int
-        Of the table, and of the row from 1.
+        The number of the table, and the number of the row, from 1.
     name : str
-        The row's.
+        The name of the row.
     columns : sequence of str
+        The names of the columns.
     entries : (printed, Own or On) for each column
 
     Examples

@@ -19,7 +19,7 @@ _COMPLEXITY = ("class", "sample", "signs", "supremum", "mean")
 
 
 def _read_outs() -> Values:
-    """Readouts of ten rows: all 2^10 signs, and what they must lie between."""
+    """Return the complexity of readouts of ten rows over all 2^10 signs, and its bounds."""
     found = {name: capacity.readout_complexity(table(name)[:10]) for name in _READ_OUT}
     return found | {f"{name}_bounds": capacity.readout_bounds(table(name)[:10]) for name in _READ_OUT}
 
@@ -33,7 +33,7 @@ def _within_bounds(
 
 
 def _right_sides() -> Values:
-    """What eq. (8) adds for two classes, of the least and of the largest complexity."""
+    """Return the terms that eq. (8) adds for the classes with the least and with the largest complexity."""
     rest = gaps.slack(SAMPLES)["printed"].value
     small, large = (capacity.readout_complexity(table(name)[:10]) for name in ("wavelet", "sinusoidal"))
     why = "2 R + 3 sqrt(ln(2/delta) / 2m)"
@@ -66,7 +66,7 @@ def _other_sizes() -> Values:
 
 
 def _powers() -> Values:
-    """Constants of two layers with and without residuals, beside the square of the first layer's."""
+    """Return constants of two layers, with and without residuals, and the square of the constant of the first."""
     found: dict[str, Value] = {}
     for name, residual in (("growing", True), ("level", False)):
         bounds = stack_bounds(equal_layers(2, residual=residual), 9.0)
@@ -82,7 +82,7 @@ def _norms() -> Values:
 
 
 def tokens() -> Values:
-    """Token norms with the sinusoidal encoding, B_x = 1 (C42)."""
+    """Return token norms with the sinusoidal encoding, for B_x = 1 (C42)."""
     return token_norms("sinusoidal", slots("sinusoidal"))
 
 
@@ -92,7 +92,7 @@ def _factor(width: int) -> Value:
 
 
 def factors() -> Values:
-    """How far the complexity of one bounded map is above B / sqrt m (P10, C43)."""
+    """Return the complexity of one bounded map divided by B / sqrt m (P10, C43)."""
     return {f"d_{width}": _factor(width) for width in (4, 64, 2, 3)} | {
         "limit": capacity.nuclear_complexity(64)["limit"]
     }
@@ -105,7 +105,7 @@ GROWTH = 3.0  # ln 64^2 / ln 4^2: how much a logarithm of the size of the map gr
 
 
 def at_the_rate(d_4: Value, d_64: Value) -> bool:
-    """Whether the factor over B / sqrt m grows no faster than a logarithm of the model's size."""
+    """Return whether the factor over B / sqrt m grows no faster than the logarithm of the model size."""
     return low(d_64) <= GROWTH * high(d_4)
 
 

@@ -1,4 +1,4 @@
-"""Claims of section 3 of Li (2025), C10 to C32: what transformers with an encoding can compute."""
+"""Claims of section 3 of Li (2025), C10 to C32: functions that transformers with an encoding can compute."""
 
 from functools import cache
 
@@ -35,7 +35,7 @@ def _added_numbers() -> Values:
 
 
 def nearest_rows() -> Values:
-    """The nearest two sinusoidal rows (C13, C62)."""
+    """Return the distance of the nearest two sinusoidal rows (C13, C62)."""
     return {
         "nearest": nearest_lag(),
         "lag": exact(float(nearest_lag().inputs["lag"]), "where it is attained", lags=MANY_LAGS),
@@ -44,7 +44,7 @@ def nearest_rows() -> Values:
 
 
 def collision() -> Values:
-    """Two embeddings of half the least distance that make two tokens equal (P4, C15)."""
+    """Return two embeddings, with norms of half the least distance, that make two tokens equal (P4, C15)."""
     rows, inside = table("sinusoidal"), (0, TRAINED)
     move = (rows[1] - rows[0]) / 2.0
     apart = float(np.linalg.norm((rows[0] + move) - (rows[1] - move)))
@@ -57,7 +57,7 @@ def collision() -> Values:
 
 
 def period() -> Values:
-    """The first sine one printed period on: 10000^0 = 1 (C16, C60)."""
+    """Return the first sine after one printed period, 10000^0 = 1 (C16, C60)."""
     sines = table("sinusoidal")[:2, 0]
     return {
         "start": exact(float(sines[0]), "sin(0)"),
@@ -73,14 +73,14 @@ def _rows_beyond() -> Values:
 
 
 def _channels() -> Values:
-    """The two nearest entries of one channel, in units of what rounding can have done."""
+    """Return the distance of the two nearest entries of one channel, in units of the largest rounding error."""
     ordered = np.sort(table("sinusoidal"), axis=0)
     gaps = np.diff(ordered, axis=0)
     return {"gap": exact(float(gaps.min()), "the least |T[p, c] - T[q, c]| over all c and p < q < 200", rows=200)}
 
 
 def learned_rows() -> Values:
-    """How many rows the learned table has beyond the training length (C21)."""
+    """Return the number of rows of the learned table beyond the training length (C21)."""
     found = {}
     for beyond in ("error", "clip"):
         try:
@@ -107,7 +107,7 @@ def _offsets() -> Values:
 
 @cache
 def spread(name: str, causal: bool = False) -> Value:
-    """How far outputs of identical tokens are apart, in units of the largest output (P2)."""
+    """Return the difference of the outputs of identical tokens, in units of the largest output (P2)."""
     return symmetry(name, causal=causal).const.spread
 
 
@@ -120,12 +120,12 @@ def _first_quarter() -> Values:
 
 
 def bias_sizes() -> Values:
-    """sup |b| of ALiBi at the paper's lengths (C26, C52, C53)."""
+    """Return sup |b| of ALiBi at the lengths of the paper (C26, C52, C53)."""
     return {f"at_{n}": biases.worst(biases.largest_sizes(slots("alibi", n), n, causal=True)) for n in (50, 100, 200)}
 
 
 def grows_by_the_slope(at_50: Value, at_100: Value, at_200: Value) -> bool:
-    """Whether sup |b| = alpha (N' - 1) at the paper's lengths."""
+    """Return whether sup |b| = alpha (N' - 1) at the lengths of the paper."""
     sizes = {50: at_50, 100: at_100, 200: at_200}
     return all(abs(size.value - SLOPE * (length - 1)) < 1e-12 for length, size in sizes.items())
 
@@ -139,7 +139,7 @@ def _bias_facts() -> Values:
 
 
 def influence() -> Values:
-    """How fast the first token can change the last (P8, C27, C30)."""
+    """Return bounds on the influence of the first token on the last (P8, C27, C30)."""
     layers = equal_layers(2)
     return {
         "at_25": lipschitz.influence_bound(layers, 1.0, 0.5, 25),
@@ -161,7 +161,7 @@ def _heard() -> Values:
 
 
 def same_outputs() -> Values:
-    """What identical tokens cost ALiBi (P2, C29)."""
+    """Return the least error that equal outputs for identical tokens cost ALiBi, and their spread (P2, C29)."""
     return {
         "error": least_error("position_index", "const", TRAINED), "spread": spread("alibi"),
         "causal": spread("alibi", True),

@@ -47,7 +47,7 @@ def _equal_tokens() -> Values:
 
 
 def untrained_offsets() -> Values:
-    """Vectors of Shaw's offsets, K = 16, and those that 50 positions never use (Tables 1 and 3)."""
+    """Count Shaw's offset vectors for K = 16, and those that 50 positions never use (Tables 1 and 3)."""
     vectors = slots("shaw", 200)["rel_key"].shape[-2]
     reach = vectors // 2
     return {
@@ -57,7 +57,7 @@ def untrained_offsets() -> Values:
 
 
 def _start_token() -> Values:
-    """The weight on the first token, from places 1, 10 and 50 on, of unperturbed causal attention."""
+    """Return the weight on the first token at positions 1, 10 and 50 in causal attention with equal contents."""
     found = {"spread": expressiveness.spread("alibi", True)}
     for name, slope in (("steep", 0.5), ("own", SLOPE)):
         for i in (1, 50, 10):

@@ -1,4 +1,4 @@
-"""Claims of sections 5.1 to 5.3 of Li (2025), C60 to C76: longer texts with the encodings of others."""
+"""Claims of sections 5.1 to 5.3 of Li (2025), C60 to C76: extrapolation of earlier encodings to longer texts."""
 
 import math
 
@@ -19,18 +19,18 @@ _ARGUMENTS = ("query-key product", "bias", "the other scores of the row")
 
 
 def _ratio() -> Values:
-    """Periods of the channels i and i + 8 of 64: 10000^(16/64) = 10000^(1/4)."""
+    """Return the ratio of the periods of the channels i and i + 8 of 64: 10000^(16/64) = 10000^(1/4)."""
     return {"ratio": exact(10000.0 ** (16 / 64), "10^4 = 10000 exactly", channels=[0, 8])}
 
 
 def far_lags() -> Values:
-    """The nearest rows below position 10000, and up to a million; near ones of smaller widths (C63)."""
+    """Return the nearest rows below position 10000 and up to a million, and near rows for smaller widths (C63)."""
     found = {"within": nearest_lag(9999), "beyond": nearest_lag()}
     return found | {f"d_{dim}": lags.lag_distance(dim, lag) for dim, lag in _CLOSE.items()}
 
 
 def clipped() -> Values:
-    """How far apart rows of a learned table beyond its end are, clipped or interpolated to 100 (C64)."""
+    """Return distances of rows beyond the end of a learned table, clipped or interpolated to 100 (C64)."""
     rows = table("learned", beyond="clip")
     between = table("learned", 100, beyond="interp")
     return {
@@ -44,7 +44,7 @@ def _or_infinite(value: Value | None, instead: float = math.inf) -> Value:
 
 
 def windows_add_up() -> Values:
-    """Shaw with clipped offsets: its vectors, and what two layers see all the same (C65)."""
+    """Return Shaw's number of vectors with clipped offsets, and the spread of outputs after two layers (C65)."""
     vectors = slots("shaw", reach=5)["rel_key"].shape[-2]
     return {
         "vectors": exact(float(vectors), "vectors of offsets, K = 5, 50 positions"), "stack": spread("shaw"),
@@ -59,7 +59,7 @@ def _dominated() -> Values:
 
 
 def dilution() -> Values:
-    """How many keys unperturbed attention uses, by length (C67)."""
+    """Return the number of keys that attention with equal contents uses at each length (C67)."""
     found = {f"at_{n}": reach.reaches(falling(n)[None])[0].perplexity for n in (50, 200, 100, 2048)}
     endless = reach.limit("alibi", slope=SLOPE)
     assert endless is not None
@@ -75,7 +75,7 @@ def _neighbours() -> Values:
 
 
 def _softmax() -> Values:
-    """The steepest slope of one weight, and two keys that attain the bound of P6."""
+    """Return the largest slope of one weight, and two keys that attain the bound of P6."""
     logits = np.linspace(-8.0, 8.0, 4001)
     share = 1.0 / (1.0 + np.exp(-logits))
     pair = weights(np.array([[-0.5, 0.5], [0.5, -0.5]]))
@@ -87,7 +87,7 @@ def _softmax() -> Values:
 
 
 def equation() -> Values:
-    """Eq. (9) between two keys of one row: at the paper's slope, and where the nearer has over 1/4 (C71, C72)."""
+    """Evaluate eq. (9) for two keys of one row: with the paper's slope, and with a near weight over 1/4 (C71, C72)."""
     found: dict[str, Value] = {}
     rows = {
         "short": (falling(3, 0.1), 1, 2), "100": (falling(100), 50, 99), "200": (falling(200), 50, 199),
@@ -105,7 +105,7 @@ def _of_equation(*names: str) -> Values:
 
 
 def saturation() -> Values:
-    """How much weight changes from distance 50 to 1050 and to 10050 of one long row (C73)."""
+    """Return the change of the weight from distance 50 to 1050 and to 10050 in one long row (C73)."""
     row = falling(10051)
     found = {name: equation_9(row, TRAINED, TRAINED + far) for name, far in (("near", 1000), ("far", 10000))}
     return {
@@ -115,7 +115,7 @@ def saturation() -> Values:
 
 
 def moved() -> Values:
-    """The weight beyond the trained distances (C74)."""
+    """Return the weight beyond the trained distances (C74)."""
     return {
         "own_100": biases.alibi_drift(SLOPE, TRAINED, 100), "own_200": biases.alibi_drift(SLOPE, TRAINED, 200),
         "steep": biases.alibi_drift(0.5, TRAINED, 100), "released_100": biases.alibi_drift(2.0**-8, TRAINED, 100),

@@ -16,7 +16,7 @@ _WINDOWS = ((0, TRAINED), (TRAINED, 100), (100, 200))
 
 
 def separations(name: str) -> Values:
-    """The nearest two rows inside, at twice the length, and at four times."""
+    """Return the least distances of rows inside the training length, at twice and at four times this length."""
     found = zip(("inside", "twice", "fourfold"), _WINDOWS, strict=True)
     return {word: known(separation(table(name), window)) for word, window in found}
 
@@ -41,7 +41,7 @@ def _growth() -> Values:
 
 
 def _wavelet_ends() -> Values:
-    """The largest difference from row N, times 2^(J/2), of raw rows and of unit ones."""
+    """Return the largest difference from row N, times 2^(J/2), for raw rows and for unit rows."""
     found: dict[str, Value] = {}
     for n in (50, 800, 200):
         for word, normalise in (("raw", "none"), ("unit", "unit")):

@@ -1,4 +1,4 @@
-"""Claims of sections 4.2 and 4.3 of Li (2025), C44 to C59: what encodings add to capacity."""
+"""Claims of sections 4.2 and 4.3 of Li (2025), C44 to C59: effects of encodings on capacity."""
 
 from functools import cache
 
@@ -17,18 +17,18 @@ from fastpe.theory.value import Value, exact
 
 
 def fixed_table() -> Values:
-    """What the sinusoidal table adds to capacity (C44)."""
+    """Return the effect of the sinusoidal table on capacity (C44)."""
     size = norms(table("sinusoidal"))["most"]
     return {"learned": learned_numbers("sinusoidal"), "shift": nominal_complexity(size.value, SAMPLES)}
 
 
 def learned_tokens() -> Values:
-    """Token norms with the learned table as it starts, B_x = 1 (C45)."""
+    """Return token norms with the initial learned table, for B_x = 1 (C45)."""
     return token_norms("learned", slots("learned"))
 
 
 def linear_class() -> Values:
-    """The complexity of readouts of rows and a learned vector, beside B_w (B_x + B_p) / sqrt m (C46)."""
+    """Return the complexity of readouts of rows plus a learned vector, and B_w (B_x + B_p) / sqrt m (C46)."""
     found = capacity.shifted_complexity(table("sinusoidal")[:TRAINED])
     claimed = (float(norms(table("sinusoidal"))["most"].value) + 1.0) / TRAINED**0.5
     return {
@@ -46,7 +46,7 @@ def _larger_tables() -> Values:
 
 
 def logits() -> Values:
-    """The largest logits with relative vectors, beside C_W B_0 + B_r (C48)."""
+    """Return the largest logits with relative vectors, and C_W B_0 + B_r (C48)."""
     found, far = logit_bounds(9.0, 1.0), logit_bounds(900.0, 1.0)
     ratios = {
         name: exact(each["attained_scaled"].value / each["claimed"].value, "attained over claimed", content=content)
@@ -70,7 +70,7 @@ def _column(length: int) -> Value:
 
 
 def lipschitz_at_lengths() -> Values:
-    """Frobenius constants of one layer with the slope 1/2, R = 1, and what the paper has for them (C54)."""
+    """Return Frobenius constants of one layer with slope 1/2 and R = 1, and the values of the paper (C54)."""
     found: dict[str, Value] = {}
     for length in (50, 800):
         bound = stack_bounds(equal_layers(1), 1.0, colmax=_column(length).value, length=length).product
@@ -87,7 +87,7 @@ _AT_LENGTHS = {
 
 
 def added_norm(name: str) -> Values:
-    """What an encoding adds to the norm of a token, and what Table 2 adds to its bound (C55, C56)."""
+    """Return the norm that an encoding adds to a token, and the norm that Table 2 adds to its bound (C55, C56)."""
     found = token_norms(name, slots(name, 200))
     return {
         "added": exact(found["exact"].value - 1.0, "the exact bound less B_x = 1"), "exact": found["exact"],
@@ -96,7 +96,7 @@ def added_norm(name: str) -> Values:
 
 
 def dilution() -> Values:
-    """How many keys an endless text uses at two slopes (C58)."""
+    """Return the number of keys used in an endless text, for two slopes (C58)."""
     found = {"steep": reach.limit("alibi", slope=0.5), "gentle": reach.limit("alibi", slope=SLOPE)}
     return {name: each.perplexity for name, each in found.items() if each is not None}
 

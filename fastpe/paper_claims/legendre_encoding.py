@@ -13,20 +13,22 @@ from fastpe.theory.value import Value, exact
 
 
 def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) -> dict[str, Value]:
-    """How far the row moves from N to N + step, and three bounds on it (P9, C118).
+    """Return the distance of the rows N and N + step, and three bounds on it (P9, C118).
 
-    |P_l'| <= l(l + 1)/2 on [-1, 1], and x(p) = tanh(gamma p / N) is concave, so that |T[N + step] - T[N]| is at most
-    (gamma/2) sech^2(gamma) (step/N) sqrt(sum_l (l(l + 1))^2), "sharp"; sech^2(gamma) <= 4 e^(-2 gamma) gives "paper";
-    entries in [-1, 1] alone give 2 sqrt(dim), "trivial". A bound above the trivial one says nothing.
+    |P_l'| <= l(l + 1)/2 on [-1, 1], and x(p) = tanh(gamma p / N) is concave. The bounds on |T[N + step] - T[N]| are:
+
+    - "sharp": (gamma/2) sech^2(gamma) (step/N) sqrt(sum_l (l(l + 1))^2);
+    - "paper": the same with sech^2(gamma) <= 4 e^(-2 gamma);
+    - "trivial": 2 sqrt(dim), since entries are in [-1, 1]. A bound above this one is useless.
 
     Parameters
     ----------
     dim, train_length : int
-        Width d and N, at least 1.
+        Width d and training length N, at least 1.
     step : float
-        At least 0, positions.
+        Number of positions, at least 0.
     gamma : float
-        Above 0.
+        Slope of the map x, above 0.
 
     Returns
     -------
@@ -36,7 +38,7 @@ def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) ->
     Raises
     ------
     ValueError, TypeError
-        Naming the argument, its value and what was expected.
+        If an argument is invalid. The message names the argument, its value and what was expected.
 
     Examples
     --------
@@ -61,7 +63,7 @@ def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) ->
 
 
 def derivative_sum(dim: int) -> Value:
-    """sum_{l < d} (l(l + 1))^2 = (d - 1) d (d + 1) (3 d^2 - 2) / 15, d the width (C118).
+    """Return sum_{l < d} (l(l + 1))^2 = (d - 1) d (d + 1) (3 d^2 - 2) / 15 for the width d (C118).
 
     Examples
     --------
@@ -73,18 +75,19 @@ def derivative_sum(dim: int) -> Value:
 
 
 def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Value]:
-    """How many positions beyond N the paper's bound says anything (C119).
+    """Return the number of positions beyond N up to which the bound of the paper is better than trivial (C119).
 
     Parameters
     ----------
     dim, train_length, gamma
-        As for `step_bounds`; dim at least 2.
+        The same as for `step_bounds`, but dim is at least 2.
 
     Returns
     -------
     dict
-        "trivial": the step at which the bound of C118 is 2 sqrt(d). "claimed": N / d^2.5, the paper's order with the
-        constant 1. "width": N^0.4, the width above which that is less than one position.
+        - "trivial": the step at which the bound of C118 equals 2 sqrt(d);
+        - "claimed": N / d^2.5, the order that the paper states, with the constant 1;
+        - "width": N^0.4, the width above which "claimed" is less than one position.
 
     Examples
     --------
@@ -104,12 +107,13 @@ def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Va
 
 
 def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float = 1.0) -> dict[str, Value | None]:
-    """|P_l(x(N + step)) - P_l(x(N))| beside 2 l(l + 1) gamma (step/N) e^(-2 gamma), which the paper says it is (C117).
+    """Return |P_l(x(N + step)) - P_l(x(N))| and the paper's value 2 l(l + 1) gamma (step/N) e^(-2 gamma) (C117).
 
     Returns
     -------
     dict
-        "actual", "paper", and "ratio": paper over actual, None where nothing moves. No difference can exceed 2.
+        "actual", "paper", and "ratio", which is "paper" divided by "actual", or None if "actual" is 0. No difference
+        can exceed 2.
 
     Examples
     --------
@@ -129,7 +133,7 @@ def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float 
 
 
 def end_gap(gamma: float = 1.0) -> dict[str, Value]:
-    """1 - x(N) = 1 - tanh gamma = 2 / (e^(2 gamma) + 1), and the 2 e^(-2 gamma) that the paper has for it (C116).
+    """Return 1 - x(N) = 1 - tanh gamma = 2 / (e^(2 gamma) + 1), and the paper's value 2 e^(-2 gamma) (C116).
 
     Examples
     --------
@@ -145,9 +149,9 @@ def end_gap(gamma: float = 1.0) -> dict[str, Value]:
 
 
 def bend(gamma: float = 1.0) -> Value:
-    """max |tanh(gamma u) - u tanh(gamma)| over u in [0, 1]: how far the map of the paper is from linear (C110).
+    """Return max |tanh(gamma u) - u tanh(gamma)| over u in [0, 1], the distance of the paper's map from linear (C110).
 
-    Where the slope is that of the chord, cosh^2(gamma u) = gamma / tanh(gamma).
+    At the maximum the slope equals that of the chord, so cosh^2(gamma u) = gamma / tanh(gamma).
 
     Examples
     --------
@@ -160,9 +164,9 @@ def bend(gamma: float = 1.0) -> Value:
 
 
 def gram(dim: int, end: float = 0.99) -> Array:
-    """Cosines between P_0 .. P_{dim - 1} as functions on [0, end], (dim, dim): a basis has the unit matrix (C112).
+    """Return the cosines between P_0 .. P_{dim - 1} as functions on [0, end], (dim, dim) (C112).
 
-    Gauss's rule with `dim` points is exact for these products.
+    For an orthogonal basis this is the unit matrix. Gauss's rule with `dim` points is exact for these products.
 
     Examples
     --------
@@ -180,13 +184,14 @@ def gram(dim: int, end: float = 0.99) -> Array:
 
 
 def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
-    """How far P_0 .. P_{dim - 1} on [0, end] are from the "nearly orthonormal basis" of C112.
+    """Return how far P_0 .. P_{dim - 1} on [0, end] are from the "nearly orthonormal basis" of C112.
 
     Returns
     -------
     dict
-        "first_pair": the cosine of P_0 and P_1, sqrt(3)/2 for any `end`. "largest", "smallest": eigenvalues of the
-        cosines, both 1 for a basis; the smallest at least 0.
+        - "first_pair": the cosine of P_0 and P_1, which is sqrt(3)/2 for any `end`;
+        - "largest", "smallest": eigenvalues of the matrix of cosines. Both are 1 for an orthogonal basis. The smallest
+          is at least 0.
 
     Examples
     --------
@@ -204,20 +209,21 @@ def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
 
 
 def taylor(degree: int, x: float) -> dict[str, Value]:
-    """P_l(x) next to x = 1, its linear part, and how far apart they can be (C115).
+    """Return P_l(x), its linear approximation at x = 1, and a bound on their difference (C115).
 
-    |P_l(x) - 1 + l(l + 1)/2 (1 - x)| <= (l - 1) l (l + 1) (l + 2) / 16 (1 - x)^2, as |P_l''| is largest at 1.
+    |P_l(x) - 1 + l(l + 1)/2 (1 - x)| <= (l - 1) l (l + 1) (l + 2) / 16 (1 - x)^2, since |P_l''| is largest at 1.
 
     Parameters
     ----------
     degree : int
+        l.
     x : float
-        In [-1, 1].
+        A number in [-1, 1].
 
     Returns
     -------
     dict
-        "actual", "linear", "remainder": the bound.
+        "actual", "linear", and the bound "remainder".
 
     Examples
     --------
@@ -237,24 +243,27 @@ def taylor(degree: int, x: float) -> dict[str, Value]:
 
 
 def growth(degree: int, x: float) -> dict[str, Value]:
-    """P_l(x) beyond x = 1, beside x^l (C78).
+    """Return P_l(x) beyond x = 1, and x^l for comparison (C78).
 
     Parameters
     ----------
     degree : int
+        l.
     x : float
         At least 1.
 
     Returns
     -------
     dict
-        "value": P_l(x). "power": x^l. "coefficient": binom(2l, l) / 2^l, the limit of P_l(x) / x^l as x grows. "rate":
-        x + sqrt(x^2 - 1), the limit of P_{l+1}(x) / P_l(x).
+        - "value": P_l(x);
+        - "power": x^l;
+        - "coefficient": binom(2l, l) / 2^l, the limit of P_l(x) / x^l as x grows;
+        - "rate": x + sqrt(x^2 - 1), the limit of P_{l+1}(x) / P_l(x).
 
     Raises
     ------
     ValueError
-        For x below 1, or where P_l(x) is beyond float64.
+        If x is below 1, or P_l(x) is too large for float64.
 
     Examples
     --------
@@ -278,9 +287,9 @@ def growth(degree: int, x: float) -> dict[str, Value]:
 
 
 def saturation(train_length: int, gamma: float = 1.0, precision: str = "float64") -> Value:
-    """The first position whose x = tanh(gamma p / N) is 1 after rounding, so that its row is all ones (C85).
+    """Return the first position p with x = tanh(gamma p / N) = 1 after rounding, where the row is all ones (C85).
 
-    tanh does not fall, so the first is found by bisection.
+    tanh is nondecreasing, so the position is found by bisection.
 
     Examples
     --------
@@ -299,11 +308,11 @@ def saturation(train_length: int, gamma: float = 1.0, precision: str = "float64"
 
 
 def near_ones(table: Any, limit: float) -> Value | None:
-    """From which position on every row of the table is closer than `limit` to the all-ones vector (C86).
+    """Return the position from which on every row of the table is closer than `limit` to the all-ones vector (C86).
 
     Returns
     -------
-    Value, or None where the last row is not
+    Value, or None if the last row is not that close
 
     Examples
     --------
@@ -319,6 +328,6 @@ def near_ones(table: Any, limit: float) -> Value | None:
 
 
 def _rows(x: Array, dim: int) -> Array:
-    """P_0 .. P_{dim - 1} at every x."""
+    """Return P_0 .. P_{dim - 1} at every x."""
     found: Array = legvander(x, dim - 1)
     return found

@@ -1,6 +1,6 @@
 """Weights of near and far keys in one row of biases: eq. (9) of Li (2025), and when distance outweighs content.
 
-A row holds biases by distance, nearest key first, as `fastpe.theory.biases.last_row` has them.
+A row holds biases by distance, with the nearest key first, as `fastpe.theory.biases.last_row` returns them.
 """
 
 import math
@@ -18,21 +18,24 @@ Array = np.ndarray[Any, Any]
 def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     """Evaluate eq. (9) of Li (2025) on one row of P0: the weights at two distances, their difference, and its bounds.
 
-    The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. With L_A = 1/4 it is proved where one score moves and the
-    rest of the row stays, and between two keys of one row where the nearer has at most a quarter of the weight.
+    The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. With L_A = 1/4 it is proved in two cases: if only one score
+    of the row changes, and for two keys of one row if the nearer key has at most a quarter of the weight.
 
     Parameters
     ----------
     row : (n,)
-        Biases by distance, falling.
+        Falling biases by distance.
     trained, tested : int
         The distances N <= D < n.
 
     Returns
     -------
     dict
-        "near", "far": the weights A_N and A_D; "difference": A_N - A_D; "one score": what A_N loses if its own score
-        alone falls to b_D; "bound": the paper's |b_D - b_N| / 4; "sharper": the least proved bound of "difference".
+        - "near", "far": the weights A_N and A_D;
+        - "difference": A_N - A_D;
+        - "one score": the decrease of A_N if only its score falls, to b_D;
+        - "bound": the paper's |b_D - b_N| / 4;
+        - "sharper": the least proved bound of "difference".
 
     Raises
     ------
@@ -72,7 +75,7 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
 
 
 def normalised_difference(alpha0: float, train_length: int, distance: int) -> Value:
-    """How far the logit at a distance lies below that at distance N, of the slope alpha0 / N (C75).
+    """Return how far the logit at a distance is below the logit at distance N, for the slope alpha0 / N (C75).
 
     Examples
     --------
@@ -89,16 +92,16 @@ def normalised_difference(alpha0: float, train_length: int, distance: int) -> Va
 
 
 def weight_ratio(row: Array, near: int, far: int, content: float = 0.0) -> Value:
-    """How much more weight the key at the near distance gets than that at the far one, the natural logarithm: at least.
+    """Return a lower bound of ln(w_near / w_far), where w are the weights of the keys at two distances.
 
     Parameters
     ----------
     row : (n,)
         Biases by distance.
     near, far : int
-        Distances.
+        The two distances.
     content : float
-        What no product of query and key exceeds in size, S.
+        S, the largest absolute value of a product of query and key.
 
     Source: ln(w_near / w_far) >= b_near - b_far - 2 S (C6, C76).
 
@@ -121,19 +124,19 @@ def weight_ratio(row: Array, near: int, far: int, content: float = 0.0) -> Value
 
 
 def dominates_from(row: Array, content: float) -> Value | None:
-    """The distance from which every key has less weight than the nearest one, whatever the content says.
+    """Return the distance from which on every key has less weight than the nearest key, for any content.
 
     Parameters
     ----------
     row : (n,)
         Biases by distance.
     content : float
-        What no product of query and key exceeds in size, S.
+        S, the largest absolute value of a product of query and key.
 
     Returns
     -------
     Value or None
-        None where the farthest key of the row may still win.
+        None if the farthest key of the row may still have more weight.
 
     Source: b_0 - b_D > 2 S (C66); for ALiBi the distances above 2 S / slope.
 

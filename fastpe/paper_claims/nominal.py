@@ -1,4 +1,4 @@
-"""The nominal numbers of Table 2 of Li (2025), and the norms of tokens, logits and random rows in them."""
+"""The nominal numbers of Table 2 of Li (2025), and the norms of tokens, logits and random rows that they use."""
 
 import math
 from collections.abc import Mapping
@@ -13,31 +13,32 @@ Array = np.ndarray[Any, Any]
 
 
 def token_norms(name: str, slots: Mapping[str, Any], *, content: float = 1.0) -> dict[str, Value]:
-    """Bounds of the norms of tokens with an encoding: that of Table 2 (Li 2025), and the exact one.
+    """Return bounds of the norms of tokens with an encoding: the bound of Table 2 (Li 2025), and the exact bound.
 
-    The paper adds a norm to all encodings. But only a table is added to tokens: biases and vectors of offsets leave
-    them as they are (claims C55, C56).
+    The paper adds a norm for every encoding. But only tables are added to tokens. Biases and vectors of offsets do not
+    change tokens (claims C55, C56).
 
     Parameters
     ----------
     name : str
         Key of the encoding.
     slots : mapping
-        What `fastpe.build` fills for it.
+        The slots that `fastpe.build` returns for the encoding.
     content : float
-        B_x, bound of the norms of tokens without positions.
+        B_x, a bound of the norms of tokens without positions.
 
     Returns
     -------
     dict of str to Value
-        "exact": B_x plus the largest row of the table. "paper": B_x + sqrt d of sinusoidal and Legendre tables, + 1 of
-        wavelets, + the largest row of other tables, + the largest vector of an offset, + the largest bias in size;
-        encodings that have none of these do not have it.
+        - "exact": B_x plus the largest norm of a row of the table.
+        - "paper": B_x plus sqrt d for sinusoidal and Legendre tables, 1 for wavelets, the largest row norm of other
+          tables, the largest norm of a vector of offsets, or the largest absolute bias. It is missing for encodings
+          that have none of these.
 
     Raises
     ------
     ValueError, TypeError
-        If `content` is no number of at least 0.
+        If `content` is not a number of at least 0.
 
     Examples
     --------
@@ -64,9 +65,9 @@ def token_norms(name: str, slots: Mapping[str, Any], *, content: float = 1.0) ->
 
 
 def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float = 1.0) -> Value:
-    """The number that Table 2 of Li (2025) puts for the Rademacher complexity: L B / sqrt m, its constants left out.
+    """Return the number of Table 2 of Li (2025) for the Rademacher complexity: L B / sqrt m, without constants.
 
-    For the class as stated it is no bound (`capacity.nuclear_complexity`, claim C43).
+    For the stated class it is not a bound (`capacity.nuclear_complexity`, claim C43).
 
     Examples
     --------
@@ -82,27 +83,29 @@ def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float
 def logit_bounds(
     content: float, vector: float, *, weight: float = 1.0, head_width: int = 64, direction: float = 1.0
 ) -> dict[str, Value]:
-    """How large a logit with relative vectors can be: quadratic in the token norm, not linear as claimed (claim C48).
+    """Bound the size of a logit with relative vectors. It is quadratic in the token norm, not linear as in claim C48.
 
     Parameters
     ----------
     content : float
-        B_0, bound of the norms of tokens.
+        B_0, a bound of the norms of tokens.
     vector : float
-        B_r, of the vectors of offsets.
+        B_r, a bound of the norms of the vectors of offsets.
     weight : float
-        C_W, of the spectral norms of query's and key's maps.
+        C_W, a bound of the spectral norms of the query and key maps.
     head_width : int
         dk.
     direction : float
-        |a|, of the one vector that those of offsets meet in eq. (5) of Li (2025).
+        |a|, the norm of the vector by which eq. (5) of Li (2025) multiplies the vectors of offsets.
 
     Returns
     -------
     dict of str to Value
-        "claimed", C_W B_0 + B_r; "attained", C_W^2 B_0^2 of z_i = z_j and maps C_W times the identity, as eq. (5) has
-        no scale; "attained_scaled", the same over sqrt dk; "bound", certified: C_W^2 B_0^2 / sqrt dk + |a| B_r;
-        "bound_unscaled", without sqrt dk.
+        - "claimed": C_W B_0 + B_r;
+        - "attained": C_W^2 B_0^2, attained by z_i = z_j and maps that are C_W times the identity; eq. (5) has no scale;
+        - "attained_scaled": the same divided by sqrt dk;
+        - "bound": C_W^2 B_0^2 / sqrt dk + |a| B_r, certified;
+        - "bound_unscaled": the bound without sqrt dk.
 
     Examples
     --------
@@ -123,18 +126,18 @@ def logit_bounds(
 
 
 def random_rows_norm(rows: int, width: int, deviation: float = 0.02) -> Value:
-    """The expected largest norm of independent normal rows is at most s (sqrt d + sqrt(2 ln n)).
+    """Bound the expected largest norm of independent normal rows: it is at most s (sqrt d + sqrt(2 ln n)).
 
-    So B_p and B_r, of tables drawn at random, grow with the width and hardly with the number of rows (C47, C50).
+    So B_p and B_r of random tables grow with the width, and only slightly with the number of rows (C47, C50).
 
     Parameters
     ----------
     rows : int
-        n, such as 2K + 1 offsets.
+        Number n of rows, for example 2K + 1 offsets.
     width : int
-        d.
+        Width d.
     deviation : float
-        s.
+        Standard deviation s.
 
     Returns
     -------
@@ -152,17 +155,19 @@ def random_rows_norm(rows: int, width: int, deviation: float = 0.02) -> Value:
 
 
 def smallest_slope(slots: Mapping[str, Any]) -> Value:
-    """The smallest slope of a linear bias's heads: 2^-8 of 8 as released, 0.002 in Li (2025), which says [0.01, 1].
+    """Return the smallest slope of the heads of a linear bias.
+
+    It is 2^-8 for 8 heads of the released ALiBi, and 0.002 in Li (2025), whose text says [0.01, 1].
 
     Parameters
     ----------
     slots : mapping
-        What `fastpe.build` fills, with a `bias`, for at least two positions.
+        The slots that `fastpe.build` returns for at least two positions, with a `bias`.
 
     Raises
     ------
     ValueError
-        If there is no such bias.
+        If there is no linear bias.
 
     Examples
     --------

@@ -26,7 +26,7 @@ def _or_infinite(value: Value | None) -> Value:
 
 
 def growth() -> Values:
-    """P_63 at 3 and far out, beside x^63 (C78)."""
+    """Return P_63 at 3 and at a large x, and x^63 (C78)."""
     here, far = legendre.growth(63, 3.0), legendre.growth(63, 1e4)
     return {
         "value": here["value"], "power": here["power"], "coefficient": here["coefficient"], "rate": here["rate"],
@@ -35,13 +35,13 @@ def growth() -> Values:
 
 
 def logarithm() -> Values:
-    """Positions on a logarithmic scale (C79)."""
+    """Return values for positions on a logarithmic scale (C79)."""
     why = "ln(1 + p) / ln(1 + N)"
     return {f"at_{p}": exact(math.log1p(p) / math.log1p(TRAINED), why, position=p) for p in (200, 10**6)}
 
 
 def clamped() -> Values:
-    """Rows of eq. (10) beyond N (C83, C84)."""
+    """Return values for the rows of eq. (10) beyond N (C83, C84)."""
     rows = table("legendre", map="clamp")
     apart = float(np.abs(rows[TRAINED:] - 1.0).max())
     return {
@@ -52,7 +52,7 @@ def clamped() -> Values:
 
 
 def rounding() -> Values:
-    """From where on neighbouring rows are equal after rounding (C85)."""
+    """Return the positions from which on neighbouring rows are equal after rounding (C85)."""
     rows = table("legendre", _MANY)
     found = {f"{name}_{what}": _or_infinite(value) for name in ("float32", "bfloat16")
              for what, value in horizon(rows, name).items()}  # fmt: skip
@@ -67,7 +67,7 @@ ROUNDING = {
 
 
 def converging() -> Values:
-    """From where on rows are near to all ones (C86)."""
+    """Return the positions from which on rows are near the all-ones vector (C86)."""
     rows = table("legendre", _MANY)
     limits = {"within_4": 4.0, "within_0_8": 0.8, "close": 1e-3}
     return {name: _or_infinite(legendre.near_ones(rows, limit)) for name, limit in limits.items()}
@@ -77,7 +77,7 @@ CONVERGING = {"within_4": "199", "within_0_8": "245", "close": "413"}
 
 
 def products() -> Values:
-    """Products of P_0 .. P_63 on [-1, 1], by Gauss's rule, which is exact for them (C108)."""
+    """Return the products of P_0 .. P_63 on [-1, 1], by Gauss's rule, which is exact for them (C108)."""
     points, mass = leggauss(WIDTH)
     values = np.sqrt(mass)[:, None] * legvander(points, WIDTH - 1)
     values /= np.linalg.norm(values, axis=0)
@@ -86,7 +86,7 @@ def products() -> Values:
 
 
 def entries() -> Values:
-    """The largest entry, and the limit of the rows (C109)."""
+    """Return the largest entry, and the limit of the rows (C109)."""
     rows = table("legendre", _MANY)
     return {
         "largest": exact(float(np.abs(rows).max()), "the largest |entry| of 4096 rows"),
@@ -95,12 +95,12 @@ def entries() -> Values:
 
 
 def bends() -> Values:
-    """How far x is from linear, with gamma = 1 and with tanh gamma = 0.99 (C110)."""
+    """Return the distance of x from linear, with gamma = 1 and with tanh gamma = 0.99 (C110)."""
     return {"one": legendre.bend(1.0), "most": legendre.bend(math.atanh(_COVERED))}
 
 
 def covered() -> Values:
-    """How far x goes (C111)."""
+    """Return the range of x (C111)."""
     gamma = math.atanh(_COVERED)
     return {
         "own": exact(math.tanh(1.0), "tanh gamma, gamma = 1 of section 7"),
@@ -109,7 +109,7 @@ def covered() -> Values:
 
 
 def inside() -> Values:
-    """How well positions inside are told apart (C113)."""
+    """Return how well positions inside the training length can be distinguished (C113)."""
     found = ranks(table("legendre"), (0, TRAINED))
     return {
         "apart": _or_infinite(separation(table("legendre"), (0, TRAINED))),
@@ -118,7 +118,7 @@ def inside() -> Values:
 
 
 def row_norms() -> Values:
-    """Norms of rows, and of some (C114)."""
+    """Return the largest norm of a row, and the norms of some rows (C114)."""
     sizes = np.linalg.norm(table("legendre"), axis=1)
     at = {f"at_{p}": exact(float(sizes[p]), f"|T[{p}]|") for p in (0, 49, 100, 199)}
     return {"most": norms(table("legendre"))["most"], **at}
@@ -128,7 +128,7 @@ ROW_NORMS = {"most": "5.520529", "at_0": "1.472065", "at_49": "1.760348", "at_10
 
 
 def degrees() -> Values:
-    """One step beyond N, degree by degree (C117)."""
+    """Return the change of each degree in one step beyond N (C117)."""
     last = legendre.degree_step(63, TRAINED)
     return {"paper_63": _or_infinite(last["paper"]), "actual_63": _or_infinite(last["actual"])} | {
         f"ratio_{degree}": _or_infinite(legendre.degree_step(degree, TRAINED)["ratio"]) for degree in (1, 3, 5)
@@ -136,7 +136,7 @@ def degrees() -> Values:
 
 
 def steps() -> Values:
-    """How far the row moves from N to N + 1 and N + 50, and bounds of it (C118)."""
+    """Return the distances of the row N from the rows N + 1 and N + 50, and their bounds (C118)."""
     found = legendre.step_bounds(WIDTH, TRAINED, 1)
     far = legendre.step_bounds(WIDTH, TRAINED, 50)
     narrow = legendre.step_bounds(8, TRAINED, 1)
@@ -154,7 +154,7 @@ STEPS = {
 
 
 def costs() -> Values:
-    """Numbers that an encoding needs for a position, or a pair, at widths 64 and 128 (C120)."""
+    """Count the numbers that an encoding needs for a position or a pair, at widths 64 and 128 (C120)."""
     found: dict[str, Value] = {}
     for dim in (WIDTH, 2 * WIDTH):
         pair = {
@@ -181,12 +181,12 @@ COSTS = {
 
 
 def of_order(name: str, power: float) -> OfOrder:
-    """Whether what an encoding needs grows no faster than this power of the width, from 64 to 128."""
+    """Return whether the cost of an encoding grows no faster than this power of the width, from 64 to 128."""
     return OfOrder(f"{name}_64", f"{name}_128", power)
 
 
 def rest() -> Values:
-    """What sections 7 and 8 say beside the tables (C121)."""
+    """Return values for the statements of sections 7 and 8 that are not in the tables (C121)."""
     places = np.tanh(np.arange(101.0, 200.0) / TRAINED)
     degrees, rows = np.arange(1.0, WIDTH - 1.0), table("legendre")[:TRAINED]
     x = np.tanh(np.arange(float(TRAINED)) / TRAINED)[:, None]

@@ -1,4 +1,4 @@
-"""Claims of sections 5.4, 6.2 to 8 of Li (2025), C78, C79, C83 to C86, C108 to C121: Legendre, costs, the rest."""
+"""Claims of sections 5.4 and 6.2 to 8 of Li (2025), C78, C79, C83 to C86, C108 to C121: Legendre, costs and others."""
 
 import math
 

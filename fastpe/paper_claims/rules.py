@@ -1,8 +1,8 @@
-"""How a verdict follows from numbers: one class of rules for each way in which a claim can be true or false.
+"""Rules that derive a verdict from numbers: one class for each way in which a claim can be true or false.
 
-A rule is called with the values of a claim, by name, and returns one of `VERDICTS`; nothing else decides. A condition
-is a function whose parameters have the names of the values that it needs. Conditions use the proved end of a value
-(`low`, `high`), so that a verdict is proved wherever its numbers are.
+A rule is called with the values of a claim, by name, and returns one of `VERDICTS`. Nothing else decides the verdict. A
+condition is a function whose parameters are named like the values that it needs. Conditions use the proved bounds of a
+value (`low`, `high`), so that a verdict is proved if its numbers are.
 """
 
 import math
@@ -31,7 +31,7 @@ Condition = Callable[..., bool]  # its parameters have the names of the values t
 
 
 def met(condition: Condition, values: Values) -> bool:
-    """Whether a condition holds for the values that its parameters name.
+    """Return whether a condition holds for the values that its parameters name.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class _Plain:
     """The base of rules that judge one sentence and add nothing to the reason."""
 
     def note(self) -> str:
-        """Nothing."""
+        """Return "": the rule adds nothing to the reason."""
         return ""
 
     def parts(self, values: Values) -> dict[str, str]:
@@ -127,7 +127,7 @@ class HoldsIf:
         return "TRUE IF" if met(self.assumed, values) else "FALSE"
 
     def note(self) -> str:
-        """The assumption."""
+        """Return the assumption."""
         return f"if {self.assumption}"
 
     def parts(self, values: Values) -> dict[str, str]:
@@ -213,11 +213,11 @@ class Readings:
         return found.pop() if len(found) == 1 else "UNDEFINED"
 
     def note(self) -> str:
-        """Why there is more than one verdict."""
+        """Return why there is more than one verdict."""
         return "the text does not say which of these is meant"
 
     def parts(self, values: Values) -> dict[str, str]:
-        """The verdict of each reading."""
+        """Return the verdict of each reading."""
         return {reading: rule(values) for reading, rule in self.readings.items()}
 
 
@@ -239,11 +239,11 @@ class Sentences:
         return min(self.parts(values).values(), key=WORST.index)
 
     def note(self) -> str:
-        """What the sentences' own rules say."""
+        """Return the notes of the rules of the sentences."""
         return "; ".join(note for rule in self.sentences.values() if (note := rule.note()))
 
     def parts(self, values: Values) -> dict[str, str]:
-        """The verdict of each sentence."""
+        """Return the verdict of each sentence."""
         return {sentence: rule(values) for sentence, rule in self.sentences.items()}
 
 
@@ -266,7 +266,7 @@ class Needs:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The definitions that are needed and missing."""
+        """Return the definitions that are needed and missing."""
         return tuple(each for each in self.needed if each not in self.defined)
 
     def __call__(self, values: Values) -> str:

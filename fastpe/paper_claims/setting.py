@@ -14,7 +14,7 @@ from fastpe.theory.value import Value
 WIDTH, TRAINED = 64, 50
 TESTED = (100, 200)
 SLOPE = 0.1 / TRAINED
-"""Of the paper's ALiBi, section 7."""
+"""The slope of ALiBi in the paper, section 7."""
 MANY_LAGS = 10**6
 
 

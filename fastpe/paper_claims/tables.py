@@ -17,7 +17,7 @@ TITLES = {
 CELLS: tuple[Cell, ...] = (
     *expressiveness_tables.CELLS, *capacity_tables.CELLS, *extrapolation_tables.CELLS, *summary_tables.CELLS,
 )  # fmt: skip
-"""Row by row, in the order of the paper."""
+"""All cells, row by row in the order of the paper."""
 
 _SHOWN = 3  # values of a cell
 
@@ -47,7 +47,7 @@ def judge(progress: Callable[[int], None] = lambda done: None) -> list[JudgedCel
     Parameters
     ----------
     progress : callable
-        Called as ``progress(done)`` after each cell, with how many of `CELLS` are done.
+        Called as ``progress(done)`` after each cell, with the number of finished cells of `CELLS`.
 
     Returns
     -------

@@ -17,7 +17,7 @@ from fastpe.theory.value import Value, certified, exact
 
 
 def steps(table: Any) -> Array:
-    """|T[p + 1] - T[p]| for every p: a curve (C83, C92).
+    """Return |T[p + 1] - T[p]| for every p (C83, C92).
 
     Examples
     --------
@@ -30,14 +30,14 @@ def steps(table: Any) -> Array:
 
 
 def end_differences(table: Any, train_length: int) -> Array:
-    """|T[p] - T[N]| for p = N, N + 1, ...: the curve that C82, C86 and C106 say is small, or decays.
+    """Return |T[p] - T[N]| for p = N, N + 1, .... C82, C86 and C106 say that it is small or decays.
 
     Parameters
     ----------
     table : (positions, channels)
-        More than N positions.
+        A table with more than N positions.
     train_length : int
-        N.
+        The training length N.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def end_differences(table: Any, train_length: int) -> Array:
     Raises
     ------
     ValueError, TypeError
-        For a table that is not two-dimensional or not finite, or has no row N.
+        If the table is not two-dimensional or not finite, or has no row N.
 
     Examples
     --------
@@ -60,21 +60,23 @@ def end_differences(table: Any, train_length: int) -> Array:
 
 
 def end_difference(table: Any, train_length: int) -> dict[str, Value]:
-    """The largest difference from row N of any later row of the table (C82, Table 3), and its size beside 2^(-J/2).
+    """Return the largest difference of a later row from row N (C82, Table 3), and the same relative to 2^(-J/2).
 
-    Of raw wavelet rows it is O(2^(-J/2)), J = floor(log2 N), because all of them are that small (P14); of rows divided
-    by their norm it is not. Once rows are zero it is |T[N]|, so a table that goes on until then has the supremum over
-    all p.
+    For raw wavelet rows the difference is O(2^(-J/2)), J = floor(log2 N), because all these rows are so small (P14).
+    For rows divided by their norm it is not. The difference from a zero row is |T[N]|. So a table that reaches the
+    first zero row contains the supremum over all p.
 
     Parameters
     ----------
     table, train_length
-        As for `end_differences`.
+        The same as for `end_differences`.
 
     Returns
     -------
     dict
-        "sup", its position among the inputs; "scaled": times 2^(J/2); "norm": |T[N]|.
+        - "sup": the largest difference. Its inputs name the position.
+        - "scaled": "sup" times 2^(J/2).
+        - "norm": |T[N]|.
 
     Examples
     --------
@@ -96,22 +98,24 @@ def end_difference(table: Any, train_length: int) -> dict[str, Value]:
 
 
 def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
-    """From which position on every row of the wavelet encoding is zero (C92, C101, C103): where the last support ends.
+    """Return the position from which on every row of the wavelet encoding is zero (C92, C101, C103).
+
+    The last support ends there.
 
     Parameters
     ----------
     train_length, dim : int
     **options
-        Those of the encoding `wavelet`.
+        Options of the encoding `wavelet`.
 
     Returns
     -------
-    Value, or None where every column is zero
+    Value, or None if every column is zero
 
     Raises
     ------
     ValueError, TypeError
-        As `fastpe.build` does.
+        For the same reasons as `fastpe.build`.
 
     Examples
     --------
@@ -134,7 +138,7 @@ def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
 
 
 def literal_reading(train_length: int, functions: str = "psi", wavelet: str = "db4") -> dict[str, Value]:
-    """The encoding as printed: psi(2^j x - k), j = 0 .. J, k = 0 .. 9 (C88): which rows are not zero, and their rank.
+    """Return the nonzero rows and the rank of the encoding as printed: psi(2^j x - k), j = 0 .. J, k = 0 .. 9 (C88).
 
     Parameters
     ----------
@@ -146,7 +150,8 @@ def literal_reading(train_length: int, functions: str = "psi", wavelet: str = "d
     Returns
     -------
     dict
-        "first", "last": of the rows in [0, N) that are not zero. "rank": at float64 tolerance.
+        - "first", "last": the first and the last nonzero row in [0, N);
+        - "rank": the rank at float64 tolerance.
 
     Examples
     --------
@@ -170,7 +175,9 @@ def literal_reading(train_length: int, functions: str = "psi", wavelet: str = "d
 
 
 def scale_counts(train_length: int, wavelet: str = "db4") -> list[int]:
-    """K_j: how many shifts of each scale j = 0 .. J of the fine layout meet [0, N] (C91, C99): N 2^j + L - 1.
+    """Return K_j = N 2^j + L - 1, the number of shifts that meet [0, N] for each scale j = 0 .. J (C91, C99).
+
+    The layout is the fine one.
 
     Examples
     --------
@@ -182,18 +189,22 @@ def scale_counts(train_length: int, wavelet: str = "db4") -> list[int]:
 
 
 def fine_basis(train_length: int, wavelet: str = "db4") -> dict[str, Value]:
-    """Rows of all shifts of all scales of the fine layout, and the scaling functions (C94, C100): orthogonal.
+    """Return facts on the rows of the fine layout with all shifts, all scales and the scaling functions (C94, C100).
+
+    These rows are orthogonal.
 
     Parameters
     ----------
     train_length : int
-        N; the table has N rows and about 2 N^2 columns, so up to 256.
+        N, at most 256, since the table has N rows and about 2 N^2 columns.
     wavelet : str
 
     Returns
     -------
     dict
-        "columns", "least" and "most" norm of the rows p < N, "off_diagonal": the largest |<T[p], T[q]>|.
+        - "columns": the number of columns;
+        - "least" and "most": the smallest and the largest norm of the rows p < N;
+        - "off_diagonal": the largest |<T[p], T[q]>|.
 
     Examples
     --------
@@ -220,7 +231,7 @@ def fine_basis(train_length: int, wavelet: str = "db4") -> dict[str, Value]:
 
 
 def norm_bounds(train_length: int, wavelet: str = "db4") -> dict[str, Value]:
-    """The paper's bounds on the norm of a raw row (C98 to C100), to set beside `fine_basis` and `norms`.
+    """Return the paper's bounds on the norm of a raw row (C98 to C100), to compare with `fine_basis` and `norms`.
 
     Parameters
     ----------
@@ -231,9 +242,10 @@ def norm_bounds(train_length: int, wavelet: str = "db4") -> dict[str, Value]:
     Returns
     -------
     dict
-        "paper": sqrt(K_0 C0^2 + sum_{j >= 1} K_j C^2 2^j), with C0 and C at least sup |phi| and sup |psi|. "sum": sum
-        of 4^j, j = 1 .. J, that is of K_j 2^j with K_j = 2^j; "claimed": N J, which the paper says it is O of.
-        "order": N sqrt(ln N).
+        - "paper": sqrt(K_0 C0^2 + sum_{j >= 1} K_j C^2 2^j), with C0 and C at least sup |phi| and sup |psi|;
+        - "sum": the sum of 4^j, j = 1 .. J, that is, of K_j 2^j with K_j = 2^j;
+        - "claimed": N J. The paper says that the sum is O of this;
+        - "order": N sqrt(ln N).
 
     Examples
     --------

@@ -15,7 +15,7 @@ _ROUNDED = 1.0 + 1e-12  # what rounding may add to a bound
 
 
 def support_length(wavelet: str = "db4") -> Value:
-    """The length L - 1 of the interval [0, L - 1] outside which phi and psi are zero (C77, C97), L taps.
+    """Return L - 1, where L is the number of taps: phi and psi are zero outside [0, L - 1] (C77, C97).
 
     Examples
     --------
@@ -26,19 +26,20 @@ def support_length(wavelet: str = "db4") -> Value:
 
 
 def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level: int = _LEVEL) -> Value:
-    """sup |psi(u)| e^(beta u) between bounds, or that of phi (C81, C96).
+    """Bound sup |psi(u)| e^(beta u), or sup |phi(u)| e^(beta u), from both sides (C81, C96).
 
-    The lower bound is the largest value at multiples of 2^-level. Between two of them values are v(x) = P v(y), with v
-    all shifts of phi by integers, which sum to 1, y in [0, 1), and P a product of `level` matrices of the two-scale
-    equation. So |v_a(x) - v_a(left)| <= osc(row a of P) / 2 |v(y) - v(0)|_1, where osc is the largest less the least
-    entry; the last factor is bounded by its values at the same points and by itself times max_P sum_a osc / 2 < 1.
+    The lower bound is the largest value at multiples of 2^-level. Between two multiples the values are v(x) = P v(y).
+    Here v is the vector of all shifts of phi by integers, which sum to 1, y is in [0, 1), and P is a product of `level`
+    matrices of the two-scale equation. So |v_a(x) - v_a(left)| <= osc(row a of P) / 2 |v(y) - v(0)|_1, where osc is the
+    largest minus the smallest entry. The last factor is bounded by its values at the same points and by itself times
+    max_P sum_a osc / 2 < 1.
 
     Parameters
     ----------
     wavelet : str
         An orthogonal wavelet of PyWavelets.
     psi : bool
-        The wavelet; the scaling function otherwise.
+        Whether to bound the wavelet psi. Otherwise the scaling function phi is bounded.
     beta : float
         At least 0; the support is [0, L - 1].
     level : int
@@ -47,12 +48,12 @@ def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level
     Returns
     -------
     Value
-        Certified from both sides; the upper bound is infinite where `level` is too low for the filter.
+        Certified from both sides. The upper bound is infinite if `level` is too low for the filter.
 
     Raises
     ------
     ValueError, TypeError
-        For an unknown wavelet, a negative beta, or a level outside 1 to 14.
+        If the wavelet is unknown, beta is negative, or the level is outside 1 to 14.
 
     Examples
     --------
@@ -80,14 +81,14 @@ def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level
 
 
 def _two_scale(taps: Array, digit: int) -> Array:
-    """The matrix from values at f + b to those at (f + digit) / 2 + a."""
+    """Return the matrix that maps values at f + b to values at (f + digit) / 2 + a."""
     count = len(taps) - 1
     index = 2 * np.arange(count)[:, None] - np.arange(count) + digit
     return np.where((index >= 0) & (index <= count), taps[np.clip(index, 0, count)], 0.0)
 
 
 def _next_digit(products: Array, matrices: list[Array]) -> Array:
-    """Products with one more digit in front, in the order of the intervals."""
+    """Return the products with one more leading digit, in the order of the intervals."""
     return np.concatenate([matrix @ products for matrix in matrices])
 
 
@@ -97,18 +98,19 @@ def _half_oscillation(products: Array) -> Array:
 
 
 def _spread(products: Array, integers: Array) -> float:
-    """A bound on sum_a |v_a(y) - v_a(0)| over y in [0, 1)."""
+    """Return a bound on sum_a |v_a(y) - v_a(0)| over y in [0, 1)."""
     contraction = float(_half_oscillation(products).sum(axis=1).max())
     seen = float(np.abs(products @ integers - integers).sum(axis=1).max())
     return math.inf if contraction >= 1.0 else seen / (1.0 - contraction) * _ROUNDED
 
 
 def edge_product(first: int, second: int, wavelet: str = "db4") -> Value:
-    """The integral of psi(x + first) psi(x + second) over x >= 0: of two wavelets that an end of [0, N] cuts (C93).
+    """Return the integral of psi(x + first) psi(x + second) over x >= 0.
 
-    It would be 0, or 1 for equal shifts, for an orthonormal basis of [0, inf). Exactly, by linear equations: the same
-    integrals of phi satisfy I(m, n) = sum_kl h_k h_l I(2m - k, 2n - l), where I is 0 if one of the two lies left of 0,
-    and 0 or 1 if one of them lies right of it.
+    The two factors are wavelets that an end of [0, N] cuts (C93). For an orthonormal basis of [0, inf) the integral
+    would be 0, or 1 for equal shifts. It is computed exactly by linear equations. The same integrals of phi satisfy
+    I(m, n) = sum_kl h_k h_l I(2m - k, 2n - l), where I is 0 if one of the two functions lies left of 0, and 0 or 1 if
+    one of them lies right of 0.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def edge_product(first: int, second: int, wavelet: str = "db4") -> Value:
     Raises
     ------
     ValueError, TypeError
-        For an unknown wavelet, or shifts that are no integers.
+        If the wavelet is unknown, or the shifts are not integers.
 
     Examples
     --------
@@ -139,7 +141,7 @@ def edge_product(first: int, second: int, wavelet: str = "db4") -> Value:
 
 
 def _half_line(h: Array) -> Array:
-    """I(m, n), the integral of phi(x + m) phi(x + n) over x >= 0, for m, n = 1 .. L - 2; [m - 1, n - 1]."""
+    """Return I(m, n), the integral of phi(x + m) phi(x + n) over x >= 0, m, n = 1 .. L - 2, at [m - 1, n - 1]."""
     cut = len(h) - 2
     system, right = np.eye(cut * cut), np.zeros(cut * cut)
     nothing = np.full((cut, cut), np.nan)

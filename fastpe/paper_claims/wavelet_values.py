@@ -22,7 +22,7 @@ _FAR = 400
 
 
 def columns() -> Values:
-    """How many columns the three definitions have at J = 5 and ten shifts a scale (C80)."""
+    """Return the number of columns of the three definitions at J = 5 and ten shifts per scale (C80)."""
     scales = _SCALES + 1
     return {
         "section_5": exact(float(scales * (_PER_SCALE + 1)), "k = 0 .. K_j at every scale, no phi"),
@@ -37,13 +37,13 @@ def _envelope(beta: float) -> Value:
 
 
 def _needed(scale: int) -> Value:
-    """What C of C81 has to be at a scale: 2^(j/2) |psi| <= C 2^(-j/2) e^(-beta u)."""
+    """Return the C of C81 that a scale requires: 2^(j/2) |psi| <= C 2^(-j/2) e^(-beta u)."""
     found, times = _envelope(_BETA), 2.0**scale
     return certified("2^j sup |psi(u)| e^(beta u)", low=times * low(found), high=times * high(found), scale=scale)
 
 
 def envelopes() -> Values:
-    """The constants that an exponential envelope of the wavelets needs (C81, C105)."""
+    """Return the constants that an exponential envelope of the wavelets requires (C81, C105)."""
     found = {"scale_0": _needed(0), "scale_5": _needed(_SCALES)}
     return found | {f"beta_{beta:g}".replace(".", "_"): _envelope(beta) for beta in _BETAS}
 
@@ -55,7 +55,7 @@ ENVELOPES = {
 
 
 def after_the_end() -> Values:
-    """How far rows are from that at N, unit rows (C82, C107)."""
+    """Return the distances of rows from the row at N, for unit rows (C82, C107)."""
     rows = table("wavelet", _FAR)
     differences = waves.end_differences(rows, TRAINED)
     found = {f"at_{p}": exact(float(differences[p - TRAINED]), f"|T[{p}] - T[50]|") for p in (51, 53, 60, 100, 199)}
@@ -70,7 +70,7 @@ AFTER = {
 
 
 def daubechies() -> Values:
-    """Taps of the two wavelets that are called Daubechies-4 (C87)."""
+    """Return the number of taps of the two wavelets that are called Daubechies-4 (C87)."""
     return {
         "db4": exact(support_length("db4").value + 1.0, "taps of four vanishing moments"),
         "db2": exact(support_length("db2").value + 1.0, "taps of D4, by their number"),
@@ -78,7 +78,7 @@ def daubechies() -> Values:
 
 
 def literally() -> Values:
-    """The encoding as printed (C88)."""
+    """Return values for the encoding as printed (C88)."""
     found, both = waves.literal_reading(TRAINED), waves.literal_reading(TRAINED, "phi+psi")
     length = support_length("db4").value
     return {
@@ -89,14 +89,14 @@ def literally() -> Values:
 
 
 def jumps() -> Values:
-    """How far phi jumps at 0, where its value is what a Dirac delta would have to find."""
+    """Return the jump of phi at 0, where a Dirac delta would have to evaluate it."""
     step = np.array([-(2.0**-40), 2.0**-40])
     found = {name: np.diff(evaluate(name, step))[0] for name in ("haar", "db4")}
     return {name: exact(float(abs(jump)), "|phi(2^-40) - phi(-2^-40)|", wavelet=name) for name, jump in found.items()}
 
 
 def scales() -> Values:
-    """J, and what it covers (C90)."""
+    """Return J and the range that it covers (C90)."""
     return {
         "scales": exact(float(len(waves.scale_counts(TRAINED)) - 1), "J, scales 0 .. J"),
         "reach": exact(2.0 ** (len(waves.scale_counts(TRAINED)) - 1), "2^J"),
@@ -104,12 +104,12 @@ def scales() -> Values:
 
 
 def dimension() -> Values:
-    """The number of functions of section 7 (C91)."""
+    """Return the number of functions of section 7 (C91)."""
     return {"sum": exact(float((_SCALES + 1) * _PER_SCALE), "6 scales of 10"), "width": exact(float(WIDTH), "d")}
 
 
 def beyond() -> Values:
-    """Where rows end, and how they change from one to the next (C92, C101)."""
+    """Return the position where rows end, and the changes from one row to the next (C92, C101)."""
     step = waves.steps(table("wavelet", _FAR))
     ends = {name: known(waves.zero_from(TRAINED, wavelet=name)) for name in ("db4", "db2", "haar")}
     return ends | {f"step_{p}": exact(float(step[p]), f"|T[{p + 1}] - T[{p}]|") for p in (49, 50, 51)}
@@ -119,12 +119,12 @@ BEYOND = {"db4": "256", "db2": "128", "haar": "64", "step_49": "1.217954", "step
 
 
 def cut() -> Values:
-    """Products of two wavelets that an end of [0, N] cuts (C93)."""
+    """Return the products of two wavelets that an end of [0, N] cuts (C93)."""
     return {"cross": edge_product(3, 4), "norm_3": edge_product(3, 3), "norm_4": edge_product(4, 4)}
 
 
 def rows() -> Values:
-    """How alike rows are, of the 64 columns and of the whole basis (C94)."""
+    """Return the similarity of rows with 64 columns and with the whole basis (C94)."""
     whole = waves.fine_basis(TRAINED)
     return {
         "coherence": known(coherence(table("wavelet"), (0, TRAINED))), "off": whole["off_diagonal"],
@@ -133,7 +133,7 @@ def rows() -> Values:
 
 
 def distinct() -> Values:
-    """How well positions inside are told apart (C95)."""
+    """Return how well positions inside the training length can be distinguished (C95)."""
     return {
         "apart": known(separation(table("wavelet"), (0, TRAINED))),
         "rank": known(ranks(table("wavelet"), (0, TRAINED))["float64"]),
@@ -141,7 +141,7 @@ def distinct() -> Values:
 
 
 def suprema() -> Values:
-    """Largest values of phi and psi (C96, C97)."""
+    """Return the largest values of phi and psi (C96, C97)."""
     return {
         "phi": supremum("db4", psi=False, level=_LEVEL), "psi": supremum("db4", level=_LEVEL),
         "support": support_length("db4"),
@@ -152,7 +152,7 @@ SUPREMA = {"phi": "1.121796 .. 1.121802", "psi": "1.359177 .. 1.359219", "suppor
 
 
 def fine_norms() -> Values:
-    """Norms of rows of the whole basis beside the paper's bounds, and of the coarse layout (C98, C100)."""
+    """Return norms of rows of the whole basis, the paper's bounds, and norms for the coarse layout (C98, C100)."""
     bounds, raw = waves.norm_bounds(TRAINED), norms(table("wavelet", normalise="none"), (0, TRAINED))
     return {
         "actual": waves.fine_basis(TRAINED)["most"], "paper": bounds["paper"], "order": bounds["order"],
@@ -167,7 +167,7 @@ NORMS = {
 
 
 def sums() -> Values:
-    """The sum of 4^j, beside N J (C99)."""
+    """Return the sum of 4^j and N J (C99)."""
     found: dict[str, Value] = {}
     for n in (50, 500):
         bounds = waves.norm_bounds(n)
@@ -176,18 +176,18 @@ def sums() -> Values:
 
 
 def in_proportion(sum_50: Value, sum_500: Value, claimed_50: Value, claimed_500: Value) -> bool:
-    """Whether the sum grows no faster than N J, from N = 50 to 500 (C99)."""
+    """Return whether the sum grows no faster than N J, from N = 50 to 500 (C99)."""
     return sum_500.value * claimed_50.value <= sum_50.value * claimed_500.value
 
 
 def unit() -> Values:
-    """Norms of rows that are divided by them (C101)."""
+    """Return the norms of rows that are divided by their norm (C101)."""
     sizes = norms(table("wavelet", _FAR))
     return {"least": sizes["least"], "most": sizes["most"], "zero_from": known(waves.zero_from(TRAINED))}
 
 
 def nominal() -> Values:
-    """Bounds of token norms, B_x = 1 (C102)."""
+    """Return bounds of token norms, for B_x = 1 (C102)."""
     return {
         "wavelet": token_norms("wavelet", slots("wavelet"))["exact"],
         "sinusoidal": token_norms("sinusoidal", slots("sinusoidal"))["exact"],
@@ -195,14 +195,14 @@ def nominal() -> Values:
 
 
 def outside() -> Values:
-    """The largest entry right of all supports (C103, C104)."""
+    """Return the largest entry beyond all supports (C103, C104)."""
     rows = table("wavelet", _FAR, normalise="none")
     end = int(known(waves.zero_from(TRAINED)).value)
     return {"outside": exact(float(np.abs(rows[end:]).max()), "the largest entry from 256 on", first=end)}
 
 
 def tail() -> Values:
-    """The bound beyond N, with a C that depends on J, beside the trivial one (C105)."""
+    """Return the bound beyond N with a C that depends on J, and the trivial bound (C105)."""
     found = envelopes()
     bound = high(found["scale_5"]) * math.exp(-_BETA)
     return {
@@ -213,7 +213,7 @@ def tail() -> Values:
 
 
 def decay() -> Values:
-    """The difference of rows from that at N, and the sum that is said to bound it (C106)."""
+    """Return the difference of rows from the row at N, and the sum that should bound it according to C106."""
     far, near = 256, 199
     differences = waves.end_differences(table("wavelet", _FAR), TRAINED)
     terms = [2.0 ** (-j / 2) * math.exp(-_BETA * 2.0**j * (far - TRAINED)) for j in range(_SCALES + 1)]

@@ -1,4 +1,4 @@
-"""What all figures share: whether matplotlib is there, settings, and files that are the same for the same data."""
+"""Common code of all figures: the check for matplotlib, settings, and files that are equal for equal data."""
 
 import io
 from importlib.util import find_spec
@@ -18,18 +18,18 @@ STYLE: dict[Any, Any] = {
 
 
 def stroke(place: int) -> dict[str, Any]:
-    """Colour and dashes of the line with this number, as matplotlib takes them."""
+    """Return colour and dashes of the line with this number, in the form that matplotlib takes."""
     colour, dashes = style(place)
     return {"color": colour, "linestyle": (0, tuple(map(float, dashes.split()))) if dashes else "-"}
 
 
 def available() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def content(figure: Any, kind: str) -> bytes:
-    """The figure as a file of this format."""
+    """Return the figure as the content of a file of this format."""
     stream = io.BytesIO()
     figure.savefig(stream, format=kind, dpi=200, metadata=_METADATA[kind])
     return stream.getvalue()

@@ -1,11 +1,11 @@
-"""The colours of maps, from the least value to the largest or from below 0 through white to above it, and of lines."""
+"""The colours of lines and maps. Maps run from the smallest to the largest value, or have white at 0."""
 
 import numpy as np
 
 _ONE_SIGN = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))  # viridis
 _TWO_SIGNS = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))  # ColorBrewer's RdBu
 
-# Okabe and Ito's colours, and four of Tol's, which people with any colour vision tell apart; dashes for print
+# Okabe and Ito's colours and four of Tol's, distinguishable with any colour vision; dashes for print
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#555555", "#000000", "#882255", "#44aa99",
     "#999933", "#661100",
@@ -14,7 +14,7 @@ DASHES = ("", "6 3", "2 2", "8 2 2 2")
 
 
 def style(place: int) -> tuple[str, str]:
-    """Colour and dashes of the line with this number.
+    """Return colour and dashes of the line with this number.
 
     >>> style(1)
     ('#d55e00', '6 3')
@@ -23,7 +23,7 @@ def style(place: int) -> tuple[str, str]:
 
 
 def rgb(share: float, signed: bool) -> bytes:
-    """Red, green and blue at a share of the way from the least value to the largest.
+    """Return red, green and blue for a share from 0 (the smallest value) to 1 (the largest).
 
     >>> rgb(0.0, False).hex(), rgb(0.5, True).hex()
     ('440154', 'f7f7f7')

@@ -1,4 +1,4 @@
-"""Figures of what trained models make of a text: loss by length and by place, and how far back they look."""
+"""Figures of trained models on a text: loss by length and by place, and the gradient by distance."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from fastpe.training.receptive_field import SHARE, ReceptiveField
 
 
 class Curves(NamedTuple):
-    """The two curves of one model, and what it is called; those of one `group` have one colour."""
+    """The two curves of one model, and its label. Models of one `group` have the same colour."""
 
     label: str
     group: str
@@ -20,7 +20,7 @@ class Curves(NamedTuple):
 
 
 def draw_curves(found: Sequence[Curves], train_length: int | None, kind: str) -> bytes:
-    """Loss by length, counted both ways, and by place in the longest block: the content of a file of this format.
+    """Draw loss by length, counted in two ways, and by place in the longest block; return the content of a file.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def draw_curves(found: Sequence[Curves], train_length: int | None, kind: str) ->
 
 
 def draw_fields(found: Mapping[str, ReceptiveField], train_length: int | None, kind: str) -> bytes:
-    """What part of the gradient of the last loss lies within a distance: the content of a file of this format."""
+    """Draw the share of the gradient of the last loss within each distance; return the content of a file."""
 
     def panels(axes: Any, style: Callable[[str], dict[str, Any]]) -> None:
         (panel,) = axes

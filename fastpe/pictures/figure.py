@@ -27,12 +27,12 @@ _END: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4,
 
 
 def draw(look: Look, kind: str) -> bytes:
-    """The figure of all panels, as the content of a file of this format.
+    """Draw all panels in one figure, and return it as the content of a file of this format.
 
     Raises
     ------
     ModuleNotFoundError, ValueError
-        As `drawn` does.
+        For the same reasons as `drawn`.
     """
     figure = drawn(look)
     import matplotlib
@@ -42,7 +42,7 @@ def draw(look: Look, kind: str) -> bytes:
 
 
 def drawn(look: Look) -> "Figure":
-    """The figure of all panels.
+    """Draw all panels in one figure, and return the figure.
 
     Raises
     ------
@@ -80,14 +80,14 @@ def drawn(look: Look) -> "Figure":
 
 
 def _title(look: Look, width: int) -> list[str]:
-    """The name, the sizes and options, and what the dashed lines are."""
+    """Return the title: the name, the sizes and options, and the meaning of the dashed lines."""
     ends = any(axis.ends for views in look.views.values() for view in views for axis in view.axes())
     facts = [fact + " (dashed)" if ends and fact.startswith("training") else fact for fact in look.facts()]
     return joined(f"{look.name}: ", facts, width)
 
 
 def _columns(count: int) -> int:
-    """Panels in a line."""
+    """Return the number of panels in a row."""
     return count if count < 4 else 2
 
 

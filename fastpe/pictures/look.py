@@ -121,7 +121,7 @@ def look(
     theory : bool
         Whether to show the curves of `fastpe.theory` instead of the slots.
     dim, heads, train_length, seed, **options
-        As in `fastpe.build`.
+        The same as for `fastpe.build`.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def look_at(
     ----------
     model : Transformer
     length, theory
-        As for `look`.
+        The same as for `look`.
     layer : int
         The layer whose parameters are used, if layers have separate parameters.
     where : str
@@ -269,7 +269,7 @@ def heading(slot: str) -> str:
 def _notes(
     parts: tuple[Part, ...], spec: Spec, slots: Mapping[str, Any], views: Mapping[str, list[View]]
 ) -> tuple[str, ...]:
-    """What is left out, and what is still as it began."""
+    """Return notes on slots that are left out, and on parameters that still have their initial values."""
     notes = []
     if any(view.masked for shown in views.values() for view in shown):
         notes.append(f"left out: pairs never attended (scores {MASKED:,.0f} below others)")
@@ -280,7 +280,7 @@ def _notes(
 
 
 def _steps(parts: tuple[Part, ...], spec: Spec, request: _Request, angles: Array | None) -> Array | None:
-    """What `views.STEPS` says; None where the angles are those of a line."""
+    """Return the angles that `views.STEPS` describes, or None if positions have one coordinate."""
     rotating = tuple(part for part in parts if "angles" in combined.shapes_of(part, spec))
     counts = {part.encoding.axes(**part.options) for part in rotating}
     if angles is None or counts == {1}:

@@ -1,4 +1,4 @@
-"""Panels: maps and curves, with everything that a picture of them needs. The figure, SVG, text and JSON draw these."""
+"""Panels: maps and curves, with all data for a picture. The figure, SVG, text and JSON are made from panels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Axis:
-    """Coordinates with a label; `ends` are where the coordinates that occur in training end."""
+    """Coordinates with a label. `ends` are the limits of the coordinates that occur in training."""
 
     label: str
     values: Array
@@ -20,20 +20,20 @@ class Axis:
 
     @property
     def edges(self) -> tuple[float, float]:
-        """The outer edges of the first and the last cell, where every coordinate is the middle of a cell."""
+        """Return the outer edges of the first and the last cell. Every coordinate is the middle of a cell."""
         return float(self.values[0]) - 0.5, float(self.values[-1]) + 0.5
 
     def as_dict(self) -> dict[str, Any]:
-        """The axis for JSON."""
+        """Return the axis as JSON values."""
         return {"label": self.label, "values": self.values.tolist(), "training_ends": list(self.ends)}
 
 
 @dataclass(frozen=True)
 class Map:
-    """Values (rows, columns) over two axes; NaN where there is none.
+    """Values (rows, columns) over two axes. Missing values are NaN.
 
-    `extent` is the least and the largest value of all maps that share one scale. `masked` says that pairs are left out
-    because they are never attended.
+    `extent` is the smallest and the largest value of all maps that share one scale. `masked` says whether pairs are
+    left out because they are never attended.
     """
 
     title: str
@@ -45,22 +45,22 @@ class Map:
     masked: bool = False
 
     def axes(self) -> tuple[Axis, ...]:
-        """Its axes."""
+        """Return the two axes."""
         return self.rows, self.columns
 
     @property
     def square(self) -> bool:
-        """Whether both axes are the same."""
+        """Return whether both axes are the same."""
         return self.rows.label == self.columns.label or {self.rows.label, self.columns.label} == {"query", "key"}
 
     def limits(self) -> tuple[float, float]:
-        """The ends of the scale: the smallest and the largest value, symmetric about 0 where 0 lies between them."""
+        """Return the ends of the scale: the smallest and largest value, or symmetric ends if 0 lies between them."""
         low, high = self.span
         return (-max(-low, high), max(-low, high)) if self.signed else (low, high)
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """The smallest and the largest value of this map, or of those that it shares a scale with."""
+        """Return the smallest and the largest value of this map, or of all maps that share its scale."""
         if self.extent is not None:
             return self.extent
         known = self.values[np.isfinite(self.values)]
@@ -68,27 +68,27 @@ class Map:
 
     @property
     def signed(self) -> bool:
-        """Whether there are values of both signs."""
+        """Return whether there are values of both signs."""
         low, high = self.span
         return low < 0 < high
 
     def shares(self, values: Array) -> Array:
-        """Where values lie between the ends of the scale, from 0 to 1."""
+        """Return the values mapped from the ends of the scale to the range 0 to 1."""
         low, high = self.limits()
         return np.asarray((values - low) / ((high - low) or 1.0))
 
     @property
     def unit_label(self) -> str:
-        """The unit, where the title does not say it."""
+        """Return the unit, unless the title contains it."""
         return "" if self.unit == "value" or self.unit in self.title else self.unit
 
     def described(self) -> str:
-        """The map in words, for readers who do not see it."""
+        """Describe the map in words, for readers who cannot see it."""
         low, high = self.limits()
         return f"{self.title}: {self.rows.label} down, {self.columns.label} across, from {low:.3g} to {high:.3g}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The map for JSON."""
+        """Return the map as JSON values."""
         return {
             "title": self.title, "unit": self.unit, "rows": self.rows.as_dict(), "columns": self.columns.as_dict(),
             "kind": "map", "values": numbers(self.values),
@@ -97,11 +97,10 @@ class Map:
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines over one axis by their names; `level` is the training length, where the values are lengths.
+    """Lines over one axis, by name. If the values are lengths, `level` is the training length.
 
-    `log` and `log_x` say which scales are logarithmic. `bands` are pairs of lines by a name of their own, of which the
-    first is a lower and the second an upper bound of the same curve; where there are any, every line is in one.
-    `masked` is as for a `Map`.
+    `log` and `log_x` say which scales are logarithmic. `bands` maps names to pairs of lines, the lower and the upper
+    bound of one curve. If there are bands, every line is in one. `masked` is the same as for a `Map`.
     """
 
     title: str
@@ -115,25 +114,25 @@ class Curves:
     bands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def axes(self) -> tuple[Axis, ...]:
-        """Its axis."""
+        """Return the axis."""
         return (self.x,)
 
     def shown(self) -> dict[str, Array]:
-        """The lines, with NaN for values that are not finite, or not positive on a logarithmic scale."""
+        """Return the lines, with NaN for values that are not finite, or not positive on a logarithmic scale."""
         return {name: self.on_scale(line) for name, line in self.lines.items()}
 
     def on_scale(self, values: Array) -> Array:
-        """The values, with NaN for those that the scale cannot show."""
+        """Return the values, with NaN for those that the scale cannot show."""
         return np.where(np.isfinite(values) & ((values > 0) | (not self.log)), values, np.nan)
 
     def described(self) -> str:
-        """The curves in words, for readers who do not see them."""
+        """Describe the curves in words, for readers who cannot see them."""
         names = ", ".join(name for name in self.lines if name)
         of = f" of {names}" if len(self.lines) > 1 else ""
         return f"{self.title}: {self.unit}{of} over {self.x.label}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The curves for JSON."""
+        """Return the curves as JSON values."""
         return {
             "title": self.title, "unit": self.unit, "x": self.x.as_dict(), "kind": "curves",
             "lines": {name: numbers(line) for name, line in self.lines.items()},
@@ -144,7 +143,7 @@ View = Map | Curves
 
 
 def numbers(value: Any) -> Any:
-    """Nested lists of numbers for JSON, null where one is not finite."""
+    """Return nested lists of numbers for JSON, with null for numbers that are not finite."""
     if not isinstance(value, np.ndarray | np.generic):
         return value
     if value.dtype.kind != "f" or np.isfinite(value).all():

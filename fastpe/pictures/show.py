@@ -28,8 +28,8 @@ def show(
     Parameters
     ----------
     what : str, pathlib.Path or Transformer
-        Name of an encoding, or of a sum such as "wavelet+alibi"; a model; or what `fastpe.load` takes: a run folder or
-        a model's file.
+        Name of an encoding, or of a sum such as "wavelet+alibi"; a model; or a path that `fastpe.load` takes, a run
+        folder or a model file.
     length : int, optional
         Number of positions to show. Default: twice the training length (four times with `theory`); if the encoding is
         undefined there, the training length.
@@ -55,9 +55,9 @@ def show(
     ModuleNotFoundError
         If matplotlib is missing.
     ValueError, TypeError
-        As `fastpe.build` and `fastpe.load` do, or if there is nothing to draw.
+        For the same reasons as `fastpe.build` and `fastpe.load`, or if there is nothing to draw.
     FileNotFoundError
-        As `fastpe.load` does.
+        For the same reasons as `fastpe.load`.
 
     Examples
     --------

@@ -15,7 +15,7 @@ _FEW = 8  # values of x that are all marked
 
 @dataclass(frozen=True)
 class Line:
-    """A mean, the runs that it is of, and the ends of its interval, by x."""
+    """A mean by x, the runs of which it is the mean, and the ends of its interval."""
 
     name: str
     mean: Points
@@ -25,7 +25,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Reference:
-    """What lines are compared with: points of others, in the colour of the line that they are `like`."""
+    """Points from another source to compare lines with, drawn in the colour of the line named in `like`."""
 
     name: str
     points: Points
@@ -51,7 +51,7 @@ class Scale:
         return math.log(max(value, self.low * 1e-3, 1e-300)) if self.log else value
 
     def ticks(self) -> list[float]:
-        """Round values to be marked."""
+        """Return round values for tick marks."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             found = [m * 10.0**k for k in range(first, last + 1) for m in ((1, 2, 5) if last - first < 3 else (1,))]
@@ -64,7 +64,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines and their axes. marked: an x with a dashed line; top: what the axis of y reaches at least."""
+    """Lines and their axes. marked: an x with a dashed line; top: a value that the y axis must reach."""
 
     lines: Sequence[Line]
     x_name: str
@@ -77,18 +77,18 @@ class Plot:
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """Of all lines, runs and references."""
+        """Return the points of all lines, runs and references."""
         drawn = [part for line in self.lines for part in (line.mean, *line.seeds)]
         return [point for part in (*drawn, *(each.points for each in self.references)) for point in part]
 
     def colour(self, reference: Reference) -> str:
-        """That of the line that it is like, or black."""
+        """Return the colour of the line named in `like`, or black."""
         names = [line.name for line in self.lines]
         return style(names.index(reference.like))[0] if reference.like in names else "#000000"
 
 
 def inline(plot: Plot) -> str:
-    """The plot for a page, with a legend of buttons; nothing where there is no point."""
+    """Return the plot for a page, with a legend of buttons, or "" if there are no points."""
     if not plot.points:
         return ""
     label, size = html.escape(f"{plot.y_name} over {plot.x_name}"), f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
@@ -96,7 +96,7 @@ def inline(plot: Plot) -> str:
 
 
 def alone(plot: Plot) -> str:
-    """The plot as a file, with its legend at the right."""
+    """Return the plot as a file, with the legend at the right."""
     names = []
     for place, line in enumerate(plot.lines):
         colour, dashes = style(place)
@@ -140,17 +140,17 @@ def _frame(x_axis: Scale, y_axis: Scale, marks: Sequence[float], x_name: str, y_
 
 
 def rule(x: tuple[float, float], y: tuple[float, float], how: str) -> str:
-    """A straight line with these attributes."""
+    """Return a straight line with these attributes."""
     return f'<line {how} x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}"/>'
 
 
 def text(x: float, y: float, words: str, how: str = 'text-anchor="middle"') -> str:
-    """Words with these attributes."""
+    """Return text with these attributes."""
     return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{html.escape(words)}</text>'
 
 
 def upright(x: float, y: float, words: str) -> str:
-    """Words that read upwards."""
+    """Return text that reads upwards."""
     return text(x, y, words, f'text-anchor="middle" transform="rotate(-90 {x} {y})"')
 
 
@@ -176,7 +176,7 @@ def _line(line: Line, place: int, x_axis: Scale, y_axis: Scale) -> str:
 
 
 def _reference(reference: Reference, colour: str, x_axis: Scale, y_axis: Scale) -> str:
-    """Hollow marks, joined by dots."""
+    """Return hollow marks, joined by dotted lines."""
     places = [(x_axis(x), y_axis(y)) for x, y in reference.points]
     joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     parts = [f'<polyline fill="none" stroke="{colour}" stroke-dasharray="1 3" points="{joined}"/>']

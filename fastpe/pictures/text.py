@@ -20,10 +20,10 @@ _CURVES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters to draw with, and whether there are colours.
+    """The characters to draw with, and whether to use colours.
 
-    `ramp` goes from the least value to the largest; `signed` too, and in its middle is 0: strokes are below, the rest
-    above it.
+    `ramp` and `signed` go from the smallest value to the largest. The middle of `signed` is 0; values below 0 are
+    strokes, values above 0 are the other characters.
     """
 
     ramp: str
@@ -39,7 +39,7 @@ COLOURS = Glyphs("", "", "─", "│", colour=True)
 
 
 def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
-    """The facts and panels of an encoding, at most `width` characters wide."""
+    """Return the facts and panels of an encoding as text, at most `width` characters wide."""
     lines = [Text(look.name, "bold"), *map(Text, joined("", look.facts(), width))]
     for scheme, beyond in look.beyond.items():
         whose = f"{scheme}: " if len(look.beyond) > 1 else ""
@@ -66,7 +66,7 @@ def _wrapped(text: str, width: int, style: str = "") -> list[Text]:
 
 
 def _paired(views: Sequence[View], width: int) -> list[list[View]]:
-    """Views by line: square maps stand side by side where there is room."""
+    """Group views into lines. Square maps are side by side if the width allows it."""
     rows: list[list[View]] = []
     for view in views:
         square = isinstance(view, Map) and view.square
@@ -102,9 +102,9 @@ def _lines(view: View, width: int, glyphs: Glyphs) -> list[Text]:
 
 
 def _bins(axis: Axis, most: int, even: bool = False) -> list[list[Array]]:
-    """The axis cut into at most `most` cells of neighbours, in one group before and after each end of training.
+    """Divide the axis into at most `most` cells of neighbours, with separate groups inside and outside of training.
 
-    With `even`, a group has an even number of cells, if it has that many coordinates.
+    With `even`, a group has an even number of cells if it has enough coordinates.
     """
     places = np.searchsorted(axis.values, axis.ends)
     groups = [group for group in np.split(np.arange(len(axis.values)), places) if len(group)]
@@ -117,7 +117,7 @@ def _bins(axis: Axis, most: int, even: bool = False) -> list[list[Array]]:
 
 
 def _means(values: Array, rows: Sequence[Array], columns: Sequence[Array]) -> Array:
-    """The mean of every cell, of the values that there are; NaN where there is none."""
+    """Return the mean of the values in every cell, without missing values; NaN for a cell without values."""
     known = np.isfinite(values)
     row, column = [cell[0] for cell in rows], [cell[0] for cell in columns]
     sums, counts = (
@@ -161,7 +161,7 @@ def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
 
 
 def _cell(line: Text, shares: Array, view: Map, wide: int, glyphs: Glyphs) -> None:
-    """One cell, or the two halves of one, whose values are shares of the way from the least to the largest."""
+    """Draw one cell or its two halves. Values are shares from 0 (the smallest value) to 1 (the largest)."""
     if not glyphs.colour:
         ramp = glyphs.signed if view.signed else glyphs.ramp
         line.append((" " if math.isnan(shares[0]) else ramp[min(int(shares[0] * len(ramp)), len(ramp) - 1)]) * wide)
@@ -179,7 +179,7 @@ def _rgb(share: float, signed: bool) -> str:
 
 
 def _under(axis: Axis, groups: Sequence[Sequence[Array]], wide: int) -> str:
-    """The first coordinate of every group, and the last one of all."""
+    """Return the first coordinate of every group, and the last of all coordinates."""
     text, place = "", 0
     for group in groups:
         label = _coordinate(axis.values[group[0][0]])
@@ -232,13 +232,13 @@ def _curves(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
 
 
 def _scaled(view: Curves, values: Array) -> Array:
-    """Heights on the chart, NaN where there is none."""
+    """Return heights on the chart, with NaN for values that it cannot show."""
     values = view.on_scale(values)
     return np.log10(values) if view.log else values
 
 
 def _along(view: Curves, coordinates: Array) -> Array:
-    """Coordinates as they lie on the chart."""
+    """Return the coordinates as positions on the chart."""
     return np.log10(coordinates) if view.log_x else coordinates
 
 
@@ -268,7 +268,7 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
 def _canvas(
     view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
 ) -> list[list[tuple[str, str]]]:
-    """Rows of characters with their styles: rules where training ends, and over them the curves, the first on top."""
+    """Return rows of characters with styles: rules at the ends of training, covered by curves, the first on top."""
     x, (low, high) = _along(view, view.x.values), limits
 
     def row_of(height: float) -> int:
@@ -289,9 +289,9 @@ def _canvas(
 
 
 def _numbers(view: Curves, width: int) -> list[Text]:
-    """The values at some coordinates: 0, powers of two on both sides of it, and the first and the last.
+    """List the values at some coordinates: 0, powers of two on both sides of 0, and the first and last coordinate.
 
-    On a logarithmic scale every fourth one, and the last.
+    On a logarithmic scale the values at every fourth coordinate and at the last are listed.
     """
     x = view.x.values
     if view.log_x:

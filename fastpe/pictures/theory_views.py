@@ -1,6 +1,6 @@
-"""The quantities of `fastpe.theory` that are curves, for every slot that has some, as `views` has what slots look like.
+"""Curves of the quantities of `fastpe.theory` for every slot. The module `views` shows the slots themselves.
 
-A quantity stands where it has a meaning: biases and kernels by distance need positions on a line.
+A curve is shown only if it has a meaning. For example, biases and kernels by distance need positions on a line.
 """
 
 import math
@@ -24,7 +24,7 @@ from fastpe.theory.rotations import frequencies, similarity, turns, unseen_chord
 from fastpe.theory.tables import windows
 
 BIASES = ("bias", "index", "scores")
-"""Slots whose sum is added to the score."""
+"""Slots that are added up and added to the score."""
 _LENGTHS = 40  # of a curve over the length, beside powers of two
 _MOST_ROWS = 4096  # of a window whose information is asked for
 _NOISES = 32.0 ** np.linspace(-1.0, 1.0, 41)  # times the root mean square of the trained rows' entries
@@ -32,9 +32,10 @@ _NOISES = 32.0 ** np.linspace(-1.0, 1.0, 41)  # times the root mean square of th
 
 @dataclass(frozen=True)
 class _Subject:
-    """What curves are of: slots at the length shown, how to fill them at others, and whether positions are on a line.
+    """The data for curves.
 
-    `trained` holds the slots at the training length.
+    `slots` and `trained` hold the slots at the shown length and at the training length. `filled` returns the slots at
+    any length. `on_a_line` says whether positions are on a line.
     """
 
     spec: Spec
@@ -45,34 +46,34 @@ class _Subject:
 
     @property
     def longer(self) -> bool:
-        """Whether positions beyond the training length are shown."""
+        """Return whether positions beyond the training length are shown."""
         return self.spec.length > self.spec.train_length
 
 
 def theory_views(
     parts: Sequence[Part], spec: Spec, slots: Mapping[str, Any], filled: Callable[[int], Mapping[str, Any]]
 ) -> dict[str, list[View]]:
-    """What theory draws of the slots of an encoding, or a sum.
+    """Return the theory curves for the slots of an encoding or a sum.
 
     Parameters
     ----------
     parts : sequence of Part
     spec : Spec
-        The sizes that `slots` were filled for.
+        The sizes for which `slots` were filled.
     slots : dict
-        As `fastpe.build` returns them.
+        The slots that `fastpe.build` returns.
     filled : function
-        From a length to the slots that it has.
+        Maps a length to the slots at this length.
 
     Returns
     -------
     dict
-        Slot -> its curves; biases of several slots stand under the first, as they are added up.
+        Slot -> its curves. Biases in several slots are added up, and their curves belong to the first of these slots.
 
     Raises
     ------
     ValueError
-        If no slot has any.
+        If no slot has curves.
     """
     elsewhere = [part for part in parts if "edges" in part.options or part.encoding.axes(**part.options) > 1]
     scattered = {slot for part in elsewhere for slot in combined.shapes_of(part, spec)}
@@ -98,7 +99,7 @@ def _end(subject: _Subject) -> tuple[float, ...]:
 
 
 def _first(array: Any, axes: int) -> Array:
-    """The first sample, where every sample has its own."""
+    """Return the first sample, if slots differ between samples."""
     return np.asarray(array, np.float64).reshape(-1, *np.shape(array)[-axes:])[0]
 
 
@@ -127,19 +128,19 @@ def _table(slot: str, subject: _Subject) -> list[View]:
 
 
 def _spectrum(rows: Array) -> Array:
-    """Singular values, without what rounding alone makes of zeros."""
+    """Return the curve of singular values, without values that are only rounding errors of zero."""
     values = spectrum(rows)
     return values[values > values[0] * max(rows.shape) * 2.0**-52]
 
 
 def _padded(lines: Mapping[str, Array]) -> dict[str, Array]:
-    """Lines made as long as the longest, with nothing behind their ends."""
+    """Pad lines to the length of the longest with missing values."""
     most = max(map(len, lines.values()))
     return {name: np.pad(line, (0, most - len(line)), constant_values=np.nan) for name, line in lines.items()}
 
 
 def _information(table: Array, length: int, train_length: int) -> list[View]:
-    """Of each window of positions, between its bounds."""
+    """Return the bounds of the information in each window of positions."""
     size = math.sqrt(Centred(table, (0, min(length, train_length))).power / table.shape[1])
     if not size:
         return []
@@ -188,7 +189,7 @@ def _angles(slot: str, subject: _Subject) -> list[View]:
 
 
 def _by_head(values: Array, alone: str = "") -> dict[str, Array]:
-    """A line of each head, or of some; of one head that is called `alone`."""
+    """Return a line for each head or for some of the heads. A single head has the name `alone`."""
     count = len(values)
     if count == 1:
         return {alone: values[0]}
@@ -227,7 +228,7 @@ def _bias(slot: str, subject: _Subject) -> list[View]:
 
 
 def _lengths(length: int, train_length: int) -> Array:
-    """Some lengths up to this one: even steps, powers of two, and the training length."""
+    """Return some lengths up to this one: even steps, powers of two, and the training length."""
     even = np.linspace(1, length, min(length, _LENGTHS)).round().astype(np.int64)
     powers = 2 ** np.arange(length.bit_length())
     return np.unique(np.concatenate([even, powers, [min(length, train_length)]]))
@@ -239,4 +240,4 @@ _CURVES: Mapping[str, Callable[[str, _Subject], list[View]]] = {
     "angles": _angles,
     **dict.fromkeys(BIASES, _bias),
 }
-"""What each slot has."""
+"""The curves of each slot."""

@@ -18,8 +18,8 @@ MOST_POSITIONS = 512  # of a map; further ones are left out, evenly
 MOST_CURVES, MOST_MAPS = 8, 4
 MASKED = 1e6  # so far below others a score is a mask: exp(-MASKED) is 0, whatever query and key are
 STEPS = "steps"
-"""Beside the slots: angles (H or 1, 1 + axes, R/2) at 0 and one step along each axis, where positions have several; no
-heads where parts disagree about the axes."""
+"""Key, in addition to the slots, of the angles (H or 1, 1 + axes, R/2) at 0 and one step along each axis, if positions
+have several axes. The array has no heads if parts differ in their number of axes."""
 _STILL = 1e-13  # radians: float64 differences of angles below this are rounding
 
 
@@ -28,7 +28,7 @@ _STILL = 1e-13  # radians: float64 differences of angles below this are rounding
 
 
 def _some(count: int, most: int = MOST_POSITIONS) -> Array:
-    """Indices below `count`: all of them, or so many at even distances."""
+    """Return indices below `count`: all of them, or a limited number at even distances."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
@@ -37,18 +37,18 @@ def _positions(spec: Spec, label: str = "position") -> Axis:
 
 
 def _ends(spec: Spec, beyond: int, signs: Iterable[int]) -> tuple[float, ...]:
-    """Half a step before the training length, where coordinates up to `beyond` - 1 pass it."""
+    """Return half a step before the training length as an end, if coordinates up to `beyond` - 1 exceed this length."""
     return tuple(sign * (spec.train_length - 0.5) for sign in signs) if spec.train_length < beyond else ()
 
 
 def _offsets(spec: Spec, reach: int) -> Axis:
-    """Offsets from -reach to reach, or to 0 where a causal mask leaves no others."""
+    """Return the offsets from -reach to reach, or from -reach to 0 with a causal mask."""
     values = np.arange(-reach, 1 if spec.causal else reach + 1)
     return Axis("key - query (positions)", values, _ends(spec, reach + 1, (-1,) if spec.causal else (-1, 1)))
 
 
 def _sample(array: Array, axes: int) -> Array:
-    """The first sample, where every sample has its own."""
+    """Return the first sample, if slots differ between samples."""
     return np.asarray(array, np.float64).reshape(-1, *array.shape[-axes:])[0]
 
 
@@ -57,13 +57,13 @@ def _heads(count: int, most: int) -> dict[str, int]:
 
 
 def _comparable(maps: list[Map]) -> list[View]:
-    """The maps, of several heads, on one scale."""
+    """Put the maps of several heads on one scale."""
     lows, highs = zip(*(each.span for each in maps), strict=True)
     return [replace(each, extent=(min(lows), max(highs))) for each in maps]
 
 
 def _attended(scores: Array, best: Array) -> Array:
-    """What is added to scores, NaN where so far below the best of the query that the exponential is 0."""
+    """Return additions to scores, with NaN where they are so far below the query's largest that the weight is 0."""
     return np.where(scores < best - MASKED, np.nan, scores)
 
 
@@ -116,7 +116,7 @@ def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 
 def _waves(pairs: Axis, heads: Mapping[str, int], angles: Array, spec: Spec, steps: Array | None) -> list[View]:
-    """Wavelengths along the sequence or, where positions have several coordinates, in the direction of each wave."""
+    """Return wavelengths along the sequence or, for positions of several coordinates, in the direction of each wave."""
     if steps is None:
         waves = {head: wavelengths(turns(angles[h])) for head, h in heads.items()}
         return [Curves("wavelength", pairs, waves, "positions", log=True, level=float(spec.train_length))]
@@ -128,25 +128,25 @@ def _waves(pairs: Axis, heads: Mapping[str, int], angles: Array, spec: Spec, ste
 
 
 def turns(angles: Array) -> Array:
-    """Radians that every pair turns by in one position, from angles (N, R/2): the median of the steps that turn it."""
+    """Return the radians per position of every pair, from angles (N, R/2): the median of its nonzero steps."""
     steps = np.abs(_reduced(np.diff(angles, axis=0)))
     moved = [step[step > _STILL] for step in steps.T]
     return np.array([float(np.median(each)) if each.size else 0.0 for each in moved])
 
 
 def wavelengths(turns: Array) -> Array:
-    """Steps for a full turn, from the radians of one step; infinite where a pair does not turn."""
+    """Return the number of steps in a full turn from the radians per step; infinite if a pair does not turn."""
     moving = turns > _STILL
     return np.where(moving, 2 * np.pi / np.where(moving, turns, 1.0), np.inf)
 
 
 def _reduced(angles: Array) -> Array:
-    """The same angles from -pi on, below pi."""
+    """Return the same angles in [-pi, pi)."""
     return np.remainder(angles + np.pi, 2 * np.pi) - np.pi
 
 
 def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Curves:
-    """The score of a query at a distance from a key at position 0, both of ones, before the scale."""
+    """Return the score, before the scale, of a query at each distance from a key at position 0, both all ones."""
     lines = {}
     for head, each in angles.items():
         cosines = np.cos(each - each[0])
@@ -289,7 +289,7 @@ def _index(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 
 def _pairs(spec: Spec, values: Array) -> tuple[Axis, Axis, Array]:
-    """The axes of a value (..., N, M) for every pair of query and key, and the values that are shown."""
+    """Return the axes of an array (..., N, M) by pairs of query and key, and the values to show."""
     queries, keys = (
         Axis(label, _some(n), _ends(spec, n, (1,)))
         for label, n in zip(("query", "key"), values.shape[-2:], strict=True)
@@ -342,4 +342,4 @@ VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
     "scale": _nothing,
     "pairs": _nothing,
 }
-"""What each slot shows; plain values are facts in words instead."""
+"""The function that makes the panels of each slot. Plain values have none; they are facts in words."""

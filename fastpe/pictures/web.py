@@ -1,11 +1,11 @@
-"""Pages in HTML that are one file each: they open offline, and what they show is escaped by whoever makes it."""
+"""HTML pages in single files, which open offline. Callers must escape the content."""
 
 import html
 from importlib import resources
 
 
 def document(title: str, content: str, package: str, name: str) -> str:
-    """A page of its own: its style and script, `name`.css and `name`.js of a package, are in it.
+    """Return a complete page that contains its style and script, `name`.css and `name`.js of a package.
 
     >>> "<h1>1 &lt; 2</h1>" in document("1 < 2", "<p>Indeed.</p>", "fastpe.pictures.atlas", "atlas")
     True
@@ -19,7 +19,7 @@ def document(title: str, content: str, package: str, name: str) -> str:
 
 
 def script(package: str, name: str) -> str:
-    """The element that holds `name`.js of a package. It may ask only for elements that the page has before it.
+    """Return the script element with `name`.js of a package. The script may use only elements before it in the page.
 
     >>> script("fastpe.experiments", "runs").startswith("<script>")
     True

@@ -1,4 +1,4 @@
-"""Information that attention carries about positions, in nats: in its weights, and in a single score."""
+"""Information about positions, in nats, that attention weights and single attention scores carry."""
 
 import math
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ def attention_information(rows: Any) -> Value:
     Parameters
     ----------
     rows : array_like (n, m), or iterable of such blocks
-        The weights of each query over the keys: at least 0, of sum 1. Blocks, such as those of `zero_content_rows`,
-        keep the memory of long sequences bounded.
+        The attention weights of each query over the keys. Each row is at least 0 and sums to 1. Blocks of rows, such
+        as `zero_content_rows` yields, keep the memory for long sequences bounded.
 
     Returns
     -------
@@ -33,7 +33,7 @@ def attention_information(rows: Any) -> Value:
     Raises
     ------
     ValueError
-        If a row is no distribution.
+        If a row is not a probability distribution.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def _distributions(block: Any) -> Array:
 
 
 def _entropy(weights: Array) -> float:
-    """Of all rows together."""
+    """Return the sum of the entropies of all rows."""
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     return -float(np.vdot(weights, logs))
 
@@ -79,11 +79,12 @@ def zero_content_rows(bias: Any, length: int, causal: bool) -> Iterator[Array]:
     Parameters
     ----------
     bias : array_like (2K + 1,)
-        The bias of one head by offset, key - query, from -K to K. Farther offsets have the value of the last one. [0]
-        means no bias.
+        The bias of one head at each offset, key - query, from -K to K. Offsets beyond K or -K have the bias of the
+        nearest of these two. [0] means no bias.
     length : int
-        Queries and keys n.
+        Number n of queries and of keys.
     causal : bool
+        Whether keys after the query are hidden.
 
     Yields
     ------
@@ -115,9 +116,9 @@ def _softmax_blocks(by_offset: Array, length: int, causal: bool) -> Iterator[Arr
 
 
 def causal_mean_information(length: int) -> Value:
-    """`attention_information` of causal attention without any bias, in closed form: H(J) - ln(n!) / n.
+    """Return `attention_information` of causal attention without a bias, in closed form: H(J) - ln(n!) / n.
 
-    The key J has P(J = j) = (H_n - H_j) / n, j from 0, H harmonic numbers.
+    J is the attended key, with P(J = j) = (H_n - H_j) / n for j from 0; H_n are harmonic numbers.
 
     Examples
     --------
@@ -131,20 +132,22 @@ def causal_mean_information(length: int) -> Value:
 
 
 def offset_information(bias: Any, sigma: float = 1.0) -> Value:
-    """Return I(D; b(D) + sigma e): what one score tells about a uniform distance D if the content is normal noise.
+    """Return I(D; b(D) + sigma e), the information in one score about a uniform distance D.
+
+    The content part of the score is normal noise, sigma e.
 
     Parameters
     ----------
     bias : array_like (n,)
-        b at each distance of one head.
+        The bias b of one head at each distance.
     sigma : float
-        Standard deviation of content scores.
+        Standard deviation of the content scores.
 
     Returns
     -------
     Value
-        Exact: the entropy of a mixture of normal distributions, integrated with an error below 1e-12. It is at most
-        (1/2) ln(1 + Var b / sigma^2), which the inputs hold as `gaussian`.
+        Exact: the entropy of a mixture of normal distributions, integrated with an error below 1e-12. Its upper bound
+        (1/2) ln(1 + Var b / sigma^2) is stored in the value's inputs as `gaussian`.
 
     Examples
     --------
@@ -165,10 +168,11 @@ def offset_information(bias: Any, sigma: float = 1.0) -> Value:
 
 
 def _mixture_information(places: Array, weights: Array) -> float:
-    """Entropy of unit normal noise around places, which ascend, less that of the noise.
+    """Return the entropy of unit normal noise around the points `places`, minus the entropy of the noise.
 
-    The integrand is analytic around the real line, so the trapezoidal rule's error falls faster than any power of the
-    step; what lies beyond ten deviations of every place is below 1e-22.
+    The points are in ascending order. The integrand is analytic around the real line, so the error of the trapezoidal
+    rule falls faster than any power of the step. The part more than ten standard deviations from every point is below
+    1e-22.
     """
     step, entropy = 1.0 / _STEPS, 0.0
     for points in _grid(places):
@@ -184,7 +188,7 @@ def _mixture_information(places: Array, weights: Array) -> float:
 
 
 def _grid(places: Array) -> Iterator[Array]:
-    """Points a hundredth of a deviation apart, wherever a place is within ten, in blocks."""
+    """Yield, in blocks, points 0.01 standard deviations apart that are within ten deviations of some `places`."""
     first = np.floor((places - _REACH) * _STEPS)
     last = np.ceil((places + _REACH) * _STEPS)
     ends = np.flatnonzero(np.append(first[1:] > last[:-1], True))

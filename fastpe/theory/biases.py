@@ -1,8 +1,8 @@
-"""Biases on scores: their rows, size and effect on attention, and what a longer text changes (Q10).
+"""Biases on attention scores: their values, size and effect on attention, and changes at longer lengths (Q10).
 
-Everything is computed from the arrays that `fastpe.build` returns, so it holds for any parameters. Rows by distance are
-those of the last query of a causal model, with the nearest key first. P0 is the softmax of the bias: the attention if
-all products of query and key are equal.
+Everything is computed from the arrays that `fastpe.build` returns, so it holds for any parameters. A row "by distance"
+is the row of the last query of a causal model, with the nearest key first. P0 is the softmax of the bias, that is, the
+attention weights if all products of query and key are equal.
 """
 
 import math
@@ -26,21 +26,21 @@ def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None
     Parameters
     ----------
     slots : dict
-        As `fastpe.build` returns them for `length` positions. Slots that add nothing to a score are ignored.
+        The slots that `fastpe.build` returns for `length` positions. Slots that add nothing to a score are ignored.
     length : int
         Number of positions N.
     first, stop : int
-        The queries first .. stop - 1. The default of `stop` is the number of positions.
+        Rows are returned for the queries first .. stop - 1. The default of `stop` is the number of positions.
 
     Returns
     -------
     (heads, stop - first, N) float64
-        One head of zeros if no slot is a bias.
+        If no slot is a bias, the array has one head and is zero.
 
     Raises
     ------
     TypeError, ValueError
-        If a slot does not fit the length, or has positions of several samples.
+        If a slot does not fit the length, or holds positions of several samples.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def _square(name: str, value: Array, length: int) -> Array:
 
 
 def last_row(slots: Mapping[str, Any], length: int) -> Array:
-    """The biases of a causal model's last query by distance, (heads, N).
+    """Return the biases of the last query of a causal model by distance, (heads, N).
 
     Examples
     --------
@@ -92,7 +92,7 @@ def last_row(slots: Mapping[str, Any], length: int) -> Array:
 
 
 def _seen(slots: Mapping[str, Any], length: int, causal: bool) -> Iterator[Array]:
-    """Blocks of queries, and their biases with -inf where a key is hidden, (heads, rows, N)."""
+    """Yield blocks of queries with their biases, (heads, rows, N); the bias is -inf where a key is hidden."""
     wanted = slots.get("bias", slots.get("scores", slots.get("values", np.zeros((1, 1)))))
     step = max(1, _BLOCK // (whole("length", length, 1) * len(wanted)))
     for first in range(0, length, step):
@@ -104,7 +104,7 @@ def _seen(slots: Mapping[str, Any], length: int, causal: bool) -> Iterator[Array
 
 
 def _by_offset(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Array, Array] | None:
-    """Biases of the offsets 0, -1, ... and of 0, 1, ..., each (heads, N), where they depend on nothing else."""
+    """Return biases at the offsets 0, -1, ... and 0, 1, ..., each (heads, N), if they depend only on the offset."""
     if "scores" in slots or "index" in slots:
         return None
     before = last_row(slots, length)
@@ -112,7 +112,7 @@ def _by_offset(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Arr
 
 
 def _extremes(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Array, Array]:
-    """The least and the largest bias that each query sees, both (heads, N)."""
+    """Return the smallest and the largest bias that each query sees, both (heads, N)."""
     if (sides := _by_offset(slots, length, causal)) is not None:
         before, after = sides
         after = before[:, :1] + np.zeros_like(before) if causal else after
@@ -129,9 +129,10 @@ def _extremes(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Arra
 
 
 def _columns_of_offsets(slots: Mapping[str, Any], length: int, causal: bool) -> Array | None:
-    """The column sums of P0 by a convolution; None where biases are not of the offset, or far keys are preferred.
+    """Compute the column sums of P0 by a convolution.
 
-    Where no offset has more than e times the weight of offset 0, which every query sees, nothing is lost in the sum.
+    The result is None if biases depend on more than the offset, or if far keys are preferred. The convolution loses no
+    precision if no offset has more than e times the weight of offset 0, which every query sees.
     """
     sides = _by_offset(slots, length, causal)
     if sides is None or max(float((each - each[:, :1]).max()) for each in sides[: 1 if causal else 2]) > 1.0:
@@ -147,13 +148,14 @@ def _columns_of_offsets(slots: Mapping[str, Any], length: int, causal: bool) -> 
 
 
 def oscillations(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """Return max - min of the biases that one query sees, for the query where it is largest, by head.
+    """Return the oscillation of the bias for each head: the largest difference max - min over the keys of one query.
 
     Parameters
     ----------
     slots : dict
-        As `fastpe.build` returns them for `length` positions.
+        The slots that `fastpe.build` returns for `length` positions.
     length : int
+        Number of positions.
     causal : bool
         Whether keys after the query are hidden.
 
@@ -170,9 +172,9 @@ def oscillations(slots: Mapping[str, Any], length: int, *, causal: bool) -> list
 
 
 def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """Return sup |b| over all pairs of a query and a key that it sees, by head. Arguments as for `oscillations`.
+    """Return sup |b| for each head, over all pairs of a query and a key that the query sees.
 
-    Source: Li 2025, section 4.2 (C26, C52, C53).
+    The arguments are those of `oscillations`. Source: Li 2025, section 4.2 (C26, C52, C53).
 
     Examples
     --------
@@ -185,9 +187,9 @@ def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> lis
 
 
 def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """Bound the change of any row of attention by the bias in total variation, for any content, by head.
+    """Bound, for each head, how much the bias changes any row of attention, for any content, in total variation.
 
-    Source: P6, TV <= tanh(osc/4).
+    The arguments are those of `oscillations`. Source: P6, TV <= tanh(osc/4).
 
     Examples
     --------
@@ -200,9 +202,10 @@ def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Valu
 
 
 def column_maxima(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """Return the largest sum of the weights of one key over all queries in P0, by head. Lipschitz bounds use it (P5).
+    """Return the largest column sum of P0 for each head: the weights of one key, summed over all queries.
 
-    Arguments as for `oscillations`. Without a bias it is 1, or 1 + 1/2 + ... + 1/N in a causal model.
+    Lipschitz bounds use this number (P5). The arguments are those of `oscillations`. Without a bias the sum is 1 in a
+    bidirectional model, and 1 + 1/2 + ... + 1/N in a causal model.
 
     Examples
     --------
@@ -220,7 +223,7 @@ def _by_head(values: Array, why: str, **inputs: Any) -> list[Value]:
 
 
 def worst(values: Sequence[Value]) -> Value:
-    """Return the value of the head with the largest one. Its inputs name the head.
+    """Return the largest of the values of the heads. The inputs of the result name the head.
 
     Examples
     --------
@@ -232,16 +235,18 @@ def worst(values: Sequence[Value]) -> Value:
 
 
 def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None = None) -> list[Value]:
-    """Return how much a row of P0 changes at a longer length: total variation, keys aligned by distance, by head.
+    """Return, for each head, the total variation between rows of P0 at the training length and at a longer length.
 
-    If the bias depends only on the distance, this is the weight beyond the training length.
+    Keys are aligned by distance. If the bias depends only on the distance, the result is the weight of the keys beyond
+    the training length.
 
     Parameters
     ----------
     trained, tested : (heads, n), (heads, n')
         Biases by distance at both lengths.
     offsets : ((n,), (n',)) of integers, optional
-        The offset of each key if it is not the distances 0, 1, ..., as for a query of a bidirectional model.
+        The offset of each key at both lengths, for example for a query of a bidirectional model. The default is the
+        distances 0, 1, ...
 
     Raises
     ------
@@ -266,7 +271,9 @@ def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None
 
 
 def alibi_drift(slope: float, train_length: int, length: int) -> Value:
-    """`drifts` of a causal row with the bias -slope times distance: (e^-aN - e^-aN') / (1 - e^-aN'), or 1 - N/N' at 0.
+    """Return `drifts` of a causal row with the bias -a times distance, where a is the slope, in closed form.
+
+    It is (e^-aN - e^-aN') / (1 - e^-aN'), or 1 - N/N' if a is 0.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rademacher complexities of linear readouts of rows and of single maps: exact, or within constant factors."""
+"""Rademacher complexities of linear readouts of table rows and of single linear maps: exact or up to constants."""
 
 import math
 from collections.abc import Iterator
@@ -24,18 +24,19 @@ _KHINTCHINE = math.sqrt(0.5)
 def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = None, seed: int = 0) -> Value:
     """Return the Rademacher complexity of linear readouts of rows: eq. (7) of Li (2025) for {p -> <w, T[p]>, |w| <= B}.
 
-    It is (B / N) E|sum_p s_p T[p]| over signs s (proof P11).
+    It is (B / N) E|sum_p s_p T[p]|, the expectation over random signs s (proof P11).
 
     Parameters
     ----------
     rows : (N, d)
-        Such as the table of an encoding.
+        The rows T, for example the table of an encoding.
     bound : float
-        B.
+        B, the largest norm of the readout weights.
     draws : int, optional
-        Draws of the signs if there are more than 2^15 choices. The default is 4096; large tables get fewer, at least
-        64.
+        Number of random draws of the signs, used if there are more than 2^15 choices. The default is 4096, and fewer
+        for large tables, but at least 64.
     seed : int
+        Seed of the draws.
 
     Returns
     -------
@@ -45,7 +46,7 @@ def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = Non
     Raises
     ------
     ValueError, TypeError
-        If rows are no such array of finite numbers, or the bound is negative.
+        If `rows` is not a two-dimensional array of finite numbers, or the bound is negative.
 
     Examples
     --------
@@ -74,8 +75,8 @@ def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = Non
 def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
     """Bound `readout_complexity` without draws: it lies between B |T|_F / (N sqrt 2) and B |T|_F / N (proof P11).
 
-    The upper bound is Jensen's inequality, the lower one Khintchine's with the best constant (Latala and Oleszkiewicz
-    1994).
+    The upper bound follows from Jensen's inequality. The lower bound follows from Khintchine's inequality with the best
+    constant (Latala and Oleszkiewicz 1994).
 
     Examples
     --------
@@ -89,7 +90,7 @@ def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
 
 
 def mean_absolute_sum(count: int) -> Value:
-    """E|s_1 + ... + s_m| of m independent signs, about sqrt(2 m / pi).
+    """Return E|s_1 + ... + s_m| for m independent random signs, which is about sqrt(2 m / pi).
 
     Returns
     -------
@@ -113,9 +114,10 @@ def mean_absolute_sum(count: int) -> Value:
 def shifted_complexity(
     rows: Any, bound: float = 1.0, shift: float = 1.0, *, draws: int | None = None, seed: int = 0
 ) -> Value:
-    """The Rademacher complexity of {x -> <w, x + p>, |w| <= B_w, |p| <= B_p}: readouts of rows plus a learned one.
+    """Return the Rademacher complexity of {x -> <w, x + p>, |w| <= B_w, |p| <= B_p}.
 
-    It is exactly B_w (E|sum s x| + B_p E|sum s|) / m (claim C46).
+    These are linear readouts w of rows x to which a learned row p is added. The complexity is exactly
+    B_w (E|sum s x| + B_p E|sum s|) / m (claim C46).
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def shifted_complexity(
     bound, shift : float
         B_w and B_p.
     draws, seed
-        As for `readout_complexity`.
+        The same as for `readout_complexity`.
 
     Examples
     --------
@@ -143,11 +145,11 @@ def shifted_complexity(
 
 
 def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed: int = 0) -> dict[str, Value]:
-    """The Rademacher complexity of {(x, t) -> t^T W x, |W| <= 1}, which is not O(B / sqrt m) (proof P10).
+    """Return the Rademacher complexity of {(x, t) -> t^T W x, |W| <= 1}, which is not O(B / sqrt m) (proof P10).
 
-    The sample is all m = d^2 pairs of x = B e_a and t = e_b; the supremum is B times the nuclear norm of the matrix of
-    signs. So for transformers whose maps have bounded spectral norms, as in Li (2025, section 4.2), capacity is not
-    bounded as claimed there: W is a value or feed-forward map, the loss <t, f(x)>.
+    The sample consists of all m = d^2 pairs of x = B e_a and t = e_b. The supremum is B times the nuclear norm of the
+    matrix of signs. If W is a value or feed-forward map and the loss is <t, f(x)>, this contradicts the bound on the
+    capacity of transformers that Li (2025, section 4.2) claims for maps of bounded spectral norm.
 
     Parameters
     ----------
@@ -156,14 +158,17 @@ def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed:
     bound : float
         B.
     draws : int
-        Of the signs, beyond d = 5.
+        Number of random draws of the signs, used if d is above 5.
     seed : int
+        Seed of the draws.
 
     Returns
     -------
     dict of str to Value
-        "complexity"; "claimed", B / sqrt m; "factor", the one over the other; "limit", (8 / (3 pi)) sqrt d, which the
-        factor approaches.
+        - "complexity": the Rademacher complexity;
+        - "claimed": B / sqrt m;
+        - "factor": "complexity" divided by "claimed";
+        - "limit": (8 / (3 pi)) sqrt d, which the factor approaches.
 
     Examples
     --------
@@ -193,7 +198,7 @@ def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed:
 
 
 def _nuclear_norms(free: Array, width: int) -> Array:
-    """Of sign matrices whose first row and column are 1: no others are needed, since flips change no singular value."""
+    """Return nuclear norms of sign matrices with first row and column 1; sign flips keep the singular values."""
     matrices = np.ones((len(free), width, width))
     matrices[:, 1:, 1:] = free.reshape(len(free), width - 1, width - 1)
     norms: Array = np.linalg.svd(matrices, compute_uv=False).sum(axis=1)
@@ -208,7 +213,7 @@ def _rows(rows: Any) -> Array:
 
 
 def _all_signs(count: int) -> Iterator[Array]:
-    """All choices of signs, in blocks; the first sign is +1, since turning all changes no norm."""
+    """Yield all choices of signs in blocks. The first sign is always +1, since flipping all signs changes no norm."""
     numbers, block = np.arange(2 ** (count - 1)), max(1, _ENTRIES // count)
     for first in range(0, len(numbers), block):
         bits = numbers[first : first + block, None] >> np.arange(count - 1) & 1

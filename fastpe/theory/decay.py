@@ -1,4 +1,4 @@
-"""Biases that fall so fast that e^bias has a finite sum over an endless past, and that sum in closed form."""
+"""Sums of e^bias over all distances, in closed form, for biases that fall fast enough for a finite sum."""
 
 import functools
 import math
@@ -49,7 +49,7 @@ class Decay:
     moment : mpf
         The sum of e^bias times -bias.
     tail : function
-        From a distance to the sum from there on.
+        Maps a distance to the sum over this distance and all larger ones.
     """
 
     total: Any
@@ -57,7 +57,7 @@ class Decay:
     tail: Callable[[int], Any]
 
     def both_sides(self) -> "Decay":
-        """Of a query with keys before and after it, where the bias is even; a tail is then both ends.
+        """Return the sums for a query with keys before and after it, for an even bias; a tail then counts both sides.
 
         >>> float(decay_of("alibi", slope=math.log(2.0))[0].both_sides().total)
         3.0
@@ -65,7 +65,7 @@ class Decay:
         return Decay(2 * self.total - 1, 2 * self.moment, lambda far: 2 * self.tail(far) - (far == 0))
 
     def perplexity(self) -> float:
-        """e to the entropy of e^bias over its sum.
+        """Return exp of the entropy of the weights e^bias / total.
 
         >>> decay_of("alibi", slope=0.5)[0].perplexity().__round__(6)
         5.493135
@@ -73,7 +73,7 @@ class Decay:
         return float(self.total * _MP.exp(self.moment / self.total))
 
     def least(self, small: Callable[[Any], bool]) -> int | float:
-        """The smallest distance whose tail is small enough, infinite beyond 2^1000.
+        """Return the smallest distance with a tail that `small` accepts, or infinity if it is beyond 2^1000.
 
         >>> decay_of("alibi", slope=0.5)[0].least(lambda tail: tail < 1.0)
         2
@@ -92,32 +92,33 @@ class Decay:
 
 
 def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
-    """Return the sum of e^bias over all distances for one head, and the reason.
+    """Return the sum of e^bias over all distances for one head, and why it is finite or infinite.
 
     Parameters
     ----------
     scheme : str
         Key of an encoding, or several joined by "+".
     **parameters : float
-        Of one head: `slope` (and `schedule`) for alibi, `seen`, the number of keys, infinite or not, for hard_alibi,
-        `r1` and `r2` for kerple_log, `a` and `p` for kerple_power.
-        Others need none: whatever they have learned, their biases are bounded.
+        Parameters of one head: `slope` (and `schedule`) for alibi; `seen`, the number of keys, which may be infinite,
+        for hard_alibi; `r1` and `r2` for kerple_log; `a` and `p` for kerple_power. Other encodings need none, since
+        their biases are bounded for any learned values.
 
     Returns
     -------
     decay : Decay or None
-        None where the sum is infinite or not known.
+        None if the sum is infinite or not known.
     why : str or None
-        None where it is not known: encodings of one's own that fill a bias, `dynamic_bias`, whose network may fall or
-        grow without bound, and sums of several biases of which some fall without bound, whose sum is finite where one
-        of theirs is.
+        The reason. None if it is not known whether the sum is finite: for registered encodings that fill a bias; for
+        `dynamic_bias`, whose network may fall or grow without bound; and for several added biases if some of them fall
+        without bound (their sum is finite if the sum of one of them is).
 
     Raises
     ------
     TypeError, ValueError
-        For a parameter that is missing, unknown or no number.
+        If a parameter is missing, unknown or not a number.
 
-    Source: Q7. A bounded bias gives every one of n keys at least e^-osc / n of the weight, so none keeps any.
+    Source: Q7. With a bounded bias each of n keys has at least the weight e^-osc / n and at most e^osc / n, so the
+    weight of every key tends to 0 as n grows.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def _kerple_power(a: float, p: float) -> tuple[Decay | None, str]:
 
 
 def _power_sum(size: float, power: float, moment: int, far: int) -> Any:
-    """The sum over D >= far of (a D^p)^moment e^(-a D^p): some terms, then Euler and Maclaurin's formula."""
+    """Sum (a D^p)^moment e^(-a D^p) over D >= far: first terms directly, the rest by the Euler-Maclaurin formula."""
     a, p = _MP.mpf(size), _MP.mpf(power)
     summed = _SUMMED if far < 2**40 else 0  # beyond, neighbours differ by too little to matter
     exponents = size * np.arange(far, far + summed, dtype=np.float64) ** power
@@ -206,16 +207,17 @@ FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, s
 
 
 def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Return the arguments of `decay_of` for each head: from the bias itself, for KERPLE from its parameters.
+    """Return the arguments of `decay_of` for each head, read from the bias or, for KERPLE, from its parameters.
 
     Parameters
     ----------
     scheme : str
         Key of one encoding.
     slots : dict
-        As `fastpe.build` returns them, for 2 positions or more; for more than a window has, or it is none.
+        The slots that `fastpe.build` returns for 2 positions or more. To recognise a window, the number of positions
+        must be larger than the window.
     params : dict
-        As `fastpe.init` returns them, or a trained model has them.
+        Parameters as `fastpe.init` or a trained model returns them.
 
     Returns
     -------

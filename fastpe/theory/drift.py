@@ -1,4 +1,4 @@
-"""Tables beyond the training length: distances from the trained rows, and parts outside their span."""
+"""Table rows beyond the training length: their distance from the trained rows and their part outside the span."""
 
 from typing import Any
 
@@ -18,17 +18,17 @@ def drift(table: Any, train_length: int) -> Array:
     ----------
     table : (positions, channels)
     train_length : int
-        N; rows [0, N) are the trained ones.
+        N. The rows [0, N) are the trained rows.
 
     Returns
     -------
     (positions - N,) float64
-        min over q < N of |T[p] - T[q]|; empty where there is no position beyond.
+        min over q < N of |T[p] - T[q]|. Empty if the table has no position beyond N.
 
     Raises
     ------
     ValueError, TypeError
-        For a table that is not two-dimensional or not finite, or with fewer than N rows.
+        If the table is not two-dimensional or not finite, or has fewer than N rows.
 
     Examples
     --------
@@ -40,20 +40,20 @@ def drift(table: Any, train_length: int) -> Array:
 
 
 def covering(table: Any, train_length: int, window: Window) -> dict[str, Value | None]:
-    """Return how far the farthest row of a window is from all trained rows (Q9).
+    """Return the largest `drift` of the rows in a window (Q9).
 
     Parameters
     ----------
     table, train_length
-        As for `drift`.
+        The same as for `drift`.
     window : (start, stop)
-        Such as (N, 2 N).
+        The rows to use, for example (N, 2 N).
 
     Returns
     -------
     dict
-        "radius": the largest drift; its inputs name the first position that has it, up to rounding. "relative": over
-        the root mean square norm of the trained rows; None where those are all 0.
+        - "radius": the largest drift. Its inputs name the first position that has this drift, up to rounding.
+        - "relative": the radius divided by the root mean square norm of the trained rows; None if these are all 0.
 
     Examples
     --------
@@ -72,19 +72,20 @@ def covering(table: Any, train_length: int, window: Window) -> dict[str, Value |
 
 
 def untrained_share(table: Any, train_length: int, window: Window) -> Value | None:
-    """Return the mean share of a row outside the span of the trained rows (Q9), which meets untrained weights.
+    """Return the mean share of the rows in a window that lies outside the span of the trained rows (Q9).
 
-    Of a row x the share is |x - its projection| / |x|; the span has the directions whose singular value is above 1e-6
-    of the largest. Rows of zeros are left out.
+    This part of a row is multiplied by weights that training never used. The share of a row x is
+    |x - projection of x| / |x|. The span consists of the directions whose singular value is above 1e-6 of the largest.
+    Rows of zeros are left out.
 
     Parameters
     ----------
     table, train_length, window
-        As for `covering`.
+        The same as for `covering`.
 
     Returns
     -------
-    Value, or None where all rows of the window are 0
+    Value, or None if all rows of the window are 0
 
     Examples
     --------

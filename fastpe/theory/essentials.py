@@ -1,4 +1,4 @@
-"""The three numbers of theory on the page of an encoding, `fastpe encodings KEY`: the most decisive of its kind."""
+"""The three most important theoretical numbers of an encoding, shown by `fastpe encodings KEY`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,24 +41,24 @@ def essentials(
     Returns
     -------
     dict
-        The numbers by their description. A number is None if it has no meaning (beyond the end of a learned table, or
-        on a grid) or is not known. The dict is empty for an encoding that fills none of these slots:
+        A map from descriptions to numbers. A number is None if it is not defined (beyond the end of a learned table, or
+        on a grid) or not known. The dict is empty for an encoding that fills none of these slots:
 
-        - table: the nearest two positions and the noise for 1 % confusion within the training length, and the distance
-          from all trained rows of the farthest row up to twice that length;
-        - rotations: the channels that turn, the channels with unseen angles at twice the length, and the first lag at
-          which an equal query and key have a negative score;
-        - biases, for the head with the largest value: the keys used at equal content and the effect on a row at twice
-          the length, and the window that holds all but 2^-24 of the weight at any length.
+        - table: the smallest distance between two rows and the noise for 1 % confusion, both within the training
+          length, and the largest distance of a row up to twice this length from the nearest trained row;
+        - rotations: the number of channels that turn, the number of channels with unseen angles at twice the training
+          length, and the first lag at which an equal query and key have a negative score;
+        - biases, for the head with the largest value: the number of keys used at equal content and the effect on a row
+          at twice the training length, and the window that holds all but 2^-24 of the weight at any length.
 
     Raises
     ------
     ValueError, TypeError
-        As `fastpe.build` does.
+        For the same reasons as `fastpe.build`.
 
     Notes
     -----
-    The model is causal for biases and rotations, unless the encoding is not made for plain sequences.
+    For biases and rotations the model is causal, unless the encoding is not made for plain sequences.
 
     Examples
     --------

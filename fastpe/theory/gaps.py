@@ -1,4 +1,4 @@
-"""Generalisation gaps: how far the loss on new data may be above the training loss, by counting or held-out data."""
+"""Bounds on the gap between training loss and loss on new data, from parameter counts or from held-out data."""
 
 import math
 from typing import Any
@@ -13,9 +13,10 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 
 def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
-    """The last term of eq. (8) of Li (2025), and the one that is valid beside the expected complexity.
+    """Return the last term of eq. (8) of Li (2025) as printed, and the valid term for the expected complexity.
 
-    Printed is 3 sqrt(ln(2/delta) / 2m), that of the empirical complexity; sqrt(ln(1/delta) / 2m) is enough.
+    The printed term 3 sqrt(ln(2/delta) / 2m) belongs to the empirical complexity. For the expected complexity
+    sqrt(ln(1/delta) / 2m) is enough.
 
     Returns
     -------
@@ -36,7 +37,7 @@ def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
 
 
 def parameter_counts(config: ModelConfig) -> dict[str, Value]:
-    """Count the parameters of a model, and those that its encoding adds.
+    """Count the parameters of a model ("model") and the parameters that its encoding adds ("slot").
 
     Examples
     --------
@@ -50,14 +51,15 @@ def parameter_counts(config: ModelConfig) -> dict[str, Value]:
 
 
 def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0.05) -> Value:
-    """Bound how far a loss in [0, 1] may be above its mean on the training sample, for every model that can be stored.
+    """Bound the gap between expected and training loss, for losses in [0, 1] and any model that can be stored.
 
-    There are 2^(bits P) of them: sqrt((P bits ln 2 + ln(1/delta)) / 2m), with probability 1 - delta.
+    P parameters of `bits` bits can store 2^(bits P) models. With probability 1 - delta the gap of each is at most
+    sqrt((P bits ln 2 + ln(1/delta)) / 2m).
 
     Returns
     -------
     Value
-        Certified from above. If the bound is vacuous, that is at least 1, `why` says so.
+        Certified from above. If the bound is vacuous (at least 1), `why` says so.
 
     Examples
     --------
@@ -71,21 +73,24 @@ def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0
 
 
 def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: float = 0.1) -> Value:
-    """Rademacher complexity of losses in [0, 1] by a net of the parameters, eps + sqrt(2 P ln(1 + 2 r Lambda/eps) / m).
+    """Bound the Rademacher complexity of losses in [0, 1] by covering the parameters with a net.
+
+    The bound is eps + sqrt(2 P ln(1 + 2 r Lambda/eps) / m).
 
     Parameters
     ----------
     parameters, samples : int
         P and m.
     reach : float
-        r Lambda: radius of the ball of all parameters, times the Lipschitz constant of the loss by them.
+        r Lambda: the radius of the ball that holds all parameters, times the Lipschitz constant of the loss with
+        respect to the parameters.
     width : float
-        eps, how far a loss is from that of the next member of the net.
+        eps, the largest difference between the loss of a model and the loss of the nearest member of the net.
 
     Returns
     -------
     Value
-        Certified from above. If the bound is vacuous, that is at least 1, `why` says so.
+        Certified from above. If the bound is vacuous (at least 1), `why` says so.
 
     Examples
     --------
@@ -99,9 +104,10 @@ def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: 
 
 
 def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) -> Value:
-    """How far the mean loss of held-out sequences may be from its expectation, losses clipped to [0, largest].
+    """Bound how far the mean loss over held-out sequences is from its expectation, for losses clipped to [0, largest].
 
-    Hoeffding's largest sqrt(ln(2/delta) / 2n), either way, with probability 1 - delta.
+    With probability 1 - delta the difference is at most largest sqrt(ln(2/delta) / 2n) in either direction
+    (Hoeffding's inequality).
 
     Returns
     -------
@@ -119,7 +125,9 @@ def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) ->
 
 
 def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
-    """The expected loss, clipped to [0, largest], from those of held-out sequences, with Hoeffding's interval.
+    """Estimate the expected loss from the losses of held-out sequences, with Hoeffding's interval.
+
+    Losses are clipped to [0, largest].
 
     Examples
     --------
@@ -137,7 +145,9 @@ def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
 
 
 def zero_predictor_loss(length: int) -> Value:
-    """The mean squared error of answering 0 to running sums of standard normal numbers: (N + 1) / 2, no bound (C36).
+    """Return the mean squared error of always answering 0 for running sums of standard normal numbers: (N + 1) / 2.
+
+    The error grows with N without bound (C36).
 
     Examples
     --------

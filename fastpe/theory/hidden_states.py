@@ -21,19 +21,20 @@ _TEMPORARY = 12  # arrays of attention's size that the reference holds
 class HiddenStates:
     """The hidden states of one model at one length.
 
-    The reference gives outputs only, not what they come from. So each layer is a model of its own here: its tokens are
-    the places of the batch, its table of tokens the states before the layer, and its head the identity.
+    The NumPy reference returns only the outputs of a model, not its hidden states. Therefore each layer is run as a
+    separate model. Every position of every sequence is one token of this model, the embedding table holds the states
+    before the layer, and the head is the identity.
 
     Parameters
     ----------
     model : Transformer
     length : int
-        Positions.
+        Number of positions.
 
     Attributes
     ----------
     silent : bool
-        Whether the encoding does nothing at the input.
+        Whether the encoding adds nothing to the input.
 
     Raises
     ------
@@ -62,7 +63,7 @@ class HiddenStates:
         self.silent = not self._input
 
     def __call__(self, x: Array) -> list[Array]:
-        """States before the first layer and after each one.
+        """Return the states before the first layer and after each layer.
 
         Parameters
         ----------
@@ -76,9 +77,9 @@ class HiddenStates:
         Raises
         ------
         TypeError, ValueError
-            If x is no input of the model.
+            If x is not a valid input of the model.
         ArithmeticError
-            If the states do not lead to the model's own outputs.
+            If the outputs computed from the states differ from the outputs of the model.
         """
         outputs, weight = self._model(x), self._parameters["embed.weight"]
         if self._config.vocabulary is None:
@@ -112,7 +113,7 @@ class HiddenStates:
         self, z: Array, layers: int, slots: Mapping[str, Any], own: Mapping[str, Array], head: Array,
         final_norm: bool = False,
     ) -> Array:  # fmt: skip
-        """What a model of these few layers makes of states z."""
+        """Return the outputs of a model with `layers` layers and the embeddings z."""
         c = self._config
         config = SimpleNamespace(
             heads=c.heads, layers=layers, causal=c.causal, activation=c.activation, norm=c.norm, residual=c.residual,

@@ -1,8 +1,8 @@
-"""What can be known about a position, in nats, from its table row with noise.
+"""Information about a position, in nats, in its table row with added noise.
 
 Li (2025) asks for encodings with a high "mutual information between positions" and does not define it. Here the
-position is uniform and its row is observed with noise. The information says whether positions can be told apart, not
-whether a model learns to do so.
+position is uniform and its row is observed with noise. The information says whether positions can be distinguished, not
+whether a model learns to distinguish them.
 """
 
 import math
@@ -31,13 +31,13 @@ class PositionInformation:
     Attributes
     ----------
     lower, upper : Value
-        Certified. The inputs of `upper` hold the three bounds of which it is the least.
+        Certified bounds. `upper` is the smallest of three bounds, which its inputs hold.
     estimate : Value
-        Monte Carlo, between them up to its interval.
+        A Monte Carlo estimate. It lies between the bounds, up to its interval.
     sigma : float
         Standard deviation of the noise in each channel.
     most : float
-        ln n, what there is to know.
+        ln n, the largest possible information.
     """
 
     lower: Value
@@ -49,7 +49,7 @@ class PositionInformation:
 
 @dataclass(frozen=True)
 class InformationCurve:
-    """Certified bounds over noise: arrays (noise levels,) in nats, and ln n."""
+    """Certified bounds at each noise level, arrays (noise levels,) in nats, and ln n."""
 
     sigmas: Array
     lower: Array
@@ -58,13 +58,15 @@ class InformationCurve:
 
 
 class Centred:
-    """Rows of a table in float64, less their mean, a block at a time; equal rows stay exactly equal, and then 0.
+    """Rows of a table in float64 minus their mean, computed a block at a time.
+
+    Equal rows stay exactly equal. If all rows are equal, they are all 0.
 
     Parameters
     ----------
     table : array_like (n, d)
     window : (first, end), optional
-        The positions that are meant.
+        The positions first .. end - 1 are used. The default is all positions.
     """
 
     def __init__(self, table: Any, window: Window | None = None) -> None:
@@ -80,28 +82,28 @@ class Centred:
         self.power = float(self.squares.mean())
 
     def rows(self, chosen: Any) -> Array:
-        """(chosen, d)."""
+        """Return the chosen rows, (chosen, d)."""
         found: Array = self._rows[chosen].astype(np.float64)
         found -= self._first
         found -= self._mean
         return found
 
     def blocks(self, size: int = ROWS) -> Iterator[tuple[slice, Array]]:
-        """All of it, in order."""
+        """Yield all rows in order, in blocks."""
         for start in range(0, self.length, size):
             yield (part := slice(start, min(start + size, self.length))), self.rows(part)
 
     def columns(self) -> Iterator[tuple[slice, Array]]:
-        """All of it in order, in as large blocks as leave the memory bounded."""
+        """Yield all rows in order, in the largest blocks that keep the memory bounded."""
         return self.blocks(min(_COLUMNS, max(ROWS, _NUMBERS // self.dim)))
 
     def distances(self, rows: Array, part: slice, others: Array) -> Array:
-        """Squared distances of some rows (k, d) from the block of others at `part`."""
+        """Return the squared distances of `rows`, (k, d), from `others`, the block of rows at `part`."""
         found = np.einsum("ij,ij->i", rows, rows)[:, None] + self.squares[part] - 2.0 * (rows @ others.T)
         return np.maximum(found, 0.0, out=found)
 
     def noise(self, sigma: Any, snr: Any) -> float:
-        """The standard deviation of the noise: as given, or from the table's own power; 1 where that is 0."""
+        """Return the standard deviation of the noise: `sigma`, or by `snr` from the table's power; 1 if that is 0."""
         if sigma is not None:
             return validation.positive("sigma", sigma)
         return math.sqrt(self.power / (self.dim * validation.positive("snr", snr))) or 1.0
@@ -111,23 +113,26 @@ def position_information(
     table: Any, *, sigma: float | None = None, snr: float = 1.0, window: Window | None = None,
     draws: int = 1024, seed: int = 0,
 ) -> PositionInformation:  # fmt: skip
-    """I(I; T[I] + sigma e), I uniform on n positions, e standard normal in every channel.
+    """Bound and estimate I(I; T[I] + sigma e) for a uniform position I among n, with e standard normal in each channel.
 
-    It tells whether positions can be identified, and is no order of merit: random rows bring it near ln n as well.
+    The information says whether positions can be identified. It does not rank encodings: for random rows it is also
+    near ln n.
 
     Parameters
     ----------
     table : array_like (positions, channels)
     sigma : float, optional
-        Noise in the table's own units ("raw").
+        Standard deviation of the noise in the units of the table ("raw").
     snr : float
-        Where sigma is not given: the centred power of the rows, (1/n) sum |T[p] - mean|^2, over that of the noise,
-        d sigma^2, so that tables of any size are compared by their shape ("shape").
+        Signal-to-noise ratio, used if `sigma` is not given: the centred power of the rows,
+        (1/n) sum |T[p] - mean|^2, divided by the power of the noise, d sigma^2. Tables of different scale are then
+        compared by their shape alone ("shape").
     window : (first, end), optional
-        Only the positions first .. end - 1.
+        Use only the positions first .. end - 1.
     draws : int
-        Draws of e, two at least. Of more than 256 positions each draw takes some at random.
+        Number of draws of e, at least 2. With more than 256 positions each draw uses a random part of them.
     seed : int
+        Seed of the draws.
 
     Returns
     -------
@@ -140,9 +145,12 @@ def position_information(
 
     Notes
     -----
-    P12. With D = |T[p] - T[q]|^2, Kolchinsky and Tracey 2017 (arXiv:1706.02419): at least
-    -mean_p ln mean_q exp(-D/8 sigma^2); at most the same with 2 sigma^2, at most (1/2) ln det(1 + Cov/sigma^2), the
-    maximum of entropy, and at most ln n.
+    P12. Let D = |T[p] - T[q]|^2. The bounds are:
+
+    - lower: -mean_p ln mean_q exp(-D/8 sigma^2) (Kolchinsky and Tracey 2017, arXiv:1706.02419);
+    - upper, pairwise: the same expression with 2 sigma^2 in place of 8 sigma^2 (same source);
+    - upper, Gaussian: (1/2) ln det(1 + Cov/sigma^2), from the maximum of entropy;
+    - upper: ln n.
 
     Examples
     --------
@@ -167,7 +175,7 @@ def position_information(
 
 
 def information_curve(table: Any, sigmas: Any, *, window: Window | None = None) -> InformationCurve:
-    """The certified bounds of `position_information` over noise, for pictures.
+    """Return the certified bounds of `position_information` at several noise levels, for plots.
 
     Parameters
     ----------
@@ -196,7 +204,7 @@ def information_curve(table: Any, sigmas: Any, *, window: Window | None = None) 
 
 
 def _bounds(centred: Centred, sigmas: Array) -> tuple[Array, Array]:
-    """Of each noise the lower bound, and (3, levels) upper ones: pairwise, Gaussian, ln n."""
+    """Return the lower bound at each noise level, and the upper bounds (3, levels): pairwise, Gaussian, ln n."""
     rates = 1.0 / np.concatenate([8.0 * sigmas**2, 2.0 * sigmas**2])
     totals = np.zeros(len(rates))
     for _, rows in centred.blocks():
@@ -212,7 +220,7 @@ def _bounds(centred: Centred, sigmas: Array) -> tuple[Array, Array]:
 
 
 def _spectrum(centred: Centred) -> Array:
-    """Eigenvalues of the rows' covariance; those that are 0 for lack of rows are left out."""
+    """Return the eigenvalues of the covariance of the rows, without those that are 0 because there are too few rows."""
     from scipy.linalg import blas, eigvalsh
 
     if centred.length < centred.dim:
@@ -229,7 +237,7 @@ def _spectrum(centred: Centred) -> Array:
 
 
 def _monte_carlo(centred: Centred, sigma: float, draws: int, seed: int) -> Array:
-    """What each draw of e says, (draws,): -mean_p ln mean_q exp(-(D + 2 sigma e.(T[p] - T[q])) / 2 sigma^2)."""
+    """Return -mean_p ln mean_q exp(-(D + 2 sigma e.(T[p] - T[q])) / 2 sigma^2) for each draw of e, (draws,)."""
     n, found = centred.length, np.empty(draws)
     count = min(n, max(8, 2**16 // n))
     together = ROWS if count == n else ROWS // count  # few large products: small ones cost more than they compute
@@ -252,10 +260,10 @@ def _monte_carlo(centred: Centred, sigma: float, draws: int, seed: int) -> Array
 
 
 def _interval(found: Array, lower: float, most: float) -> tuple[float, float, float]:
-    """Mean of the draws and its 95 % interval.
+    """Return the mean of the draws and its 95 % interval.
 
-    Near ln n what is lost is rare: draws without it would seem to agree. Where they are that skewed, or all alike, the
-    lower end is the certified bound, which is close there.
+    Near ln n few draws lose any information, and the other draws seem to agree exactly. If the draws are so skewed or
+    all equal, the lower end of the interval is the certified bound, which is close in this case.
     """
     mean, deviation, root = float(found.mean()), float(found.std(ddof=1)), math.sqrt(len(found))
     low, high = mean - 1.96 * deviation / root, mean + 1.96 * deviation / root
@@ -266,13 +274,16 @@ def _interval(found: Array, lower: float, most: float) -> tuple[float, float, fl
 
 
 def two_point_information(distance: float, sigma: float = 1.0) -> Value:
-    """I of two equally likely points in normal noise, exactly: ln 2 - E ln(1 + exp(-2 a^2 - 2 a Z)).
+    """Return the exact information about which of two equally likely points was observed in normal noise.
+
+    It is ln 2 - E ln(1 + exp(-2 a^2 - 2 a Z)), with Z standard normal.
 
     Parameters
     ----------
     distance : float
-        Between the points, of any dimension; a = distance / 2 sigma.
+        Distance between the points, in any dimension; a = distance / 2 sigma.
     sigma : float
+        Standard deviation of the noise.
 
     Examples
     --------
@@ -292,19 +303,19 @@ def two_point_information(distance: float, sigma: float = 1.0) -> Value:
 
 
 def fano(information: Value, length: int) -> Value:
-    """How often whoever guesses a position must be wrong: at least 1 - (I + ln 2) / ln n, I certified from above.
+    """Return the smallest possible error rate of any guess of the position (Fano): 1 - (I + ln 2) / ln n.
 
     Parameters
     ----------
     information : Value
-        With an upper end: `PositionInformation.upper`, or an exact one.
+        The information I with an upper bound, such as `PositionInformation.upper` or an exact value.
     length : int
-        Positions n, two at least.
+        Number of positions n, at least 2.
 
     Returns
     -------
     Value
-        Certified from below; 0 where the inequality says nothing.
+        Certified from below; 0 if the inequality gives no bound.
 
     Examples
     --------

@@ -24,24 +24,24 @@ _SURE = 1.0 - 1e-9  # far beyond what rounding does in float64
 
 
 def attention_jacobian(tokens: Array, score: Array, bias: Any = 0.0) -> Array:
-    """The derivative of softmax(z A z^T + bias) z by z.
+    """Return the derivative of softmax(z A z^T + bias) z with respect to z.
 
     Parameters
     ----------
     tokens : (N, d)
     score : (d, d)
-        A.
+        The matrix A.
     bias : (N, N) or number
-        -inf hides a key.
+        Bias of each score; -inf hides a key.
 
     Returns
     -------
     (N, d, N, d) array
-        Of output i, channel a by token j, channel b.
+        Entry [i, a, j, b] is the derivative of channel a of output i with respect to channel b of token j.
 
     Examples
     --------
-    The constant of attention grows without end with the norms of the tokens: of tokens 0, R, -R it is 1/3 + 2 R^2 / 3.
+    The slope of attention grows without bound with the norms of the tokens. At tokens 0, R, -R it is 1/3 + 2 R^2 / 3.
 
     >>> r = 10.0
     >>> round(float(attention_jacobian(np.array([[0.0], [r], [-r]]), np.eye(1))[0, 0, 0, 0]), 9)
@@ -67,7 +67,9 @@ def attention_jacobian(tokens: Array, score: Array, bias: Any = 0.0) -> Array:
 
 
 def unbounded_example(radius: float) -> Value:
-    """The slope of attention at tokens 0, R, -R with unit weights: no bound of weights bounds it (claim C38).
+    """Return the slope of attention at tokens 0, R, -R with unit weights.
+
+    It grows with R without bound, so a bound on the weights does not bound the slope (claim C38).
 
     Returns
     -------
@@ -85,14 +87,15 @@ def unbounded_example(radius: float) -> Value:
 
 
 def attained_share(draws: int = 300, tokens: int = 8, width: int = 4, radius: float = 1.0, seed: int = 0) -> Value:
-    """The largest share of the constant of the token norm that random tokens, weights and biases attain (claim C54).
+    """Return the largest share of the Lipschitz constant in the token norm that random draws attain (claim C54).
 
-    Biases are normal with standard deviations up to 20, far beyond any alpha (N' - 1) of the paper.
+    Tokens, weights and biases are random. Biases are normal with standard deviations up to 20, far beyond any
+    alpha (N' - 1) of the paper.
 
     Returns
     -------
     Value
-        Certified from below, of the supremum; a share above 1 would refute the bound.
+        A certified lower bound of the supremum. A share above 1 would refute the bound on the constant.
 
     Examples
     --------
@@ -121,7 +124,7 @@ def _alone(score: float) -> Layer:
 
 
 def entry_norms(model_or_run: Transformer | str | Path, x: Any) -> Array:
-    """The largest norm of a token that enters each layer, over a batch: radii for `stack_bounds`.
+    """Return the largest norm of a token that enters each layer, over a batch. `stack_bounds` takes them as radii.
 
     Parameters
     ----------
@@ -152,10 +155,11 @@ def entry_norms(model_or_run: Transformer | str | Path, x: Any) -> Array:
 def largest_jacobian(
     model_or_run: Transformer | str | Path, x: Any, *, iterations: int = 20, seed: int = 0
 ) -> dict[str, Value]:
-    """The steepest slopes found from the tokens that enter the first layer to a model's outputs, at a batch's inputs.
+    """Search for the steepest slopes of a model's outputs with respect to the tokens that enter the first layer.
 
-    Power iteration on J J^T, of every sequence: J^T u are gradients of `fastpe.reference`, and J v differences that
-    only steer. Of a model of tokens the output is the combination of logits that its head reads most strongly.
+    The slopes are measured at the inputs of a batch by power iteration on J J^T for every sequence. J^T u is a gradient
+    from `fastpe.reference`. J v is a finite difference and only chooses the direction. For a model of tokens the output
+    is the combination of logits that the head reads most strongly.
 
     Parameters
     ----------
@@ -163,19 +167,22 @@ def largest_jacobian(
     x : (B, N) or (N,)
         Numbers, or tokens.
     iterations : int
+        Number of power iterations.
     seed : int
-        Of the vectors to start from.
+        Seed of the start vectors.
 
     Returns
     -------
     dict of str to Value
-        "frobenius": the largest |J^T u| / |u|. "token": the largest sum over tokens of the norms of an output's
-        gradients, at up to 8 places. Both are slopes that the model has: certified from below of its constants.
+        - "frobenius": the largest |J^T u| / |u|;
+        - "token": the largest sum over tokens of the norms of an output's gradients, at up to 8 positions.
+
+        The model has both slopes, so they are certified lower bounds of its Lipschitz constants.
 
     Raises
     ------
     ValueError
-        If x is no such batch, or too large for plain NumPy.
+        If x does not have this form, or is too large for plain NumPy.
 
     Examples
     --------
@@ -207,7 +214,7 @@ def largest_jacobian(
 
 
 class _Measured:
-    """A model of which rows that enter the first layer can be moved, by `fastpe.reference` in float64."""
+    """A model run by `fastpe.reference` in float64, with rows at the input of the first layer that can be changed."""
 
     def __init__(self, model: Transformer, x: Any) -> None:
         self.config, self.weights = model.config, weights_of(model)
@@ -236,7 +243,7 @@ class _Measured:
             raise ValueError(f"x must hold tokens, integers in [0, {vocabulary})")
 
     def rows(self, layers: int) -> Array:
-        """The rows that enter layer number `layers`, (B, N, C): logits of a head that passes them on."""
+        """Return the rows that enter layer number `layers`, (B, N, C), as the logits of a head that is the identity."""
         weights, x = self.weights, self.x
         if self.config.vocabulary is None:
             embedded = x[..., None] * weights["embed.weight"] + weights.get("embed.bias", 0.0)
@@ -248,12 +255,12 @@ class _Measured:
         return reference.model_forward(config, self._layers | ends, self.slots, np.arange(x.size).reshape(x.shape))
 
     def push(self, z: Array, v: Array) -> Array:
-        """J v by a central difference, (B, N)."""
+        """Return J v, (B, N), by a central difference."""
         step = 1e-6 * max(1.0, float(np.abs(z).max()))
         return (self._outputs(z + step * v) - self._outputs(z - step * v)) / (2.0 * step)
 
     def pull(self, z: Array, u: Array) -> Array:
-        """J^T u, (B, N, C)."""
+        """Return J^T u, (B, N, C)."""
         if self._base is None or self._base[0] is not z:
             self._base = z, self._outputs(z)
         target = self._base[1] - 0.5 * u.size * u  # so that the gradient of the mean squared error by y is u
@@ -266,7 +273,7 @@ class _Measured:
         return reference.model_forward(self._config(vocabulary=None), self._numbers, self._with(z), nothing)
 
     def _with(self, z: Array) -> list[dict[str, Any]]:
-        """The slots, with rows in place of the table; embeddings are 0, so that taps do nothing."""
+        """Return the slots with `rows` in place of the table. Embeddings are 0, so that taps have no effect."""
         return [{**self.slots[0], "table": z}, *self.slots[1:]]
 
     def _config(self, **changed: Any) -> SimpleNamespace:
@@ -275,5 +282,5 @@ class _Measured:
 
 
 def _size(u: Array) -> Array:
-    """Norms of the sequences of a batch, (B, 1, ...)."""
+    """Return the norm of each sequence of a batch, (B, 1, ...)."""
     return np.sqrt(np.square(u).sum(axis=tuple(range(1, u.ndim)), keepdims=True))

@@ -1,4 +1,4 @@
-"""The kernel T T^T of a table: its spectrum, its ranks, and the share that depends only on the distance."""
+"""The kernel T T^T of a table: its spectrum, its ranks, and the share that depends on more than the distance."""
 
 import math
 from typing import Any
@@ -24,20 +24,23 @@ def spectrum(table: Any, window: Window | None = None) -> Array:
 
 
 def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
-    """Return the number of directions of the table at each precision, and weighted by size (Q4).
+    """Return the rank of the table at each precision, and ranks weighted by the singular values (Q4).
 
     Parameters
     ----------
     table, window
-        As for `norms`.
+        The same as for `fastpe.theory.tables.norms`.
 
     Returns
     -------
     dict
-        "float64", "float32", "bfloat16": singular values above the largest times max(n, C) 2^-52, n 2^-23 and 2^-8, n
-        rows and C channels. "effective": exp of the entropy of the squared singular values over their sum (Roy and
-        Vetterli 2007). "stable": their sum over the largest. "condition": the largest over the least above the float64
-        tolerance. The last three are None for a table of zeros.
+        - "float64", "float32", "bfloat16": the number of singular values above a tolerance, which is the largest one
+          times max(n, C) 2^-52, n 2^-23 and 2^-8, for n rows and C channels.
+        - "effective": exp of the entropy of the squared singular values divided by their sum (Roy and Vetterli 2007).
+        - "stable": the sum of the squared singular values divided by the largest of them.
+        - "condition": the largest singular value divided by the smallest one above the float64 tolerance.
+
+        The last three are None for a table of zeros.
 
     Examples
     --------
@@ -71,7 +74,7 @@ def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
 
 
 def kernel(table: Any, window: Window | None = None) -> Array:
-    """T T^T, (n, n), for a picture; up to 4096 rows.
+    """Return T T^T, (n, n), for a plot. The table may have up to 4096 rows.
 
     Examples
     --------
@@ -86,7 +89,7 @@ def kernel(table: Any, window: Window | None = None) -> Array:
 
 
 def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
-    """The mean of <T[p], T[p + k]> over p, for each lag k = 0 .. n - 1: a curve, and the kernel's Toeplitz part.
+    """Return the mean of <T[p], T[p + k]> over p for each lag k = 0 .. n - 1: the Toeplitz part of the kernel.
 
     Examples
     --------
@@ -97,16 +100,16 @@ def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
 
 
 def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
-    """Return the share of the kernel that depends on more than distance (Q11): |K - its diagonals' means|_F / |K|_F.
+    """Return the share of the kernel that depends on more than the distance (Q11).
 
-    The share is 0 if the products of rows are a function of the distance; the table then carries relative positions.
-    The kernel is computed in blocks of 512 rows.
+    It is |K - means of the diagonals of K|_F / |K|_F. The share is 0 if the products of rows are a function of the
+    distance; the table then carries relative positions. The kernel is computed in blocks of 512 rows.
 
     Parameters
     ----------
     table : (positions, channels)
     window : (start, stop), optional
-        The rows that are looked at; all where not given.
+        The rows to use. The default is all rows.
 
     Returns
     -------
@@ -115,7 +118,7 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
     Raises
     ------
     ValueError, TypeError
-        As `fastpe.theory.tables.norms` does.
+        For the same reasons as `fastpe.theory.tables.norms`.
 
     Examples
     --------

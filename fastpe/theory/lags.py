@@ -1,4 +1,4 @@
-"""Sinusoidal rows: their distance by lag, certified by interval arithmetic, and scans over millions of lags."""
+"""Distances between sinusoidal rows at each lag, certified by interval arithmetic, and scans over millions of lags."""
 
 import math
 from collections.abc import Iterator
@@ -16,28 +16,31 @@ _BITS = 160
 
 
 def lag_distance(dim: int, lag: int, *, base: float = 10000.0, squared: bool = False) -> Value:
-    """|T[p + k] - T[p]| of the sinusoidal table, the same for every p (P1): sqrt(sum_i 4 sin^2(w_i k / 2)).
+    """Return the distance |T[p + k] - T[p]| of rows of the sinusoidal table, which is the same for every p (P1).
+
+    It is sqrt(sum_i 4 sin^2(w_i k / 2)) with w_i = base^(-2 i / dim), i = 0 .. dim / 2 - 1.
 
     Parameters
     ----------
     dim : int
-        Width, even: of an odd one the last channel is a sine alone, and distances depend on p.
+        Width, an even number. (With an odd width the last channel has a sine without its cosine, and distances depend
+        on p.)
     lag : int
-        k, at least 0.
+        The lag k, at least 0.
     base : float
-        w_i = base^(-2 i / dim), i = 0 .. dim / 2 - 1; at least 1.
+        Base of the frequencies, at least 1.
     squared : bool
-        The square instead.
+        Whether to return the squared distance.
 
     Returns
     -------
     Value
-        Certified: interval arithmetic of 160 bits, its ends rounded outwards to float64.
+        Certified by interval arithmetic with 160 bits; the ends are rounded outwards to float64.
 
     Raises
     ------
     ValueError, TypeError
-        For an odd or non-positive width, a negative lag, or a base below 1.
+        If the width is odd or not positive, the lag is negative, or the base is below 1.
 
     Examples
     --------
@@ -51,29 +54,29 @@ def lag_distance(dim: int, lag: int, *, base: float = 10000.0, squared: bool = F
 
 
 def scan_lags(dim: int, lags: int, *, base: float = 10000.0) -> dict[str, Value]:
-    """The nearest and the farthest two sinusoidal rows that are at most so many positions apart.
+    """Find the smallest and the largest distance between sinusoidal rows that are at most `lags` positions apart.
 
-    Distances depend on the lag alone (P1), so a scan over lags tries all pairs. It is made in float64, whose error is
-    bounded; every lag that the bound cannot rule out is done again in interval arithmetic.
+    Distances depend only on the lag (P1), so a scan over lags covers all pairs. The scan runs in float64 with a bound
+    on the rounding error. Every lag that this bound cannot rule out is computed again in interval arithmetic.
 
     Parameters
     ----------
     dim : int
-        Width, even.
+        Width, an even number.
     lags : int
-        The largest lag, at least 1. They are done in blocks: memory does not grow with their number.
+        The largest lag, at least 1. Lags are scanned in blocks, so memory does not grow with their number.
     base : float
-        At least 1.
+        Base of the frequencies, at least 1.
 
     Returns
     -------
     dict
-        "nearest", "farthest": certified, each with its lag among the inputs.
+        "nearest" and "farthest": certified distances. The inputs of each name its lag.
 
     Raises
     ------
     ValueError, TypeError
-        As `lag_distance`.
+        For the same reasons as `lag_distance`.
 
     Examples
     --------
@@ -95,7 +98,7 @@ def scan_lags(dim: int, lags: int, *, base: float = 10000.0) -> dict[str, Value]
 
 
 def _certain(dim: int, lags: int, base: float, sign: float, left: Array) -> Value:
-    """The extreme of the few lags that are left, by interval arithmetic."""
+    """Return the extreme distance of the few remaining lags, by interval arithmetic."""
     found = {int(lag): _interval(dim, int(lag), base, False) for lag in left}
     best = min(found, key=lambda lag: sign * sum(found[lag]))
     least_or_most = min if sign > 0 else max
@@ -105,10 +108,10 @@ def _certain(dim: int, lags: int, base: float, sign: float, left: Array) -> Valu
 
 
 def _distances(dim: int, lags: int, base: float) -> Iterator[tuple[Array, Array, Array]]:
-    """Lags, the distances in float64, and how far each may be from the exact one.
+    """Yield lags, their distances in float64, and a bound on the error of each distance.
 
-    w k / 2 is rounded twice, which moves the sine by at most 2^-53 w k, and D = 2 |sines| by at most 2^-52 |w| k; the
-    sines and their sum of squares lose less than (dim + 16) 2^-53 of D. The bound is twice that.
+    w k / 2 is rounded twice. This changes the sine by at most 2^-53 w k, and D = 2 |sines| by at most 2^-52 |w| k. The
+    sines and the sum of their squares have a relative error of less than (dim + 16) 2^-53. The bound is twice the sum.
     """
     omega = np.array([float(each.mid) for each in _frequencies(dim, base)])
     size = float(np.linalg.norm(omega))
@@ -123,7 +126,7 @@ def _distances(dim: int, lags: int, base: float) -> Iterator[tuple[Array, Array,
 
 
 def _interval(dim: int, lag: int, base: float, squared: bool) -> tuple[float, float]:
-    """Float64 numbers below and above the distance, or its square."""
+    """Return float64 numbers below and above the distance or its square."""
     from mpmath.libmp import round_ceiling, round_floor, to_float
 
     if lag == 0:
@@ -135,7 +138,7 @@ def _interval(dim: int, lag: int, base: float, squared: bool) -> tuple[float, fl
 
 @lru_cache(maxsize=16)
 def _frequencies(dim: int, base: float) -> list[Any]:
-    """w_i as intervals."""
+    """Return the frequencies w_i as intervals."""
     from mpmath.ctx_iv import MPIntervalContext
 
     context = MPIntervalContext()  # one of our own: the precision of mpmath's belongs to its other users

@@ -1,4 +1,4 @@
-"""The norms of a transformer's maps and slots by layer, from which Lipschitz constants are computed."""
+"""The norms of the linear maps and slots of each layer of a transformer, for Lipschitz constants."""
 
 import math
 from dataclasses import dataclass
@@ -12,26 +12,28 @@ SLOPES = {"relu": 1.0, "gelu": 1.1289043, "gelu_tanh": 1.1289931, "swiglu": 1.09
 
 @dataclass(frozen=True)
 class Head:
-    """What the constant of one attention head depends on: norms of its maps and of the slots that meet them.
+    """Norms of the maps and slots of one attention head, which determine its Lipschitz constant.
 
-    A score is z_i A z_j^T plus terms linear in one token plus constants. Constant biases are not here: they change no
-    constant of the token norm (proof P5).
+    A score is z_i A z_j^T, plus terms that are linear in one token, plus constants. Constant biases are left out, since
+    they do not change the constant in the token norm (proof P5).
 
     Attributes
     ----------
     score : float
-        |A|, scale, `gain`, `rel_gain` and growth of xPos included; where channels are rotated |WQ| |WK| scale.
+        |A|, including the scale, `gain`, `rel_gain` and the growth of xPos. If channels are rotated, it is
+        |WQ| |WK| scale.
     value : float
-        |WV|, spectral.
+        The spectral norm |WV|.
     query, key : float
-        Largest norms of what the query's and the key's token meet beside each other: of `rel_key` |WQ| B_r scale; of
-        `rel_query`, `key_bias` and a query map's bias likewise for the key.
+        Largest norms of the vectors by which scores multiply the query's token alone and the key's token alone. For
+        `rel_key` the query's is |WQ| B_r scale. `rel_query`, `key_bias` and the bias of the query map count for the
+        key in the same way.
     constant : float
-        Bound of what a score has beside content and bias, such as a map's bias times a vector of the offset.
+        Bound of the other constant terms of a score, such as the bias of a map times a vector of the offset.
     shift : float
-        Largest row of `qk_table`: added to the tokens that query and key see.
+        Largest norm of a row of `qk_table`, which is added to the tokens that query and key see.
     added : float
-        Largest vector of `rel_value`, B_v.
+        B_v, the largest norm of a vector of `rel_value`.
     """
 
     score: float
@@ -43,19 +45,19 @@ class Head:
     added: float = 0.0
 
     def largest_score(self, radius: float) -> float:
-        """S: no score is farther than this from its bias, for tokens of at most that norm."""
+        """Return S, the largest distance of a score from its bias for tokens of norm at most `radius`."""
         seen = radius + self.shift
         return self.score * seen * seen + (self.query + self.key) * seen + self.constant
 
     def slopes(self, radius: float) -> tuple[float, float, float]:
-        """By the key's value, by its score and by the query's score, of which the head's constants are sums."""
+        """Return the slopes through the key's value, the key's score and the query's score; constants add them up."""
         seen, spread = radius + self.shift, self.value * radius + self.added
         return self.value, spread * (self.score * seen + self.key), spread * (self.score * seen + self.query)
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A layer norm or RMS norm: largest gain, norm of its biases, width, and the least deviation it divides by."""
+    """A layer norm or RMS norm: its largest gain, the norm of its biases, its width, and its smallest divisor."""
 
     gain: float
     bias: float
@@ -63,7 +65,7 @@ class Norm:
     deviation: float = math.sqrt(EPSILON)
 
     def slope(self) -> float:
-        """Its Lipschitz constant, max|g| / sqrt(var + eps); 316.2 at unit gain and any input.
+        """Return the Lipschitz constant, max|g| / sqrt(var + eps); it is 316.2 for unit gain and any input.
 
         >>> round(Norm(1.0, 0.0, 64).slope(), 6)
         316.227766
@@ -71,13 +73,13 @@ class Norm:
         return self.gain / self.deviation
 
     def radius(self) -> float:
-        """The largest norm of what it returns, whatever it is given: sqrt(d) max|g| + |beta|."""
+        """Return the largest norm of an output for any input: sqrt(d) max|g| + |beta|."""
         return math.sqrt(self.width) * self.gain + self.bias
 
 
 @dataclass(frozen=True)
 class FeedForward:
-    """Spectral norms of its maps and norms of their biases; `gate` is that of "swiglu"."""
+    """A feed-forward layer: spectral norms of its maps and norms of their biases; only "swiglu" has a `gate`."""
 
     widen: float
     narrow: float
@@ -91,7 +93,7 @@ class FeedForward:
         choice("activation", self.activation, tuple(SLOPES))
 
     def slope(self, radius: float) -> float:
-        """Its Lipschitz constant on tokens of at most that norm; but for "swiglu" it does not depend on it."""
+        """Return the Lipschitz constant on tokens of norm at most `radius`, on which only "swiglu" depends."""
         steepest = SLOPES[self.activation]
         if self.activation != "swiglu":
             return steepest * self.widen * self.narrow
@@ -99,7 +101,7 @@ class FeedForward:
         return self.narrow * (steepest * hidden * self.gate + gates * self.widen)
 
     def radius(self, radius: float) -> float:
-        """The largest norm of what it returns."""
+        """Return the largest norm of an output."""
         gates, hidden = self._sizes(radius)
         return self.narrow * hidden * (gates if self.activation == "swiglu" else 1.0) + self.narrow_bias
 
@@ -109,7 +111,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: its heads, |WO|, the norm of what attention adds whatever the tokens, and what follows."""
+    """One layer: its heads, |WO|, the norm of the constant that attention adds, and the parts after attention."""
 
     heads: tuple[Head, ...]
     out: float
@@ -123,7 +125,7 @@ class Layer:
 def equal_layers(
     count: int, weight: float = 1.0, head_width: int = 64, heads: int = 1, residual: bool = True
 ) -> tuple[Layer, ...]:
-    """Layers all of whose maps have the same spectral norm C_W, without biases or norms (Li 2025, section 4.2).
+    """Return layers without biases or norms in which all maps have the spectral norm C_W (Li 2025, section 4.2).
 
     Examples
     --------

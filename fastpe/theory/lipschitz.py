@@ -22,11 +22,14 @@ class Bounds:
     Attributes
     ----------
     norm : str
-        "token": changes are measured by the largest norm of a token's. "frobenius": by that of all tokens.
+        "token": a change is measured by the largest norm of the change of one token. "frobenius": it is measured by the
+        Frobenius norm of the change of all tokens.
     layers : tuple of Value
+        The constant of each layer.
     product : Value
+        The constant of all layers together.
     radii : tuple of float
-        Bounds of the norms of the tokens that enter each layer, and of those that leave the last.
+        Bounds of the norms of the tokens that enter each layer and, last, of the tokens that leave the last layer.
     """
 
     norm: str
@@ -36,16 +39,16 @@ class Bounds:
 
 
 def largest_column_sum(scores: float, colmax: float, length: int) -> Value:
-    """Kappa of proof P5: the largest sum of a column of the attention weights, min(N, e^{2S} colmax).
+    """Return kappa of proof P5, a bound on the largest column sum of the attention weights: min(N, e^{2S} colmax).
 
     Parameters
     ----------
     scores : float
-        S, bound of all scores without their bias.
+        S, a bound of all scores without their bias.
     colmax : float
-        The largest sum of a column of the softmax of the bias alone.
+        The largest column sum of the softmax of the bias alone.
     length : int
-        Keys N.
+        Number N of keys.
 
     Returns
     -------
@@ -65,22 +68,23 @@ def largest_column_sum(scores: float, colmax: float, length: int) -> Value:
 def stack_bounds(
     layers: Sequence[Layer], radius: float | Sequence[float], *, colmax: float | None = None, length: int | None = None
 ) -> Bounds:
-    """Lipschitz constants of layers, on tokens of bounded norm (proof P5).
+    """Return Lipschitz constants of layers on tokens of bounded norm (proof P5).
 
-    Without bounds of the norms there is none (`attention_jacobian` has the example; Kim, Papamakarios, Mnih 2021,
-    arXiv:2006.04710). In the token norm they depend neither on the bias nor on the number of tokens.
+    On tokens of unbounded norm no constant exists (see the example of `attention_jacobian`, and Kim, Papamakarios, Mnih
+    2021, arXiv:2006.04710). In the token norm the constants depend neither on the bias nor on the number of tokens.
 
     Parameters
     ----------
     layers : sequence of Layer
     radius : float or sequence of float
-        Bound of the norms of the tokens that enter the first layer, from which those of the next follow; or measured
-        ones, one for each layer: the constants then hold for the differential at the tokens measured.
+        One number: a bound of the norms of the tokens that enter the first layer; the bounds for the next layers follow
+        from it. A sequence: one measured norm for each layer; the constants then hold for the differential at the
+        measured tokens.
     colmax : float, optional
-        The largest column sum of the softmax of the bias alone, over heads: then the constants are those of the
+        The largest column sum, over heads, of the softmax of the bias alone. With it the constants are those of the
         Frobenius norm.
     length : int, optional
-        Number of tokens, with `colmax`.
+        Number of tokens; needed with `colmax`.
 
     Returns
     -------
@@ -125,7 +129,7 @@ def _radii(radius: Any, count: int) -> list[Any]:
 
 
 def _layer(layer: Layer, radius: float, colmax: float | None, length: int | None) -> tuple[float, float]:
-    """The layer's constant, and the radius of what leaves it."""
+    """Return the constant of the layer, and a bound of the norms of its outputs."""
     seen = radius if layer.norm1 is None else layer.norm1.radius()
     attention = layer.out * math.hypot(*(_head(head, seen, colmax, length) for head in layer.heads))
     attention *= 1.0 if layer.norm1 is None else layer.norm1.slope()
@@ -134,7 +138,7 @@ def _layer(layer: Layer, radius: float, colmax: float | None, length: int | None
 
 
 def _after(layer: Layer, radius: float) -> tuple[float, float]:
-    """The constant of what follows attention, and the radius of what leaves it."""
+    """Return the constant of the parts after attention, and a bound of the norms of their outputs."""
     steps = float(layer.residual)
     seen = radius if layer.norm1 is None else layer.norm1.radius()
     mixed = layer.out * math.hypot(*(head.value * seen + head.added for head in layer.heads)) + layer.out_bias
@@ -145,7 +149,7 @@ def _after(layer: Layer, radius: float) -> tuple[float, float]:
 
 
 def _head(head: Head, radius: float, colmax: float | None, length: int | None) -> float:
-    """Of both norms: in that of the largest token, every row of weights sums to 1, and kappa is 1."""
+    """Return the constant of a head for both norms. In the token norm kappa is 1, as each row of weights sums to 1."""
     of_columns = 1.0
     if colmax is not None and length is not None:
         of_columns = math.sqrt(largest_column_sum(head.largest_score(radius), colmax, length).value)
@@ -154,12 +158,12 @@ def _head(head: Head, radius: float, colmax: float | None, length: int | None) -
 
 
 def influence_constant(layers: Sequence[Layer], radius: float) -> Value:
-    """c of proof P8: the product over layers of what one token's change can do, but for the decay with distance.
+    """Return c of proof P8: the product over layers of the largest effect of one token, without decay by distance.
 
     Parameters
     ----------
     layers : sequence of Layer
-        Of a causal model.
+        The layers of a causal model.
     radius : float
         Bound of the norms of the tokens that enter the first layer.
 
@@ -178,19 +182,20 @@ def influence_constant(layers: Sequence[Layer], radius: float) -> Value:
 
 
 def influence_bound(layers: Sequence[Layer], radius: float, slope: float, length: int) -> Value:
-    """No token of a causal model with a linear bias changes the token `length` - 1 later faster than this (proof P8).
+    """Bound the influence of a token on the token `length` - 1 positions later in a causal model with a linear bias.
 
-    c binom(n + L - 2, L - 1) exp(-slope (n - 1)), n the length. Copying the first number, +1 or -1, to the last place
-    has an error of at least 1 less this bound, if embedding and head have norm 1: one network cannot do it at all
-    lengths.
+    The bound is c binom(n + L - 2, L - 1) exp(-slope (n - 1)), where n is the length and L the number of layers (proof
+    P8). The task of copying the first number, +1 or -1, to the last position then has an error of at least 1 minus this
+    bound, if embedding and head have norm 1. So one network cannot solve this task at all lengths.
 
     Parameters
     ----------
     layers, radius
-        As for `influence_constant`.
+        The same as for `influence_constant`.
     slope : float
         The smallest slope of the heads, above 0.
     length : int
+        Number n of tokens.
 
     Returns
     -------
@@ -209,12 +214,12 @@ def influence_bound(layers: Sequence[Layer], radius: float, slope: float, length
 
 
 def influence_length(layers: Sequence[Layer], radius: float, slope: float, below: float = 0.5) -> Value:
-    """The length from which on `influence_bound` is below a limit.
+    """Return the smallest length from which on `influence_bound` is less than `below`.
 
     Returns
     -------
     Value
-        Exact: the bound is at least `below` one token earlier, and falls from there on.
+        Exact: at a length one shorter the bound is at least `below`, and from there on it falls.
 
     Examples
     --------
@@ -240,7 +245,7 @@ def influence_length(layers: Sequence[Layer], radius: float, slope: float, below
 
 
 def _log_constant(layers: Sequence[Layer], radius: float) -> float:
-    """ln c: of every layer the larger of what a token does to itself and, but for the decay, to later ones."""
+    """Return ln c. Each layer counts the larger of a token's effects on itself and, without decay, on later tokens."""
     layers, total = _checked(layers), 0.0
     for layer, entering in zip(layers, stack_bounds(layers, radius).radii, strict=False):
         seen = entering if layer.norm1 is None else layer.norm1.radius()

@@ -1,4 +1,4 @@
-"""A table of a given norm that is optimised for the lower bound of the information about the position."""
+"""Optimise a table of given norm for the lower bound of the information about the position."""
 
 import math
 from collections.abc import Iterator
@@ -20,18 +20,18 @@ _LEAST = 1e-14  # a step that would move the table by less, relative to its norm
 
 @dataclass(frozen=True)
 class MaximalTable:
-    """The result of `maximal_table`, with its history.
+    """The result of `maximal_table`, with the history of the optimisation.
 
     Attributes
     ----------
     table : (length, dim) float64
     history : (steps + 1,) float64
-        The lower bound before the first step and after each one, in nats: it never falls.
+        The lower bound in nats before the first step and after each step. It never falls.
     information : Value
-        The bound that the table reaches: certified from below.
+        The bound that the table reaches, certified from below.
     ceiling : Value
-        Certified from above: no table of this power has a larger lower bound. With n - 1 channels or more a simplex
-        reaches it; with fewer it is not known how near one can come.
+        The largest lower bound that a table of this power can have, certified from above. With n - 1 channels or more a
+        simplex reaches it. With fewer channels it is not known how close a table can come.
     """
 
     table: Array
@@ -44,28 +44,28 @@ def maximal_table(
     length: int, dim: int, sigma: float = 1.0, *, power: float | None = None, equal_rows: bool = False,
     steps: int = 200, seed: int = 0, initial: Any = None,
 ) -> MaximalTable:  # fmt: skip
-    """Gradient ascent on the lower bound of `position_information` over all tables of one norm.
+    """Maximise the lower bound of `position_information` over tables of one norm by gradient ascent.
 
-    The objective is not concave: this ends near a stationary point, which depends on where it began, and is no claim to
-    a maximum, of the bound or of the information.
+    The objective is not concave. The ascent ends near a stationary point, which depends on the initial table. The
+    result need not be the maximum of the bound or of the information.
 
     Parameters
     ----------
     length, dim : int
         Positions n and channels d.
     sigma : float
-        Standard deviation of the noise that the rows are to be told apart in.
+        Standard deviation of the noise that is added to the rows.
     power : float, optional
-        Mean squared norm of the rows, (1/n) sum T^2, which every step keeps. By default d / 2, that of the sinusoidal
-        table, or that of `initial`.
+        Mean squared norm of the rows, (1/n) sum T^2, which every step keeps. The default is the power of `initial` or,
+        without `initial`, d / 2, the power of the sinusoidal table.
     equal_rows : bool
-        Whether every row has this squared norm, and not only their mean.
+        Whether every row must have this squared norm. Otherwise only the mean over the rows must have it.
     steps : int
-        Steps at most.
+        Largest number of steps.
     seed : int
-        Of the table it begins with, independent normal numbers.
+        Seed of the initial table of independent normal numbers.
     initial : array_like (length, dim), optional
-        What it begins with instead, such as the table of another encoding; it is brought to the norm.
+        An initial table to use instead, for example of another encoding. It is scaled to the norm.
 
     Returns
     -------
@@ -74,17 +74,19 @@ def maximal_table(
     Raises
     ------
     ValueError, TypeError
-        If an argument is out of range, or a row of `initial` is 0 where all are to have one norm.
+        If an argument is out of range, or if `equal_rows` is set and a row of `initial` is 0.
 
     Notes
     -----
-    I7. Where ``w[p, q]`` is the softmax over q of -D[p, q] / 8 sigma^2, the gradient at row r is
-    sum_q (w[r, q] + w[q, r]) (T[r] - T[q]) / (4 n sigma^2). The ceiling: ln mean_q exp(-D / 8 sigma^2) is convex in the
-    distances, whose mean over pairs is at most 2 n power / (n - 1), so that equal distances, a simplex, are best.
+    I7. Let ``w[p, q]`` be the softmax over q of -D[p, q] / 8 sigma^2. The gradient at row r is
+    sum_q (w[r, q] + w[q, r]) (T[r] - T[q]) / (4 n sigma^2). The ceiling holds because ln mean_q exp(-D / 8 sigma^2) is
+    convex in the distances, whose mean over pairs is at most 2 n power / (n - 1). So equal distances, as in a simplex,
+    are best.
 
-    It is an initial value of the encoding "learned": ``fastpe.build("learned", length, dim=dim, params={"table":
-    found.table})`` fills its slot, and in a model ``model.parameters["encoding.learned.table"][...] = found.table``
-    before training. It goes on learning from there. As a fixed table it is an encoding of one's own: bench/maximal.py.
+    The table can be used as the initial value of the encoding "learned", which training then changes:
+    ``fastpe.build("learned", length, dim=dim, params={"table": found.table})`` fills the slot, and
+    ``model.parameters["encoding.learned.table"][...] = found.table`` sets it in a model before training.
+    bench/maximal.py registers it as a fixed table.
 
     Examples
     --------
@@ -126,7 +128,7 @@ def _ceiling(length: int, power: float, sigma: float) -> float:
 
 
 def _climb(table: Array, power: float, equal_rows: bool, sigma: float, steps: int) -> tuple[Array, Array]:
-    """Projected gradient ascent; a step that would lower the bound is made shorter until it does not."""
+    """Run projected gradient ascent. A step that would lower the bound is shortened until it does not."""
     reached, gradient = lower_bound_and_gradient(table, sigma)
     history, norm, step = [reached], math.sqrt(power * len(table)), 0.1
     while len(history) <= steps:
@@ -145,7 +147,7 @@ def _climb(table: Array, power: float, equal_rows: bool, sigma: float, steps: in
 
 
 def _tangent(gradient: Array, table: Array, equal_rows: bool) -> Array:
-    """The gradient less its part that the norm takes away again."""
+    """Return the gradient without the part that the projection on the norm removes."""
     axis = 1 if equal_rows else None
     share = np.sum(gradient * table, axis=axis, keepdims=True) / np.sum(table**2, axis=axis, keepdims=True)
     found: Array = gradient - share * table
@@ -162,7 +164,7 @@ def _scaled(table: Array, power: float, equal_rows: bool) -> Array:
 
 
 def lower_bound_and_gradient(table: Any, sigma: float) -> tuple[float, Array]:
-    """The lower bound of `position_information` at raw scale, and its gradient by the table.
+    """Return the lower bound of `position_information` for noise sigma, and its gradient with respect to the table.
 
     Parameters
     ----------
@@ -199,7 +201,7 @@ def lower_bound_and_gradient(table: Any, sigma: float) -> tuple[float, Array]:
 
 
 def _kernels(centred: Array, rate: float) -> Iterator[tuple[slice, Array]]:
-    """exp(-rate D) of blocks of rows with all rows."""
+    """Yield exp(-rate D) for blocks of rows against all rows."""
     squares = np.einsum("ij,ij->i", centred, centred)
     for start in range(0, len(centred), ROWS):
         part = slice(start, min(start + ROWS, len(centred)))

@@ -33,13 +33,13 @@ class ModelBounds:
     Attributes
     ----------
     stack : Bounds
-        Of its layers.
+        The constants of the layers.
     enter : Value or None
-        From a model's numbers to the tokens of the first layer; a model of tokens has none.
+        The constant from the input numbers to the tokens of the first layer. None for a model of tokens.
     leave : Value
-        From the last layer's tokens to outputs, final norm and head.
+        The constant from the tokens of the last layer to the outputs, through the final norm and the head.
     whole : Value
-        Product of all: from numbers, or the rows of tokens, to outputs.
+        The product of all: the constant from the numbers, or from the embedded tokens, to the outputs.
     """
 
     stack: Bounds
@@ -51,18 +51,18 @@ class ModelBounds:
 def model_bounds(
     model_or_run: Transformer | str | Path, length: int, *, largest_input: float = 1.0, colmax: float | None = None
 ) -> ModelBounds:
-    """Lipschitz constants of a model at some length, with its own spectral norms, biases and slots (Q6).
+    """Return Lipschitz constants of a model at a length, from its spectral norms, biases and slots (Q6).
 
     Parameters
     ----------
     model_or_run : Transformer, str or pathlib.Path
         A model, a run folder, or a file that `Transformer.save` wrote.
     length : int
-        Tokens.
+        Number of tokens.
     largest_input : float
-        B_x, the largest size of a model's numbers; of a model of tokens it is not needed.
+        B_x, the largest absolute value of the input numbers. A model of tokens does not need it.
     colmax : float, optional
-        As for `stack_bounds`: then in the Frobenius norm.
+        The same as for `stack_bounds`. With it the constants are those of the Frobenius norm.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def model_bounds(
     Raises
     ------
     ValueError, TypeError, OSError
-        If an argument is out of range, the model cannot be read, or its positions are drawn at random.
+        If an argument is out of range, the model cannot be read, or the model draws its positions at random.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def model_bounds(
 
 
 def opened(model_or_run: Transformer | str | Path) -> Transformer:
-    """The model, or that of a run folder or file, whose positions are the usual ones."""
+    """Return the model, read from a run folder or file if necessary; it must have the positions 0, 1, ..."""
     model = model_or_run if isinstance(model_or_run, Transformer) else load(model_or_run)
     if model.config.positions != "usual":
         raise ValueError(
@@ -112,13 +112,15 @@ def opened(model_or_run: Transformer | str | Path) -> Transformer:
 
 
 def weights_of(model: Transformer) -> dict[str, Array]:
-    """Copies of all parameters in float64, by name."""
+    """Return copies of all parameters in float64, by name."""
     return {name: each.astype(np.float64) for name, each in model.copies().items()}
 
 
 def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
-    """The slots that every layer gets at this length, in float64, and its ``gate``; those that change nothing there are
-    left out."""
+    """Return the slots of each layer at this length, in float64, and the ``gate`` of the layer.
+
+    Slots that change nothing in a layer are left out.
+    """
     twin = ModelEncoding(replace(model.config, dtype="float64"))
     filled = twin.slots(whole("length", length, 1), weights_of(model))
     own = [
@@ -134,14 +136,14 @@ def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
 
 
 def _neutral(slot: str, array: Any) -> bool:
-    """Whether a slot is as good as absent, as those of a pattern are in the layers that do not have them."""
+    """Return whether a slot has no effect, as the slots of a pattern in the layers that do not use them."""
     if not isinstance(array, np.ndarray) or slot in ("scale", "index", "values", "polar"):
         return False
     return bool((array == neutral(slot, array.shape, array.dtype)).all())
 
 
 def spectral_norm(matrix: Array) -> float:
-    """The largest singular value, from the Gram matrix of the smaller side.
+    """Return the largest singular value, from the Gram matrix of the smaller side.
 
     Examples
     --------
@@ -160,7 +162,7 @@ def spectral_norm(matrix: Array) -> float:
 
 
 def spectral_norms(model_or_run: Transformer | str | Path) -> dict[str, Value]:
-    """Spectral norms of all matrices of a model, by the names of its parameters.
+    """Return the spectral norms of all matrices of a model, by the names of its parameters.
 
     Parameters
     ----------
@@ -183,16 +185,16 @@ def spectral_norms(model_or_run: Transformer | str | Path) -> dict[str, Value]:
 
 
 def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Layer, ...]:
-    """The norms of a model's layers, with its slots at this length: what `stack_bounds` takes (proof P5).
+    """Return the norms of the layers of a model with its slots at this length, as `stack_bounds` takes them (proof P5).
 
-    Biases, tables of the input and rotations add nothing; vectors of offsets, gains and growth do, and so do biases of
-    the query's map, which weigh the keys.
+    Biases of scores, input tables and rotations do not increase the norms. Vectors of offsets, gains and growth do, and
+    so do biases of the query map, which multiply the keys.
 
     Parameters
     ----------
     model_or_run : Transformer, str or pathlib.Path
     length : int
-        Tokens.
+        Number of tokens.
 
     Returns
     -------
@@ -201,8 +203,8 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     Raises
     ------
     ValueError
-        If the encoding cannot have this length, positions are drawn at random, or a layer's input makes its scores by
-        a gate, queries count keys by gates, or a network corrects scores, of which no bound is known here.
+        If the encoding cannot have this length, or the model draws its positions at random. Also if no bound is known:
+        if a gate computes scores from the input of a layer, queries count keys by gates, or a network corrects scores.
 
     Examples
     --------
@@ -240,7 +242,7 @@ def _layer(config: ModelConfig, weights: Mapping[str, Array], slots: Slots, numb
 
 
 def norm_of(weights: Mapping[str, Array], name: str) -> Norm:
-    """The norm of that name among a model's parameters."""
+    """Return the norm layer of this name from the parameters of a model."""
     gain, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias", np.zeros(1))
     return Norm(float(np.abs(gain).max()), _norm(bias), len(gain))
 
@@ -281,13 +283,13 @@ def _head(config: ModelConfig, get: Get, slots: Slots, head: int) -> Head:
 
 
 def _product_norm(query: Array, key: Array) -> float:
-    """|query key^T| of two tall matrices, by their small triangles."""
+    """Return |query key^T| for two tall matrices, from their small triangular QR factors."""
     triangles = [np.asarray(np.linalg.qr(each, mode="r")) for each in (query, key)]
     return spectral_norm(triangles[0] @ triangles[1].T)
 
 
 def _rows(slots: Slots, slot: str, head: int, size: Any = None, absent: float = 0.0) -> float:
-    """The largest norm of a slot's vectors of offsets, or the largest of the sizes of their entries."""
+    """Return the largest norm of a slot's vectors of offsets, or the largest absolute value of their entries."""
     if slot not in slots:
         return absent
     rows = slots[slot][min(head, len(slots[slot]) - 1)]
@@ -295,7 +297,7 @@ def _rows(slots: Slots, slot: str, head: int, size: Any = None, absent: float = 
 
 
 def largest_map(slots: Slots, head: int) -> float:
-    """The largest factor by which a head's maps of channels, of query and key, multiply their product; 1 without.
+    """Return the largest factor by which the channel maps of query and key change a score of a head; 1 without maps.
 
     >>> largest_map({"rotors": np.array([[[[[3.0, 0.0], [0.0, 1.0]]]]])}, 0)
     9.0
@@ -307,7 +309,9 @@ def largest_map(slots: Slots, head: int) -> float:
 
 
 def least_radius(slots: Slots, width: int) -> float:
-    """What the norm of a row's radii is beyond that of the row, at most, 0 without any: softplus(x) <= |x| + log 2.
+    """Bound how much larger the norm of a row's radii is than the norm of the row: softplus(x) <= |x| + log 2.
+
+    The bound is 0 for slots without radii.
 
     >>> least_radius({"polar": np.zeros((1, 4))}, 4) / math.log(2), least_radius({}, 4)
     (2.0, 0.0)
@@ -316,7 +320,10 @@ def least_radius(slots: Slots, width: int) -> float:
 
 
 def _largest_growth(slots: Slots) -> float:
-    """The largest factor by which growth multiplies a product of channels, of a key not after its query; 1 without."""
+    """Return the largest factor by which growth multiplies a channel of a score with a key not after its query.
+
+    The factor is 1 without growth.
+    """
     if "growth" not in slots:
         return 1.0
     growth = slots["growth"]

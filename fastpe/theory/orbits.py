@@ -1,4 +1,4 @@
-"""The least error on tasks of numbers of functions that cannot tell some orders of their input apart (P2, P3)."""
+"""The least error on tasks of numbers for functions that cannot distinguish some orders of their input (P2, P3)."""
 
 from __future__ import annotations
 
@@ -50,26 +50,31 @@ def least_error(
 ) -> Value:  # fmt: skip
     """Return the least mean squared error of models with a symmetry on a task of numbers (Q16, P2, P3).
 
-    Of what commutes with a group that keeps the law of the inputs, the orbit mean of the target is the best, and its
-    error is E[y^2] - E[(mean over the group)^2]. Linear targets (`LINEAR`) have it exactly, in fractions.
+    The group permutes the inputs and does not change their distribution. Among the functions that commute with the
+    group, the mean of the target over the group is the best. Its error is E[y^2] - E[(mean over the group)^2]. For
+    linear targets (`LINEAR`) it is computed exactly, in fractions.
 
     Parameters
     ----------
     name : str
-        One of `NUMBERS`. Inputs are independent, of mean 0 and variance 1: normal, or signs for the running parity.
+        One of `NUMBERS`. Inputs are independent, with mean 0 and variance 1: normal numbers, or signs for the running
+        parity.
     group : {"rev", "perm", "const"}
-        What the model cannot tell apart. "const": the least error on the input 1, 1, ..., 1 (of the parity -1, -1,
-        ...), the variance of the targets over the positions.
+        The symmetry of the model. "rev": reversal; "perm": all orders; "const": equal tokens get equal outputs. For
+        "const" the result is the least error on the input 1, 1, ..., 1 (-1, -1, ... for the parity), which is the
+        variance of the targets over the positions.
     length : int
+        Number of positions.
     factors : (length,) numbers, optional
-        What a linear target is multiplied by, position by position, see `fastpe.tasks.targets.factors`.
+        Factors by which a linear target is multiplied at each position, see `fastpe.tasks.targets.factors`.
     draws, seed : int
-        Of estimates (sort_numbers by "rev", running_max by both): sequences, at most 2^22 numbers in all.
+        Number of random sequences, and their seed, for estimates (sort_numbers with "rev", running_max with both). At
+        most 2^22 numbers are drawn in total.
 
     Returns
     -------
     Value
-        "exact", or an "estimate". The input `fraction` is the number itself where it is short.
+        "exact", or an "estimate". If the number is a short fraction, the input `fraction` holds it.
 
     Raises
     ------
@@ -94,14 +99,14 @@ def least_error(
 
 
 def _linear(name: str, group: str, length: int, multiplied: Any) -> Value:
-    """That of a linear target, in fractions."""
+    """Return the least error of a linear target, in fractions."""
     moments = _moments(name, length, multiplied)
     return _in_fractions(_LEAST[group](moments, length), f"{LINEAR[name]}; {_why(group)}", group, length)
 
 
 @lru_cache(maxsize=1024)  # many encodings have the same symmetry
 def _without_factors(name: str, group: str, length: int, draws: int, seed: int) -> Value:
-    """`least_error` of checked arguments."""
+    """Return `least_error` for checked arguments."""
     if name in LINEAR:
         return _linear(name, group, length, multipliers(None, length))
     inputs, why = {"group": group, "length": length}, f"{OTHERS[name]}; {_why(group)}"
@@ -116,19 +121,19 @@ def _without_factors(name: str, group: str, length: int, draws: int, seed: int) 
 
 
 def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value:
-    """The least mean squared error for any linear target y = A x + b, x independent of mean 0 and variance 1.
+    """Return the least mean squared error for a linear target y = A x + b; x is independent, of mean 0 and variance 1.
 
-    With P of the group, the orbit mean has the matrix mean(P^T A P) and the offset mean(P^T b), and the error is what
-    the squares of the entries lose by it, over N (P3).
+    The mean of the target over the permutations P of the group has the matrix mean(P^T A P) and the offset mean(P^T b).
+    The error is the sum of squares of the entries of A and b, minus that sum for the mean, divided by N (P3).
 
     Parameters
     ----------
     matrix : (N, N) numbers
-        A, of 512 rows at most; integers, fractions or floats, all taken as the fractions that they are.
+        A, with at most 512 rows. Entries are integers, fractions or floats; floats are converted to exact fractions.
     group : {"rev", "perm", "const"}
-        As for `least_error`.
+        The same as for `least_error`.
     offsets : (N,) numbers, optional
-        b, 0 where not given.
+        b. The default is 0.
 
     Returns
     -------
@@ -137,7 +142,7 @@ def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value
     Raises
     ------
     ValueError, TypeError
-        If the matrix is not square, or holds what is no finite number.
+        If the matrix is not square, or an entry is not a finite number.
 
     Examples
     --------
@@ -163,7 +168,7 @@ def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value
 
 @dataclass(frozen=True)
 class _Moments:
-    """Of y = A x + b, exactly: sums over A and b, and over their mirror images in both axes."""
+    """Exact sums for y = A x + b: over the entries of A and b, and over products with their mirror images."""
 
     squares: Fraction
     mirrored: Fraction
@@ -193,7 +198,7 @@ _LEAST: dict[str, Callable[[_Moments, int], Fraction]] = {
 
 
 def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
-    """Every row of A is one weight on the places first .. last, so that no matrix is needed."""
+    """Compute the moments of a target without a matrix: each row of A is one weight on the positions first .. last."""
     rows = [
         (f * weight, first, last, f * b) for f, (weight, first, last, b) in zip(factors, _rows(name, n), strict=True)
     ]
@@ -212,7 +217,7 @@ def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
 
 
 def _rows(name: str, n: int) -> list[tuple[Fraction, int, int, Fraction]]:
-    """(weight, first, last, offset) of each target, places counted from 1."""
+    """Return (weight, first, last, offset) for each target, with positions counted from 1."""
     none, one, places = Fraction(0), Fraction(1), range(1, n + 1)
     return {
         "running_sum": lambda: [(one, 1, i, none) for i in places],
@@ -226,7 +231,7 @@ def _rows(name: str, n: int) -> list[tuple[Fraction, int, int, Fraction]]:
 
 
 def multipliers(factors: Any, n: int) -> list[Fraction]:
-    """What targets are multiplied by, as fractions: 1 where nothing is given."""
+    """Return the factors of the targets as fractions; they are 1 if none are given."""
     if factors is None:
         return [Fraction(1)] * n
     found = [_fraction("factors", each) for each in factors]
@@ -252,7 +257,7 @@ def _fraction(name: str, value: Any) -> Fraction:
 
 
 def _total(terms: Iterable[Fraction]) -> Fraction:
-    """The sum, pair by pair: denominators grow late."""
+    """Return the sum, added pair by pair so that denominators grow late."""
     left = list(terms)
     while len(left) > 1:
         left = [sum(left[k : k + 2], Fraction(0)) for k in range(0, len(left), 2)]
@@ -275,7 +280,7 @@ def _why(group: str) -> str:
 
 
 def _parity(group: str, n: int) -> float:
-    """Of the running product of signs."""
+    """Return the least error for the running product of signs."""
     if group == "const":
         return 1.0 - (n % 2) / n**2
     if group == "rev":
@@ -298,9 +303,9 @@ def _max_rev(x: Array) -> Array:
 
 
 def _max_perm(x: Array) -> Array:
-    """The variance of the target over all orders, a token's own number staying its own.
+    """Return the variance of the running maximum at a token over all orders of the tokens.
 
-    What comes before the token of rank r has no rank above s with the chance 1 / (N - s + 1), s >= r.
+    No token before the token of rank r has a rank above s with probability 1 / (N - s + 1), for s >= r.
     """
     n = x.shape[1]
     ordered, rank = np.sort(x, axis=1), np.arange(1.0, n + 1.0)
@@ -314,7 +319,7 @@ def _max_perm(x: Array) -> Array:
 
 
 def _estimated(of_draws: Callable[[Array], Array], why: str, inputs: dict[str, Any], draws: int, seed: int) -> Value:
-    """The mean over sequences drawn, with its 95 % interval."""
+    """Return the mean over random sequences, with its 95 % interval."""
     n = inputs["length"]
     draws = min(draws, max(2, _MOST_NUMBERS // n))
     rows = max(1, _BLOCK // n)

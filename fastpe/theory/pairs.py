@@ -1,4 +1,4 @@
-"""Distances between rows of a table in tiles: a matrix product finds the pairs that are then measured exactly."""
+"""Distances between rows of a table in tiles: a matrix product selects the pairs to be computed exactly."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,19 +16,20 @@ _MOST = 1e150  # the square of a larger entry overflows
 
 
 def checked(table: Any, window: Window | None = None) -> Array:
-    """Rows [start, stop) of a table, or all of them, as finite float64.
+    """Return the rows [start, stop) of a table, or all of them, as finite float64.
 
     Parameters
     ----------
     table : (positions, channels)
-        At least one row and one channel; real, finite, below 1e150 in size. Distances below 1e-154 are 0 here.
+        At least one row and one channel of real, finite numbers below 1e150 in absolute value. Distances below 1e-154
+        count as 0.
     window : (start, stop), optional
-        At least one row of the table.
+        The rows to return, at least one.
 
     Raises
     ------
     ValueError, TypeError
-        Naming the argument, its value and what was expected.
+        If an argument is invalid. The message names the argument, its value and what was expected.
 
     Examples
     --------
@@ -50,7 +51,7 @@ def checked(table: Any, window: Window | None = None) -> Array:
 
 
 def bounds(window: Any) -> Window:
-    """`window` as two integers, 0 <= start < stop.
+    """Return `window` as two integers with 0 <= start < stop.
 
     Examples
     --------
@@ -66,17 +67,18 @@ def bounds(window: Any) -> Window:
 
 
 def tiles(rows: Array, others: Array | None = None) -> Iterator[tuple[slice, slice, Array, float]]:
-    """Squared distances in tiles of 512 x 512, by a product of matrices, and how far each may be from the exact one.
+    """Yield squared distances in tiles of 512 x 512, computed by a matrix product, with bounds on their errors.
 
     Parameters
     ----------
     rows, others : (n, C), (m, C)
-        Without `others` those of each row to the other rows; its distance to itself is infinite.
+        Without `others` the distances are between each row and the other rows. The distance of a row to itself is then
+        infinite.
 
     Yields
     ------
-    Rows and others of the tile, the squared distances, and their error: at most (C + 8) 2^-52 times the squared norms
-    about the mean row, which rounding of the means, the squares and the product does not exceed.
+    Rows and others of the tile, the squared distances, and error bounds. A bound is (C + 8) 2^-52 times the squared
+    norms of the rows minus their mean, which covers the rounding of the means, the squares and the product.
     """
     targets = rows if others is None else others
     centre = targets.mean(axis=0)
@@ -97,19 +99,20 @@ def tiles(rows: Array, others: Array | None = None) -> Iterator[tuple[slice, sli
 
 
 def nearest(rows: Array, others: Array | None = None) -> tuple[Array, Array]:
-    """The distance of every row to its nearest of `others`, or of the other rows, and which one that is.
+    """Return the distance of every row to the nearest row of `others`, and the index of this nearest row.
 
-    Every pair that the product of matrices cannot rule out is measured by its differences, so that tiny distances keep
-    their digits.
+    Every pair that the matrix product cannot rule out is computed again from the differences of its rows, so that tiny
+    distances keep their digits.
 
     Parameters
     ----------
     rows, others : (n, C), (m, C)
+        Without `others` the nearest of the other rows of `rows` is searched.
 
     Returns
     -------
     (n,) float64, (n,) integers
-        Infinite where there is no other row.
+        The distance is infinite if there is no other row.
 
     Examples
     --------
@@ -136,13 +139,13 @@ def nearest(rows: Array, others: Array | None = None) -> tuple[Array, Array]:
 
 
 def _starts(first: int, length: int) -> list[int]:
-    """Where tiles start: that of the row itself first, whose neighbours rule out most of the others."""
+    """Return the starts of the tiles. The tile of the row itself is first: its neighbours rule out most other rows."""
     starts = list(range(0, length, BLOCK))
     return starts[first // BLOCK :] + starts[: first // BLOCK]
 
 
 def _measure(least: Array, which: Array, rows: Array, others: Array, offset: int, a: Array, b: Array) -> None:
-    """Lower `least` to the distances of the pairs rows[a], others[b], by their differences."""
+    """Lower `least` to the distances of the pairs rows[a], others[b], computed from the differences of the rows."""
     at_once = max(1, _MEASURED // rows.shape[1])
     for start in range(0, len(a), at_once):
         first, second = a[start : start + at_once], b[start : start + at_once]

@@ -12,7 +12,7 @@ _CONSTANT = 1e-9  # of a channel's size: what varies less is rounding
 
 
 class Moments:
-    """Sums over the sequences that read-outs are fitted to: all that they need, whatever the number of sequences."""
+    """Sums over the training sequences of a read-out. Their size does not depend on the number of sequences."""
 
     def __init__(self, states: Array) -> None:
         self.shift = states.mean(axis=(0, 1))
@@ -20,7 +20,7 @@ class Moments:
         self.products = np.zeros((states.shape[2], states.shape[2]))
 
     def add(self, states: Array) -> None:
-        """states: (sequences, n, channels)."""
+        """Add states of the shape (sequences, n, channels) to the sums."""
         moved = states - self.shift
         self.count += len(moved)
         self.sums += moved.sum(axis=0)
@@ -38,7 +38,7 @@ class Readout:
     Attributes
     ----------
     scale : float
-        What the classifier's scores are multiplied by: an inverse temperature, to be set.
+        The inverse temperature by which the scores of the classifier are multiplied. The caller sets it.
     """
 
     def __init__(self, moments: Moments) -> None:
@@ -62,12 +62,12 @@ class Readout:
         self._middle, self.scale = (n - 1) / 2, 1.0
 
     def positions(self, states: Array) -> Array:
-        """The linear read-out, (sequences, n)."""
+        """Return the positions that the linear read-out predicts, (sequences, n)."""
         found: Array = self._middle + (states - self._centre) / self._scale @ self._weights
         return found
 
     def losses(self, states: Array, scales: Array) -> Array:
-        """Mean cross entropy of each sequence with scores times each scale, (scales, sequences)."""
+        """Return the mean cross entropy of each sequence for scores times each scale, (scales, sequences)."""
         scores = (states - self._centre) / self._scale @ self._directions + self._offsets
         scores -= scores.max(axis=-1, keepdims=True)
         n = scores.shape[-1]
@@ -80,10 +80,10 @@ class Readout:
 
 
 def plug_in(codes: Array, bins: int) -> tuple[Array, float]:
-    """Of codes (sequences, n) in bins what each sequence adds to the plug-in estimate of I(position; code), and the
-    bias of that, at most (bins - 1)(n - 1) / 2m upward (Miller 1955).
+    """Return the share of each sequence in the plug-in estimate of I(position; code), and a bound on its bias.
 
-    The estimate is the mean over sequences.
+    `codes`, (sequences, n), are bin numbers. The estimate is the mean over sequences. Its bias is upward and at most
+    (bins - 1)(n - 1) / 2m (Miller 1955).
     """
     sequences, n = codes.shape
     counts = np.stack([np.bincount(column, minlength=bins) for column in codes.T])

@@ -12,9 +12,10 @@ PRECISIONS = ("float64", "float32", "bfloat16")
 
 
 def rounded(values: Array, precision: str) -> Array:
-    """The nearest numbers of a precision, ties to even; those of bfloat16 as float32, which holds them all.
+    """Round to the nearest numbers of a precision, with ties to even.
 
-    bfloat16 is rounded to once, from float64.
+    bfloat16 numbers are returned as float32, which can represent all of them. They are rounded once, directly from
+    float64.
 
     Parameters
     ----------
@@ -39,24 +40,24 @@ def rounded(values: Array, precision: str) -> Array:
 
 
 def horizon(table: Any, precision: str) -> dict[str, Value | None]:
-    """From where on neighbouring positions have the same row after rounding, and how many rows differ (Q17).
+    """Find the first two neighbouring positions with equal rows after rounding, and count the different rows (Q17).
 
     Parameters
     ----------
     table : (positions, channels)
-        In float64.
+        The table in float64.
     precision : "float64", "float32" or "bfloat16"
 
     Returns
     -------
     dict
-        "first": the first p whose row is that of p + 1; None where there is none. "distinct": the number of different
-        rows.
+        - "first": the first position p whose row equals the row of p + 1, or None if there is no such position;
+        - "distinct": the number of different rows.
 
     Raises
     ------
     ValueError, TypeError
-        For a table that is not two-dimensional or not finite, or an unknown precision.
+        If the table is not two-dimensional or not finite, or the precision is unknown.
 
     Examples
     --------

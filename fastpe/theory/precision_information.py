@@ -1,4 +1,4 @@
-"""What can be known about a position, in nats, from its table row after rounding."""
+"""Information about a position, in nats, in its table row after rounding."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ _PRECISIONS = ("float64", "float32", "bfloat16", "float16")
 
 
 def checked_table(table: Any) -> Array:
-    """A table (positions, channels) as it is: a large one is read in float64 a block at a time.
+    """Return a table (positions, channels) in its dtype, so that callers can convert it to float64 block by block.
 
     Examples
     --------
@@ -34,13 +34,16 @@ def checked_table(table: Any) -> Array:
 
 
 def precision_information(table: Any, dtype: str = "bfloat16") -> Value:
-    """What is left of ln n when rows are rounded: ln n - (1/n) sum over sets of c equal rows of c ln c.
+    """Return the information about a uniform position in its row after rounding.
+
+    It is ln n - (1/n) sum over sets of c equal rows of c ln c.
 
     Parameters
     ----------
     table : array_like (positions, channels)
     dtype : {"float64", "float32", "bfloat16", "float16"}
-        Rounded to the nearest, ties to even; bfloat16 from float32.
+        The precision to which rows are rounded: to the nearest number, with ties to even. bfloat16 is rounded from
+        float32.
 
     Examples
     --------
@@ -59,7 +62,7 @@ def precision_information(table: Any, dtype: str = "bfloat16") -> Value:
 
 
 def _rounded(rows: Array, dtype: str) -> Array:
-    """As numbers of which equal ones have equal bits; bfloat16 as the upper half of float32's."""
+    """Round so that equal numbers have equal bits. bfloat16 is returned as the upper half of the float32 bits."""
     with np.errstate(over="ignore"):
         near = rows.astype("float32" if dtype == "bfloat16" else dtype)
     near = np.ascontiguousarray(near + near.dtype.type(0))  # 0 in place of -0

@@ -1,4 +1,4 @@
-"""Lower bounds, on held-out data and in nats, of what the layers of a trained model know about the position."""
+"""Lower bounds, in nats and on held-out data, of the information about the position in the layers of a model."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -36,13 +36,13 @@ class LayerProbe:
     layer : int
         0 is the input of the first layer.
     linear : Value
-        A lower bound from a linear read-out of the position (P13); its inputs hold `mse` and `r2`.
+        A lower bound from a linear read-out of the position (P13). Its inputs hold `mse` and `r2`.
     classifier : Value
         A lower bound from linear discriminant analysis.
     upper : Value
-        Certified from above: ln n, or 0 where nothing can be known.
+        A certified upper bound: ln n, or 0 if the states cannot depend on the position.
     binned : Value or None
-        What the linear read-out in bins tells, where bins were asked for.
+        The plug-in estimate of the information in the binned linear read-out. None without `bins`.
     """
 
     layer: int
@@ -55,18 +55,19 @@ class LayerProbe:
 def probe_run(
     run: str | Path, length: int | None = None, *, sequences: int = 1200, seed: int = 0, bins: int | None = None
 ) -> list[LayerProbe]:
-    """Probe the trained model of a run folder on new sequences of its own task.
+    """Probe the trained model of a run folder on new sequences of the task of the run.
 
     Parameters
     ----------
     run : str or pathlib.Path
-        A finished run.
+        The folder of a finished run.
     length : int, optional
-        Of the inputs; the training length by default. Positions are those of the model, the task's frame included.
+        Length of the inputs. The default is the training length. The probed positions are all positions of the model,
+        including those that the task adds to the input.
     sequences : int
-        Of a text disjoint blocks of its validation part, as many as these at most.
+        Number of sequences. For a text it is the largest number of disjoint blocks of the validation part.
     seed, bins
-        As for `probe_model`; the sequences are drawn by the seed too.
+        The same as for `probe_model`. The seed also draws the sequences.
 
     Returns
     -------
@@ -75,7 +76,7 @@ def probe_run(
     Raises
     ------
     ValueError, OSError
-        If there is no such run, or the task has no such sequences.
+        If there is no run in the folder, or the task cannot draw sequences of this length.
     fastpe.BeyondTrainingLength
         If the encoding is undefined at this length.
 
@@ -116,7 +117,7 @@ def _drawn(config: TrainConfig, length: int, sequences: int, seed: int) -> Array
 def probe_model(
     model: Transformer, x: Any, *, alike: bool = False, seed: int = 0, bins: int | None = None
 ) -> list[LayerProbe]:
-    """Probe a model's hidden states, before its first layer and after each one.
+    """Probe the hidden states of a model before its first layer and after each layer.
 
     Parameters
     ----------
@@ -124,10 +125,10 @@ def probe_model(
     x : array_like (sequences, N)
         Inputs that the model was not trained on: numbers or tokens.
     alike : bool
-        Whether every position's input has the same distribution. Where it does and nothing of the encoding acts at the
-        input, layer 0 is exactly 0.
+        Whether the input has the same distribution at every position. If so, and if the encoding adds nothing to the
+        input, the information in layer 0 is exactly 0.
     seed, bins
-        As for `probe_states`.
+        The same as for `probe_states`.
 
     Returns
     -------
@@ -137,9 +138,9 @@ def probe_model(
     Raises
     ------
     ValueError, TypeError
-        As for `probe_states`.
+        For the same reasons as `probe_states`.
     ArithmeticError
-        If the states in float64 do not lead to the model's own outputs.
+        If the outputs computed from the states in float64 differ from the outputs of the model.
 
     Examples
     --------
@@ -164,38 +165,41 @@ def probe_model(
 
 
 def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> LayerProbe:
-    """Held-out lower bounds on I(position; state), the position uniform on 0 .. n - 1.
+    """Compute held-out lower bounds on I(position; state) for a uniform position on 0 .. n - 1.
 
-    The sequences are split in three, so that nothing is said of what was fitted: one part for the read-outs, one for
-    the temperature of the classifier and the edges of bins, one for the bounds, whose 95 % intervals are over its
-    sequences.
+    The sequences are split in three parts, so that no bound is computed on data used for fitting. The first part fits
+    the read-outs. The second sets the temperature of the classifier and the edges of the bins. The third gives the
+    bounds and their 95 % intervals over sequences.
 
     Parameters
     ----------
     states : array_like (sequences, n, channels)
-        30 sequences at least.
+        At least 30 sequences.
     seed : int
-        Of the split.
+        Seed of the split.
     bins : int, optional
-        Also the plug-in estimate of the information in the linear read-out, in so many bins.
+        Number of bins. If given, the information in the linear read-out is also estimated from this number of bins.
 
     Returns
     -------
     LayerProbe
-        As layer 0.
+        Its `layer` is 0.
 
     Raises
     ------
     ValueError
-        If there are too few sequences: 30 at least, and with bins enough that the plug-in estimate's bias,
-        (bins - 1)(n - 1) / 2m with m test positions (Miller 1955), is at most 0.05 nats.
+        If there are fewer than 30 sequences. With `bins`, also if there are too few for a bias of the plug-in estimate
+        of at most 0.05 nats; the bias is (bins - 1)(n - 1) / 2m with m test positions (Miller 1955).
 
     Notes
     -----
-    linear: ln n - (1/2) ln(2 pi e (MSE + 1/12)), as position plus a uniform number in [0, 1) has entropy ln n and its
-    residual at most a normal one's (P13). classifier: ln n - cross entropy (Barber and Agakov 2003), of probabilities
-    mixed with 1e-6 for every position, so that no loss is above -ln 1e-6 and they still sum to 1. Both may be far below
-    the information. There is no data-processing inequality from layer to layer: attention brings in other positions.
+    - linear: ln n - (1/2) ln(2 pi e (MSE + 1/12)). The position plus a uniform number in [0, 1) has entropy ln n, and
+      its residual has at most the entropy of a normal one (P13).
+    - classifier: ln n - cross entropy (Barber and Agakov 2003). The probabilities are mixed with 1e-6 for every
+      position, so that they still sum to 1 and no loss is above -ln 1e-6.
+
+    Both bounds may be far below the information. There is no data-processing inequality from layer to layer, since
+    attention brings in other positions.
 
     Examples
     --------
@@ -280,7 +284,7 @@ def _finite(states: States, blocks: list[Array]) -> Iterator[list[Array]]:
 
 
 def _calibrate(readouts: list[Readout], blocks: Iterator[list[Array]], bins: int | None) -> list[Array]:
-    """Set the temperatures, and return the edges of bins that are equally full."""
+    """Set the temperatures, and return the edges of bins with equal counts."""
     losses = [np.zeros(len(_SCALES)) for _ in readouts]
     places = [list[Array]() for _ in readouts]
     for layers in blocks:
@@ -296,7 +300,7 @@ def _calibrate(readouts: list[Readout], blocks: Iterator[list[Array]], bins: int
 
 
 def _interval(each: Array) -> tuple[float, float, float]:
-    """Mean over sequences, and the ends of its t interval."""
+    """Return the mean over sequences and the ends of its t interval."""
     from scipy import stats
 
     mean, half = float(each.mean()), float(each.std(ddof=1)) / math.sqrt(len(each))
@@ -305,7 +309,7 @@ def _interval(each: Array) -> tuple[float, float, float]:
 
 
 def _bounded(value: float, low: float, high: float, n: int, why: str, **inputs: Any) -> Value:
-    """Information lies in [0, ln n], whatever a bound says."""
+    """Clip a bound to [0, ln n], the range of the information."""
     value, low, high = (min(max(each, 0.0), math.log(n)) for each in (value, low, high))
     return estimate(value, low, high, why, length=n, **inputs)
 

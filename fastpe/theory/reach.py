@@ -27,11 +27,11 @@ class Reach:
     Attributes
     ----------
     perplexity : Value
-        e to the entropy of the row: the number of equally weighted keys with the same entropy.
+        exp of the entropy of the row, that is, the number of equally weighted keys with the same entropy.
     window : Value
-        The smallest w such that the distances 0 .. w-1 hold 99 % of the weight: keys, in a causal row.
+        The smallest w such that the distances 0 .. w-1 hold 99 % of the weight. In a causal row these are w keys.
     beyond : Value or None
-        The weight on distances of at least the training length; None if no training length is given.
+        The weight on distances of at least the training length. None if no training length is given.
     """
 
     perplexity: Value
@@ -45,11 +45,11 @@ def reaches(rows: Array, *, train_length: int | None = None, distances: Array | 
     Parameters
     ----------
     rows : (heads, n)
-        What is added to the scores of one query.
+        The biases that each head adds to the scores of one query.
     train_length : int, optional
     distances : (n,), optional
-        Of the keys; 0, 1, ..., n-1 where not given, as `fastpe.theory.biases.last_row` has them. A query of a
-        bidirectional model has two keys at most of its distances.
+        The distances of the keys. The default is 0, 1, ..., n-1, as in the rows of `fastpe.theory.biases.last_row`. In
+        a bidirectional model a query has two keys at most distances.
 
     Raises
     ------
@@ -93,12 +93,12 @@ def _of_row(
 
 
 def reach_over_length(row_of: Callable[[int], Array], lengths: Sequence[int], train_length: int) -> dict[str, Array]:
-    """Curves of the reach over the length of a causal text.
+    """Return curves of the reach over the length of a causal text.
 
     Parameters
     ----------
     row_of : function
-        From a length to the biases of its last query by distance, (heads, n).
+        Maps a length to the biases of the last query by distance, (heads, n).
     lengths : sequence of int
     train_length : int
 
@@ -123,20 +123,22 @@ def reach_over_length(row_of: Callable[[int], Array], lengths: Sequence[int], tr
 def limit(
     scheme: str, *, train_length: int | None = None, both_sides: bool = False, **parameters: float
 ) -> Reach | None:
-    """Return the reach of one head in an endless text in closed form; infinite if it has no limit.
+    """Return the limit of the reach of one head for endless texts, in closed form.
+
+    The values are infinite if the reach has no limit.
 
     Parameters
     ----------
     scheme, **parameters
-        As for `fastpe.theory.decay.decay_of`.
+        The same as for `fastpe.theory.decay.decay_of`.
     train_length : int, optional
     both_sides : bool
-        Of a query in the middle, its keys on both sides, of a bias that is even in the offset.
+        Whether the query has keys on both sides. The bias must then be even in the offset.
 
     Returns
     -------
     Reach or None
-        None where it is not known (encodings of one's own).
+        None if it is not known, as for registered encodings.
 
     Raises
     ------
@@ -170,21 +172,22 @@ def limit(
 
 
 def dropped_weight(row: Array, window: int, content: float = 0.0, *, both_sides: bool = False) -> Value:
-    """The most weight that keys farther than `window` can have, for any content no score of which exceeds S in size.
+    """Return the largest weight that keys farther than `window` can have, for content scores of size at most S.
 
-    It is attained where content favours all far keys by S and disfavours all near ones. Leaving those keys out changes
-    an output by at most this times the diameter of the values. Queries with fewer keys before them drop less.
+    The weight is attained if the content scores are S for all far keys and -S for all near keys. Dropping the far keys
+    changes an output by at most this weight times the diameter of the values. Queries with fewer keys before them drop
+    less.
 
     Parameters
     ----------
     row : (n,)
         Biases by distance.
     window : int
-        The largest distance that is kept: window + 1 keys, in a causal row.
+        The largest distance that is kept. In a causal row window + 1 keys are kept.
     content : float
-        S.
+        S, the largest absolute value of a content score.
     both_sides : bool
-        Of a query in the middle of a bidirectional text, with a bias that is even in the offset.
+        Whether the query is in the middle of a bidirectional text. The bias must then be even in the offset.
 
     Raises
     ------
@@ -214,28 +217,31 @@ def _dropped(row: Array, window: int, content: float, both_sides: bool) -> Value
 
 
 def _rounding(row: Array) -> float:
-    """What two logarithms of sums over the row may be wrong by together."""
+    """Return a bound on the total rounding error of two logarithms of sums over the row."""
     return 2.0**-50 * len(row)
 
 
 def _parts(row: Array, both_sides: bool) -> tuple[Array, Array]:
-    """Logarithms of the sum of e^bias over all distances from each on, and over all up to each."""
+    """Return the logarithms of the sums of e^bias over distances >= d and over distances <= d, for each d."""
     sides = row + math.log(2.0) * (np.arange(len(row)) > 0) if both_sides else row
     return np.logaddexp.accumulate(sides[::-1])[::-1], np.logaddexp.accumulate(sides)
 
 
 def certified_window(row: Array, tolerance: float, content: float = 0.0, *, both_sides: bool = False) -> Value:
-    """The smallest window outside which no more than `tolerance` of the weight can lie; arguments as `dropped_weight`.
+    """Return the smallest window outside which at most `tolerance` of the weight can lie.
+
+    The other arguments are those of `dropped_weight`.
 
     Parameters
     ----------
     tolerance : float
-        In (0, 1).
+        Largest weight outside the window, in (0, 1).
 
     Returns
     -------
     Value
-        The largest distance w that must be kept: w + 1 keys, in a causal row. n - 1 where all must be.
+        The largest distance w that must be kept. In a causal row these are w + 1 keys. It is n - 1 if all keys must be
+        kept.
 
     Source: P7, Q8.
 
@@ -255,7 +261,7 @@ def certified_window(row: Array, tolerance: float, content: float = 0.0, *, both
 
 
 def _odds(tolerance: float) -> float:
-    """The logarithm of tolerance / (1 - tolerance)."""
+    """Return the logarithm of tolerance / (1 - tolerance)."""
     if not positive("tolerance", tolerance) < 1.0:
         raise ValueError(f"tolerance must lie in (0, 1), not {tolerance}")
     return math.log(tolerance) - math.log1p(-tolerance)
@@ -264,17 +270,17 @@ def _odds(tolerance: float) -> float:
 def endless_window(
     scheme: str, tolerance: float, content: float = 0.0, *, both_sides: bool = False, **parameters: float
 ) -> Value | None:
-    """`certified_window` for texts of any length, of one head; it holds for every query of a finite one too.
+    """Return `certified_window` of one head for endless texts. It also holds for every query of a finite text.
 
     Parameters
     ----------
     scheme, **parameters
-        As for `fastpe.theory.decay.decay_of`.
+        The same as for `fastpe.theory.decay.decay_of`.
 
     Returns
     -------
     Value or None
-        Infinite where the bias has no finite reach, None where it is not known.
+        Infinite if the bias has no finite reach. None if this is not known.
 
     Source: P7; for ALiBi w + 1 >= ln(1/q) / slope with q = d / (d + (1 - d) e^2S).
 

@@ -1,4 +1,4 @@
-"""Rotations of query and key: turns of each channel, angles that training never saw, and similarity over lags."""
+"""Rotations of query and key: turns of each channel, angles not seen in training, and similarity over lags."""
 
 import math
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ _BLOCK = 2**20  # cosines that are computed at once
 
 
 def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Array | None:
-    """Radians a position of every channel, where the angles are linear in the position.
+    """Return the frequency of every channel in radians per position, if the angles are linear in the position.
 
-    Angles are known up to whole turns: a channel of more than pi radians between the first two positions comes out as
-    the slower one that gives the same angles. Positions nearer to each other tell them apart.
+    Angles are known only up to full turns. If a channel turns by more than pi radians between the first two positions,
+    the result is a slower frequency with the same angles. Positions that are closer together avoid this.
 
     Parameters
     ----------
     angles : (H or 1, N, R/2)
         The slot `angles` of `fastpe.build`; N >= 2.
     positions : (N,), optional
-        What it was built at; 0, 1, ..., N-1 where not given.
+        The positions at which the slot was built. The default is 0, 1, ..., N-1.
 
     Returns
     -------
     (H or 1, R/2) or None
-        None for angles that are not linear in the position: grids, or tokens that are not rotated.
+        None if the angles are not linear in the position, as for grids or if some tokens are not rotated.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Arra
 
 
 def turns(omega: Array, length: int) -> Array:
-    """How often each channel turns over the lags of a length, |w| (N - 1) / 2 pi; the shape of `omega`.
+    """Return how often each channel turns over the lags of a length, |w| (N - 1) / 2 pi, in the shape of `omega`.
 
     >>> turns(np.array([[1.0, 0.01]]), 50).round(3).tolist()
     [[7.799, 0.078]]
@@ -82,9 +82,9 @@ def turned(omega: Array, length: int) -> Value:
     Parameters
     ----------
     omega : (H or 1, R/2)
-        As `frequencies` gives them.
+        Frequencies, as `frequencies` returns them.
     length : int
-        Of training.
+        Training length.
 
     Examples
     --------
@@ -96,22 +96,22 @@ def turned(omega: Array, length: int) -> Value:
 
 
 def critical_channel(omega: Array, length: int) -> Value | None:
-    """The place, between two channels, of a frequency that turns once in `length` positions, w N = 2 pi.
+    """Return the fractional channel index at which a channel turns once in `length` positions, w N = 2 pi.
 
-    From there on NTK by parts leaves nothing alone. For frequencies base^(-2t/R) it is (R/2) ln(N / 2 pi) / ln base;
-    between channels it is interpolated in ln w.
+    From this channel on, NTK by parts changes all frequencies. For frequencies base^(-2t/R) the index is
+    (R/2) ln(N / 2 pi) / ln base. Between channels it is interpolated in ln w.
 
     Parameters
     ----------
     omega : (R/2,)
-        Of one head, falling.
+        Frequencies of one head, in descending order.
     length : int
-        Of training.
+        Training length.
 
     Returns
     -------
     Value or None
-        None where the frequencies do not fall, or all of them turn, or none does.
+        None if the frequencies are not descending, or if all channels or no channels turn.
 
     Source: Peng et al. 2023, arXiv:2309.00071, section 3.2; Q12.
 
@@ -131,20 +131,20 @@ def critical_channel(omega: Array, length: int) -> Value | None:
 
 
 def aliasing(omega: Array, scale: float = 1.0) -> dict[str, Value]:
-    """Whether whole positions, times `scale`, are told apart by angles: beyond pi a position a channel looks slower.
+    """Count the channels with aliasing: above pi radians per position a channel has the angles of a slower one.
 
     Parameters
     ----------
     omega : (...)
-        Frequencies, as they are and not as whole positions show them.
+        The true frequencies, not those computed from angles at integer positions.
     scale : float
-        What positions are multiplied by, above 0.
+        The factor by which integer positions are multiplied, above 0.
 
     Returns
     -------
     dict
-        "aliased": the number of channels with scale |w| > pi; "from_scale": the scale beyond which one has (infinite
-        where nothing turns).
+        - "aliased": the number of channels with scale |w| > pi;
+        - "from_scale": the scale above which there is such a channel, infinite if no channel turns.
 
     Source: Q12.
 
@@ -164,18 +164,18 @@ def aliasing(omega: Array, scale: float = 1.0) -> dict[str, Value]:
 
 
 def unseen_chords(trained: Array, tested: Array, *, causal: bool = True) -> Array:
-    """By channel, how far the angle of some lag of the test lies from every angle of a lag in training.
+    """Return, for each channel, the largest distance of an angle in the test from the nearest angle in training.
 
     The distance of two angles is the chord between their points on the unit circle, at most 2. Angles are taken
-    relative to the first token, so of angles linear in the position those of lags 0 .. N-1; of a grid those between
-    its first cell and every other.
+    relative to the first token. If they are linear in the position, they are the angles of the lags 0 .. N-1. For a
+    grid they are the angles between the first cell and every other cell.
 
     Parameters
     ----------
     trained, tested : (H or 1, N, R/2), (H or 1, N', R/2)
         The slot `angles` at both lengths.
     causal : bool
-        Without a mask training has seen every angle with the other sign too.
+        Whether the model has a causal mask. Without a mask, training also sees every angle with the opposite sign.
 
     Returns
     -------
@@ -200,7 +200,7 @@ def unseen_chords(trained: Array, tested: Array, *, causal: bool = True) -> Arra
 
 
 def _farthest(seen: Array, asked: Array) -> float:
-    """The largest chord from an angle asked for to the nearest one seen."""
+    """Return the largest chord from a tested angle to the nearest angle seen in training."""
     ordered = np.sort(seen)
     round_about = np.concatenate([ordered[-1:] - TURN, ordered, ordered[:1] + TURN])
     after = np.searchsorted(round_about, asked).clip(1, len(round_about) - 1)
@@ -209,7 +209,9 @@ def _farthest(seen: Array, asked: Array) -> float:
 
 
 def unseen(trained: Array, tested: Array, *, causal: bool = True, seen: float = SEEN) -> dict[str, Value]:
-    """Return how many angles of a longer text training never saw. Arguments as for `unseen_chords`.
+    """Count the channels with angles in a longer text that training never saw.
+
+    The other arguments are those of `unseen_chords`.
 
     Parameters
     ----------
@@ -219,7 +221,8 @@ def unseen(trained: Array, tested: Array, *, causal: bool = True, seen: float = 
     Returns
     -------
     dict
-        "channels": the number of channels with a larger chord; "largest" and "rms": of the channels' chords.
+        - "channels": the number of channels with a larger chord;
+        - "largest" and "rms": the largest chord and the root mean square of the chords over all channels.
 
     Source: Q12.
 
@@ -244,7 +247,7 @@ def unseen(trained: Array, tested: Array, *, causal: bool = True, seen: float = 
 
 
 def similarity(angles: Array, growth: Array | None = None) -> Array:
-    """The score of a query with an equal key at the first position, over that of the same token: a curve over lags.
+    """Return the score of a query with an equal key at the first position, over lags, divided by the score at lag 0.
 
     Parameters
     ----------
@@ -297,16 +300,16 @@ def first_negative_lag(omega: Array, *, decay: Array | None = None, limit: int =
     Parameters
     ----------
     omega : (H or 1, R/2)
-        As `frequencies` gives them.
+        Frequencies, as `frequencies` returns them.
     decay : (R/2,), optional
-        Natural logarithm of a factor for each lag, by channel: that of xPos is growth[1] - growth[0].
+        Natural logarithm of the factor per lag for each channel. For xPos it is growth[1] - growth[0].
     limit : int
-        The last lag tried.
+        The last lag to try.
 
     Returns
     -------
     Value or None
-        None if no lag up to the limit has one.
+        None if no lag up to the limit has a negative score.
 
     Source: Q12.
 
@@ -339,11 +342,11 @@ def _angles(name: str, angles: Array) -> Array:
 
 
 def _rows(angles: Array) -> int:
-    """Positions whose angles make a block."""
+    """Return the number of positions in a block of angles."""
     return max(1, _BLOCK // (angles.shape[0] * angles.shape[2]))
 
 
 def _wrapped(angles: Array) -> Array:
-    """The same angles in [-pi, pi]."""
+    """Return the same angles in [-pi, pi]."""
     found: Array = angles - TURN * np.round(angles / TURN)
     return found

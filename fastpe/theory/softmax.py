@@ -1,4 +1,4 @@
-"""Softmax: how far it moves with its scores, its entropy at initialisation, and the score gap of a sharp one."""
+"""Softmax: its change with the scores, its entropy at initialisation, and the score gap for a sharp distribution."""
 
 import math
 from typing import Any
@@ -37,7 +37,7 @@ def weights(scores: Array) -> Array:
 
 
 def one_row(name: str, value: Array) -> Array:
-    """The value, finite numbers of one row, as float64.
+    """Return one row of finite numbers as float64.
 
     >>> one_row("row", [0, -1]).tolist()
     [0.0, -1.0]
@@ -49,7 +49,7 @@ def one_row(name: str, value: Array) -> Array:
 
 
 def entropy(shares: Array) -> Array:
-    """The entropy in nats of weights that sum to 1, along the last axis.
+    """Return the entropy in nats of weights that sum to 1, along the last axis.
 
     Examples
     --------
@@ -62,26 +62,26 @@ def entropy(shares: Array) -> Array:
 
 
 def softmax_bounds(difference: Array) -> dict[str, Value]:
-    """How far the weights of a row can move where its scores move by `difference`, whatever the scores were (P6).
+    """Bound the change of the weights of a row if its scores change by `difference`, for any scores (P6).
 
-    Adding one number to all scores of a row changes nothing, so the largest difference counts only after the best such
-    number: half of the oscillation max - min.
+    Adding the same number to all scores of a row does not change the weights. So |difference|_inf is taken after adding
+    the best such number, and is half of the oscillation max - min.
 
     Parameters
     ----------
     difference : (n,)
-        Finite.
+        Finite numbers.
 
     Returns
     -------
     dict
-        "tv": total variation, at most tanh(osc/4), attained by two groups of keys; "l1" and "l2": norms of the change
-        of the weights, at most |difference|_inf and |difference|_2 / 2.
+        - "tv": total variation, at most tanh(osc/4), which two groups of keys attain;
+        - "l1" and "l2": norms of the change of the weights, at most |difference|_inf and |difference|_2 / 2.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no row of finite numbers.
+        If `difference` is not a row of finite numbers.
 
     Source: P6.
 
@@ -102,14 +102,14 @@ def softmax_bounds(difference: Array) -> dict[str, Value]:
 
 
 def variation_bound(oscillation: float, **inputs: Any) -> Value:
-    """The most that weights can move, in total variation, where the change of the scores oscillates by so much (P6).
+    """Bound the change of the weights in total variation by the oscillation of the change of the scores (P6).
 
     Parameters
     ----------
     oscillation : float
         max - min of the change over the keys of a row.
     **inputs
-        What else the value was computed from.
+        Other inputs to store with the value.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def variation_bound(oscillation: float, **inputs: Any) -> Value:
 
 
 def upward(bound: float) -> float:
-    """A computed upper bound with what rounding may have taken off it.
+    """Return an upper bound raised by the largest possible rounding error.
 
     >>> upward(1.0) > 1.0
     True
@@ -130,30 +130,32 @@ def upward(bound: float) -> float:
 
 
 def initial_entropy(length: int, deviation: float, *, draws: int = 256, seed: int = 0) -> dict[str, Value]:
-    """The entropy of attention over n keys whose scores are independent N(0, s^2), as at initialisation.
+    """Estimate the entropy of attention over n keys with independent N(0, s^2) scores, as at initialisation.
 
     Parameters
     ----------
     length : int
-        Keys n.
+        Number n of keys.
     deviation : float
         Standard deviation s of the scores.
     draws : int
-        Rows drawn.
+        Number of random rows.
     seed : int
+        Seed of the draws.
 
     Returns
     -------
     dict
-        "entropy": the mean over the rows in nats, an estimate; "limit": ln n - s^2/2, which it approaches as n grows,
-        for s < sqrt(2 ln n); None for larger s, where a few keys take all the weight.
+        - "entropy": the mean over the rows in nats, an estimate;
+        - "limit": ln n - s^2/2, which the entropy approaches as n grows, for s < sqrt(2 ln n). It is None for larger s,
+          for which a few keys take all the weight.
 
     Raises
     ------
     TypeError, ValueError
-        For n < 1, fewer than two draws, or a deviation below 0.
+        If n < 1, there are fewer than two draws, or the deviation is below 0.
 
-    Source: Q18; E[e^s s] / E[e^s] = s^2 and ln E[e^s] = s^2/2 by the law of large numbers; the threshold is that of the
+    Source: Q18; E[e^s s] / E[e^s] = s^2 and ln E[e^s] = s^2/2 by the law of large numbers. The threshold comes from the
     random energy model (Derrida 1981).
 
     Examples
@@ -186,14 +188,14 @@ def _mean_interval(found: Array) -> tuple[float, float, float]:
 
 
 def score_gap(length: int, weight: float) -> Value:
-    """Return how far the score of one key must be above the equal scores of all others to get this weight.
+    """Return how far the score of one key must be above the equal scores of all other keys to get a given weight.
 
     Parameters
     ----------
     length : int
-        Keys, that one included; at least 2.
+        Number of all keys, at least 2.
     weight : float
-        In (0, 1).
+        Weight of the one key, in (0, 1).
 
     Raises
     ------
@@ -214,20 +216,21 @@ def score_gap(length: int, weight: float) -> Value:
 
 
 def temperature(length: int, longer: int, weight: float = 0.9) -> dict[str, Value]:
-    """By what scores must be multiplied at a longer length for the same weight on one key, and what is often taken.
+    """Return the factor for scores that keeps the weight of one key at a longer length, and the common rule for it.
 
     Parameters
     ----------
     length, longer : int
-        Keys in training and in the test; at least 2.
+        Number of keys in training and in the test, at least 2.
     weight : float
-        On the one key, in (0, 1).
+        Weight of the one key, in (0, 1).
 
     Returns
     -------
     dict
-        "factor": the quotient of the two score gaps; "logarithms": ln N' / ln N, the common rule. No "factor" where the
-        shorter gap is not above 0: the scores then need not point at the key at all.
+        - "factor": the score gap at the longer length divided by the gap at the shorter one. It is left out if the
+          shorter gap is not above 0, since the key then has the weight without a higher score.
+        - "logarithms": ln N' / ln N, the common rule.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Symmetries of models with an encoding: what they cannot tell apart.
+"""Symmetries of models with an encoding, that is, inputs that the models cannot distinguish.
 
-- const: the positions of equal tokens;
+- const: positions with equal tokens, if all tokens are equal;
 - rev: a sequence and its reverse;
-- perm: a sequence and any other order of it.
+- perm: a sequence and any other order of its tokens.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ class Property:
     Attributes
     ----------
     holds : bool
-        Whether no draw broke it.
+        Whether the symmetry held in every draw.
     proved : bool
-        Whether that is certain: of one that does not hold always, by the draw; of one that holds, where the slots are
-        such that it must (P2, P3).
+        Whether `holds` is certain. A symmetry that does not hold is always refuted by a draw. A symmetry that holds is
+        proved if the form of the slots implies it (P2, P3).
     spread : Value
-        The largest difference that the symmetry forbids, in units of the largest output: "exact" 0 where it is proved,
-        "certified" from below where a draw shows it. Its input `measured` is the largest of all draws.
+        The largest difference of outputs that should be equal under the symmetry, in units of the largest output. It is
+        "exact" 0 if the symmetry is proved, and "certified" from below if a draw refutes it. Its input `measured` is
+        the largest difference in all draws.
     why : str
+        The reason.
     """
 
     holds: bool
@@ -67,11 +69,11 @@ class Symmetry:
     const : Property
         Identical tokens have identical outputs.
     rev : Property
-        The outputs of a reversed sequence are those of the sequence, reversed.
+        Reversing a sequence reverses its outputs.
     perm : Property
-        The same for every order.
+        Reordering a sequence reorders its outputs in the same way, for every order.
     inputs : dict
-        Sizes, options, draws.
+        The sizes, options and draws.
     """
 
     encoding: str
@@ -83,7 +85,7 @@ class Symmetry:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The names of the symmetries that hold."""
+        """Return the names of the symmetries that hold."""
         return tuple(name for name in PROPERTIES if getattr(self, name).holds)
 
 
@@ -93,26 +95,28 @@ def symmetry(
 ) -> Symmetry:  # fmt: skip
     """Find which symmetries every model with this encoding has (theory Q13, P2, P3).
 
-    Small transformers of two layers without norms, with random weights and random values of everything that the
-    encoding learns, are run by `fastpe.reference` in float64. A difference is a counterexample and proves that the
-    symmetry is absent. That there is none is a proof only together with the form of the slots: equal tokens stay equal
-    where everything acts inside the softmax (P2), and an order cannot matter where every slot is the same after it
-    (P3); both are looked up in the slots themselves.
+    Small transformers with two layers and without norms run in `fastpe.reference` in float64. Their weights and the
+    learned parameters of the encoding are random. A difference of outputs is a counterexample and proves that the
+    symmetry is absent. The absence of differences is a proof only together with the form of the slots, which is checked
+    too. Equal tokens stay equal if all slots act inside the softmax (P2). An order cannot matter if it leaves every
+    slot the same (P3).
 
     Parameters
     ----------
     name : str
         Key of an encoding, a sum of keys, or a pattern over layers.
     length : int
-        Positions, at most 512.
+        Number of positions, at most 512.
     dim, heads : int
+        Width and number of heads of the models.
     causal : bool
         Whether the models have a causal mask.
     draws : int
-        Of weights.
+        Number of random models.
     seed : int
+        Seed of the draws.
     **options
-        The encoding's own; of a sum as ``{"wavelet.scale": 2.0}``.
+        Options of the encoding. For a sum of encodings they are written as ``{"wavelet.scale": 2.0}``.
 
     Returns
     -------
@@ -145,20 +149,21 @@ def change_of_order(
     name: str = "nope", *, length: int = 16, dim: int = 24, heads: int = 2, causal: bool = False, seed: int = 0,
     **options: Any,
 ) -> dict[str, Value]:  # fmt: skip
-    """Compare a model's outputs before and after its input is put into another order, in units of the largest output.
+    """Compare the outputs of a model before and after reordering its input, in units of the largest output.
 
-    Transformers without positions are called permutation-invariant (Li 2025, section 2.1; claim C1). They are
-    equivariant: the outputs move with the tokens, and so they change.
+    Transformers without positions are called permutation-invariant (Li 2025, section 2.1; claim C1). In fact they are
+    equivariant: the outputs are reordered with the tokens, and so they change.
 
     Parameters
     ----------
     name, length, dim, heads, causal, seed, **options
-        As for `symmetry`; at least two positions.
+        The same as for `symmetry`. The length is at least 2.
 
     Returns
     -------
     dict of str to Value
-        "equivariance": max|f(Px) - P f(x)|, 0 where P commutes with every model; "invariance": max|f(Px) - f(x)|.
+        - "equivariance": max|f(Px) - P f(x)|, which is 0 if P commutes with every model;
+        - "invariance": max|f(Px) - f(x)|.
 
     Examples
     --------
@@ -177,7 +182,7 @@ def change_of_order(
 
 
 class _Network:
-    """A transformer of random weights with an encoding, and inputs."""
+    """A transformer with random weights and an encoding, together with its inputs."""
 
     def __init__(
         self, name: str, options: Mapping[str, Any], length: int, dim: int, heads: int, causal: bool, seed: int
@@ -192,7 +197,7 @@ class _Network:
             each: Stream(seed, "symmetry", each).normal(shape) / np.sqrt(shape[0] if len(shape) > 1 else 4)
             for each, shape in parameter_shapes(self.config).items()
         }
-        # what starts at zero would look like no encoding
+        # parameters that start at zero would make the encoding look absent
         for each, start in own.initial.items():
             self.parameters[each] = start + 0.5 * Stream(seed, "symmetry", each).normal(start.shape)
         self.slots = own.reference_slots(length, self.parameters)
@@ -202,13 +207,13 @@ class _Network:
         return reference.model_forward(self.config, self.parameters, self.slots, x)
 
     def order(self) -> Array:
-        """A random order that is not the usual one, where there is another."""
+        """Return a random order that differs from the identity, if there is one."""
         length, seed = self.x.shape[1], self.config.seed
         order = Stream(seed, "symmetry", "order").permutation(length)
         return np.roll(order, 1) if (order == np.arange(length)).all() else order
 
     def spreads(self) -> dict[str, float]:
-        """By symmetry, what it forbids, in units of the largest output."""
+        """Return, for each symmetry, the largest difference that it forbids, in units of the largest output."""
         outputs, order = self(self.x), self.order()
         equal = self(np.repeat(self.x[:, :1], self.x.shape[1], axis=1))
         size = np.abs(outputs).max()
@@ -249,14 +254,14 @@ _PROVES = {
 
 
 def _breaking(name: str, slots: Sequence[Mapping[str, Any]], length: int) -> list[str]:
-    """The slots of any layer that are not seen to have the symmetry."""
+    """Return the slots of all layers that are not known to have the symmetry."""
     return sorted(
         {slot for own in slots for slot in own if slot != "values" and not _keeps(slot, own, name, length)}
     )  # fmt: skip
 
 
 def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
-    """Whether a slot leaves models a symmetry; where that is hard to see, False."""
+    """Return whether a slot is known to leave models a symmetry; False in cases that are hard to decide."""
     if slot in ("key_bias", "polar", "rectify", "scale", "pairs") or (name == "const" and slot not in _AFTER_SOFTMAX):
         return True
     if slot in ("gate", "counts"):  # it sums what was before
@@ -282,7 +287,7 @@ def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
 
 
 def _offsets_keep(array: Array, name: str, length: int) -> bool:
-    """Of what depends on the offset, the last axis: (..., 2K+1)."""
+    """Return whether an array by offset, (..., 2K+1) with the offset on the last axis, keeps the symmetry."""
     reach = array.shape[-1] // 2
     seen = array[..., max(0, reach - length + 1) : reach + length]
     if name == "rev":
@@ -292,7 +297,7 @@ def _offsets_keep(array: Array, name: str, length: int) -> bool:
 
 
 def _pairs_keep(array: Array, name: str) -> bool:
-    """Of what depends on a pair of positions: (..., N, N)."""
+    """Return whether an array by pairs of positions, (..., N, N), keeps the symmetry."""
     if name == "rev":
         return _same(array, array[..., ::-1, ::-1])
     own = np.eye(array.shape[-1], dtype=bool)
@@ -300,5 +305,5 @@ def _pairs_keep(array: Array, name: str) -> bool:
 
 
 def _same(a: Array, b: Array) -> bool:
-    """Whether two arrays differ by rounding at most."""
+    """Return whether two arrays differ by rounding at most."""
     return not a.size or bool(np.abs(a - b).max() <= 1e-13 * np.abs(a).max())

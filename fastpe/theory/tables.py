@@ -1,4 +1,4 @@
-"""Tables that are added to the input: the norms and distances of their rows, and the noise that they tolerate."""
+"""Tables that are added to the input: norms and distances of their rows, and the noise that they tolerate."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _FRACTION = 38  # bits of a float64 that a bin of distances leaves out: bins are
 
 
 def windows(length: int, train_length: int) -> list[Window]:
-    """[0, N), [N, 2N) and [2N, 4N), cut at `length`; those without a row are left out.
+    """Return the windows [0, N), [N, 2N) and [2N, 4N), cut at `length` and without empty ones.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def norms(table: Any, window: Window | None = None) -> dict[str, Value]:
     Raises
     ------
     ValueError, TypeError
-        For a table that is not two-dimensional or not finite, or a window that is not inside it.
+        If the table is not two-dimensional or not finite, or the window is not inside the table.
 
     Examples
     --------
@@ -64,15 +64,15 @@ def norms(table: Any, window: Window | None = None) -> dict[str, Value]:
 
 
 def separation(table: Any, window: Window | None = None, *, share: float | None = None) -> Value | None:
-    """Return the least distance between two rows (Q2), which says whether positions can be told apart.
+    """Return the least distance between two rows (Q2). It is above 0 if the positions can be distinguished.
 
     Parameters
     ----------
     table, window
-        As for `norms`.
+        The same as for `norms`.
     share : float, optional
-        The non-Toeplitz share of the table's kernel (`fastpe.theory.kernel.toeplitz_share`). Below 1e-12 distances
-        depend on the lag alone, and a scan over lags is exhaustive (P1); otherwise all pairs are tried.
+        The non-Toeplitz share of the table's kernel (`fastpe.theory.kernel.toeplitz_share`). If it is below 1e-12,
+        distances depend only on the lag, and a scan over lags covers all pairs (P1). Otherwise all pairs are tried.
 
     Returns
     -------
@@ -102,16 +102,16 @@ def separation(table: Any, window: Window | None = None, *, share: float | None 
 
 
 def _lag_distances(rows: Array) -> Array:
-    """The distances of rows 1, 2, ... to the first."""
+    """Return the distances of the rows 1, 2, ... from row 0."""
     parts = [rows[i : i + BLOCK] - rows[0] for i in range(1, len(rows), BLOCK)]
     return np.concatenate([np.linalg.norm(part, axis=1) for part in parts])
 
 
 def collision_radius(table: Any, window: Window | None = None) -> Value | None:
-    """Return half the least distance (Q20): from this norm of embeddings on, two tokens can become equal (P4).
+    """Return half the least distance of two rows (Q20), the smallest norm of embeddings with a collision (P4).
 
-    With embeddings x_i = (T[j] - T[i]) / 2 = -x_j of that norm the inputs at i and j are the same vector, so that no
-    model without a mask tells them apart; in a ball of a smaller radius no two tokens ever are.
+    With the embeddings x_i = (T[j] - T[i]) / 2 = -x_j of this norm, the inputs at i and j are the same vector, so that
+    no model without a mask can distinguish them. If all embeddings have a smaller norm, no two inputs are equal.
 
     Returns
     -------
@@ -127,17 +127,17 @@ def collision_radius(table: Any, window: Window | None = None) -> Value | None:
 
 
 def line_separation(table: Any, direction: Any, window: Window | None = None) -> Value | None:
-    """The least distance of a difference of two rows to the line along a direction (P4, last paragraph).
+    """Return the least distance of a difference of two rows from the line along a direction (P4, last paragraph).
 
-    Numbers that enter a model through one map w are added along w: two tokens can become equal only where the
-    difference of their rows lies on that line, which is where this is 0.
+    A model of numbers embeds its inputs along one direction w. Two tokens can then become equal only if the difference
+    of their rows lies on the line along w, that is, if this distance is 0.
 
     Parameters
     ----------
     table, window
-        As for `norms`.
+        The same as for `norms`.
     direction : (channels,)
-        w; not all 0.
+        The direction w, not all 0.
 
     Returns
     -------
@@ -163,16 +163,17 @@ def line_separation(table: Any, direction: Any, window: Window | None = None) ->
 def tolerated_noise(table: Any, window: Window | None = None, *, confusion: float = 0.01) -> Value | None:
     """Return the largest noise at which the union bound on confusing two rows stays below `confusion` (Q3).
 
-    The largest sigma with (1/n) sum_p sum_{q != p} Phi(-|T[p] - T[q]| / (2 sigma)) <= `confusion`: noise sigma in every
-    channel, and the nearest row as the answer. 0 where equal rows alone exceed it.
+    It is the largest sigma with (1/n) sum_p sum_{q != p} Phi(-|T[p] - T[q]| / (2 sigma)) <= `confusion`. Noise with
+    the standard deviation sigma is added to every channel, and the position of the nearest row is the answer. The
+    result is 0 if equal rows alone exceed `confusion`.
 
     Parameters
     ----------
     table, window
-        As for `norms`. Up to 1024 rows all distances are kept; of more those that matter are counted in bins 2^-14
-        wide, and the answer lies between two bounds.
+        The same as for `norms`. Up to 1024 rows all distances are kept. For more rows the relevant distances are
+        counted in bins 2^-14 wide, and the result lies between two bounds.
     confusion : float
-        In (0, 0.5).
+        Largest probability of confusion, in (0, 0.5).
 
     Returns
     -------
@@ -204,10 +205,9 @@ def tolerated_noise(table: Any, window: Window | None = None, *, confusion: floa
 
 
 def _binned(rows: Array, reach: float) -> tuple[Array, Array, Array]:
-    """Distances up to `reach` in bins: their lower and upper ends, and how many a row has in each, (2, bins).
+    """Return bins of distances up to `reach`: their lower and upper ends, and the count per row in each, (2, bins).
 
-    The first of the two counts is made with distances that are not above the true ones, the second with distances that
-    are not below them.
+    The first row of counts uses lower bounds of the true distances, the second row uses upper bounds.
     """
     top = int(_bin(np.array([2.0 * reach]))[0])
     bottom = max(0, top - (40 << (52 - _FRACTION)))  # what is 40 octaves below counts as 0
@@ -226,7 +226,7 @@ def _bin(distances: Array) -> Array:
 
 
 def _loudest(distances: Array, weights: Array, confusion: float) -> float:
-    """The sigma at which sum_k weights[k] Phi(-distances[k] / (2 sigma)) is `confusion`."""
+    """Return the sigma at which sum_k weights[k] Phi(-distances[k] / (2 sigma)) equals `confusion`."""
     apart = (distances > 0) & (weights > 0)
     left = confusion - 0.5 * float(weights[distances == 0].sum())
     if left <= 0.0 or not apart.any():
@@ -248,7 +248,7 @@ def coherence(table: Any, window: Window | None = None) -> Value | None:
 
     Returns
     -------
-    Value, or None where fewer than two rows are not zero
+    Value, or None if fewer than two rows are nonzero
         Its inputs name the two rows, counted from the table's first.
 
     Examples

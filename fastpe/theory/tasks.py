@@ -23,15 +23,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Limit:
-    """What a symmetry makes impossible on a task, see `limit`.
+    """The limit that a symmetry sets on a task, see `limit`.
 
     Attributes
     ----------
     task, metric : str
     value : Value or None
-        The least error, or the largest share of right answers; None where nothing is proved.
+        The least error or the largest share of right answers. None if no limit is proved.
     why : str
-        How it follows, or why there is none.
+        The reason for the limit, or the reason why there is none.
     """
 
     task: str
@@ -50,16 +50,16 @@ def limit(
     ----------
     task : str
     symmetry : Symmetry
-        As `fastpe.theory.symmetry.symmetry` finds it for an encoding, with or without a mask; at no fewer positions
-        than `length`, or than 16: of one or two positions there is hardly any order.
+        The symmetry of an encoding, with or without a mask, as `fastpe.theory.symmetry.symmetry` returns it. It must
+        be computed for at least `length` positions, or at least 16: one or two positions have hardly any order.
     length : int
-        Of the input.
+        Length of the input.
     metric : str, optional
-        Of numbers "mse" (the default), the least mean squared error over the task's own inputs, or "mse_constant", that
-        on constant inputs. Of tokens "exact" (the default), the largest share of whole answers that are right, or
-        "token", that of right tokens.
+        For tasks of numbers: "mse" (the default), the least mean squared error over the inputs of the task, or
+        "mse_constant", the least error on constant inputs. For tasks of tokens: "exact" (the default), the largest
+        share of completely right answers, or "token", the largest share of right tokens.
     factors : (length,) numbers, optional
-        As for `least_error`.
+        The same as for `fastpe.theory.orbits.least_error`.
     task_options : dict, optional
 
     Returns
@@ -69,8 +69,8 @@ def limit(
     Raises
     ------
     ValueError, TypeError
-        If the task is unknown or cannot have the length or the options, or has not this metric, or the symmetry is that
-        of too few positions.
+        If the task is unknown, cannot have the length or the options, or does not have the metric, or if the symmetry
+        was computed for too few positions.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _of_numbers(
 
 
 def _by_its_file(chosen: Chosen, group: str, length: int, metric: str, factors: Any) -> Limit:
-    """Of a task of one's own: what its file says."""
+    """Return the limit of a registered task, as stated in its file."""
     bound = {"rev": chosen.task.reversal_bound, "perm": chosen.task.permutation_bound}.get(group)
     if bound is None:
         return Limit(chosen.name, metric, None, f"{chosen.whose} says nothing of what cannot {CAN[group]}")
@@ -146,7 +146,7 @@ _DISTINCT = ("sort", "unique_copy")
 
 
 def _answer(chosen: Chosen, length: int, metric: str) -> tuple[Fraction | None, str]:
-    """The largest share that a function of the input's counts reaches, the same at every blank, and why."""
+    """Return the largest share that a function of the symbol counts reaches with one answer at all blanks, and why."""
     if metric == "exact":
         return Fraction(0), f"{_BLANKS}, but the first asks for a symbol and the last for the end"
     name = "" if chosen.task.file else chosen.name
@@ -177,7 +177,7 @@ def _ends_differ(n: int) -> Fraction:
 
 
 def _labels(chosen: Chosen, metric: str) -> tuple[Fraction | None, str]:
-    """The same where a label stands beside each token: equal tokens have equal labels."""
+    """Return the largest share, and why, for a task with a label at each token: equal tokens have equal labels."""
     name = "" if chosen.task.file else chosen.name
     if name == "depth":
         blocks = chosen.options["blocks"]

@@ -1,4 +1,4 @@
-"""Numbers of the theory, each of which is exact, certified within bounds, or an estimate with an interval."""
+"""Numbers of the theory. Each one is exact, certified by bounds, or an estimate with an interval."""
 
 import math
 from collections.abc import Mapping
@@ -15,16 +15,17 @@ class Value:
     Attributes
     ----------
     value : float
-        The number. If only one bound is certified, that bound.
+        The number. If only one bound is certified, it is this bound.
     kind : str
         - "exact": from a closed form or from trying every case, up to rounding;
         - "certified": proved to lie between `low` and `high`, one of which may be None;
         - "estimate": from random draws or data, with the 95 % interval `low` to `high`.
     low, high : float or None
+        The bounds or the interval. A missing bound is None.
     why : str
         How the number is computed, in one sentence, with its source.
     inputs : dict
-        What it was computed from: sizes, options, seeds, draws.
+        The inputs of the computation: sizes, options, seeds, draws.
     """
 
     value: float
@@ -46,7 +47,7 @@ class Value:
                 raise ValueError(f"low <= value <= high must hold, not {self.low}, {self.value}, {self.high}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values in full precision. JSON has no infinities and NaN, so these are text."""
+        """Return JSON values in full precision. Infinities and NaN, which JSON does not have, become text."""
         ends = {name: _plain(getattr(self, name)) for name in ("value", "low", "high")}
         return {**ends, "kind": self.kind, "why": self.why, "inputs": dict(self.inputs)}
 
@@ -65,7 +66,7 @@ def exact(value: float, why: str, **inputs: Any) -> Value:
 def certified(why: str, *, low: float | None = None, high: float | None = None, **inputs: Any) -> Value:
     """Return a value that is proved to be at least `low`, at most `high`, or both.
 
-    The number itself is the middle of both bounds, or the only one.
+    The number is the middle of both bounds, or the only bound.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def certified(why: str, *, low: float | None = None, high: float | None = None, 
 
 
 def estimate(value: float, low: float, high: float, why: str, **inputs: Any) -> Value:
-    """Return an estimate from draws or data with its 95 % interval.
+    """Return an estimate from random draws or data, with its 95 % interval.
 
     Examples
     --------
