@@ -96,7 +96,7 @@ def test_it_neither_learns_nor_writes_nor_is_saved(folder):
     ):  # fmt: skip
         with pytest.raises(ValueError, match="use the model that it was made from"):
             call()
-    with pytest.raises(ValueError, match="save the model that it was made of"):
+    with pytest.raises(ValueError, match="save the model that it was made from"):
         banded.save(folder / "model.safetensors")
     assert not list(folder.iterdir())
 

@@ -259,7 +259,7 @@ def test_missing_files_are_named(finished, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load(tmp_path / "nowhere")
     (finished / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="was not finished"):
+    with pytest.raises(FileNotFoundError, match="is not finished"):
         load(finished)
     (finished / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match="contains no run"):
