@@ -216,7 +216,7 @@ def test_nothing_of_an_own_encoding_is_run_or_breaks_the_page(tmp_path):
     assert EVIL not in text
     assert text.count("<script>") == 1
     data, said = cards(page)[key]
-    assert said.count(EVIL) == 5  # the summary, the page's first sentence, its formula, an option, the source
+    assert said.count(EVIL) == 6  # the summary, the page's first sentence (2), its formula, an option, the source
     assert (data["data-use"], data["data-year"], data["data-learned"]) == ("", "2024", "yes")
     assert "No use stated" in text
     assert ("none", "none stated") in [(a["value"], words) for a, words in page.all("option")]

@@ -148,7 +148,7 @@ def test_the_largest_range_of_all_is_drawn_from_at_once() -> None:
     ("name", "words"),
     [
         ("shaw", "positions cannot be given: 'shaw' supports only offsets of consecutive positions"),
-        ("alibi+huang1", "positions cannot be given: 'huang1' knows the offsets"),
+        ("alibi+huang1", "positions cannot be given: 'huang1' supports only offsets"),
         ("graphormer", "positions cannot be given"),
         ("rope_2d", "needs positions of several coordinates"),
         ("wavelet+rope_2d", "needs positions of several coordinates"),
