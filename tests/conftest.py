@@ -21,10 +21,9 @@ collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run all tests, not the default selection")
     parser.addoption(
-        "--not-again",
-        action="store_true",
-        help="with --full: without what the default selection passed last",
-    )
+        "--rest", type=int, metavar="N",
+        help="run what the last run of the default selection left out or skipped: one in N parameter sets of each test",
+    )  # fmt: skip
 
 
 def pytest_configure(config):
@@ -50,9 +49,10 @@ def pytest_configure_node(node):
 def pytest_collection_modifyitems(config, items):
     if selection.is_default(config):
         kept = selection.selected(items, selection.seed_of_tree())
-    elif config.getoption("--not-again"):
+    elif share := config.getoption("--rest"):
         passed = set(config.cache.get(PASSED, []))
-        kept = [item for item in items if item.nodeid not in passed]
+        rest = [item for item in items if item.nodeid not in passed]
+        kept = selection.drawn(rest, lambda count: -(-count // share), selection.seed_of_tree())
     else:
         return
     config.hook.pytest_deselected(items=list(set(items) - set(kept)))
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Keep what the default selection passed, for ``--not-again``."""
+    """Keep what the default selection passed, for ``--rest``."""
     if selection.is_default(config) and hasattr(config, "cache"):  # which -p no:cacheprovider switches off
         passed = {report.nodeid for report in terminalreporter.getreports("passed")}
         config.cache.set(PASSED, sorted(passed))

@@ -1,4 +1,4 @@
-"""Which tests ``python -m pytest`` runs: a default selection that fits into five minutes. ``--full`` runs all tests.
+"""Which tests ``python -m pytest`` runs: a default selection. ``--full`` runs all tests.
 
 Paths, node ids and ``-k`` select by themselves: ``python -m pytest tests/model`` runs all tests in that folder.
 
@@ -13,7 +13,7 @@ The default selection leaves out
 import hashlib
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ def is_default(config: pytest.Config) -> bool:
     """Whether this run takes the default selection; workers of pytest-xdist do as their controller."""
     if hasattr(config, "workerinput"):
         return bool(config.workerinput["default_selection"])
-    return is_whole(config) and not config.getoption("--full")
+    return is_whole(config) and not config.getoption("--full") and not config.getoption("--rest")
 
 
 def is_whole(config: pytest.Config) -> bool:
@@ -40,12 +40,26 @@ def is_whole(config: pytest.Config) -> bool:
 
 def selected(items: Iterable[pytest.Item], seed: str) -> list[pytest.Item]:
     """The items of the default selection, in their order."""
+    items = [item for item in items if item.get_closest_marker("full") is None]
+    kept = {item for group in _by_function(items) for item in _in_float32(group)}
+    items = [item for item in items if item in kept]
+    return drawn(items, lambda count: min(count, MOST + max(count - MOST, 0) // SHARE), seed)
+
+
+def drawn(items: list[pytest.Item], count_of: Callable[[int], int], seed: str) -> list[pytest.Item]:
+    """Of the parameter sets of each test function as many as `count_of` their number says, in their order."""
+    kept = set()
+    for group in _by_function(items):
+        by_hash = sorted(group, key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
+        kept |= set(by_hash[: count_of(len(group))])
+    return [item for item in items if item in kept]
+
+
+def _by_function(items: Iterable[pytest.Item]) -> Iterable[list[pytest.Item]]:
     groups = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("full") is None:
-            groups[item.nodeid.partition("[")[0]].append(item)
-    kept = {item for group in groups.values() for item in _drawn(_in_float32(group), seed)}
-    return [item for item in items if item in kept]
+        groups[item.nodeid.partition("[")[0]].append(item)
+    return groups.values()
 
 
 def seed_of_tree() -> str:
@@ -73,9 +87,3 @@ def _dtypes_of(item: pytest.Item) -> set[str]:
         if name == "float32" or name in _OTHER_DTYPES:
             found.add(name)
     return found
-
-
-def _drawn(group: list[pytest.Item], seed: str) -> list[pytest.Item]:
-    """All of a short list; of a long one `MOST` and a share of the others."""
-    count = MOST + max(len(group) - MOST, 0) // SHARE
-    return sorted(group, key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())[:count]
