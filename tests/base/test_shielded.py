@@ -46,6 +46,7 @@ print(fastpe.Transformer(fastpe.ModelConfig("rope", width=8, hidden=8, train_len
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+@pytest.mark.full("takes seconds")
 def test_an_interrupt_while_modules_are_imported_leaves_none_half_made():
     """Those of NumPy and Numba among them, of which Python would keep what there is."""
     said = []

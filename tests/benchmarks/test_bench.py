@@ -143,6 +143,7 @@ def numbers_in(value):
     return [value] if isinstance(value, int | float) else []
 
 
+@pytest.mark.full("takes seconds")
 def test_every_table_has_finite_figures_and_prints():
     measured = {
         "step": step.measure(turns.QUICK, silent, [1, 2], models=("paper", "causal"), peers=("eager",)),

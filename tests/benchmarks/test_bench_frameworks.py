@@ -191,6 +191,7 @@ def test_without_pytorch_there_is_no_table_of_one_query(monkeypatch):
     assert (found["rows"], found["absent"][:13]) == ([], "not installed")
 
 
+@pytest.mark.full("takes seconds")
 def test_the_table(monkeypatch):
     """Of two cases of models and two of one query; the others are tested above."""
     queries = {case: decoding.CASES[case] for case in ("bias", "softcap")}

@@ -143,6 +143,7 @@ def test_a_worker_that_dies_while_it_compiles_is_replaced(tmp_path, monkeypatch)
     assert "the worker that compiles was killed by signal 9; another one takes over" in notes(events)
 
 
+@pytest.mark.full("takes seconds")
 def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
     def listen(event):
         if isinstance(event, RunStepped):

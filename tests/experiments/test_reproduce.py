@@ -29,6 +29,7 @@ def call(*arguments):
     return CliRunner().invoke(main, ["reproduce", "table5", *map(str, arguments)])
 
 
+@pytest.mark.full("takes seconds")
 def test_the_whole_path(tiny, tmp_path):
     out = tmp_path / "out"
     done = call("--quick", "--seeds", 2, "--workers", 2, "--out", out)
@@ -52,6 +53,7 @@ def test_the_whole_path(tiny, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="kills processes")
+@pytest.mark.full("takes seconds")
 def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
     """SIGKILL of the parent at any moment: workers end by themselves, and the next start ends in the same table."""
     code = f"from fastpe.experiments import table5; table5.QUICK = {TINY}\n" + COMMAND[2]
@@ -135,6 +137,7 @@ def test_one_command_at_a_time_in_a_folder(tmp_path):
     assert f"another process is working in {tmp_path}" in done.stderr
 
 
+@pytest.mark.full("takes seconds")
 def test_a_disk_that_fills_while_the_report_is_written_leaves_whole_files(tiny, no_pdf, tmp_path, monkeypatch):
     assert call("--quick", "--seeds", 1, "--workers", 1, "--out", tmp_path / "out").exit_code == 0
     before = {entry.name: entry.read_bytes() for entry in (tmp_path / "out").iterdir() if entry.is_file()}
@@ -153,6 +156,7 @@ def test_a_disk_that_fills_while_the_report_is_written_leaves_whole_files(tiny, 
     assert after == before  # of the same runs the same bytes, and no half of a file beside them
 
 
+@pytest.mark.full("takes seconds")
 def test_without_matplotlib_there_are_no_pdf_and_it_says_so(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     done = call("--quick", "--seeds", 1, "--workers", 1, "--out", tmp_path / "out")

@@ -143,6 +143,7 @@ def test_the_page_is_one_file_that_needs_no_other(made):
     assert study_report.verdict(STUDY, made.summary)[0] in page
 
 
+@pytest.mark.full("takes seconds")
 def test_shards_make_the_same_files_byte_for_byte(made, tmp_path):
     for number in (1, 2):
         assert compare(STUDY, out=tmp_path / f"part{number}", workers=1, shard=(number, 2)) is None
@@ -279,6 +280,7 @@ def test_cells_of_several_cpus_are_marked(made, tmp_path):
 
 
 @pytest.mark.parametrize("count", [10_000])
+@pytest.mark.full("takes seconds")
 def test_ten_thousand_runs_are_summed_up_in_a_moment(no_pdf, count):
     """And the page of 20 encodings, 10 tasks and 10 seeds is below a megabyte; simulated results."""
     names = ["nope", "alibi", "rope", "t5", "fire"] + [f"alibi{k}" for k in range(15)]

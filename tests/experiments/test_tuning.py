@@ -71,6 +71,7 @@ def validated(path, config):
     return float((right | (drawn.weights == 0)).all(axis=1).mean())
 
 
+@pytest.mark.full("takes seconds")
 def test_the_chosen_candidate_is_the_best_in_validation(made):
     """Every tuning run's score found anew, from its model, on sequences drawn here."""
     for each in made.summary["choosing"]["choices"]:
@@ -184,6 +185,7 @@ def test_of_a_text_tuning_reads_nothing_that_tests_read(tmp_path):
 # Made again
 
 
+@pytest.mark.full("takes seconds")
 def test_an_interrupted_choice_goes_on(made, tmp_path):
     ended = []
 
@@ -205,6 +207,7 @@ def test_an_interrupted_choice_goes_on(made, tmp_path):
     assert (tmp_path / "out" / "choices.csv").read_bytes() == (made.out / "choices.csv").read_bytes()
 
 
+@pytest.mark.full("takes seconds")
 def test_shards_choose_the_same(made, tmp_path):
     parts = [tmp_path / f"part{number}" for number in (1, 2, 3)]
     for number, part in enumerate(parts, 1):
@@ -231,6 +234,7 @@ def test_reported_again_it_has_the_same_bytes(made, tmp_path):
         report_study(copy)
 
 
+@pytest.mark.full("takes seconds")
 def test_more_seeds_go_on_with_the_same_choice(made, tmp_path):
     copy, events = shutil.copytree(made.out, tmp_path / "copy"), []
     found = compare(replace(STUDY, seeds=3), out=copy, workers=1, progress=events.append)
@@ -244,6 +248,7 @@ def test_more_seeds_go_on_with_the_same_choice(made, tmp_path):
         compare(plain, out=copy)
 
 
+@pytest.mark.full("takes seconds")
 def test_where_everything_fails_it_is_one_line_and_the_rest_goes_on(tmp_path):
     events = []
     found = compare(WILD, out=tmp_path / "out", workers=1, progress=events.append)

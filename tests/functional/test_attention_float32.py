@@ -65,6 +65,7 @@ def typical(found, exact):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.full("takes seconds")
 def test_errors_are_no_larger_than_numpys(case):
     arguments, dout, causal = inputs(case)
     assert_agrees(arguments, causal=causal, condition=25.0 if case == "large scores" else 1.0)

@@ -176,6 +176,7 @@ def test_arrays_however_they_lie(rng, laid):
 
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.full("takes seconds")
 def test_half_precision_is_float32_rounded(rng, half):
     dtype = np.dtype(half) if half == "float16" else pytest.importorskip("ml_dtypes").bfloat16
     given = {name: x.astype(dtype) for name, x in problem(rng, n=70, d=8, dtype=np.float32).items()}

@@ -57,6 +57,7 @@ def test_a_few_cases_hold():
         ("os._exit(3)", r"the process ended: exit status 3"),
     ],
 )
+@pytest.mark.full("takes seconds")
 def test_every_kind_of_mistake_is_found_and_found_again(fuzz, mistake, says):
     status, said = fuzz(mistake, "--cases", "60", "--seed", "4")
     numbers = re.findall(rf"case (\d+): {says}", said)
@@ -67,6 +68,7 @@ def test_every_kind_of_mistake_is_found_and_found_again(fuzz, mistake, says):
     assert re.findall(rf"case {numbers[-1]}: (.*)", again) == re.findall(rf"case {numbers[-1]}: (.*)", said)
 
 
+@pytest.mark.full("takes seconds")
 def test_a_case_that_does_not_end_is_found(fuzz):
     status, said = fuzz("time.sleep(1000)", "--cases", "6", "--seed", "4", "--patience", "1")
     assert (status, bool(re.search(r"case \d+: it did not end in 1 s\n  again: ", said))) == (1, True)
