@@ -109,7 +109,7 @@ WRONG = {
     r"taps must have the shape \(4, 4\) for x \(6, 8\), not \(3, 4\)": {"taps": GOOD["taps"][:3]},
     r"frequencies must have the shape \(D/2,\), not \(\)": {"frequencies": 1.0},
     "before must be a pair, the last inputs and the last angles, not ndarray": {"before": np.ones(3)},
-    r"before\[0\] must have the shape of x \(6, 8\) but": {"before": (np.ones((3, 4)), np.ones((2, 1, 2)))},
+    r"before\[0\] must have the shape of x \(6, 8\), except": {"before": (np.ones((3, 4)), np.ones((2, 1, 2)))},
     r"before\[1\] must have the shape \(2, 1, 2\), not \(2, 2\)": {"before": (np.ones((3, 8)), np.ones((2, 2)))},
 }
 
