@@ -43,6 +43,7 @@ def fuzz(capfd, monkeypatch):
     return run
 
 
+@pytest.mark.full("compiles kernels for whatever the cases draw")
 def test_a_few_cases_hold():
     assert main(["--cases", "40", "--seed", "1"]) == 0
 
