@@ -76,8 +76,8 @@ _OPTIONS = {
         option(
             "--cluster", metavar="WHERE",
             help="Run on dask.distributed: local, a scheduler's address, or its file. Nothing is authenticated or "
-            "encrypted unless dask is set up for TLS: whoever reaches the scheduler can run code here and on every "
-            "worker. Use it only in a network where you trust everyone.",
+            "encrypted unless dask is set up for TLS: anyone who can reach the scheduler can run code here and on "
+            "every worker. Use it only in a network where you trust everyone.",
         ),
         option("--shard", metavar="I/N", help="Run only the I-th of N parts; `fastpe merge` joins the parts."),
         option("--dry-run", is_flag=True, help="Only print the number of runs and an estimate of FLOPs and time."),

@@ -70,7 +70,7 @@ def _print_list(judged: "list[tuple[Claim, Judgement]]") -> None:
 
 def _first(claim: "Claim", found: "Judgement") -> str:
     """Return the first value that decides the claim, or "-"."""
-    name = next((name for name in found.values if name not in claim.beside), None)
+    name = next((name for name in found.values if name not in claim.not_deciding), None)
     return "-" if name is None else f"{found.values[name].value:.7g}"
 
 
@@ -91,7 +91,7 @@ def _print_one(claim: "Claim", found: "Judgement") -> None:
         click.echo()
         rows = [
             (name, f"{value.value:.16g}", value.kind, _end(value.low), _end(value.high), claim.expected[name],
-             "no" if name in claim.beside else "yes")
+             "no" if name in claim.not_deciding else "yes")
             for name, value in found.values.items()
         ]  # fmt: skip
         print_table(("name", "value", "known", "at least", "at most", "stored", "decides"), rows)

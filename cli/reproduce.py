@@ -110,7 +110,7 @@ def tables(out: Path, as_json: bool) -> None:
 def _print(found: "list[tuple[Any, Any]]", as_json: bool, judged: bool) -> None:
     from fastpe.experiments import claims_report
     from fastpe.experiments.sections import as_text
-    from fastpe.experiments.study_report import beside
+    from fastpe.experiments.study_report import claim_sections
     from fastpe.experiments.table5 import overview
 
     if as_json:
@@ -124,7 +124,7 @@ def _print(found: "list[tuple[Any, Any]]", as_json: bool, judged: bool) -> None:
     for variant, compared in found:
         if len(found) > 1:
             click.echo(f"{variant.name}\n{'=' * len(variant.name)}\n")
-        click.echo(as_text(beside(variant.study, compared.summary)))
+        click.echo(as_text(claim_sections(variant.study, compared.summary)))
     if len(found) > 1 and judged:
         click.echo(as_text([overview(found)]))
     for _, compared in found:

@@ -112,7 +112,7 @@ def _drawn(key: str, dtype: str = "float64", seed: int = 0, **options: Any) -> d
 
 
 def _away(key: str, **options: Any) -> dict[str, Array]:
-    """Return parameter values away from the initial ones, many of which are zero or one."""
+    """Return parameter values that differ from the initial ones, because many initial values are zero or one."""
     rng = np.random.default_rng(5)
     return {name: value + rng.uniform(0.1, 0.5, value.shape) for name, value in _drawn(key, **options).items()}
 

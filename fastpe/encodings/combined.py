@@ -250,7 +250,7 @@ def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out
     """
     import numpy as np
 
-    if any(part.encoding.file for part in parts):  # a user's encoding, of which nothing is known
+    if any(part.encoding.file for part in parts):  # a user's encoding, about which nothing is known
         return True
     numbers = [float(value) for part in parts for value in part.options.values() if isinstance(value, int | float)]
     numbers += [spec.farthest, float(spec.train_length), *sizes]

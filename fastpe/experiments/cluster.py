@@ -15,8 +15,8 @@ Under SLURM, dask-jobqueue starts the workers. Its jobs end before their walltim
     cluster.scale(jobs=20)
     print(cluster.scheduler_address)        # fastpe compare ... --out SHARED_FOLDER --cluster ADDRESS
 
-Dask exchanges pickles and, unless it is configured for TLS, authenticates nobody: whoever reaches the scheduler can run
-code on every worker and here. Use it only in a network in which everyone is trusted (SECURITY.md).
+Dask exchanges pickles and, unless it is configured for TLS, authenticates nobody: anyone who can reach the
+scheduler can run code on every worker and here. Use it only in a network in which everyone is trusted (SECURITY.md).
 """
 
 import contextlib

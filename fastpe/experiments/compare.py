@@ -46,7 +46,7 @@ def compare(
     """Train every encoding on every task with the same seeds, and compare the results with those of a baseline.
 
     All comparisons are paired: runs with the same seed have the same data, order of the data and test sequences. Runs
-    that are finished are not made again. After an interruption the same call goes on.
+    that are finished are not repeated. After an interruption, the same call continues the study.
 
     Parameters
     ----------

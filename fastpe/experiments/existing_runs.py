@@ -195,20 +195,20 @@ def _runs_of_shard(part: Path) -> dict[str, FinishedRun]:
 
 def _copy_all(runs: Sequence[Path], folder: Path) -> None:
     """Copy the files of runs into a folder, either all of them or none."""
-    beside = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(beside, ignore_errors=True)
+    staged = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(staged, ignore_errors=True)
     try:
         for run in runs:
-            files.make_folder(beside / run.name)
+            files.make_folder(staged / run.name)
             for path in (run / name for name in run_folder.FILES):
                 _refuse_link(path)
                 if os.path.lexists(path):
-                    files.write_file(beside / run.name / path.name, files.pieces(path))
+                    files.write_file(staged / run.name / path.name, files.pieces(path))
         files.make_folder(folder, exist_ok=True)
         for run in runs:
-            (beside / run.name).rename(folder / run.name)
+            (staged / run.name).rename(folder / run.name)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def report_runs(runs: Sequence[Path], out: Path, baseline: str | None = None) -> Compared:

@@ -47,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobsStarted:
-    """The jobs begin: `runs` runs with `steps` updates, of which `reused` runs with `reused_steps` updates are done."""
+    """The jobs begin: `runs` runs with `steps` updates. `reused` runs with `reused_steps` updates are done already."""
 
     runs: int
     reused: int
@@ -91,7 +91,7 @@ def begin(jobs: Sequence[Job], notify: Listener) -> tuple[FolderOutcomes, list[J
         try:
             found = read_result(one.path, one.config, one.identity)
         except DamagedFileError as error:
-            notify(Noted(f"{error}: it is made again"))
+            notify(Noted(f"{error}: it is run again"))
             found = None
         if found is None:
             left.append(one)

@@ -109,7 +109,7 @@ def check_folder(folder: Path, study: Study) -> None:
 
 
 def _of_study(path: Path) -> bool:
-    """Whether a study may write its files beside this one: leftovers of an interruption, its runs, other studies."""
+    """Whether a study may write its files next to this one: leftovers of an interruption, its runs, other studies."""
     return files.is_leftover(path.name) or path.name == RUNS or (path / FILE).exists()
 
 

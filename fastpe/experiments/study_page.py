@@ -39,22 +39,22 @@ def page(
     study: Study,
     summary: Summary,
     verdict: Sequence[str],
-    beside: Sequence[Section],
+    claims: Sequence[Section],
     chosen: Section | None,
     values: str,
     curves: Mapping[RunKey, Sequence[float]],
 ) -> str:
     """The page of a study.
 
-    beside: sections on the claims of a paper; chosen: the section on tuning, if settings were chosen; values: the table
-    of all values as CSV, of which the page keeps the metrics that tasks are judged by.
+    claims: sections on the claims of a paper; chosen: the section on tuning, if settings were chosen; values: the table
+    of all values as CSV; the page keeps only the metrics that tasks are judged by.
     """
     parts = [
         section("Findings", _list(verdict) + _how(study)),
         section("Encodings and tasks", _matrix(study, summary)),
         "" if chosen is None else section(chosen.title, claimed(chosen)),
         *(section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
-        *(section(each.title, claimed(each)) for each in beside),
+        *(section(each.title, claimed(each)) for each in claims),
         section("Comparisons with the baseline", _comparisons(summary)),
         section("Effective lengths", _effective(study, summary)),
         section("Over all tasks", _overall(summary)),
@@ -236,7 +236,7 @@ def claimed(said: Section) -> str:
 
 
 def _comparisons(summary: Summary) -> str:
-    said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
+    said = "<p>x: a ratio of errors, where smaller is better; all others are differences of scores.</p>"
     said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
     return said + table(COMPARISON_HEAD, (comparison_row(each) for each in summary["comparisons"]))
 

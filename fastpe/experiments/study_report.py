@@ -40,7 +40,7 @@ def files_of(
     if study.claims is not None:
         facts["claims"] = claims_report.facts(study, summary)
     table = as_csv(rows)
-    said = beside(study, summary)
+    said = claim_sections(study, summary)
     chosen = tuning.section(study, summary["choosing"]) if study.choose else None
     page = study_page.page(study, summary, verdict(study, summary), said, chosen, table, curves)
     drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
@@ -64,7 +64,7 @@ def _sized(each: Mapping[str, Any]) -> str:
     return f"{each['encoding']} ({difference_text(each, each['difference']['mean'])})"
 
 
-def beside(study: Study, summary: Summary) -> list[Section]:
+def claim_sections(study: Study, summary: Summary) -> list[Section]:
     """Sections that compare the results with the claims of a paper; none if the study names no claims."""
     return [] if study.claims is None else claims_report.sections(study, summary)
 

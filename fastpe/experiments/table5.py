@@ -141,7 +141,7 @@ def reproduce(
     ----------
     out : Path
         Folder of the study, or for several variants the parent of one folder for each. Runs are in ``out/runs``; a run
-        that is done, with the same settings, sources, versions and CPU, is not made again.
+        that was finished with the same settings, sources, versions and CPU is not repeated.
     made : sequence of Variant
         As `variants` returns them.
     workers : int

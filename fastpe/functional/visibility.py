@@ -19,8 +19,8 @@ Array = np.ndarray[Any, Any]
 class Positions:
     """Key j is at position j, query i at position `starts` + i; by default the last query and the last key coincide.
 
-    Arrays over positions have a row for each position from 0 on. By default they have max(N, M) rows, of which queries
-    and keys read the last ones.
+    Arrays over positions have a row for each position from 0 on. By default they have max(N, M) rows, and queries and
+    keys read the last ones.
     """
 
     n: int

@@ -19,7 +19,7 @@ from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength, Part
 from fastpe.encodings.slots import Spec, neutral
 from fastpe.model import gates, sight
-from fastpe.model.beside import check_beside
+from fastpe.model.combinations import check_combinations
 from fastpe.model.config import ModelConfig
 from fastpe.model.drawn_positions import drawn
 from fastpe.model.score_terms import LAYERED
@@ -81,7 +81,9 @@ class ModelEncoding:
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
         self._own_layers = {part.scheme: learns[part.scheme] & set(part.encoding.per_layer) for part in self._parts}
         self.layered = frozenset().union(*(filled[scheme] for scheme, names in self._own_layers.items() if names))
-        check_beside(config, self._parts, shapes := [combined.slot_shapes(own, spec) for own in self._different()])
+        check_combinations(
+            config, self._parts, shapes := [combined.slot_shapes(own, spec) for own in self._different()]
+        )
         if self._patterned:
             self._check_pattern(spec, filled)
             self.layered = frozenset().union(*filled.values()) & LAYERED

@@ -136,7 +136,7 @@ class Generation:
 
     def __iter__(self) -> Iterator[int]:
         """The tokens, each as soon as it is drawn."""
-        step = self._kept if self.cached else self._anew
+        step = self._kept if self.cached else self._uncached
         text = self.prompt.tolist()
         for place, logits in zip(range(self._length), step(text), strict=False):
             if not np.isfinite(logits).all():
@@ -161,7 +161,7 @@ class Generation:
             done += len(new)
             yield logits
 
-    def _anew(self, text: list[int]) -> Iterator[Array]:
+    def _uncached(self, text: list[int]) -> Iterator[Array]:
         while True:
             yield self.model(np.array(text), threads=self._threads)[-1]
 

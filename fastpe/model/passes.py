@@ -194,7 +194,7 @@ class Passes:
         return np.unique(np.searchsorted(before, rows * shares // most))
 
     def _writer(self, length: int, rows: int) -> "Writer":
-        """Memory for one sequence of this length, of which at most `rows` pass through the model at a time."""
+        """Memory for one sequence of this length; at most `rows` of its rows pass through the model at a time."""
         slots = self._encoding.slots(length, self._layout.views)
         work = Scratch.make(
             self.config, self._layout, length, 1, 0, slots, self._encoding.layered, self._encoding.learned, rows
@@ -213,7 +213,7 @@ class Passes:
         return np.broadcast_to(placed.rows, (len(placed.rows), 1, len(tokens))), placed.state
 
     def _extend(self, writer: "Writer", tokens: Array, rows: Array, before: int) -> Array:
-        """The logits after some tokens of a sequence, of which `before` others already passed through the model."""
+        """The logits after some tokens of a sequence whose first `before` tokens already passed through the model."""
         self._forward(
             1, writer.scratch, writer.position, tokens.astype(self.dtype)[None], np.full(1, len(tokens)),
             np.array(rows, order="C"), Asked.logits(writer.logits[None], before),

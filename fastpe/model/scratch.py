@@ -277,7 +277,7 @@ def _sizes(
         wants_angles=int("angles" in wanted), wants_row_scale=int("row_scale" in wanted),
         wants_rotors=int("rotors" in wanted), wants_polar=int("polar" in wanted),
         wants_net=int(NETWORK[0] in wanted), gathers_table=int(rule is not None and "table" in slots),
-        gathers_angles=int(rule is not None and rule.turns), anew=int(rule is not None and rule.keeps_apart),
+        gathers_angles=int(rule is not None and rule.turns), restarts=int(rule is not None and rule.keeps_apart),
         slots=0, fused_input=0, fused_output=0, packed=0, products=isa_of(config),
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ CELLS: tuple[Cell, ...] = (
         ("O(L_trans (B_x + B_p) / sqrt m)", Own(
             _LINEAR.rule, "not derived (C46): linear functions have {linear:.4g} beside {claimed:.6g} at m = 50, "
             "bounded maps more by {d_4:.7g} (d = 4), {d_64:.5g} (64); nominal as drawn: {nominal:.8g}",
-            _learned_scaling, {**_LINEAR.expected, "nominal": "0.01181666"}, (*_LINEAR.beside, "nominal"),
+            _learned_scaling, {**_LINEAR.expected, "nominal": "0.01181666"}, (*_LINEAR.not_deciding, "nominal"),
         )),
         ("Weight decay on B_p", advice("weight decay")),
     )),
@@ -84,7 +84,7 @@ CELLS: tuple[Cell, ...] = (
             "{nominal_paper:.6g} as printed, {nominal_exact:.6g} exactly",
             _alibi_scaling,
             {**_ALIBI.expected, "nominal_paper": "0.01398000", "nominal_exact": "0.01000000"},
-            (*_ALIBI.beside, "nominal_paper", "nominal_exact"),
+            (*_ALIBI.not_deciding, "nominal_paper", "nominal_exact"),
         )),
         ("Control alpha", advice("controlling alpha")),
     )),

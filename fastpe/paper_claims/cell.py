@@ -43,7 +43,7 @@ class Own:
     reason: str
     compute: Compute = nothing
     expected: Mapping[str, str] | None = None
-    beside: tuple[str, ...] = ()
+    not_deciding: tuple[str, ...] = ()
     reading: str = ""
 
 
@@ -85,7 +85,7 @@ def row(
             continue
         claim = Claim(
             f"T{table}.{number}.{place}", f"Table {table}", f"{name}, {column}: {printed}.", said.rule, said.reason,
-            said.compute, said.expected or {}, said.beside, said.reading,
+            said.compute, said.expected or {}, said.not_deciding, said.reading,
         )  # fmt: skip
         cells.append(Cell(table, name, column, printed, claim))
     return tuple(cells)

@@ -83,7 +83,7 @@ class Claim:
         Returns the values by name.
     expected : dict of str to str
         The stored digits or interval of every value.
-    beside : tuple of str
+    not_deciding : tuple of str
         Names of values that are shown but do not decide.
     reading : str
         The meaning that is judged, if the statement is ambiguous.
@@ -96,7 +96,7 @@ class Claim:
     reason: str
     compute: Compute = nothing
     expected: Mapping[str, str] = field(default_factory=dict)
-    beside: tuple[str, ...] = ()
+    not_deciding: tuple[str, ...] = ()
     reading: str = ""
 
     def judge(self) -> Judgement:
@@ -126,7 +126,7 @@ class Claim:
             "id": self.id, "place": self.place, "statement": self.statement, "reading": self.reading,
             "verdict": found.verdict, "parts": dict(found.parts), "kind": self.kind, "reason": found.reason,
             "values": {
-                name: {**value.to_dict(), "decides": name not in self.beside, "stored": self.expected[name]}
+                name: {**value.to_dict(), "decides": name not in self.not_deciding, "stored": self.expected[name]}
                 for name, value in found.values.items()
             },
             "outside": list(found.outside),

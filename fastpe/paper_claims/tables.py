@@ -65,7 +65,7 @@ def judge(progress: Callable[[int], None] = lambda done: None) -> list[JudgedCel
 
 def _judged(cell: Cell, found: Judgement) -> JudgedCell:
     verdict = min((found.parts[part] for part in cell.parts), key=WORST.index) if cell.parts else found.verdict
-    deciding = [name for name in found.values if name not in cell.claim.beside]
+    deciding = [name for name in found.values if name not in cell.claim.not_deciding]
     shown = cell.shown or tuple(deciding or found.values)[:_SHOWN]
     computed = ", ".join(f"{name.replace('_', ' ')} = {found.values[name].value:.7g}" for name in shown)
     return JudgedCell(cell, verdict, computed or "-", found)

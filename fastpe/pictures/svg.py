@@ -15,7 +15,7 @@ _FEW = 8  # values of x that are all marked
 
 @dataclass(frozen=True)
 class Line:
-    """A mean by x, the runs of which it is the mean, and the ends of its interval."""
+    """A mean by x, the values of the runs that it averages, and the ends of its interval."""
 
     name: str
     mean: Points

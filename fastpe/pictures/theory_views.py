@@ -25,7 +25,7 @@ from fastpe.theory.tables import windows
 
 BIASES = ("bias", "index", "scores")
 """Slots that are added up and added to the score."""
-_LENGTHS = 40  # of a curve over the length, beside powers of two
+_LENGTHS = 40  # lengths of a curve, in addition to powers of two
 _MOST_ROWS = 4096  # of a window whose information is asked for
 _NOISES = 32.0 ** np.linspace(-1.0, 1.0, 41)  # times the root mean square of the trained rows' entries
 

@@ -109,7 +109,7 @@ def register(module_or_path: Any) -> str:
     """Register a task of your own, so that it can be used like those of fastpe.
 
     The file's docstring is the page of the task. The file defines `TASK` and the functions listed in
-    `fastpe.tasks.Task`, of which only `sample` is required.
+    `fastpe.tasks.Task`; only `sample` is required.
     ``fastpe check --template task`` prints a file to start from, and ``fastpe check FILE`` tests a file.
 
     Parameters

@@ -12,7 +12,7 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 Array = np.ndarray[Any, Any]
 
-MOST_ENUMERATED = 16  # signs of which all choices are tried, but for one that symmetry fixes
+MOST_ENUMERATED = 16  # largest number of signs for which all choices are tried; symmetry fixes one sign
 _LEAST_DRAWS, _MOST_DRAWS = 64, 4096  # below, a mean of draws is not yet near to normal
 _PRODUCTS = 2**33  # as many as draws may cost
 _MOST_WIDTH = 1024

@@ -194,7 +194,7 @@ def lower_bound_and_gradient(table: Any, sigma: float) -> tuple[float, Array]:
         shares += near.sum(axis=0)
         gradient[part] -= near @ centred
         gradient -= near.T @ centred[part]
-    # of every row sum_q (w[r, q] + w[q, r]) T[r], of which T[r] itself is in already
+    # for every row, sum_q (w[r, q] + w[q, r]) T[r]; T[r] itself is included already
     gradient += (shares - 1.0)[:, None] * centred
     gradient *= 2.0 * rate / len(rows)
     return max(-total / len(rows), 0.0), gradient

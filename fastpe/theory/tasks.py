@@ -126,7 +126,7 @@ def _by_its_file(chosen: Chosen, group: str, length: int, metric: str, factors: 
     return Limit(chosen.name, metric, exact(found, why, group=group, length=length), why)
 
 
-_ENOUGH = 16  # positions of which a symmetry is taken to be that of all lengths
+_ENOUGH = 16  # number of positions; a symmetry found there is taken to hold at all lengths
 _FRAMED = (
     "sequences begin with a token of their own, so that none is constant, nor the reverse of another: only a model "
     "that notices no order at all has a limit"

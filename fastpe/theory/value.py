@@ -18,7 +18,7 @@ class Value:
         The number. If only one bound is certified, it is this bound.
     kind : str
         - "exact": from a closed form or from trying every case, up to rounding;
-        - "certified": proved to lie between `low` and `high`, one of which may be None;
+        - "certified": proved to lie between `low` and `high`; one of them may be None;
         - "estimate": from random draws or data, with the 95 % interval `low` to `high`.
     low, high : float or None
         The bounds or the interval. A missing bound is None.

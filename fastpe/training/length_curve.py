@@ -210,7 +210,7 @@ def sliding_losses(
 ) -> Array:
     """Return the loss of each token but the first, (T - 1,), in windows that move by the stride.
 
-    All tokens of the first window count. In all other windows only the last `stride` tokens count, each of which sees
+    All tokens of the first window count. In all other windows only the last `stride` tokens count; each of them sees
     at least length - stride other tokens. The last window ends with the text.
     """
     total = len(tokens) - 1

@@ -45,7 +45,7 @@ class Bar:
             sys.stderr.flush()
 
     def open(self, total: int, done: int, before: str) -> None:
-        """Start counting `total` units, of which `done` are finished; `before` is the text left of the bar."""
+        """Start counting `total` units, with `done` already finished; `before` is the text left of the bar."""
         self.close()
         self._total, self._done, self._counted, self._begin = total, done, 0, None
         if not can_be_drawn():

@@ -321,7 +321,7 @@ class Run:
         try:
             found = result_file.read(self.path, self.config)
         except DamagedFileError as error:
-            self._note(f"{error}; it is made again")
+            self._note(f"{error}; it is computed again")
             return None
         return None if found is None else found[0]
 

@@ -54,7 +54,7 @@ def crops(tokens: Array, starts: Array, length: int) -> Sequences:
 
 
 class TextData:
-    """Training blocks from random starts in the training part of a text, drawn anew in each epoch.
+    """Training blocks from random starts in the training part of a text, with new starts in each epoch.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ def test_tiles_of_which_nobody_sees_a_key_are_not_read(rng, n, seen, before, aft
     expected = pull(calm)
     for name in "kv":
         given[name][:, :, :before] = given[name][:, :, after:] = np.nan
-    given["reflectors"][:, :before] = 1e200  # products of which overflow
+    given["reflectors"][:, :before] = 1e200  # their products overflow
     out, pull = fastpe.attention_vjp(**given, **options)
     np.testing.assert_allclose(out, calm, rtol=0, atol=near / 100)
     for name, gradient in pull(calm).items():

@@ -72,7 +72,7 @@ def test_what_is_said(claim):
     assert "{" not in found.reason
     assert not found.reason.endswith(".")
     assert claim.statement.endswith(".")
-    assert set(claim.beside) <= set(found.values)
+    assert set(claim.not_deciding) <= set(found.values)
 
 
 @every
@@ -121,7 +121,7 @@ def test_which_claims_no_number_decides():
     }
     assert kinds == {"definitions": DEFINITIONS, "source": SOURCES, "training": TRAINING}
     for claim in CLAIMS:
-        deciding = set(judged(claim).values) - set(claim.beside)
+        deciding = set(judged(claim).values) - set(claim.not_deciding)
         assert bool(deciding) == (claim.kind == "numbers"), claim.id
 
 
@@ -158,4 +158,4 @@ def test_as_json(claim):
     assert (found["id"], found["verdict"]) == (claim.id, EXPECTED[claim.id])
     for name, value in judged(claim).values.items():
         assert float(found["values"][name]["value"]) == value.value
-        assert found["values"][name]["decides"] == (name not in claim.beside)
+        assert found["values"][name]["decides"] == (name not in claim.not_deciding)

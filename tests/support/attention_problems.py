@@ -18,7 +18,7 @@ SLOTS = (
     "row_scale",
     "rotors",
 )
-"""Slots of which any may be given together, causal or not."""
+"""Slots that may be given in any combination, causal or not."""
 
 
 def problem(rng, names=(), *, b=2, h=2, hk=None, n=5, m=None, d=8, dv=None, dtype=np.float64, sharp=1.0, **sizes):

@@ -1,9 +1,9 @@
 """Digests of the machine code in the compile cache, to see which compiled functions a change of the source changed.
 
-    FASTPE_CACHE_DIR=/tmp/before python -m pytest            # or any other call that compiles what is to be compared
-    python tests/support/code_digests.py /tmp/before > before.txt
-    FASTPE_CACHE_DIR=/tmp/after python -m pytest             # after the edit
-    python tests/support/code_digests.py /tmp/after | diff before.txt -
+    FASTPE_CACHE_DIR=before python -m pytest            # or any other call that compiles what is to be compared
+    python tests/support/code_digests.py before > before.txt
+    FASTPE_CACHE_DIR=after python -m pytest             # after the edit
+    python tests/support/code_digests.py after | diff before.txt -
 
 Each line is a compiled function and the first digits of the SHA-256 of its instructions, one line for each kind of
 arguments. Names, paths and constants in memory do not count. Digests are those of one CPU type and one set of versions.

@@ -210,4 +210,4 @@ TEST = {"mse": 1.5, "nmse": 0.5, "mse_last": 2.0, "mse_beyond": None, "sequences
 def test_a_sealed_result_of_no_such_run_is_made_again_and_says_why(finished, content, message):
     with_result(finished, json.dumps(content))
     (note,) = read_all(finished)
-    assert re.fullmatch(rf".*result\.json is damaged: .*{message}.*; it is made again", note)
+    assert re.fullmatch(rf".*result\.json is damaged: .*{message}.*; it is computed again", note)

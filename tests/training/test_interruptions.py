@@ -197,7 +197,7 @@ def test_a_result_that_was_lost_is_made_again(tmp_path, damage):
     assert again.result == result
     assert ((path / "result.json").read_text(), (path / "seal.json").read_text()) == (text, seal)
     notes = [event.message for event in said if isinstance(event, Noted)]
-    assert sum("it is made again" in note for note in notes) == (damage != "no seal")
+    assert sum("it is computed again" in note for note in notes) == (damage != "no seal")
 
 
 def test_a_finished_run_without_its_checkpoint_is_finished(tmp_path, monkeypatch):

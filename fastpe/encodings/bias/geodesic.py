@@ -13,7 +13,7 @@ with the distance of two points in place of the distance of two tokens.
 
 **Options**
 - `slope`: one slope for all heads, per radian. Default: the slopes of `alibi` times `scale`.
-- `scale`: multiplies the slopes of `alibi`, of which the steepest is 1/2 per radian for eight heads.
+- `scale`: multiplies the slopes of `alibi`. The steepest slope is 1/2 per radian for eight heads.
 - `learned`: train the slopes; the values set by the other options are only the initial ones.
 
 **Past the training length**: defined for every point. Past the training length the spiral turns back at the pole; its

@@ -7,7 +7,7 @@ d is the number of edges of a shortest path; nodes that no path joins have d = 5
 
 Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?" (arXiv:2106.05234), section
 3.1, eqs. (5) and (6); microsoft/Graphormer, graphormer/modules/graphormer_layers.py, GraphNodeFeature and
-GraphAttnBias: its tables have 512 rows, of which row 0 is for padding and stays zero.
+GraphAttnBias: its tables have 512 rows; row 0 is for padding and stays zero.
 
 **Slots**: `index` (N, N) and `values` (H, V); with `centrality` also `table` (N, C). **Learns**: `bias` (512, H), `zin`
 and `zout` (512, C), `virtual` (1, H); initially N(0, 0.02^2). All layers share them. The authors' term for edge

@@ -25,7 +25,7 @@ N(0, 1/C), as in the Hugging Face implementation.
 **Past the training length**: clipped: all distances from `max_distance` on share a bucket; with the defaults all
 distances from 113 (causal) or 91 (bidirectional) on share it.
 
-**Traps.** With 32 buckets a bidirectional model has 16 per side, of which only 8 hold a single distance. One bucket,
+**Traps.** With 32 buckets a bidirectional model has 16 per side, and only 8 of them hold a single distance. One bucket,
 distance 0 to the right, is never used and keeps its initial value. A bucket whose distances do not occur in training
 stays untrained: `max_distance` helps only if training reaches the last bucket.
 

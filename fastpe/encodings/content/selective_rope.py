@@ -23,8 +23,8 @@ Initial values are uniform in +-1/sqrt(fan in), which is +-1/2 for the taps. The
 convolutions in the authors' framework. At first a head rotates only a little from token to token. The authors' language
 models draw all of them with a standard deviation of 0.02, so initially almost nothing rotates.
 
-**Past the training length**: defined. The sums behave like a random walk, of which training covers only a limited
-range. For causal models only.
+**Past the training length**: defined. The sums behave like a random walk, and training covers only a limited range
+of it. For causal models only.
 
 **Traps.** Sums of angles over a long text lose their digits in float32; here they are computed in float64, and whole
 turns are removed. The angle between two tokens depends on all tokens between them, not only on key - query. A cache

@@ -8,7 +8,7 @@ released code: nasaharvest/timl, yield/src/data.py. It is called Cartesian3D in 
 (arXiv:2310.06743): MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. Older code has it as encode_3D: Mac
 Aodha et al. 2019 (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
-**Slot**: `table` (N, C), of which three channels are not zero. **Learns**: nothing; the next projection of the
+**Slot**: `table` (N, C); only three channels are not zero. **Learns**: nothing; the next projection of the
 embeddings mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;

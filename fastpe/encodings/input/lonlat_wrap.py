@@ -7,7 +7,7 @@ Sinusoidal Representation Networks" (arXiv:2310.06743), released code: MarcCoru/
 locationencoder/pe/wrap.py, Wrap; after Mac Aodha, Cole and Perona 2019, "Presence-Only Geographical Priors for
 Fine-Grained Image Classification" (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
-**Slot**: `table` (N, C), of which four channels are not zero. **Learns**: nothing; the next projection of the
+**Slot**: `table` (N, C); only four channels are not zero. **Learns**: nothing; the next projection of the
 embeddings mixes the channels.
 
 **Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;

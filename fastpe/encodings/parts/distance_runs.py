@@ -164,7 +164,7 @@ def _fill_runs(
 
 @inner
 def _fill_alone(ahead, behind, to_ahead, to_behind, count, begin, terms, level, side, h):  # type: ignore[no-untyped-def]
-    """Fill the first distances, each of which is a run; return their number."""
+    """Fill the first distances, where each distance is a run; return their number."""
     alone, width = 0, lanes(splat(0.0))
     while alone < min(terms.size, level.shape[2], count) and begin[alone + 1] == alone + 1 and terms[alone] == 0:
         alone += 1

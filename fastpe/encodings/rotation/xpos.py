@@ -13,7 +13,7 @@ microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
 **Options**
 - `scale_base`: B. `gamma`: the smallest zeta is gamma / (1 + gamma) for any R: 0.2857 by default.
 - `centre`: ctr. It cancels in every score. The authors use half the length, so that no factor overflows. Here `growth`
-  contains exponents of which only differences are used, so 0 is sufficient.
+  contains exponents, and only differences of exponents are used, so 0 is sufficient.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
 **Past the training length**: defined; the decay continues with the distance.

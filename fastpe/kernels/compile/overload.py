@@ -1,4 +1,4 @@
-"""One name for several compiled functions, one of which is selected by the types of the arguments.
+"""One name for several compiled functions; the types of the arguments select one of them.
 
     @intrinsic
     def product(typingctx, x, y):

@@ -1,7 +1,7 @@
 """The compiler pipeline: Numba's passes without those that the functions of fastpe do not need.
 
-A training step consists of about 170 functions, of which Python calls one. Two thirds of its compile time are spent in
-Numba, which is written in Python, and the rest in LLVM. The steps that are left out do not change any result.
+A training step consists of about 170 functions, and Python calls only one of them. Two thirds of its compile time are
+spent in Numba, which is written in Python, and the rest in LLVM. The steps that are left out do not change any result.
 
 All of this uses private names of Numba, so `pyproject.toml` allows only versions that were tested. If a version lacks
 one of the names, everything is compiled with Numba's default pipeline (`FASTPE_PLAIN_NUMBA=1` does the same), which
@@ -176,8 +176,8 @@ def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
 def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
     """Remove the arguments that the functions of a module do not read, and those that are equal in all calls.
 
-    The functions of kernels take whole tuples of numbers and pointers, a hundred in total, of which most functions read
-    only a few. LLVM changes the arguments only of functions with internal linkage. During the optimisation that
+    The functions of kernels take whole tuples of numbers and pointers, a hundred in total, and most functions read only
+    a few of them. LLVM changes the arguments only of functions with internal linkage. During the optimisation that
     follows, they have their previous linkage again: LLVM would inline an internal function that is called once,
     whatever its size, which takes long to compile and makes nothing faster.
     """

@@ -75,7 +75,7 @@ class Sizes(NamedTuple):
     wants_net: int
     gathers_table: int  # whether a rule selects each token's row of the table, and of the rotations
     gathers_angles: int
-    anew: int  # whether convolutions and sums of layers start again with every document
+    restarts: int  # whether convolutions and sums of layers start again with every document
     slots: int  # elements of the gradients of slots that all layers may share
     fused_input: int  # whether the ends are fused: `model.fused_embedding_and_head`
     fused_output: int

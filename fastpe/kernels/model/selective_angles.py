@@ -3,7 +3,7 @@
     u^ = u, the channels of each head divided by their norm;      p_t = u^_t down up
     f_t = sum over k < 4 of taps_k p_{t-3+k};      angles_t = tau (f_0 + ... + f_t)
 
-Sums and convolution start again with every document if positions do (`Sizes.anew`).
+Sums and convolution start again with every document if positions do (`Sizes.restarts`).
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2): a number for each pair of
 channels of each head. Nothing is rounded to bfloat16, sums over positions are float64, and whole turns are subtracted
@@ -89,7 +89,7 @@ def _row(steps, i, ago, place, j, width, left):
 def _place(new, own, sizes):
     """Return the number of rows before a sequence's new row; if there are documents, count only the rows of its
     document."""
-    return place_of(1, new, own) if sizes.anew else own.before + new
+    return place_of(1, new, own) if sizes.restarts else own.before + new
 
 
 @inner

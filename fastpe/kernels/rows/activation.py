@@ -1,4 +1,4 @@
-"""The activations of the feed-forward map, all of which are x times a smooth step:
+"""The activations of the feed-forward map. Each is x times a smooth step:
 
     gelu        x Phi(x), Phi the normal distribution function: the exact form (Hendrycks and Gimpel 2016)
     gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): their approximation, GPT-2's "gelu_new"

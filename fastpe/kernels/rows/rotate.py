@@ -51,8 +51,8 @@ def scratch_size(pairs: int) -> int:
 
 @inlined
 def put_factors(cos, sin, j, c, s, left, half):
-    """Store the factors of the pairs from j on. The cosines and sines are float64 vectors, of which the first `left`
-    lanes are used."""
+    """Store the factors of the pairs from j on. The cosines and sines are float64 vectors; only the first `left` lanes
+    are used."""
     if half:
         store_rounded(cos, j, c, left)
         store_rounded(sin, j, s, left)

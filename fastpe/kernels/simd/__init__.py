@@ -18,7 +18,7 @@ Offsets count elements. `load_first` and `store_first` touch only the first `n` 
     memory.py          loads and stores
     pointers.py        the pointer type, and the build in which it is checked
     arithmetic.py      operations on vectors in registers
-    code.py            pieces of LLVM code of which these are made, for kernels that need other instructions
+    code.py            pieces of LLVM code used by the modules above, for kernels that need other instructions
 """
 
 from fastpe.kernels.simd.arithmetic import (

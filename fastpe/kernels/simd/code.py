@@ -58,8 +58,8 @@ def multiply_add(b, kind, x, y, z):
 
 
 def address_of(b, kind, pointer, offset, count=None):
-    """Return the address of the element `offset` of `pointer`, for a vector of which `count` lanes (or all) are
-    accessed."""
+    """Return the address of the element `offset` of `pointer`, for an access to `count` lanes of a vector (or
+    all)."""
     place = element(b, pointer, offset, kind.lanes if count is None else count)
     return b.bitcast(place, llvm_vector(kind).as_pointer())
 

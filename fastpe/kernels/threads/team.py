@@ -183,7 +183,7 @@ def _exchange_threads(typingctx, threads):
     """
 
     def emit(context, b, signature, arguments):
-        # Numba declares it as 64 bits wide, of which C's int sets half
+        # Numba declares it as 64 bits wide, but C's int sets only half of them
         ask = cgutils.get_or_insert_function(b.module, ir.FunctionType(_I64, []), "get_num_threads")
         tell = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), [_I32]), "set_num_threads")
         before = b.trunc(b.call(ask, []), _I32)

@@ -197,7 +197,7 @@ def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
-    """`_carry_back` for few keys, each of which waits for the one before."""
+    """`_carry_back` for few keys; each key waits for the one before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count):

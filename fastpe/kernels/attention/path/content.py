@@ -247,7 +247,7 @@ def _carry(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _carry_chain(products, beta, along, steps, n, count, ahead):
-    """`_carry` for few keys, each of which waits for the one before."""
+    """`_carry` for few keys; each key waits for the one before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count - 1, -1, -1):

@@ -7,7 +7,7 @@ from fastpe.functional.slots import NETWORK, REFERENCE_ONLY, REFUSED, check_pola
 from fastpe.model.config import ModelConfig
 
 
-def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
+def check_combinations(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
     """Raise ValueError for combinations that no kernel supports.
 
     Parameters
@@ -26,7 +26,7 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
 
     Examples
     --------
-    >>> check_beside(ModelConfig("alibi"), (), [{"bias", "mlp_in", "mlp_bias", "mlp_out"}])
+    >>> check_combinations(ModelConfig("alibi"), (), [{"bias", "mlp_in", "mlp_bias", "mlp_out"}])
     """
     check_polar(config.encoding, layers)
     filled: set[str] = set().union(*layers)
