@@ -1,4 +1,4 @@
-"""One query and a cache of keys, with each argument that the short path of attention takes, beside PyTorch's function.
+"""One query and a cache of keys, with each argument that the short path takes, compared with PyTorch's SDPA.
 
 PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions that use it.
 """

@@ -127,7 +127,7 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         )
         if 2.0**-study.count > ALPHA / others:
             found.append(
-                f"With {study.count} seeds and {others} encodings besides the baseline no equivalence can be shown, "
+                f"With {study.count} seeds and {_counted(others)} besides the baseline no equivalence can be shown, "
                 "however small the differences: these tests need more seeds."
             )
     if open_:
@@ -136,9 +136,13 @@ def verdict(study: Study, summary: Summary) -> list[str]:
     found += dict.fromkeys(f"{need}." for config in configs for need in config.met_needs())
     found.append(
         "These findings hold for these settings only. The tests are adjusted for the encodings at one length of one "
-        f"task; for all {len(every)} comparisons together no chance of error is stated."
+        f"task, but not for all {len(every)} comparisons together."
     )
     return found + too_few(study)
+
+
+def _counted(encodings: int) -> str:
+    return "1 encoding" if encodings == 1 else f"{encodings} encodings"
 
 
 def too_few(study: Study) -> list[str]:
@@ -153,7 +157,7 @@ def too_few(study: Study) -> list[str]:
     if 2.0 ** (1 - study.count) <= ALPHA / max(1, others):
         return []
     return [
-        f"With {study.count} seeds and {others} encodings besides the baseline no difference can be significant, "
+        f"With {study.count} seeds and {_counted(others)} besides the baseline no difference can be significant, "
         "however large: the sign-flip test needs more seeds."
     ]
 

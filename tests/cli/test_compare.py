@@ -20,7 +20,7 @@ def test_a_study_says_what_it_found_and_where(folder):
     assert found.exit_code == 0, found.output
     said = "2 encodings on 1 task, 2 seeds: of 2 comparisons with nope 0 are better, 0 worse, 0 equivalent, 2 not told"
     assert found.stdout.startswith(said)
-    assert "With 2 seeds and 1 encodings besides the baseline no difference can be significant" in found.stdout
+    assert "With 2 seeds and 1 encoding besides the baseline no difference can be significant" in found.stdout
     assert found.stderr.splitlines()[-1].startswith("written in study: report.html, results.csv")
     again = fastpe("report", "study", "--json")
     cells = json.loads(again.stdout)["cells"]
