@@ -18,7 +18,7 @@ def check_deciding(claim, found):
     for name, value in found.values.items():
         wrong = [claim.judged(found.values | {name: other}) for other in others(value, found.values)]
         changed = [each for each in wrong if (each.verdict, each.parts) != (found.verdict, found.parts)]
-        assert bool(changed) == (name not in claim.beside), f"{claim.id} {name}"
+        assert bool(changed) == (name not in claim.not_deciding), f"{claim.id} {name}"
 
 
 def check_stored(claim, found):
