@@ -36,7 +36,7 @@ def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | N
     """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in
     `kernels.products.gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
-    turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a number: an array in another order is another type
+    turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a flag, because memory order is part of a type
     a, b, d, e = a.T if turned else a, np.ascontiguousarray(b), c if d is None else d, c if e is None else e
     _gemm(a, turned, b, c, np.int64(mode), d, e)
     return c
@@ -74,7 +74,7 @@ def _exp(x, y):
 
 
 def exp(x: Array) -> Array:
-    """exp(x) for x <= 0, of one axis."""
+    """exp(x) for a one-dimensional x <= 0."""
     y = np.full(x.shape, np.nan, x.dtype)
     _exp(x, y)
     return y
@@ -135,7 +135,7 @@ def _activate_backward(slopes, dy, n, which):
 
 
 def _activated(x: Array, n: int, which: Any) -> tuple[Array, Array]:
-    """Values and slopes."""
+    """Values (m, n) and derivatives, which have the shape of x."""
     slopes, y = x.copy(), np.full((x.shape[0], n), np.nan, x.dtype)
     _activate(slopes, y, which)
     return y, slopes
@@ -154,7 +154,7 @@ def gelu_forward(x: Array) -> Array:
 
 
 def gelu_backward(x: Array, dy: Array) -> Array:
-    """The gradient of x from that of `gelu_forward`."""
+    """The gradient of x, given dy, the gradient of the result of `gelu_forward`."""
     return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.GELU).reshape(x.shape)
 
 
@@ -164,7 +164,7 @@ def gelu_tanh_forward(x: Array) -> Array:
 
 
 def gelu_tanh_backward(x: Array, dy: Array) -> Array:
-    """The gradient of x from that of `gelu_tanh_forward`."""
+    """The gradient of x, given dy, the gradient of the result of `gelu_tanh_forward`."""
     return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.GELU_TANH).reshape(x.shape)
 
 
@@ -174,7 +174,7 @@ def swiglu_forward(both: Array) -> Array:
 
 
 def swiglu_backward(both: Array, dy: Array) -> Array:
-    """The adjacent gradients of x and y from that of `swiglu_forward`."""
+    """The adjacent gradients of x and y, given dy, the gradient of the result of `swiglu_forward`."""
     return _activated_backward(both, dy, activation.SWIGLU)
 
 

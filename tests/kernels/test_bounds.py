@@ -102,7 +102,7 @@ INSIDE = (
     "moved_region(x, LAYOUT, 40, 4)", "region_in_region(x, LAYOUT, 4)", "without_region(x, LAYOUT, 5)",
 )  # fmt: skip
 OUTSIDE = {
-    "read(x, 64)": f"read, line {READ}: element 64 of memory that has 64, of 8 bytes each",
+    "read(x, 64)": f"read, line {READ}: element 64 of memory that has 64 elements of 8 bytes",
     "read(x, -1)": "element -1 of",
     "read(x[:0], 0)": "element 0 of memory that has 0",
     "read(x[::-1], 1)": "element 64 of",
@@ -113,7 +113,7 @@ OUTSIDE = {
     "first(x, 63, 2)": "elements 63 to 64 of",
     "stored(x, 63)": r"elements 63 to \d+ of",
     "stored_first(x, 63, 2)": "elements 63 to 64 of",
-    "rounded(x, x.astype(np.float32)[:5], 4)": r"elements 4 to \d of memory that has 5, of 4 bytes each",
+    "rounded(x, x.astype(np.float32)[:5], 4)": r"elements 4 to \d of memory that has 5 elements of 4 bytes",
     "past_caches(x, 64)": r"elements 64 to \d+ of",
     "transposed(x.reshape(8, 8), x.reshape(1, 64))": "elements 64 to",
     "of_part(x, 8)": "element 8 of memory that has 8",

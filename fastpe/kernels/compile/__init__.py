@@ -6,12 +6,12 @@
     sources.py     digests of the sources that machine code comes from
     switches.py    builds that environment variables select
 
-Private interfaces of Numba are used only in the first three, and in `threads.team`, `threads.openmp` and `simd`; a
-comment at each use says what happens without it. Without those used here, everything is compiled by Numba unchanged, or
-again in every process.
+Only the first three of these modules, `threads.team`, `threads.openmp` and `simd` use private interfaces of Numba. A
+comment at each use says what happens if a version of Numba lacks the interface. Without the interfaces that this
+package uses, Numba's default pipeline compiles everything, or everything is compiled again in every process.
 
-LLVM's pointers do not say what they point to, while llvmlite's do, and Numba reads that in fifty places. Kernels also
-work with LLVMLITE_ENABLE_IR_LAYER_TYPED_POINTERS=0, with which LLVM is no longer told (.ci/run). Once llvmlite drops
-typed pointers, as Numba then must, kernels need the type at each `load` (`typ`), `gep` (`source_etype`) and call of an
-address in `simd`, `threads.team` and `products.bfloat16`.
+Pointers have a type in llvmlite, and Numba reads it in fifty places; in LLVM they have none. Kernels also work with
+LLVMLITE_ENABLE_IR_LAYER_TYPED_POINTERS=0, with which llvmlite writes pointers without types (.ci/run tests this). Once
+llvmlite and Numba drop typed pointers, each `load`, `gep` and call of an address in `simd`, `threads.team` and
+`products.bfloat16` must name the type (`typ` for `load`, `source_etype` for `gep`).
 """

@@ -1,13 +1,13 @@
 """Machine code on disk: a file for each function and types of its arguments.
 
-Numba stamps a cached function with a hash of that function's file only. If a *helper* in another file changed, or was
-upgraded with the package, stale machine code would be used. Here the name of a file holds the digest of all sources
-that its machine code can come from (`sources`), and the last few old versions are kept: an edit costs only the
-compilation of what it can have changed, and going back costs none.
+Numba's own cache checks only the file of a cached function for changes. If a *helper* in another file changed, or was
+upgraded with the package, stale machine code would be used. Here the name of a cache file contains the digest of all
+sources that its machine code can come from (`sources`), and the last few old versions are kept. After an edit, only the
+functions that the edit can have changed are compiled; after the edit is undone, none.
 
-A file is a pickle with machine code in it. So the folder is private to the user (mode 0700), and nobody else may
-replace it: every folder above it belongs to the user or to root, and others may not write to it unless it is sticky.
-Otherwise code is compiled again in every process, and `problem` says why.
+A cache file is a pickle that contains machine code. So the folder is private to the user (mode 0700), and nobody else
+may replace it: every folder above it must belong to the user or to root, and must not be writable by others unless it
+is sticky. Otherwise code is compiled again in every process, and `problem` says why.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from fastpe.base.files import make_folder, write_file
 from fastpe.kernels.compile import sources
 
 _KEPT_STATES = 4
-_FILE = re.compile(r"(.+)-([0-9a-f]{20})-[0-9a-f]{20}\.code")  # of a function, its sources, and types of arguments
+_FILE = re.compile(r"(.+)-([0-9a-f]{20})-[0-9a-f]{20}\.code")  # function, digest of sources, digest of types
 
 on_compile: Callable[[str], None] | None = None
 """Called with a short description whenever something is compiled because it is not in the cache."""
 
 problem: str | None = None
-"""Why nothing is cached on disk in this process, or None if it is."""
+"""Why this process caches nothing on disk; None if it does."""
 
 
 def root() -> Path:
@@ -52,7 +52,7 @@ def _private_folder(path: Path) -> None:
     if hasattr(os, "geteuid"):
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise PermissionError(f"{path} is not a folder of this user alone")
+            raise PermissionError(f"{path} is not a folder that only this user can access")
 
 
 def _check_path(folder: Path) -> None:
@@ -75,8 +75,8 @@ def _check_path(folder: Path) -> None:
         if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
             mode = stat.S_IMODE(status.st_mode)
             raise PermissionError(
-                f"{place}, on the way to the compile cache {folder}, has mode {mode:04o}, by which other users could "
-                "replace compiled code: run chmod go-w on it, or name another folder by FASTPE_CACHE_DIR"
+                f"{place}, on the way to the compile cache {folder}, has mode {mode:04o}, with which other users "
+                "could replace compiled code: run chmod go-w on it, or name another folder in FASTPE_CACHE_DIR"
             )
 
 
@@ -85,7 +85,7 @@ def _open_folder() -> Path | None:
     try:
         above = root()
         make_folder(above, exist_ok=True, mode=0o700)
-        above = above.resolve(strict=True)  # from here on no link is followed, as another user could change it
+        above = above.resolve(strict=True)  # follow no link from here on: another user could change it
         _check_path(above)
         _private_folder(above / "code")
     except (OSError, RuntimeError) as error:  # RuntimeError: the home folder is unknown
@@ -98,8 +98,8 @@ folder: Path | None = None if numba.config.DISABLE_JIT else _open_folder()
 """The folder in which this process stores machine code, or None."""
 
 
-# Private to Numba: how a compilation result is pickled and restored. Without any of it, nothing is cached. That
-# dispatchers look for code in `_cache`: see `decorators`.
+# Private to Numba: the functions that pickle and restore a compilation result. If one of them is missing, nothing is
+# cached. (`decorators` describes the attribute `_cache` in which dispatchers look for code.)
 try:
     from numba.core.compiler import CompileResult
     from numba.core.serialize import dumps, loads
@@ -119,9 +119,9 @@ class Cache:
     function : callable
         Only functions of fastpe's modules without closure cells are cached: for others the sources are unknown.
     label : str
-        What the user is told is being compiled.
+        Description of the function for `on_compile`.
     kept : bool
-        Whether its machine code may be cached at all.
+        Whether the function's machine code may be cached at all.
     """
 
     def __init__(self, function: Callable[..., Any], label: str, kept: bool = True) -> None:
@@ -132,7 +132,7 @@ class Cache:
 
     @property
     def cache_path(self) -> str | None:
-        """The folder, under Numba's name."""
+        """The cache folder, as Numba's dispatchers ask for it."""
         return None if folder is None else str(folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -155,8 +155,8 @@ class Cache:
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Store the result of a compilation."""
-        # a full disk loses the cache entry, not the run; so does an interrupt within the callback in which LLVM returns
-        # machine code: Numba then has none to save ("no compiled object yet"), although the function exists and works
+        # Two errors lose only the cache entry: a full disk, and an interrupt in the callback in which LLVM returns
+        # machine code. Numba then has no code to save ("no compiled object yet"), although the function works.
         with contextlib.suppress(OSError, RuntimeError):
             path = self._path(signature, compiled.target_context)
             if path is not None and not compiled.library.has_dynamic_globals:
@@ -164,7 +164,7 @@ class Cache:
                 self._prune()
 
     def flush(self) -> None:
-        """Delete all entries of the function, which Numba requests before compiling it again."""
+        """Delete all entries of the function; Numba calls this before it compiles the function again."""
         for path in self._files():
             path.unlink(missing_ok=True)
 
@@ -176,12 +176,12 @@ class Cache:
         return folder / f"{self._name}-{digest}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.code"
 
     def _files(self) -> dict[Path, str]:
-        """The files of the function, and the digests in their names."""
+        """Return the files of the function, each with the digest of sources in its name."""
         found = {} if folder is None else {path: _FILE.fullmatch(path.name) for path in folder.iterdir()}
         return {path: name[2] for path, name in found.items() if name is not None and name[1] == self._name}
 
     def _prune(self) -> None:
-        """Delete entries of source versions other than those used last; another process may do the same."""
+        """Keep only the entries of the source versions used last; another process may delete files at the same time."""
         used: dict[str, float] = {}
         for path, digest in (files := self._files()).items():
             used[digest] = max(used.get(digest, 0.0), path.stat().st_mtime)

@@ -1,4 +1,4 @@
-"""Decorators for compiled functions: Python calls an `entry`, and compiled code all others."""
+"""Decorators for compiled functions: `entry` if Python calls them, `inner` or `inlined` if compiled code calls them."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,8 +20,8 @@ except (ImportError, AttributeError):
 
 # No fast-math: sums keep their written order, so that equal sources give equal bits, and infinity works.
 _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if switches.CHECK_BOUNDS else {})}
-# the checked build need not compile fast, and the short pipeline lost functions of it: the gradients of attention
-# called address 0
+# The checked build uses Numba's default pipeline: it need not compile fast, and with the shorter pipeline some of its
+# functions were missing, so that the gradients of attention called address 0.
 _WHOLE, _LINKED = ({}, {}) if switches.PLAIN_NUMBA or switches.CHECK_BOUNDS else compilers()
 
 
@@ -32,7 +32,8 @@ def inner(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """As `inner`, for a part of a loop's body: a call would cost more than the function, and move vectors to memory."""
+    """As `inner`, but always inlined, for parts of loop bodies: a call would cost more than the function itself, and
+    would move vectors from registers to memory."""
     compiled: Function = numba.njit(
         forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LINKED, **_OPTIONS
     )(function)  # fmt: skip
@@ -45,9 +46,9 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
     Parameters
     ----------
     label : str
-        What the user is told is being compiled; by default the function's name.
+        Description of the function for `cache.on_compile`; by default the function's name.
     parallel : bool
-        Whether the function has a `numba.prange` (see `kernels.threads.team`).
+        Whether the function contains a `numba.prange` (see `kernels.threads.team`).
     """
     if function is None:
         return lambda f: entry(f, label=label, parallel=parallel)
@@ -59,19 +60,24 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
 
 
 def _keep(dispatcher: Any, kept: cache.Cache) -> None:
-    """Private to Numba: that a dispatcher looks in `_cache` before it compiles. Without it, nothing is cached."""
+    """Make a dispatcher use a cache.
+
+    Private to Numba: a dispatcher looks in its attribute `_cache` before it compiles. Without this attribute, nothing
+    is cached.
+    """
     if hasattr(dispatcher, "_cache"):
         dispatcher._cache = kept
     elif cache.problem is None:
-        cache.problem = "this version of Numba asks for machine code elsewhere"
+        cache.problem = "this version of Numba looks for machine code elsewhere"
 
 
 def _shield(dispatcher: Any) -> None:
-    """Keep exceptions of signal handlers out of Numba's compiler, whose tables, such as those of known functions, would
-    be left inconsistent.
+    """Keep exceptions of signal handlers out of Numba's compiler: they would leave its tables, such as the table of
+    known functions, inconsistent.
 
-    Private to Numba: that missing machine code is requested from `_compile_for_args`, and the compiler's lock. Without
-    either, compiling takes longer, and an interrupt meanwhile may leave Numba broken, as in any program that uses it.
+    Private to Numba: a dispatcher calls `_compile_for_args` if machine code is missing, and the compiler has a lock.
+    Without either, compilation takes longer, and an interrupt during compilation may leave Numba broken, as in any
+    program that uses Numba.
     """
     if _is_compiling is not None and hasattr(dispatcher, "_compile_for_args"):
         compile_quickly = undisturbed()(dispatcher._compile_for_args)

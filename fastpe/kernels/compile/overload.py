@@ -2,17 +2,19 @@
 
     @intrinsic
     def product(typingctx, x, y):
-        return called(typingctx, _rounded if isinstance(x, RoundingPointer) else _plain, (x, y))
+        function = _rounded if isinstance(x, RoundingPointer) else _plain
+        return overload_by_type(typingctx, function, (x, y))
 
-Only the selected one is compiled, and nothing is tested at run time.
+Only the selected function is compiled, and nothing is tested at run time.
 """
 
 
 def overload_by_type(typingctx, function, arguments, convert=None, own=None):
-    """The result of an intrinsic that calls a function made by `inner` with arguments of these types.
+    """Return the signature and the code generator of an intrinsic that calls `function`, made by `inner`, with
+    arguments of the types `arguments`.
 
-    If the intrinsic's arguments differ, with the types `own`, convert(context, b, values) makes the LLVM values of the
-    function's arguments from those of the intrinsic.
+    If the intrinsic itself has other arguments, `own` is the tuple of their types, and ``convert(context, b, values)``
+    returns the LLVM values of the function's arguments, given the values of the intrinsic's arguments.
     """
     kind = typingctx.resolve_value_type(function)
     signature = kind.get_call_type(typingctx, arguments, {})

@@ -5,7 +5,7 @@ spent in Numba, which is written in Python, and the rest in LLVM. The steps that
 
 All of this uses private names of Numba, so `pyproject.toml` allows only versions that were tested. If a version lacks
 one of the names, everything is compiled with Numba's default pipeline (`FASTPE_PLAIN_NUMBA=1` does the same), which
-takes two to three times as long. A version in which a name has another meaning must be excluded.
+takes two to three times as long. A version in which one of the names has another meaning must be excluded there.
 """
 
 import gc
@@ -66,7 +66,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
             def define_pipelines(self) -> Any:
                 passes = nopython_pipeline(self.state)
                 passes.add_pass_after(ownership, NopythonTypeInference)
-                if not self.state.flags.auto_parallel.enabled:  # a `prange` is made of both
+                if not self.state.flags.auto_parallel.enabled:  # `prange` needs both
                     unused = (InlineClosureLikes, NopythonRewrites)
                     passes.passes = [(each, why) for each, why in passes.passes if each not in unused]
                     passes.passes = [(self.lowering if p is NativeLowering else p, why) for p, why in passes.passes]
@@ -79,7 +79,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
         known = True
     except (ImportError, AttributeError):
         known = False
-    # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
+    # a version of Numba with other internals compiles every function separately as well; results are the same
     linked = {"pipeline_class": LinkedCompiler, "_nrt": False} if known else {}
     return ({"pipeline_class": PlainCompiler}, linked) if known else ({}, {})
 
@@ -90,7 +90,7 @@ def _libraries() -> tuple[type[Any], type[Any]]:
     from numba.core.codegen import JITCodeLibrary
 
     class Linked(JITCodeLibrary):
-        _linking_libraries: list[Any]  # Numba's
+        _linking_libraries: list[Any]  # Numba sets both
         _shared_module: Any
 
         def finalize(self) -> None:
@@ -105,7 +105,7 @@ def _libraries() -> tuple[type[Any], type[Any]]:
                     function.linkage = Linkage.linkonce_odr
             return self._final_module
 
-        def _get_module_for_linking(self) -> Any:  # by what is compiled otherwise
+        def _get_module_for_linking(self) -> Any:  # called by Numba's own libraries
             if self._shared_module is None:
                 self._shared_module = self.alone().clone()
                 for library in self._linking_libraries:
@@ -157,8 +157,8 @@ def _check_names(library: type[Any], *ours: type[Any]) -> None:
 
 
 def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
-    """Return the libraries, and all libraries that those of this kind call, each once and after all its callers: LLVM
-    links only code that is called."""
+    """Return the libraries, and all libraries that they call. Only the calls of libraries of the class `kind` are
+    followed. Each library appears once, after all its callers, because LLVM links only code that was called before."""
     found: dict[Any, None] = {}
 
     def visit(library: Any) -> None:
@@ -202,7 +202,7 @@ def _argument_passes(codegen: Any) -> tuple[Any, Any] | None:
         from llvmlite.binding.newpassmanagers import create_new_module_pass_manager
 
         passes, builder = create_new_module_pass_manager(), codegen._pass_builder(opt=0)
-        for _ in range(2):  # an argument that one function no longer reads may be one that its caller need not get
+        for _ in range(2):  # twice: once a function has lost an argument, its callers may no longer need theirs
             passes.add_ipsccp_pass()
             passes.add_dead_arg_elimination_pass()
             passes.add_argument_promotion_pass()
@@ -225,7 +225,7 @@ def _ownership_pass() -> type:
     class Ownership(AnalysisPass):
         _name = "who owns arrays"
 
-        def __init__(self) -> None:  # Numba's is abstract
+        def __init__(self) -> None:  # abstract in Numba's class
             pass
 
         def run_pass(self, state: Any) -> bool:
@@ -236,8 +236,8 @@ def _ownership_pass() -> type:
 
 
 def _check_ownership(state: Any) -> None:
-    """Raise TypeError if a function that counts references gets an array from one that does not, or the reverse: the
-    array would be taken from its owner."""
+    """Raise TypeError if a function that counts references to arrays gets an array from one that does not, or the
+    reverse: the count of the array would be wrong."""
     from numba.core import ir, types
 
     models, counts = state.targetctx.data_model_manager, bool(state.flags.nrt)
@@ -250,7 +250,7 @@ def _check_ownership(state: Any) -> None:
 
 
 class _NoEnvironment:
-    """The environment of code that is only linked: such code does not refer to Python objects."""
+    """Replaces Numba's object for environments in code that is only linked: such code refers to no Python objects."""
 
     @staticmethod
     def set_env(name: str, environment: Any) -> None:

@@ -1,7 +1,8 @@
-"""Digests of fastpe's sources: of all of them, and of those that the machine code of one module can come from.
+"""Digests of fastpe's sources: of all sources, and of the sources that the machine code of one module can come from.
 
-The latter are the module and all that it imports, at its top or within a function, and what those import: whatever is
-compiled into a function was imported to be called, and code that makes a type known to Numba is next to the type.
+The latter are the module, all modules that it imports (at the top or in a function), and all modules that those import.
+This is complete: a function must be imported before it can be compiled into another, and the code that registers a type
+with Numba is in the module that defines the type.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from fastpe.kernels.compile import switches
 
 PACKAGE = Path(__file__).resolve().parents[2]
 _START = time.time()
-# both begin with letters, and not with a line: such are found many times sooner
+# both begin with letters, not with the start of a line (^): such expressions are found many times faster
 _FROM = re.compile(rb"from (fastpe[\w.]*) import (\([^)]*\)|[^\n]*)")
 _IMPORT = re.compile(rb"import (fastpe[\w.]*)")
 _NAME = re.compile(r"\w+")
@@ -45,7 +46,7 @@ def source_digest(without: Sequence[str] = ()) -> str:
 
 
 def _surroundings() -> bytes:
-    """What machine code depends on besides sources; the CPU is part of the file names."""
+    """Return what machine code depends on besides sources and the CPU, which is part of the names of cache files."""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine())
     builds = {"checked": switches.CHECK_BOUNDS, "plain": switches.PLAIN_NUMBA}
     return "".join(f"{each}\0" for each in (*versions, *(build for build, chosen in builds.items() if chosen))).encode()
@@ -54,8 +55,9 @@ def _surroundings() -> bytes:
 def digest_of(module: str) -> str | None:
     """Digest of a module of fastpe, of all modules that it imports, of versions and of the build.
 
-    None if it is not a module of fastpe, or if one of those files cannot be read or was changed after this process had
-    started, which is checked each time: the imported version may differ from the file.
+    The result is None if `module` is not a module of fastpe, if one of the files cannot be read, or if one of them was
+    changed after this process had started, because the imported version may then differ from the file. The times are
+    checked in every call.
     """
     if _file_of(module) is None:
         return None
@@ -72,8 +74,8 @@ def digest_of(module: str) -> str | None:
 
 
 def closure(module: str) -> set[str]:
-    """A module of fastpe and all modules imported with it, including packages; without `fastpe` itself, which imports
-    everything on demand, and compiles nothing."""
+    """A module of fastpe and all modules imported with it, including packages, but not `fastpe` itself, which imports
+    everything on demand and compiles nothing."""
     found, coming = {"fastpe"}, [module]
     while coming:
         name = coming.pop()
@@ -108,7 +110,7 @@ def _read(module: str) -> tuple[Path, bytes, set[str]]:
 def imports(source: bytes) -> set[str]:
     """Modules of fastpe that a source imports, including imports in comments and strings.
 
-    Python's parser takes half a second for the sources of a training step.
+    Regular expressions find them, because Python's parser takes half a second for the sources of a training step.
     """
     found = {name.decode() for name in _IMPORT.findall(source)}
     for package, names in ((package.decode(), names.decode()) for package, names in _FROM.findall(source)):

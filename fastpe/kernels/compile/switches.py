@@ -15,5 +15,5 @@ CHECK_BOUNDS = switch("FASTPE_CHECK_BOUNDS")
 """Whether kernels check every access to memory (see `simd.pointers`)."""
 
 PLAIN_NUMBA = switch("FASTPE_PLAIN_NUMBA")
-"""Whether Numba compiles in its usual way, as with versions whose parts `pipeline` does not know: the same results, two
-to three times as slowly."""
+"""Whether functions are compiled with Numba's default pipeline, as for versions of Numba that `pipeline` does not
+support. Results are the same, but compilation takes two to three times as long."""

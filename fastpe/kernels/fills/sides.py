@@ -1,4 +1,5 @@
-"""Rows over offsets -K .. K, written and read by distance: two elements for each, one on either side of the middle.
+"""Rows over offsets -K .. K, written and read by distance. Each distance has two elements, one on each side of the
+middle.
 
 The computed values first go into two short lines that stay in cache: ascending for the keys ahead of the query,
 descending for the keys behind it. From there they are moved to their places in the row, in whole cache lines.
@@ -16,7 +17,8 @@ SLACK = 64
 
 @inlined
 def places_of(row, reach, start):
-    """Return the places in a contiguous row of the distances from `start` on, to be used instead of two lines."""
+    """Return pointers into a contiguous row, to be used instead of the two lines: values of the distances from `start`
+    on are then written directly to their places in the row."""
     return at(row, reach + start), at(row, reach + 1 - start - PIECE - SLACK)
 
 
@@ -46,8 +48,8 @@ def move_sides(ahead, behind, start, count, row, reach, step, large):
     move_rows(line, 1, count, at(row, (reach + 1 - start - count) * step), count, step, large)
 
 
-# A whole piece of a large row need not be moved in one go, while the processor waits for memory: `move_edges_of`, then
-# `move_lines` with line = 0, 1, ..., in between computing the next one.
+# If a whole piece of a large row is moved at once, the processor waits for memory. Instead, call `move_edges_of`, and
+# then `move_lines` with line = 0, 1, ... between the steps that compute the next piece.
 
 
 @inner

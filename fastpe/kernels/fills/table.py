@@ -1,8 +1,8 @@
 """Move the rows of a fill into a table. A fill computes them in a block that stays in cache, and moves them from there.
 
-So the arithmetic does not depend on the strides and the alignment of the table, and whole cache lines are written in
-order. A table that is larger than the caches is written with non-temporal stores: no line is read before it is
-overwritten.
+The arithmetic therefore does not depend on the strides and the alignment of the table, and whole cache lines are
+written in order. A table that is larger than the caches is written with non-temporal stores: no line is read before it
+is overwritten.
 """
 
 import numpy as np
@@ -65,8 +65,8 @@ def move(source, target, count, large):
     store_first(target, stop, load_first(source, stop, count - stop), count - stop)
 
 
-# A large block moved in one go keeps the processor waiting for memory. Where the next block takes many steps to
-# compute, a line of the last one can go along with each: `move_edges`, then `move_line` for line = 0, 1, ...
+# If a large block is moved at once, the processor waits for memory. Instead, call `move_edges`, and then `move_line`
+# with line = 0, 1, ... between the steps that compute the next block.
 
 
 @inner
@@ -83,8 +83,8 @@ def move_edges(block, table, count):
 
 @inlined
 def move_line(block, table, head, line, count):
-    """Move one whole cache line of a block of `count` elements, a multiple of a vector's; do nothing if the block has
-    no such line."""
+    """Move one whole cache line of a block of `count` elements, where `count` is a multiple of the vector length; do
+    nothing if the block has no such line."""
     start = head + line * lanes(block)
     if start + lanes(block) <= count:
         store_past_caches(table, start, load(block, start))
@@ -94,8 +94,8 @@ def move_line(block, table, head, line, count):
 def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, step, large):
     """Move the first `count` rows of the transpose of `columns` (dim, rows) to a table, as `move_rows` does.
 
-    `rows` is a multiple of the number of lanes of a vector. `columns` has memory for that many more columns than dim,
-    `block` for all rows, and `tile` for a square of lanes.
+    `rows` is a multiple of the vector length L. `columns` has memory for (dim + L, rows) elements, `block` for all rows
+    of the table, and `tile` for (L, L) elements.
     """
     width = lanes(columns)
     in_lines = dim % width == 0 and row_step % width == 0 and before_boundary(table) == 0
@@ -105,7 +105,7 @@ def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, st
         for c in range(0, dim, width):
             whole = c + width <= dim
             target, target_row = (at(out, i * apart + c), apart) if whole else (tile, width)
-            # one call: it is long to compile
+            # a single call in the source, because it takes long to compile
             transpose_block(at(columns, c * rows + i), rows, target, target_row, direct and large)
             if not whole:
                 for k in range(width):

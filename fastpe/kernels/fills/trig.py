@@ -73,7 +73,7 @@ def sincos(position, high, low):
     angle = position * high
     rest = fma(position, low, product_error(position, high, angle))
 
-    # minus the nearest multiple of pi/2, its three parts in turn; what rounding loses goes to `rest`
+    # subtract the nearest multiple of pi/2, one of its three parts after the other; add the rounding errors to `rest`
     shifted = fma(angle, splat(_TWO_OVER_PI), splat(_ROUNDER))
     turns = shifted - splat(_ROUNDER)
     first = angle - turns * splat(_HALF_PI_1)
@@ -86,7 +86,7 @@ def sincos(position, high, low):
     x = r + rest
     tail = rest - (x - r)
 
-    # sin(x + tail) and cos(x + tail), the large terms kept apart from the small
+    # sin(x + tail) and cos(x + tail): large terms are kept separate from small terms
     z = x * x
     s = fma(z, splat(_S17), splat(_S15))
     s = fma(z, s, splat(_S13))
@@ -111,8 +111,8 @@ def sincos(position, high, low):
 
 @inlined
 def sincos_near(angle):
-    """Return sine and cosine of angles up to 2**27 with a relative error of 2**-36, for results in float32. Half of the
-    operations of `sincos`."""
+    """Return sine and cosine of angles up to 2**27 with a relative error of 2**-36, for results in float32. This takes
+    half as many operations as `sincos`."""
     shifted = fma(angle, splat(_TWO_OVER_PI), splat(_ROUNDER))
     turns = shifted - splat(_ROUNDER)
     x = fma(turns, splat(-_HALF_PI_2), angle - turns * splat(_HALF_PI_1))
@@ -145,7 +145,8 @@ def _of_quarter(typingctx, first, second, turns):
     return (first if first.dtype == types.float64 else None)(first, second, turns), emit
 
 
-# An angle itself, for those who store it: counted in turns, not radians, whole turns go away without error
+# Angles themselves, for encodings that store angles. They are counted in turns instead of radians, because whole turns
+# can then be subtracted without error.
 
 
 _TAU_1 = 2.0 * math.pi
@@ -154,10 +155,10 @@ _TAU_2 = float(2 * PI - Decimal(_TAU_1))
 
 @inlined
 def part_of_turn(position, high, low):
-    """Return position * (high + low) without whole turns, as a sum of two numbers: the first within ±1/2, the second
-    below the rounding of the first.
+    """Return position * (high + low) without whole turns, as a sum of two numbers. The first is within ±1/2, the second
+    is below the rounding error of the first.
 
-    high + low: the number of turns for a step of one position.
+    high + low: the number of turns per position.
     """
     product = position * high
     rest = fma(position, low, product_error(position, high, product))

@@ -21,7 +21,7 @@ def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
 
 @inner
 def reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a):
-    """As `head_of`, with reflections (`attention.inputs.HeadPath`), or None."""
+    """As `head_of`; path: the head's reflections (`attention.inputs.HeadPath`), or None."""
     n, c = own.before + own.length, sizes.width
     head = c // sizes.heads
     q = at(act, a.qkv + own.start * 3 * c + h * head)

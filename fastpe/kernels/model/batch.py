@@ -35,7 +35,7 @@ from fastpe.kernels.threads.team import on_team
 
 Array = np.ndarray[Any, Any]
 
-ALL = np.int64(-1)  # in place of a pack's number
+ALL = np.int64(-1)  # stands for all packs, in place of the number of one
 
 
 @inlined
@@ -156,11 +156,14 @@ def _step_worker(
 def _turn(isa, w, wt, panels, number, spare):
     """Transpose a panel of a matrix, or pack it, both as it is and transposed.
 
-    panels (P, 6): the start of a panel in w, its numbers of rows and columns, the start of its transpose in wt, the row
-    stride of the transpose, and -1. For packed matrices: the matrix's start in w, the panel's first row, the columns,
-    the starts of the packed transpose and of the packed matrix in wt, with the matrix's rows between the two.
+    The six columns of `panels` (P, 6) have another meaning for matrices that are packed:
 
-    This is done in every step, as users may change parameters.
+        transposed   start of the panel in w, rows, columns, start of its transpose in wt, row stride of the transpose,
+                     -1
+        packed       start of the matrix in w, first row of the panel, columns, start of the packed transpose in wt,
+                     rows of the matrix, start of the packed matrix in wt
+
+    This is done in every step, because users may change parameters.
     """
     source, rows, columns, target = panels[number, 0], panels[number, 1], panels[number, 2], panels[number, 3]
     all_rows, words = panels[number, 4], panels[number, 5]
@@ -177,16 +180,22 @@ def step(
 ):  # fmt: skip
     """Compute the losses (G,) and gradients (G, stride) of a batch x, target (B, n), then update w (P,) with AdamW.
 
-    starts (G + 1,): the first sequence of every group, and the number of sequences. turns (8 B,): zeros, if there are
-    more workers than groups.
+    starts (G + 1,): the first sequence of every group, and the number of sequences.
+    turns (8 B,): zeros; used if there are more workers than groups.
+    shares (B n,), or (1,) if all are equal: weights of the targets in the mean, see `kernels.model.loss`.
+    lengths (B,), or (1,) if all are equal.
+    places (1, B, 1), or (1, 1, 1) if all are equal: the first row of the table for each sequence, which uses
+        consecutive rows from there on; or (2, B, n) if rows are gathered: the row of each token in the table and in the
+        rotations.
+    workspaces: one per worker.
+    dropout: as in `kernels.rows.dropout`, or None.
+    moments (2, P).
+    ranges (R, 3): ranges of parameters to update: start, stop, and whether they decay; none if nothing is updated.
+    squares (R,), or (0,) without clipping.
+    steps (1,): the number of updates.
 
-    shares (B n,), or (1,) if all are equal: weights of the targets in the mean, see `kernels.model.loss`. lengths (B,),
-    or (1,) if all are equal. places (1, B, 1), or (1, 1, 1): the first row of the table for each sequence, with
-    consecutive rows after it; or (2, B, n), if rows are gathered: the row of each token in the table and in the
-    rotations. Tokens are integers in the type of w, so that code is compiled once for scalars and tokens. One workspace
-    per worker. dropout: as in `kernels.rows.dropout`, or None. moments (2, P), steps (1,) of updates, ranges (R, 3):
-    starts, stops, and whether those parameters decay; squares (R,), or (0,) without clipping. Without an update there
-    are no ranges; without gradients there are no groups and no panels."""
+    Tokens are integers in the type of w, so that code is compiled once for scalars and tokens. Without gradients there
+    are no groups and no panels."""
     on_team(
         team, _step_worker, (pointer(counters), x, target, shares, lengths, places, w, wt, panels, gradients, starts,
         turns, losses, workspaces,

@@ -103,7 +103,8 @@ def _lift_rows(polar, qkv, turned, own, layer, sizes):
 def _turn(qkv, turned, act, own, layer, position, sizes, a):
     """Rotate the queries and keys of all heads, and scale queries, for a sequence's rows from `before` on.
 
-    Rows that are mapped or in polar form are rotated in place; keys that are neither, nor rotated, are not copied.
+    Rows that are mapped or in polar form are rotated in place. Keys that are not mapped, not in polar form and not
+    rotated are not copied.
     """
     c, pairs, wide = sizes.width, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
@@ -180,7 +181,7 @@ def content_backward(layer, act, workspace, slot_gradients, position, own, sizes
     """Rotate and map back the gradients of content rows and add them to dqkv; add the gradients of angles, growth,
     factors, maps and phases.
 
-    The gradient of a factor is divided by the factor: products of queries and gradients contain it twice.
+    The gradient of a factor is computed from the query without the factor (`_content_of_factor`).
     """
     c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)

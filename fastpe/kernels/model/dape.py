@@ -39,8 +39,8 @@ class Network(NamedTuple):
 
 
 def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
-    """Return the gradient of a slot (layers, ...) from the sums of the kernels, where the taps come first, then a row
-    for each unit."""
+    """Return the gradient of a slot (layers, ...). `found`, the sums of the kernels, has the shape of the slot, but in
+    its memory the axes of each layer are taps, units, heads."""
     if slot == "mlp_bias":
         return found
     layers, first, second, taps = found.shape

@@ -41,7 +41,7 @@ def _first_rows(sizes):
 
 @inner
 def _embedding(w, workspace, position, sizes, o, a):
-    """A, whose rows after the first ones are those of all possible positions."""
+    """Compute A of the input, in the workspace; after its first rows it has a row for every possible position."""
     c, whole, first, embedding = sizes.width, sizes.length, _first_rows(sizes), at(workspace, a.embedding)
     weight, bias, table = at(w, o.embed_weight), at(w, o.embed_bias), pointer(position.table)
     biased = sizes.biased and not sizes.vocabulary
@@ -74,7 +74,7 @@ def compose_input(w, workspace, position, sizes, o, a):
 
 @inner
 def input_forward(x, map, y, n, width, sizes):
-    """y = X M (or X A), for n rows of a sequence from its first on."""
+    """y = X M (or X A), for the first n rows of a sequence."""
     table = at(map, _first_rows(sizes) * width)
     if sizes.vocabulary:
         embed_tokens_forward(x, map, y, n, width)
@@ -98,7 +98,7 @@ def input_backward(dy, x, dmap, n, width, sizes):
 def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
     """Compute the gradients of both maps from dM of all groups, and write them to the first row of g.
 
-    The gradient of a matrix between rows overwrites, as no group has written there; all others are added.
+    The gradient of the layer's matrix overwrites its memory, to which no group has written; all others are added.
     """
     c, whole, first, wide = sizes.width, sizes.length, _first_rows(sizes), 3 * sizes.width
     embedding, dprojection, layer = at(workspace, a.embedding), at(g, o.projection), at(g, o.layers)
@@ -158,7 +158,7 @@ def output_backward(dy, x, dmap, n, sizes):
 
 @inner
 def decompose_output(w, g, stride, groups, sizes, o):
-    """As `decompose_input`."""
+    """As `decompose_input`, for the output."""
     c, f, dreadout = sizes.width, sizes.hidden, at(g, o.readout)
     for group in range(1, groups):
         add(dreadout, at(g, group * stride + o.readout), dreadout, f + sizes.biased)
@@ -173,12 +173,12 @@ def decompose_output(w, g, stride, groups, sizes, o):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Both
+# Both ends
 
 
 @inner
 def compose(w, workspace, position, sizes, o, a):
-    """Compute M of those ends that are fused, in the workspace."""
+    """Compute M of the ends that are fused, in the workspace."""
     if sizes.fused_input:
         compose_input(w, workspace, position, sizes, o, a)
     if sizes.fused_output:

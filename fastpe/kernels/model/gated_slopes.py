@@ -2,7 +2,8 @@
 
     S_h,ij += (j - i) (s_h(k_j) + s_h(q_i)),      s_h(x) = sigma_h softplus(w_h) softplus(u_h . x / (|u_h| sqrt(D)))
 
-q and k are before rotation; sigma is fixed; w and u are learned, separately for keys and queries (GRAPE, gated ALiBi).
+q and k are taken before rotation; sigma is fixed; w and u are learned, separately for keys and queries (GRAPE, gated
+ALiBi).
 Layers without gated slopes add 0. In a layer's activations the slopes follow the data of `model.gates` for each head.
 """
 
@@ -84,8 +85,8 @@ def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
 
 @inner
 def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """From the gradients of slopes, add to the gradients of queries and keys, and to g, the gradients of all
-    parameters."""
+    """Given the gradients of slopes, add to the gradients of queries and keys, and to g, which holds the gradients of
+    all parameters."""
     if gates is None:
         return
     if not sizes.gated:
@@ -100,8 +101,8 @@ def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
 
 @inner
 def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """As `slopes_backward`, for keys or for queries; z is computed again. The component of u's gradient along u is a
-    scalar sum."""
+    """As `slopes_backward`, for keys or for queries; z is computed again. The component along u of the gradient of u is
+    summed as a scalar, and subtracted at the end."""
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = ONE + ONE - of_keys
     for sequence in range(pack.first, pack.last):

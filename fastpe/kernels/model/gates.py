@@ -4,8 +4,9 @@
 
 u is the layer's input after its norm. In a causal model, the score of key j is lowered by K_i - K_j at query i; the
 part K_i is left out, because the softmax does not depend on it. The forget gate of Lin et al. 2025 has sign -1, where
-softplus(-z) is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j with s the row of the rotations that a rule
-gives to token j: in BiPE, the number of earlier segments. Sums are float64. Layers without a gate add 0. A model
+softplus(-z) is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j, where s_j is the row of the rotations that a
+rule selects for token j; in BiPE, this is the number of earlier segments. Sums are float64. Layers without a gate add
+0. A model
 without any gate and without `model.gated_slopes` is not `gated`, and may have None as `gates` (see
 `model.memory.Position`).
 
@@ -26,8 +27,8 @@ from fastpe.kernels.model.pack import pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.simd import at, get, put, scalar
 
 WEIGHT, BIAS, RATE, SIGN, FACTOR, KEY_DIRECTION, QUERY_DIRECTION = (np.int64(number) for number in range(7))
-"""Columns of a row of `Position.gates`: start of each parameter of a layer in the flat array, -1 for missing ones; the
-sign, 0 for a layer without a gate."""
+"""Columns of `Position.gates`, which has a row for each layer. SIGN is the column of the sign, 0 for a layer without a
+gate; the others hold the start of a parameter of the layer in the flat array, or -1 if the layer does not have it."""
 _LOGITS, _OFFSETS, _BASES, KEY_SLOPES, QUERY_SLOPES = (np.int64(number) for number in range(5))
 ARRAYS, GRADIENTS = 5, 3
 NONE, ONE = np.int64(0), np.int64(1)
@@ -137,7 +138,7 @@ def clear_gate_gradients(gates, workspace, own, sizes, a):
 
 @inner
 def gates_backward(gates, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """From the gradients of K, add to du and to g, the gradients of all parameters."""
+    """Given the gradients of K, add to du, and to g, which holds the gradients of all parameters."""
     if gates is None:
         return
     if not sizes.gated:

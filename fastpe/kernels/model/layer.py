@@ -39,8 +39,8 @@ from fastpe.kernels.rows.norm import norm_backward, norm_forward
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
-_LARGE = np.int64(2**17)  # elements of a gradient from which on it leaves the caches before it is read
-_LINE = np.int64(16)  # elements of one cache line, or of two
+_LARGE = np.int64(2**17)  # a gradient with at least so many elements leaves the caches before it is read
+_LINE = np.int64(16)  # elements of one cache line in float32, of two in float64
 ONE, NONE = np.int64(1), np.int64(0)
 
 
@@ -56,9 +56,9 @@ def linear(x, c, weight, row, bias, y, n, width, mode, biased):
 def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, sizes):
     """Compute y = z + drop(x weight + bias), without z if there is no residual connection.
 
-    With norms, the residual stream may grow to thousands of times what a layer adds, and a sum that starts with it
-    would round every term at its size. So z is added to the finished sum. Without norms, sums start with z: those
-    models have no such values, and their results stay bitwise equal.
+    With norms, the residual stream may grow to thousands of times what a layer adds. A sum that starts with z would
+    round every term at the size of z, so z is added to the finished sum. Models without norms have no such large
+    values, and their sums start with z.
     """
     n = pack.rows
     if sizes.residual and not drops(dropout):
@@ -221,8 +221,8 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pac
 
 @inner
 def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a):
-    """From the gradients of the numbers that gates compute from u, add to du and to g, the gradients of all
-    parameters."""
+    """Given the gradients of the gates, angles and reflections that the layer computes from u, add to du, and to g,
+    which holds the gradients of all parameters."""
     gates_backward(position.gates, layer, u, du, w, g, act, workspace, pack, sizes, a)
     angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, workspace, pack, sizes, a)
     reflections_backward(position.reflections, layer, u, du, w, g, act, workspace, pack, sizes, a)

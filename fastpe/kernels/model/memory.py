@@ -109,9 +109,9 @@ class Offsets(NamedTuple):
     norm1_bias: int
     norm2_weight: int
     norm2_bias: int
-    table: int  # only in gradients, like all that follow: gradients of slots
+    table: int  # gradients of slots; this and the following are only in the array of gradients
     taps: int
-    slots: int  # start of those that all layers may share
+    slots: int  # start of the gradients that all layers may share
     qk_table: int
     angles: int
     row_scale: int
@@ -132,7 +132,7 @@ class Position(NamedTuple):
     none of them is compiled without them, and any other model with all of them, because compiling each subset would
     take as long as all of them together. If any of these or `net` is present, code for dropout is compiled, too.
 
-    Workers receive it with pointers in place of arrays of one axis (`simd.with_pointers`).
+    Workers receive it with pointers in place of one-dimensional arrays (`simd.with_pointers`).
     """
 
     table: np.ndarray
@@ -152,7 +152,7 @@ class Position(NamedTuple):
     selective: np.ndarray | None  # (layers, 4), int64, see `model.selective_angles`
     frequencies: np.ndarray  # (C/2,), float64, for `selective`
     reflections: Reflections | None  # see `model.reflections`; not together with a `net`
-    net: Network | None  # over scores, of every layer or of all
+    net: Network | None  # over scores: one for each layer, or one for all
     net_layout: DapeLayout | None
     no_guard: np.ndarray  # float64, not read: for short sequences no tile is skipped
     slots: int | None  # 1, or None if there are no slots but those above
@@ -193,7 +193,7 @@ class Arena(NamedTuple):
     lse: int
     running_counts: int
     gates: int
-    low: int  # of `model.selective_angles`, like the following
+    low: int  # of `model.selective_angles`, like the next three
     steps: int
     sums: int
     factors: int
@@ -213,7 +213,7 @@ class Arena(NamedTuple):
     dcontent: int
     mapped: int  # rows of a head as blocks, and a gradient before it is added; or a row in polar form
     dgates: int
-    unit: int  # of `model.selective_angles`, like the following
+    unit: int  # of `model.selective_angles`, like the next two
     dangles: int
     maps: int
     dreflected: Given

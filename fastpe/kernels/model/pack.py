@@ -7,7 +7,7 @@ only on lengths.
 
 Packs of a group may be processed in parallel, by separate workers. They add to the same gradients, in a fixed order:
 the additions are divided into *turns*, the same number for each pack, and a pack has its turn after the previous pack
-had the same turn. Between turns, both continue with their other work.
+had the same turn. Between turns, both packs continue with other work.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from fastpe.kernels.simd import at, pointer
 from fastpe.kernels.threads.task_counter import pass_ticket, shared_count, wait_for_ticket
 
 LINE = np.int64(8)  # shared counters are on separate cache lines
-ALONE = np.int64(-1)  # in place of a counter
+ALONE = np.int64(-1)  # in place of the index of a counter
 
 
 class Pack(NamedTuple):
@@ -32,9 +32,9 @@ class Pack(NamedTuple):
     lengths: np.ndarray
     places: np.ndarray
     before: int  # positions of a single sequence whose keys and values are already in the workspace
-    turns: np.ndarray  # for packs in parallel: how many turns each had
-    own: int  # its counter in `turns`, and that of the previous pack; or ALONE
-    previous: int
+    turns: np.ndarray  # for packs in parallel: counters of the turns that each pack has had
+    own: int  # index in `turns` of the counter of this pack, or ALONE
+    previous: int  # index of the counter of the previous pack, or ALONE
 
 
 class Rows(NamedTuple):
@@ -49,8 +49,8 @@ class Rows(NamedTuple):
 
 @inner
 def pack_from(first, last, layout, lengths, places):
-    """Return the pack of as many of the sequences first .. last - 1, in their order, as fit into this number of rows;
-    at least the first."""
+    """Return the pack that begins with the sequence `first`: as many of the sequences first .. last - 1, in their
+    order, as fit into `layout` rows, but at least one."""
     rows, end = lengths[min(first, lengths.size - 1)], first + 1
     while end < last and rows + lengths[min(end, lengths.size - 1)] <= layout:
         rows += lengths[min(end, lengths.size - 1)]
@@ -60,8 +60,8 @@ def pack_from(first, last, layout, lengths, places):
 
 @inner
 def side_by_side(pack, turns, previous):
-    """Return the pack, with its turns after those of the pack that begins with the sequence `previous`; ALONE: it waits
-    for no pack."""
+    """Return the pack, with each of its turns after the same turn of the pack that begins with the sequence `previous`.
+    If `previous` is ALONE, it waits for no pack."""
     own, before = pack.first * LINE, previous * LINE if previous >= 0 else ALONE
     return Pack(pack.first, pack.last, pack.rows, pack.lengths, pack.places, pack.before, turns, own, before)
 
@@ -100,8 +100,8 @@ def rows_of(pack, sequence, start):
 
 @inner
 def place_of(which, i, own):
-    """Return the row that a rule selects for the i-th of a sequence's tokens that pass through the model: a row of the
-    table (which is 0), or of the rotations (1)."""
+    """Return the row that a rule selects for a token of a sequence: a row of the table if `which` is 0, of the
+    rotations if it is 1. i: number of the token among those of the sequence that pass through the model."""
     return own.places[which, own.sequence, i]
 
 

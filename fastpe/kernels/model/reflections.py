@@ -72,14 +72,15 @@ class Given(NamedTuple):
 
 
 def kept_of_reflections(sizes: Any, n: int, take: Callable[[int], Any]) -> Kept:
-    """Return the number of elements of a layer's activations; n rows pass through the model at a time."""
+    """Return the layout of a layer's activations, if n rows pass through the model at a time. ``take(count)`` reserves
+    memory and returns its start."""
     made, whole = int(sizes.reflects > 0), sizes.length
     counts = n * sizes.reflects, made * whole * sizes.width, made * whole * sizes.width, made * whole * sizes.heads
     return Kept._make([take(count) for count in counts])
 
 
 def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: bool) -> Given:
-    """Return the number of elements of the memory for the backward pass."""
+    """Return the layout of the memory for the backward pass; `take` as for `kept_of_reflections`."""
     rows, c = backward * int(sizes.reflects > 0) * sizes.length, sizes.width
     counts = rows * c, rows * sizes.heads, rows * c, backward * c * sizes.reflects
     return Given._make([take(count) for count in counts])
@@ -166,7 +167,7 @@ def given_of_head(h, workspace, own, sizes, a):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The way back
+# Backward
 
 
 @inner
@@ -194,7 +195,7 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
     none = zeros(steps)
     for j in range(0, width, lanes(steps)):
         left = width - j
-        f1, f2, later = none, none, none  # gradients of the rows after this one that reach it, and the one before it
+        f1, f2, later = none, none, none  # f1, f2: of rows i + 1, i + 2, or 0 if they do not read row i; later: next f2
         t0, t1, t2 = none, none, none
         for back in range(own.length):
             i = own.length - 1 - back
@@ -213,7 +214,8 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
 
 @inner
 def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
-    """From the gradients of a head's betas, add to the gradients of their map and of the rows of a sequence."""
+    """Given the gradients of a head's beta, add to the gradients of the map that computes it, and to the gradients du
+    of the rows of a sequence."""
     weight, of_bias = places[layer, WEIGHT] + h * c, 0.0
     for i in range(n):
         far = np.float64(get(beta, i))
@@ -226,7 +228,7 @@ def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
 
 @inner
 def reflections_backward(reflections, layer, u, du, w, g, act, workspace, pack, sizes, a):
-    """From the gradients of w and beta, add to du and to g, the gradients of all parameters."""
+    """Given the gradients of w and beta, add to du, and to g, which holds the gradients of all parameters."""
     if reflections is None:
         return
     places, n, c, start = reflections.layers, pack.rows, sizes.width, NONE

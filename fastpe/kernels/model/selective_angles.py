@@ -5,13 +5,13 @@
 
 Sums and convolution start again with every document if positions do (`Sizes.restarts`).
 
-u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2): a number for each pair of
-channels of each head. Nothing is rounded to bfloat16, sums over positions are float64, and whole turns are subtracted
-before sines and cosines are computed. A model in which no layer computes angles has the `rank` 0, and may have None as
-`selective` (see `model.memory.Position`).
+u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2). So p_t, f_t and angles_t
+have one number for each pair of channels of each head. Nothing is rounded to bfloat16, sums over positions are float64,
+and whole turns are subtracted before sines and cosines are computed. A model in which no layer computes angles has the
+`rank` 0, and may have None as `selective` (see `model.memory.Position`).
 
-A layer's activations hold u^ down, p, the sums as two numbers of the model's type each, from which generation
-continues, and for every row the factors of its rotation: all heads' cosines, sines, and sines of the inverse rotation.
+A layer's activations hold u^ down, p, the sums (each as two numbers of the model's type; generation continues from
+them) and, for every row, the factors of its rotation: all heads' cosines, sines, and sines of the inverse rotation.
 """
 
 import math
@@ -43,7 +43,7 @@ from fastpe.kernels.simd import (
 DOWN, UP, TAPS, RANK = (np.int64(number) for number in range(4))
 """Columns of a row of `Position.selective`: start of each parameter of a layer in the flat array, and the rank of its
 maps, 0 if it computes no angles."""
-KINDS = 3  # kinds of factors of rotation
+KINDS = 3  # kinds of factors of rotation: cosines, sines, sines of the inverse rotation
 _COUNT = np.int64(4)  # number of taps
 _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
@@ -153,7 +153,7 @@ def turn_row(selective, layer, x, h, i, back, act, sizes, a):
 
 @inner
 def clear_turns(selective, workspace, own, sizes, a):
-    """Clear the gradients of the angles of a sequence, before others are added."""
+    """Clear the gradients of the angles of a sequence, before `add_turns` adds to them."""
     if selective is None:
         return
     if not sizes.rank:
@@ -175,7 +175,7 @@ def add_turns(selective, y, dy, h, i, workspace, sizes, a):
 
 @inner
 def angles_backward(selective, layer, tau, u, du, w, g, act, workspace, pack, sizes, a):
-    """From the gradients of angles, add to du and to g, the gradients of all parameters."""
+    """Given the gradients of angles, add to du, and to g, which holds the gradients of all parameters."""
     if selective is None:
         return
     rank, n, c, pairs, start = selective[layer, RANK], pack.rows, sizes.width, sizes.width // 2, NONE
@@ -224,7 +224,7 @@ def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
             step = fma(load_wide(taps, 2 * width + j, left), f1, step)
             step = fma(load_wide(taps, 3 * width + j, left), f0, step)
             store_rounded(dangles, i * width + j, step, left)
-            if place == 0:  # the document before does not matter
+            if place == 0:  # sums do not reach back into the previous document
                 later = f0 = f1 = f2 = zeros(pointer(tau))
         store_rounded(dtaps, j, load_wide(dtaps, j, left) + t0, left)
         store_rounded(dtaps, width + j, load_wide(dtaps, width + j, left) + t1, left)

@@ -2,9 +2,10 @@
 (`model.layer`) between them.
 
 A whole pack is processed forward and backward before the next (`model.batch`), in the workspace of its thread; only
-parameters, gradients and the input are accessed outside of it. Per sequence of n, forward:  2 n (4 c^2 + 2 c f) +
-4 n^2 c FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; the backward pass
-takes twice as many. A training step saves the products at fused ends (`model.fused_embedding_and_head`).
+parameters, gradients and the input are accessed outside of it. For a sequence of n positions, the forward pass takes
+2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP per layer (3 c f instead of 2 c f with SWIGLU), and 2 n c V for logits over V tokens,
+if all targets count. The backward pass takes twice as many. In training steps, fused ends save some of the products
+(`model.fused_embedding_and_head`).
 
 `head` is the matrix that maps rows of the residual stream to logits: a parameter or, in a model with tied embeddings,
 the transposed token embedding.
@@ -107,7 +108,7 @@ def _input_backward(dz, x, workspace, position, g, pack, sizes, o, a):
         if sizes.fused_input:
             input_backward(at(workspace, a.dqkv + start * 3 * c), x_own, at(g, o.projection), n, 3 * c, sizes)
         if sizes.wants_table and sizes.gathers_table:
-            for i in range(n):  # tokens of one table row, in their order
+            for i in range(n):  # tokens may share a row: add in their order
                 drow = at(at(g, o.table), place_of(0, i, own) * c)
                 add(drow, at(d, i * c), drow, c)
         elif sizes.wants_table:
@@ -207,7 +208,7 @@ def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, 
     drows = dz
     if _gathered(count, pack):
         rows, drows = at(workspace, a.picked), at(workspace, a.dpicked)
-    if sizes.tied:  # the gradient of the embedding comes last, together with that of its use at the input
+    if sizes.tied:  # `pack_backward` adds the gradient of the embedding in the last turn, for both of its uses
         linear_back(doutput, tokens, at(w, o.embed_weight), c, drows, c, count, OVERWRITE)
     else:
         linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased, pack)
@@ -220,9 +221,9 @@ def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, 
 def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, position, dropout, pack, sizes, o, t, a):
     """Add the gradients of a pack to g, from the gradient of its output at workspace + a.output.
 
-    Gradients that several parts of the model share are added in the last turn only, as otherwise their order would not
-    be that of the packs: the gradients of layers' slots are summed in the workspace before. grow: FROM, or OVERWRITE
-    for a group's first pack, before which the gradients of the layers' matrices are not defined."""
+    Gradients to which several parts of the model contribute are added in the last turn only; otherwise they would not
+    be added in the order of the packs. Therefore the gradients of layers' slots are first summed in the workspace.
+    grow: the mode for the gradients of the layers' matrices: OVERWRITE for a group's first pack, otherwise FROM."""
     c, dz, slots = sizes.width, at(workspace, a.dz), at(workspace, a.slots)
     clear(slots, sizes.slots)
     _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, o, t, a)

@@ -1,19 +1,19 @@
-"""Products of matrices of float32 or float64: `gemm` is this one, unless its operands are rounded to bfloat16.
+"""Matrix products in float32 or float64. `products.gemm.gemm` calls `float_gemm` unless it rounds to bfloat16.
 
     C[i, j] = f( start[i, j] + sum_k A[i, k] B[k, j] )        i < m, j < n, k < depth
 
     A[i, k] = a[i * a_row + k * a_col]      any strides: plain (a_col = 1) or transposed (a_row = 1)
-    B[k, j] = b[k * b_row + j]              rows contiguous; transpose a B beforehand (`transpose`); or b_row = -r
-                                            where b holds a matrix of r rows, packed (`products.bfloat16.pack`), of
-                                            which B is the first rows and columns
+    B[k, j] = b[k * b_row + j]              rows contiguous; to multiply by B^T, transpose it first (`transpose`).
+                                            In bfloat16 products, b_row = -r means that b holds a packed matrix of
+                                            r rows (`products.bfloat16.pack`), and B is its first rows and columns
     C[i, j] = c[i * c_row + j]              rows contiguous; C may be D, never A or B
 
 `mode` is a sum of flags that say where the sum starts and what f is:
 
     OVERWRITE       start 0
     FROM            start[i, j] = d[i * d_row + j]; d_row = 0 repeats one row (a bias)
-    PLUS            add e[i * e_row + j] as well, likewise
-    ONTO            start 0, and d[i * d_row + j] is added to the finished sum, which is more accurate where D is far
+    PLUS            e[i * e_row + j] is added to start; e_row = 0 repeats one row
+    ONTO            start 0, and d[i * d_row + j] is added to the finished sum, which is more accurate if D is far
                     larger than the terms
     RELU            f = max(., 0)
     WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
@@ -22,25 +22,25 @@ and which parts of the product may be skipped, for causal attention:
 
     LOWER_A         A[i, k] is zero for k > i: the sums stop there
     UPPER_A         A[i, k] is zero for k < i: the sums start there
-    LOWER_C         C[i, j] is wanted for j <= i only; other entries may be written or not
+    LOWER_C         C[i, j] is needed for j <= i only; other entries may or may not be written
 
-and, where all rows of C begin on cache lines,
+and a hint, allowed only if all rows of C begin on cache lines:
 
-    NOT_SOON        C is not read soon: stores may bypass the caches, if that pays
+    NOT_SOON        C is not read soon: stores may bypass the caches, if that is faster
 
-2 m n depth FLOP, about half of that if a part is skipped. All operands are expected in cache. Loop order: column
-panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of C for the
-whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per row, and
-does rows x `PANEL` multiply-adds.
+A product takes 2 m n depth FLOP, about half of that if a part is skipped. All operands are expected in cache. Loop
+order: column panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of
+C for the whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per
+row, and does rows x `PANEL` multiply-adds.
 
 Accuracy. The rounding error of one running sum grows with its length. So more than `TERMS` terms are summed in pieces
 of `TERMS`, and each finished piece is added to C; the start value of the mode is added to the first piece. This costs a
 load, an addition and a store per `TERMS` multiply-adds. Pieces begin at multiples of `TERMS`, even if the first terms
 are skipped, so that the order of a sum does not depend on the block that its row is in.
 
-Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= (ROWS - 1) (ROWS - 2) exactly; others end in
-single rows. The columns after the last whole panel are processed one vector at a time, the last one masked: nothing
-outside the matrices is read or written. The sum over k has the same order for all m and n.
+Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= (ROWS - 1) (ROWS - 2) exactly; for smaller m,
+the last rows may be processed one at a time. The columns after the last whole panel are processed one vector at a time,
+the last one masked: nothing outside the matrices is read or written. The sum over k has the same order for all m and n.
 """
 
 import numpy as np
@@ -110,7 +110,8 @@ def unpacked_tile(b, tile, packed):
 
 
 def load_cell(b, tile, dtype, p, p_row, i, j, count):
-    """Vector (i, j) of a matrix of such elements; a tile one vector wide reads only its first `count` lanes."""
+    """Load vector (i, j) of a matrix with elements of `dtype`; for a tile one vector wide, only its first `count`
+    lanes are read."""
     offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
     if tile.columns == 1:
         return code.load_lanes(b, tile.vector, dtype, p, offset, count)
@@ -206,9 +207,9 @@ def tile_store(typingctx, tile, c, c_row, count):
 def _block(
     a, a_row, a_col, b, b_row, c, c_row, count, before, depth, mode, d, d_row, e, e_row, rows, columns
 ):  # fmt: skip
-    """One register tile of C over the whole depth; `count` columns of it exist when it is one vector wide.
+    """Compute one register tile of C over the whole depth. If the tile is one vector wide, it has `count` columns.
 
-    before: how many terms of the whole product are left out before the first one.
+    before: number of terms of the whole product that are skipped before the first one.
     """
     tile, done, end = tile_zeros(c, rows, columns), np.int64(0), min(TERMS - before % TERMS, depth)
     whole = end == depth
@@ -241,7 +242,8 @@ def _block(
 
 @inner
 def _column_panel(a, a_row, a_col, b, b_row, c, c_row, top, m, count, depth, mode, d, d_row, e, e_row, columns):
-    """The rows from `top` of `columns` vectors of C, in blocks of ROWS, then of one row less, then single ones."""
+    """Compute the rows of C from `top` on, in a panel of `columns` vectors: first blocks of ROWS rows, then blocks of
+    ROWS - 1 rows, then single rows."""
     shorter = (top - m) % ROWS
     if shorter * FEWER_ROWS > m - top:
         shorter = np.int64(0)
@@ -291,7 +293,7 @@ def float_gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row,
 
 @inner
 def transpose(source, source_row, target, target_row, m, n):
-    """target[j, i] = source[i, j] for i < m, j < n. 2 m n elements moved."""
+    """target[j, i] = source[i, j] for i < m, j < n."""
     width = lanes(source)
     whole_m, whole_n = m - m % width, n - n % width
     for i in range(0, whole_m, width):

@@ -1,7 +1,7 @@
 """Matrix products: every product of the model is one call of `gemm`.
 
-The pointers decide how it multiplies: those of the package `bfloat16` round the operands; all others use `float_gemm`,
-which documents the arguments.
+The pointers decide how it multiplies: with pointers of the package `bfloat16`, it rounds the operands; with all others,
+it calls `float_gemm`, which documents the arguments.
 """
 
 from numba import types
@@ -16,8 +16,8 @@ from fastpe.kernels.simd import pointers
 
 @intrinsic
 def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
-    """C = f(start + A B); see `float_gemm` for every argument. If the pointer to C rounds, operands are rounded to
-    bfloat16, in the pointer's memory."""
+    """C = f(start + A B); see `float_gemm` for every argument. If the pointer to C is a `RoundingPointer`, operands are
+    rounded to bfloat16 and stored in the memory that this pointer carries."""
     arguments = (a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row)
     if not isinstance(c, pointers.RoundingPointer):
         return overload_by_type(typingctx, float_gemm, arguments)
@@ -25,8 +25,8 @@ def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d
 
 
 def _called_rounding(typingctx, function, arguments, place):
-    """The result of an intrinsic that calls a function of plain pointers; the instruction set and the memory of the
-    pointer at `place` among its arguments come first."""
+    """The result of an intrinsic that calls a function with plain pointers. The function has two more arguments at the
+    start: the instruction set and the memory of the rounding pointer `arguments[place]`."""
     plain = pointers.pointer_type(arguments[place].dtype)
     kinds = [plain if isinstance(kind, pointers.RoundingPointer) else kind for kind in arguments]
 
@@ -39,9 +39,11 @@ def _called_rounding(typingctx, function, arguments, place):
 
 @intrinsic
 def transpose_operand(typingctx, source, source_row, target, target_row, m, n):
-    """The transpose of m rows of n elements, as operand B of products: packed if `target` rounds, otherwise plain rows.
+    """Write the transpose of m rows of n elements to `target`, as operand B of products: packed if `target` is a
+    `RoundingPointer`, otherwise as plain rows.
 
-    A product takes `row_of_transposed` as its row stride. Memory: max(n, 16) rows of m elements, rounded up to 32.
+    The row stride for products is `row_of_transposed`. `target` needs memory for max(n, 16) rows of m elements, where m
+    is rounded up to a multiple of 32.
     """
     arguments = (source, source_row, target, target_row, m, n)
     if not isinstance(target, pointers.RoundingPointer):

@@ -15,8 +15,8 @@ ratio r, half of the scaled complementary error function, has no simple form. Bu
 (t - K)/(t + K), which maps [0, inf) to [-1, 1), and is approximated there by a polynomial in u. `gelu` takes about 30
 (float32) or 60 (float64) FLOP per element.
 
-Forward passes overwrite their input with the slopes: most of the work for the slopes is already done for the values,
-and the backward pass then only has to multiply.
+Forward passes overwrite their input with the derivatives, called slopes: most of their cost is already paid for the
+values, and the backward pass then only has to multiply.
 """
 
 import math

@@ -62,13 +62,14 @@ def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _partners(b: int) -> np.ndarray:
-    """(b, b): for d and i, the position of R[i, i ^ d] in a map."""
+    """Return an array (b, b) whose element [d, i] is the position of R[i, i ^ d] in a map."""
     channels = np.arange(b)
     return channels * b + (channels ^ channels[:, None])
 
 
 def _places(b: int) -> np.ndarray:
-    """(b, b): for i and j, the position of R[i, j] among those of its block, (i ^ j) b + i."""
+    """Return an array (b, b) whose element [i, j] is (i ^ j) b + i, the position of R[i, j] among the elements of its
+    block."""
     channels = np.arange(b)
     return (channels[:, None] ^ channels) * b + channels[:, None]
 
@@ -79,7 +80,7 @@ def _is_power(b: int) -> bool:
 
 @inner
 def _as_blocks(x, y, width, block):
-    """y, with the channels of each `half` block adjacent."""
+    """Copy x to y, where the channels of each block are adjacent; in x they are in the order of `half`."""
     count = width // block
     for r in range(count):
         for i in range(block):
@@ -95,7 +96,7 @@ def _as_channels(x, y, width, block):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Maps by their rows
+# Maps that are stored row by row
 
 
 @inner
@@ -156,8 +157,8 @@ def map_row(x, maps, y, width, block, half, back, scratch):
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T for the rows from `first`, where a vector begins, to `last`. The rows of all maps are counted
-    together: there is one for each channel."""
+    """dmaps += dy x^T for the rows first .. last - 1 of the maps. The rows of all maps of x are numbered together, so
+    that there is one for each channel; a vector must begin at `first`."""
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)

@@ -118,7 +118,7 @@ def _add_one(d, x, dmaps, place, left):
 
 @inner
 def add_apart(x, dy, dmaps, first, last, width, block):
-    """dmaps += dy x^T for the channels from `first`, at which a vector begins, to `last`."""
+    """dmaps += dy x^T for the channels first .. last - 1; a vector must begin at `first`."""
     span = min(block, lanes(x))
     for c in range(first, last, lanes(x)):
         left, own = last - c, load_first(dy, c, last - c)

@@ -48,8 +48,8 @@ NO_DROPOUT = Dropout(0, 0, 0, 0, 0, 1.0, 0)
 
 
 def places_of(layers: int, heads: int) -> int:
-    """The number of dropouts of a model: 0 is the input; those of layer l start at 1 + l (2 + heads): the output of
-    attention, the output of the feed-forward map, and the weights of every head."""
+    """The number of dropouts of a model. Dropout 0 is at the input. Those of layer l start at 1 + l (2 + heads): at the
+    output of attention, at the output of the feed-forward map, and at the weights of every head."""
     return 1 + layers * (2 + heads)
 
 
@@ -158,7 +158,7 @@ def drop_rows(dropout, x, n, c, place):
 
 @inner
 def place_in(dropout, sequence, place):
-    """The number of a place in a sequence of the batch."""
+    """The place (see the head of this file) of the model's dropout number `place` in a sequence of the batch."""
     if dropout is None:
         return place
     return (sequence * dropout.places + place) & _MOST

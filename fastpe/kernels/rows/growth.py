@@ -2,7 +2,7 @@
 
 The powers are given as float64 logarithms, R per row: channels 2c and 2c + 1, or c and c + R with `half`, share one;
 channels from 2 R on are unchanged. The power of a row is relative to an origin, the first query of a block, because the
-power itself may overflow. Two to three FLOP per element in addition to the powers.
+power itself may overflow. In addition to the powers, an element takes two to three FLOP.
 """
 
 import numpy as np

@@ -3,7 +3,8 @@
 The first numbers of all channels come before the second numbers, so that channels c and c + D are a pair that
 `rows.rotate` rotates with `half`. The caller passes D factors cos phi and D factors sin phi. softplus(x) = log(1 + e^x)
 is max(x, 0) + log(1 + t), t = exp(-|x|), where log(1 + t) = 2 artanh(t / (2 + t)) is computed by its series. Neither
-term is negative, so the far tail keeps its relative precision. About 40 (float32) or 60 (float64) FLOP per channel."""
+term is negative, so the far tail keeps its relative precision. A channel takes about 40 (float32) or 60 (float64)
+FLOP."""
 
 from numba.extending import intrinsic
 

@@ -77,7 +77,7 @@ def _make_nearly(angles, sign, cos, sin, n, half):
 
 @intrinsic
 def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
-    """As `_make_factors`; for float32 with lower precision than for float64."""
+    """As `_make_factors` with angles; float32 factors are computed with lower precision than float64 factors."""
     own = _make_nearly if cos.dtype == types.float32 else _make_exactly
     return overload_by_type(typingctx, own, (angles, sign, cos, sin, n, half))
 
@@ -161,7 +161,7 @@ def _add(sums, c, x, left):
 
 @inlined
 def _add_of_pairs(sums, c, x, left):
-    """Add the lane of each pair's first channel; `left` channels from c on count."""
+    """Add the lane of each pair's first channel to the sums, for `left` channels from c on."""
     met = min(left, lanes(sums)) // 2
     store_first(sums, c // 2, load_first(sums, c // 2, met) + evens_first(x), met)
 

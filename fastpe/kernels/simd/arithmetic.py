@@ -95,7 +95,7 @@ def maximum(typingctx, x, y):
 
 @intrinsic
 def minimum(typingctx, x, y):
-    """The smaller of each two lanes."""
+    """The smaller one of x and y in each lane."""
     return x(x, y), lambda context, b, signature, a: b.select(b.fcmp_ordered("<", *a), *a)
 
 
@@ -118,7 +118,7 @@ def where_negative(typingctx, x, y, z):
 
 @intrinsic
 def where_zero(typingctx, x, y, z):
-    """y where x == 0, else z, also where x is NaN."""
+    """y where x == 0, else z; z where x is NaN."""
 
     def emit(context, b, signature, arguments):
         zero = b.fcmp_ordered("==", arguments[0], constant(x, 0.0))

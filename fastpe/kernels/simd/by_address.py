@@ -4,8 +4,8 @@ Numba passes each member of a tuple as a separate argument. For the sizes and of
 per call, which make up two thirds of the code that LLVM reads. A `ByAddress` is one argument, with a load wherever a
 member is read. LLVM may move these loads, because nothing writes to this memory.
 
-This module uses private names of Numba: `AttributeTemplate` and `impl_ret_borrowed`. The manual of Numba uses them in
-examples, but they are not in `numba.extending`. The kernels do not work without them.
+This module uses two private names of Numba, `AttributeTemplate` and `impl_ret_borrowed`, which examples in Numba's
+manual use, but which are not in `numba.extending`. The kernels do not work without them.
 """
 
 from typing import Any

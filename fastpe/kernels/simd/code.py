@@ -65,7 +65,7 @@ def address_of(b, kind, pointer, offset, count=None):
 
 
 def load_element(b, dtype, pointer, offset):
-    """One element."""
+    """Load one element; half precision is widened to float32."""
     read = b.load(element(b, pointer, offset))
     return widened(b, dtype, read) if isinstance(dtype, Half) else read
 
@@ -158,9 +158,10 @@ def sum_by_offset(b, kind, vector, combine):
 
 
 def totals(b, kind, vectors):
-    """Return a vector with the sum of all lanes of each of several vectors, added in the same order as for one vector.
+    """Return a vector that holds the sum of all lanes of each vector, added in the same order as in `sum_by_offset`.
 
-    In each round, two vectors become one: the sums of the halves of the first, then of the second.
+    Each round replaces two vectors by one: it holds the sums of the two halves of the first vector, then those of the
+    second.
     """
 
     def chosen(lanes, x, y=None):
@@ -198,7 +199,8 @@ def where_positive(b, kind, x, y):
 
 
 def interleave(b, dtype, kind, x, y):
-    """x0, y0, x1, y1, ... of two vectors of type `kind`, rounded to `dtype`, which may also be their type."""
+    """Return the lanes x0, y0, x1, y1, ... of two vectors of type `kind`, rounded to `dtype` (which may be the vectors'
+    own type): their description as a `Part`, and their LLVM value."""
     part, both = Part(dtype, kind.lanes), Part(dtype, 2 * kind.lanes)
     if dtype != kind.dtype:
         x, y = (b.fptrunc(wide, llvm_vector(part)) for wide in (x, y))
@@ -214,7 +216,7 @@ def store_vector_past_caches(b, kind, dtype, pointer, offset, value):
 
 def transpose(b, kind, dtypes, source, source_row, target, target_row, past_caches):
     """Transpose a square block in log2(lanes) rounds; each swaps off-diagonal blocks of half the previous size.
-    `dtypes`: of source and target."""
+    `dtypes` are the element types of source and target."""
     width = kind.lanes
     integers = ir.VectorType(I32, width)
     rows = [load_vector(b, kind, dtypes[0], source, b.mul(source_row, ir.Constant(I64, i))) for i in range(width)]
@@ -236,7 +238,7 @@ def transpose(b, kind, dtypes, source, source_row, target, target_row, past_cach
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Half precision (see `halves`)
+# Half precision (see `half_precision`)
 
 
 def _bits_at(b, place, lanes):
@@ -257,7 +259,7 @@ def widened(b, dtype, bits):
     wide = b.zext(bits, of(I32))
     if dtype is BFLOAT16:
         return b.bitcast(b.shl(wide, number(I32, 16)), of(ir.FloatType()))
-    # the exponent's bias is 127, not 15: times 2^112, which is right of denormal numbers as well
+    # multiply by 2^112, because the bias of the exponent is 127 instead of 15; this is also right for denormal numbers
     size = b.shl(b.and_(wide, number(I32, 0x7FFF)), number(I32, 13))
     scaled = b.bitcast(b.fmul(b.bitcast(size, of(ir.FloatType())), number(ir.FloatType(), 2.0**112)), of(I32))
     finite = b.icmp_unsigned("<", size, number(I32, 0x7C00 << 13))

@@ -27,8 +27,8 @@ from fastpe.kernels.simd.half_precision import read_as
 from fastpe.kernels.simd.pointers import I64, REGION, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
 
-# Private: `make_array`, which knows an array's fields, and `impl_ret_borrowed`; Numba's manual uses both in examples.
-# Without them there are no kernels.
+# Private to Numba: `make_array`, which knows an array's fields, and `impl_ret_borrowed`; examples in Numba's manual use
+# both. The kernels do not work without them.
 
 _TO_L1 = 3
 _BYTES = ir.IntType(8).as_pointer()
@@ -42,7 +42,7 @@ def pointer(typingctx, array):
         kind = signature.args[0]
         return pointers.first_element(b, kind, make_array(kind)(context, b, arguments[0]))
 
-    if not isinstance(array, types.Array):  # one of `with_pointers`
+    if not isinstance(array, types.Array):  # already a pointer, made by `with_pointers`
         return array(array), lambda context, b, signature, arguments: arguments[0]
     return pointers.pointer_type(array.dtype)(array), emit
 
@@ -76,7 +76,7 @@ def int32_pointer(typingctx, address, size):
 
 @intrinsic
 def with_pointers(typingctx, record):
-    """Replace the arrays of one axis in a named tuple, and in named tuples within it, by pointers.
+    """Replace the one-dimensional arrays in a named tuple, and in named tuples within it, by pointers.
 
     Numba calls a function to count references wherever an array is passed on; pointers avoid this. The arrays must
     outlive the result.
@@ -154,7 +154,7 @@ def same_place(typingctx, p, other):
 
 @intrinsic
 def get(typingctx, p, offset):
-    """One element."""
+    """Load one element."""
     return read_as(p.dtype)(p, types.intp), lambda context, b, signature, a: load_element(b, p.dtype, *a)
 
 
@@ -252,7 +252,7 @@ def transpose_block(typingctx, source, source_row, target, target_row, past_cach
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Fills compute in float64 vectors, whatever the table's own type: these carry them in and out
+# Fills compute with float64 vectors, whatever the dtype of the table; these functions convert between the two
 
 
 @intrinsic
@@ -284,7 +284,7 @@ def store_rounded(typingctx, p, offset, value, count):
 
 @intrinsic
 def store_interleaved(typingctx, p, offset, x, y, count):
-    """As `store_rounded`, for x0, y0, x1, y1, ...: the first `count` of twice as many elements."""
+    """As `store_rounded`, for x0, y0, x1, y1, ... of two vectors; store the first `count` of these elements."""
 
     def emit(context, b, signature, arguments):
         pointer_value, at_offset, *pair, lanes_used = arguments

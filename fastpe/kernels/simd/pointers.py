@@ -14,7 +14,7 @@ machine code of the two builds separately. With checks, kernels are about ten ti
 turns the start of each part into a number that also holds the part's size; `at` returns a pointer to the part:
 
     region + number     an element of the region
-    number + region     the same region in a record that begins there; so is region + region
+    number + region     the same region in a record that begins at this number; region + region likewise
     plain(region)       the number alone: a pointer made with it may leave the region
 """
 
@@ -196,11 +196,11 @@ def _packed(b: Any, *parts: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a violation says
+# The message about a violation
 
 
 def check_status(b: Any, failed: Any) -> None:
-    """End the process if the function of a thread has failed, as it does if Numba finds an index out of bounds."""
+    """End the process if the function of a worker has failed, as it does if Numba finds an index out of bounds."""
     if CHECK_BOUNDS:
         with b.if_then(failed, likely=False):
             _report(b, *[ir.Constant(I64, 0)] * 5)
@@ -217,7 +217,7 @@ def _report(b: Any, *numbers: Any) -> None:
 def _line_of_kernel() -> str:
     """Return the line of the kernel that Numba is lowering, found in Numba's stack frames.
 
-    Only for the checked build. This relies on private names of Numba: the object that lowers a function is the local
+    Only the checked build calls it. It relies on private names of Numba: the object that lowers a function is the local
     variable `self` of a frame, and has the attributes `func_ir` and `loc`. Without these, the message names no line.
     """
     frame: FrameType | None = sys._getframe()
@@ -231,12 +231,12 @@ def _line_of_kernel() -> str:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p, *[ctypes.c_int64] * 5)
 def _out_of_bounds(where: bytes, first: int, last: int, low: int, high: int, size: int) -> None:
-    what = "an index outside an array, in it or in what it calls (NUMBA_FULL_TRACEBACKS=1 says more)"
+    what = "an index outside an array, here or in a function called here (NUMBA_FULL_TRACEBACKS=1 says more)"
     if size:
         touched = f"element {(first - low) // size}"
         if last - first > size:
             touched = f"elements {(first - low) // size} to {(last - low) // size - 1}"
-        what = f"{touched} of memory that has {(high - low) // size}, of {size} bytes each"
+        what = f"{touched} of memory that has {(high - low) // size} elements of {size} bytes"
     os.write(2, f"fastpe: out of bounds in {where.decode()}: {what}\n".encode())
     os.abort()
 
@@ -265,7 +265,7 @@ def region(start: int, size: Any) -> int:
 
 
 class RegionType(types.Type):
-    """A `Region` in compiled code, and the number of an element in it."""
+    """The type of a `Region` in compiled code, together with the index of an element in it."""
 
     def __init__(self) -> None:
         super().__init__(name="Region")

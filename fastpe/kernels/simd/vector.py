@@ -91,7 +91,7 @@ def start_of(x: np.ndarray) -> np.ndarray:
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return zeros that start on a 64-byte boundary: if vectors straddle cache lines, kernels are slower by a tenth."""
+    """Return zeros that start on a 64-byte boundary: kernels are slower by a tenth if vectors straddle cache lines."""
     return _aligned(np.zeros, shape, np.dtype(dtype))
 
 

@@ -1,5 +1,5 @@
-"""GNU OpenMP: how Numba's threads wait for work, chosen once when they start, without changing the settings of other
-libraries."""
+"""Start Numba's threads with settings of GNU OpenMP for how they wait for work, without changing the settings of other
+libraries in the process."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ import numba
 from numba.np.ufunc import parallel
 
 _WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
-_SHARED = {"max_threads": "num_threads", "max_active_levels": "max_active_levels"}  # getters and setters of OpenMP
+_SHARED = {"max_threads": "num_threads", "max_active_levels": "max_active_levels"}  # omp_get_{key}, omp_set_{value}
 
 
 def start_threads() -> None:
@@ -21,12 +21,13 @@ def start_threads() -> None:
     often follow each other closely. So GNU's threads spin for a quarter of a millisecond, and then sleep. OpenMP reads
     the variables once, when it is loaded: other OpenMP libraries in the process must not see them.
     """
-    # an interrupted earlier start may have left the lock taken, so it is replaced; private: without it nothing changes
+    # Replace a lock that an interrupted earlier start may have left taken. It is private to Numba; in a version without
+    # this lock, the assignment has no effect.
     parallel._backend_init_process_lock = None
     own = {} if _WAITING.keys() & os.environ.keys() else _WAITING
     try:
         for name, value in own.items():
-            os.putenv(name, value)  # not os.environ, which is implemented in Python: an interrupt may come within it
+            os.putenv(name, value)  # not os.environ, whose Python code an interrupt may leave halfway
         _start_and_leave_openmp_as_it_is()
     finally:
         for name in own:
@@ -34,8 +35,8 @@ def start_threads() -> None:
 
 
 def _start_and_leave_openmp_as_it_is() -> None:
-    """Start Numba's threads, and restore OpenMP's settings: Numba sets the number of threads, and allows nested ones,
-    for all users of OpenMP in the process. PyTorch took up to six times as long with the latter."""
+    """Start Numba's threads, and restore OpenMP's settings: Numba sets the number of threads, and allows nested
+    threads, for all users of OpenMP in the process. With nested threads, PyTorch took up to six times as long."""
     openmp = _openmp()
     before = {} if openmp is None else {own: getattr(openmp, f"omp_get_{said}")() for said, own in _SHARED.items()}
     try:
@@ -46,7 +47,8 @@ def _start_and_leave_openmp_as_it_is() -> None:
 
 
 def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP library of Numba's threads, found as the loader does: globally visible symbols come first."""
+    """The OpenMP library that Numba's threads use, or None. It is searched as the dynamic loader does: globally visible
+    symbols come first."""
     try:
         pool = import_module("numba.np.ufunc.omppool").__file__
         libraries = map(ctypes.CDLL, (None, pool))

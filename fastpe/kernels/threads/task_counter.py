@@ -1,4 +1,4 @@
-"""The counters with which workers share tasks (see `threads.team`).
+"""The counters through which workers share tasks (see `threads.team`).
 
 There are two counters, each on a separate cache line: tasks claimed, and tasks finished.
 """
@@ -61,8 +61,9 @@ def next_task(counters):
 
 @inner
 def next_task_from_ends(counters, worker, tasks):
-    """As `next_task`, for independent tasks: every other worker starts with the last tasks, so that two workers keep to
-    halves, like the threads of other libraries that wrote the tasks' inputs. For fewer than 2^31 tasks."""
+    """As `next_task`, for fewer than 2^31 independent tasks: workers with odd numbers start from the last task, all
+    others from the first. Two workers then process one half each, as do the threads of other libraries that wrote the
+    inputs."""
     back = worker & 1
     claimed = _fetch_add(counters, np.int64(0), _ONE << (32 * back))
     front, last = claimed & _LOW, claimed >> 32
@@ -85,7 +86,8 @@ def wait_for(counters, tasks):
 
 @inner
 def wait_for_ticket(turns, place, turn):
-    """Return when the shared counter at `place` has reached `turn`: turns fix the order of a sum."""
+    """Return when the shared counter at `place` has reached `turn`. Turns fix the order in which workers add to a
+    sum."""
     looks = 0
     while shared_count(turns, place) < turn:
         looks += 1

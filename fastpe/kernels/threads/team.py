@@ -1,9 +1,9 @@
 """Threads: how the work of a kernel is spread over cores. Only this module starts threads.
 
 A batch is cut into numbered *tasks*, which depend only on its shape. Threads, called *workers*, claim tasks one after
-the other from a shared counter (`threads.task_counter`), so that a core that is used by another process runs fewer of
-them. Results do not depend on which worker runs a task. A task of a later phase waits until all tasks of earlier phases
-are finished:
+the other from a shared counter (`threads.task_counter`), so that a core that another process uses runs fewer tasks.
+Results do not depend on which worker runs a task. A task of a later phase waits until all tasks of earlier phases are
+finished:
 
     @inner
     def _work(worker, counters, x, ...):
@@ -22,7 +22,7 @@ are finished:
     run_exclusively(threads, work, x, ...)
 
 A worker waits only for tasks that other workers have claimed and are running, so any number of workers, including one,
-makes progress. Numba's `prange` appears once, in `_all_workers`: a kernel with its own `prange` is compiled twice."""
+makes progress. Only `_all_workers` contains a `prange`, because Numba compiles a function with a `prange` twice."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -64,13 +64,14 @@ def default_threads() -> int:
     """Number of threads if the caller gives none: `numba.get_num_threads()`; by default all cores."""
     if not (_threads_started or getattr(parallel, "_is_initialized", False)):
         return int(numba.config.NUMBA_NUM_THREADS)  # asking Numba would start the threads
-    # Numba's function first takes a lock in Python, which an interrupt may leave taken; both private names are the
-    # same function without the lock
+    # `numba.get_num_threads` first takes a lock in Python, which an interrupt may leave taken. Private to Numba: the
+    # same function without the lock, and `_is_initialized`; without these names, the public functions are called.
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
 def workers_for(work: int, tasks: int) -> int:
-    """Number of workers for this many multiplications and tasks: waking a worker takes longer than a little work."""
+    """Number of workers for `work` multiplications that are divided into `tasks` tasks. It is 1 if there is little
+    work, because waking a worker takes longer."""
     if tasks < 2 or work <= _LITTLE:
         return 1
     return min(_most.get(), tasks, default_threads())
@@ -139,8 +140,8 @@ def _team_of(workers: int) -> Team:
 
 
 def run_team(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """`run_exclusively` for a function whose outputs no other call uses. A single worker is then the calling thread, in
-    parallel with other calls."""
+    """As `run_exclusively`, for a function whose outputs no other call uses: a single worker is the calling thread, and
+    runs in parallel with other calls."""
     if threads > 1:
         return run_exclusively(threads, function, *arguments)
     return function(_ALONE, np.zeros(COUNTERS, np.int64), *arguments)
@@ -150,7 +151,7 @@ def run_short(workers: int, function: Callable[..., Any], *arguments: Any) -> An
     """The result of an entry ``function(run, workers, *arguments)`` that needs no counters: as `run_team`, but with at
     most as many workers as threads.
 
-    Numba takes 3 microseconds to unpack a `Team` and counters, as long as attention of a query over 64 keys.
+    Numba takes 3 microseconds to unpack a `Team` and counters, as long as the attention of one query over 64 keys.
     """
     if workers == 1:
         return function(0, 1, *arguments)
@@ -176,14 +177,16 @@ def _run_worker(typingctx, thunk, record, worker):
 def _exchange_threads(typingctx, threads):
     """Set the number of Numba's threads; returns the previous number.
 
-    This is compiled code, so that no interrupt comes before the number is restored. Numba's function compares with a
-    limit that is compiled in, and would reach another process through the cache.
+    This is compiled code, so that no interrupt comes before the number is restored. Numba's own function is not used:
+    it compares the number with a limit that is compiled into it, and the cache would carry this limit into other
+    processes.
 
-    Private to Numba: these two symbols of its threads. Without them nothing runs on several threads.
+    Private to Numba: the symbols `get_num_threads` and `set_num_threads` of its threads. Without them nothing runs on
+    several threads.
     """
 
     def emit(context, b, signature, arguments):
-        # Numba declares it as 64 bits wide, but C's int sets only half of them
+        # Numba declares the result as 64 bits wide, but the C function returns an int, which sets only half of them
         ask = cgutils.get_or_insert_function(b.module, ir.FunctionType(_I64, []), "get_num_threads")
         tell = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), [_I32]), "set_num_threads")
         before = b.trunc(b.call(ask, []), _I32)
@@ -205,8 +208,8 @@ def _all_workers(thunk, record, workers, threads):
 def _address_of_all_workers() -> int:
     """Address of the machine code of `_all_workers`, compiled now if necessary; Numba never frees it.
 
-    Private to Numba, here and below: how it calls a function in machine code (`call_conv`, `fndesc`) and where that is
-    (`library`). Without these nothing runs on several threads.
+    Private to Numba, here and below: the convention by which it calls a compiled function (`call_conv`, `fndesc`), and
+    the library that holds the machine code (`library`). Without these nothing runs on several threads.
     """
     compiled = _all_workers.get_compile_result(_RUNS_WORKERS)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
@@ -216,10 +219,12 @@ def _address_of_all_workers() -> int:
 def on_team(typingctx, team, function, arguments):
     """Call the inner function ``function(worker, *arguments)`` once for each worker of the team, in parallel.
 
-    The arguments (a tuple) are passed in a record on the caller's stack to a small C function, the thunk, whose address
-    `_all_workers` gets; so that one is compiled only once. A single worker is the calling thread.
+    The arguments (a tuple) are stored in a record on the caller's stack. A small C function, the thunk, reads them and
+    calls `function`. `_all_workers` gets only the addresses of the thunk and the record, so it is compiled only once. A
+    single worker is the calling thread.
 
-    Workers do not count references to the arrays, which the caller holds: that takes a locked instruction each time.
+    Workers do not count references to the arrays, because each count takes a locked instruction; the caller holds the
+    arrays.
     """
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
@@ -251,7 +256,7 @@ def _call_workers(context, b, team, thunk, record):
 def _uncounted(b, kind, value):
     """A value whose arrays have no owner of their memory, so that Numba does not count references to them."""
     if isinstance(kind, types.Array):
-        # private: that an array's first field is its owner; otherwise another field would be null in workers
+        # private to Numba: the first field of an array is its owner; otherwise another field would be null in workers
         return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)
     for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
         value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)
@@ -259,7 +264,7 @@ def _uncounted(b, kind, value):
 
 
 def _thunk_of(context, module, function, called, record_type):
-    """The C function (address of the record, worker) -> nothing that unpacks the record and calls `function`."""
+    """The C function ``void thunk(address of the record, worker)`` that unpacks the record and calls `function`."""
     compiled = function.dispatcher.get_compile_result(called)
     name = f"fastpe.worker.{compiled.fndesc.mangled_name}"
     if name in module.globals:

@@ -1,4 +1,4 @@
-"""The instructions that multiply bfloat16 numbers on this CPU, and pointers whose products are rounded to them."""
+"""The instruction sets for bfloat16 products on this CPU, and pointers to elements that products round to bfloat16."""
 
 import ctypes
 import platform
@@ -17,8 +17,8 @@ from fastpe.kernels.simd.vector import cpu_features
 _ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # of Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 
 
-# Instruction sets are distinguished by type, for which compiled code is specialised: a class each, and named tuples,
-# whose types Numba finds without calling Python.
+# Each instruction set has its own class, because compiled code is specialised by type. The classes are named tuples,
+# because Numba finds the type of a tuple without calling Python.
 
 
 class Amx(NamedTuple):
@@ -57,7 +57,7 @@ _NAMES = {type(isa): isa.name for isa in (AMX, AVX512, SHIFTS)}
 
 
 class IsaType(types.Type):
-    """An instruction set within compiled code; the type only has its name."""
+    """The type of an instruction set in compiled code; a value of this type holds no data."""
 
     def __init__(self, isa: str) -> None:
         self.isa = isa
@@ -71,7 +71,7 @@ class _IsaModel(models.OpaqueModel):
 
 @cache
 def _tiles_granted() -> bool:
-    """Ask the operating system for AMX tiles, for all threads of this process."""
+    """Ask the operating system for AMX tiles, for all threads of this process; return whether they may be used."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES) == 0)
@@ -101,8 +101,8 @@ def fastest() -> Isa:
 
 @intrinsic
 def rounding(typingctx, p, memory, isa):
-    """The pointer `p`, rounding in products, which use `MEMORY` elements at `memory`; p itself if `isa` is None, or if
-    it points to bfloat16 numbers."""
+    """Return `p` as a `RoundingPointer`: products round its elements to bfloat16, and use `product.MEMORY` elements at
+    `memory`. Return p itself if `isa` is None, or if p points to bfloat16 numbers."""
     if isa is types.none or p == pointers.pointer_type(BFLOAT16):
         return p(p, memory, isa), lambda context, b, signature, a: a[0]
     made = pointers.RoundingPointer(p.dtype, _NAMES[isa.instance_class])
@@ -112,17 +112,17 @@ def rounding(typingctx, p, memory, isa):
 
 @intrinsic
 def exact(typingctx, p):
-    """The pointer `p`, not rounding in products."""
+    """Return `p` as a plain pointer, whose elements products do not round."""
     plain = pointers.pointer_type(p.dtype) if isinstance(p, pointers.RoundingPointer) else p
     return plain(p), lambda context, b, signature, a: pointers.plain_of(b, p, a[0])
 
 
 @intrinsic
 def named(typingctx, isa):
-    """An instruction set, as the instructions take it."""
+    """Return an instruction set as a value of `IsaType`, which the functions in `tiles` and `pack` take."""
     return IsaType(_NAMES[isa.instance_class])(isa), lambda context, b, signature, arguments: no_way(b)
 
 
 def no_way(b: Any) -> Any:
-    """LLVM's value of any `Isa`."""
+    """Return the LLVM value of any `IsaType`, a null pointer."""
     return cgutils.get_null_value(cgutils.voidptr_t)

@@ -29,7 +29,7 @@ def _product(isa, memory, a, b, b_row, c, mode, d, e, times):
 
 @entry(label="the packing of bfloat16 numbers")
 def _pack(isa, matrix, square, words, words_of_transpose):
-    """Band by band."""
+    """Pack a matrix and its transpose, band by band."""
     rows, columns = matrix.shape
     for first in range(0, rows, STEP):
         pack_band(
@@ -39,7 +39,7 @@ def _pack(isa, matrix, square, words, words_of_transpose):
 
 
 def packed(matrix: Array, isa: Isa | None = None) -> tuple[Array, Array]:
-    """The words of a float32 matrix as operand B of products, and those of its transpose."""
+    """The words of a float32 matrix as operand B of products, and the words of its transpose."""
     words, of_transpose = (np.full(packed_words(*matrix.shape), np.nan, np.float32) for _ in range(2))
     _pack(isa or fastest(), matrix, aligned_zeros(int(STEP * STEP), np.float32), words, of_transpose)
     return words, of_transpose
@@ -52,7 +52,7 @@ def _turn(isa, memory, rows, words):
 
 
 def turned_into(words: Array, rows: Array, isa: Isa | None = None) -> None:
-    """The words of the transpose of a float32 matrix, whose rows may have gaps, as operand B of products."""
+    """Write the transpose of a float32 matrix to `words`, packed as operand B of products. Its rows may have gaps."""
     _turn(isa or fastest(), aligned_zeros(MEMORY, np.float32), rows, words)
 
 
@@ -60,11 +60,11 @@ def product_into(
     c: Array, a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None,
     isa: Isa | None = None, times: int = 1, memory: Array | None = None, packed_rows: int = 0,
 ) -> None:  # fmt: skip
-    """c = f(start + a b), with a (m, k), plain or transposed, and b (k, n), float32, rounded; mode as in
-    `kernels.products.gemm`.
+    """Compute c = f(start + a b) for float32 matrices a (m, k), plain or transposed, and b (k, n), which are rounded to
+    bfloat16; mode as in `kernels.products.gemm`.
 
-    d, e : (m, n) or (1, n). way: by default the fastest instruction set. memory: MEMORY elements. packed_rows: if b is
-    packed, the number of rows of the packed matrix, whose first k rows and n columns are used.
+    d, e: (m, n) or (1, n). isa: by default the fastest instruction set. memory: MEMORY elements. packed_rows: if b is
+    packed, the number of rows of the packed matrix, of which the first k rows and n columns are used.
     """
     room = aligned_zeros(MEMORY, np.float32) if memory is None else memory
     first, second = (c if addend is None else addend for addend in (d, e))

@@ -3,8 +3,8 @@
     A    blocks of 16 rows x 16 words, one after the other along the depth, then the next 16 rows
     B    a panel of `PANEL_COLUMNS` columns: row p holds the words of rows 2 p and 2 p + 1 of B
 
-Matrices are padded with zeros to whole blocks: no instruction is masked, and nothing outside is read. Bound by the
-caches: an element is read once, and half of it written.
+Matrices are padded with zeros to whole blocks: no instruction is masked, and nothing outside a matrix is read. Packing
+is limited by the caches: each element is read once, and half as many bytes are written.
 
 A matrix that is operand B of many products is packed once, and so is its transpose (`pack_band`): panel after panel,
 each over the whole depth.
@@ -36,8 +36,8 @@ def _row_of_words(isa, row, depth, out):
 
 @inner
 def _columns_to_words(isa, a, a_col, m, depth, turned, out):
-    """A with contiguous columns: words of squares of `lanes` rows, which are transposed. Columns are read in parallel,
-    from their starts to their ends, as memory is read fastest this way."""
+    """Pack A, whose columns are contiguous: make the words of squares of `lanes` rows, and transpose the squares.
+    Columns are read in parallel, from start to end, because this is the fastest way to read memory."""
     width, steps = lanes(a), (depth + STEP - 1) // STEP
     for k in range(0, steps * STEP, 2 * width):
         for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
@@ -53,7 +53,7 @@ def _columns_to_words(isa, a, a_col, m, depth, turned, out):
 
 @inner
 def pack_rows(isa, a, a_row, a_col, m, depth, spare, out):
-    """A (m, depth). spare: memory for a row of it, or for a square of words."""
+    """Pack A (m, depth). spare: memory for a row of A, or for a square of words."""
     steps = (depth + STEP - 1) // STEP
     if a_row == 1 and a_col != 1:
         _columns_to_words(isa, a, a_col, m, depth, spare, out)
@@ -74,13 +74,13 @@ def pack_rows(isa, a, a_row, a_col, m, depth, spare, out):
 
 @inner
 def words_of_panel(depth):
-    """Words between panels of a packed matrix of `depth` rows."""
+    """Return the number of words from one panel of a packed matrix of `depth` rows to the next."""
     return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
 
 
 @inner
 def pack_panels(isa, b, b_row, n, depth, out):
-    """B (depth, n), panel after panel."""
+    """Pack B (depth, n), panel after panel."""
     width, stride = lanes(b), words_of_panel(depth)
     for p in range((depth + STEP - 1) // STEP * (STEP // 2)):
         k = 2 * p
@@ -92,15 +92,16 @@ def pack_panels(isa, b, b_row, n, depth, out):
 
 
 def packed_words(rows: int, columns: int) -> int:
-    """Words of a packed matrix, or of its transpose."""
+    """Return the number of words of a packed matrix, or of its transpose."""
     return math.ceil(rows / STEP) * math.ceil(columns / STEP) * int(STEP * STEP // 2)
 
 
 @inner
 def pack_band(isa, matrix, first, rows, columns, turned, words, words_of_transpose):
-    """The rows from `first` on, at most STEP of them, of a matrix that is packed completely, and its transpose.
+    """Pack a band of a matrix, the rows from `first` on (at most STEP), and the same part of the transpose. Calls for
+    all bands pack the whole matrix and its transpose.
 
-    matrix: its first element. turned: memory for a square of words.
+    matrix: pointer to the first element of the whole matrix. turned: memory for a square of words.
     """
     band, width = at(matrix, first * columns), lanes(matrix)
     left, stride = min(rows - first, STEP), words_of_panel(rows)
@@ -117,7 +118,7 @@ def pack_band(isa, matrix, first, rows, columns, turned, words, words_of_transpo
 
 @inner
 def _panel_of_transpose(isa, rows, row, m, n, turned, out):
-    """The panel whose columns are m rows of n elements, at most PANEL_COLUMNS of them."""
+    """Pack the panel whose columns are m rows of n elements; m is at most PANEL_COLUMNS."""
     width = lanes(rows)
     for j in range(0, PANEL_COLUMNS, width):
         for k in range(0, (n + STEP - 1) // STEP * STEP, 2 * width):
@@ -130,7 +131,7 @@ def _panel_of_transpose(isa, rows, row, m, n, turned, out):
 
 @inner
 def pack_transpose(isa, matrix, row, m, n, turned, words):
-    """The transpose of m rows of n elements, panel after panel. turned: memory for a square of words."""
+    """Pack the transpose of m rows of n elements, panel after panel. turned: memory for a square of words."""
     for first in range(0, m, PANEL_COLUMNS):
         panel = at(words, first // PANEL_COLUMNS * words_of_panel(n))
         _panel_of_transpose(isa, at(matrix, first * row), row, min(m - first, PANEL_COLUMNS), n, turned, panel)

@@ -1,13 +1,14 @@
 """The product of matrices rounded to bfloat16, with float32 sums: `products.gemm` for pointers that round.
 
-The contract is that of `kernels.products.gemm`. The depth is divided into slabs of `SLAB` terms, which are added to C
-one after the other. In a slab, as many rows of A as fit are packed (`pack`), then as many columns of B, which are
-processed panel by panel. Each block of 32 x 32 sums is computed over all of the slab's depth in registers, and then
-stored to C, with what start and f require. Meanwhile the next block of C and the next panel of B are prefetched
-(`sums`): C is as large as a core's cache, and a weight is read once for all rows.
+Arguments and results are those of `kernels.products.gemm`. The depth is divided into slabs of `SLAB` terms, which are
+added to C one after the other. In a slab, as many rows of A as fit into the memory are packed (`pack`), then as many
+columns of B as fit, which are processed panel by panel. Each block of 32 x 32 sums is computed over all of the slab's
+depth in registers; then start is added, f is applied, and the block is stored to C. Meanwhile the next block of C and
+the next panel of B are prefetched (`sums`), because C is as large as a core's cache, and each weight is read only once
+for all rows.
 
-2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS` words of A, or not at all if B
-is already packed. Both are read in the order of memory.
+A product takes 2 m n depth FLOP. In addition, A (m depth elements) is packed once, and B (n depth elements) once for
+every `_ROWS` words of A, or not at all if it is already packed. Both are read in the order of memory.
 """
 
 import numpy as np
@@ -56,7 +57,7 @@ from fastpe.kernels.simd import (
 
 SLAB = np.int64(4096)
 _ROWS = np.int64(192 * 1024)  # words of A at a time: with panels of B they fit into a core's cache
-_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)  # words of one panel of the largest depth, or of several of a smaller one
+_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)  # words of one panel of depth SLAB, or of several with a smaller depth
 _SUMS = np.int64(BLOCK * BLOCK)
 _AT_PANEL, _AT_SUMS, _AT_SPARE = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
 MEMORY = int(_AT_SPARE + SLAB)
@@ -72,7 +73,7 @@ _START, _END = np.int64(FROM | PLUS | ONTO), np.int64(RELU | WHERE_POSITIVE)
 
 @inner
 def _finish(sums, c, c_row, rows, mode, d, d_row, e, e_row):
-    """C = f(start + sums), of a block of all its columns."""
+    """C = f(start + sums), for a block that has all its columns."""
     for i in range(rows):
         own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         for j in range(0, PANEL_COLUMNS, lanes(sums)):
@@ -90,7 +91,7 @@ def _finish(sums, c, c_row, rows, mode, d, d_row, e, e_row):
 
 @inner
 def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
-    """As `_finish`, for the first columns."""
+    """As `_finish`, for a block that has only its first `columns` columns."""
     for i in range(rows):
         own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         for j in range(0, columns, lanes(sums)):
@@ -108,7 +109,7 @@ def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
 
 @inner
 def _put_past_caches(sums, c, c_row):
-    """C = sums, for a whole block, bypassing the caches: a line that is only written need not be read before."""
+    """C = sums, for a whole block, bypassing the caches: a line that is written without them need not be read first."""
     for i in range(BLOCK):
         for j in range(0, PANEL_COLUMNS, lanes(sums)):
             store_past_caches(c, i * c_row + j, load(sums, i * BLOCK + j))
@@ -116,9 +117,9 @@ def _put_past_caches(sums, c, c_row):
 
 @inlined
 def _ahead(mode, c, c_row, i, rows, b, steps, more, far):
-    """What to prefetch after the sums of the rows from i on, in the panel of C that starts at c. b: next panel of B.
+    """Return what to prefetch while the sums of the rows from i on are computed, in the panel of C that starts at c.
 
-    more: whether there is a next panel; far: whether it may be far away in memory.
+    b: the next panel of B; more: whether there is one; far: whether it may be far away in memory.
     """
     c_count, b_count, below = np.int64(0), np.int64(0), i + BLOCK < rows
     if not mode & NOT_SOON and (below or more):
@@ -143,15 +144,15 @@ def _panel_of_panels(b, panels, far, j, wide, stride):
 
 @intrinsic
 def _panel(typingctx, b, panels, far, j, wide, stride):
-    """The panel of the columns from j on: of B, if it is packed and far away, or of those that were packed here.
-    Arrays of bfloat16 numbers are not words."""
+    """Return the panel of the columns from j on: a panel of B if B was passed in packed form (`far`), otherwise one of
+    the panels that `_slab` has packed. If B is an array of bfloat16 numbers, it cannot be in packed form."""
     own = _panel_of_either if b == panels else _panel_of_panels
     return overload_by_type(typingctx, own, (b, panels, far, j, wide, stride))
 
 
 @inner
 def _slab(isa, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
-    """C = f(start + A B), for terms of the product that follow `before` others."""
+    """C = f(start + A B), for `depth` terms of the product, which follow `before` earlier terms."""
     words, panels, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
     steps, far = (depth + STEP - 1) // STEP, b_row < 0
     block, stride = steps * BLOCK_WORDS, words_of_panel(-b_row if far else depth)

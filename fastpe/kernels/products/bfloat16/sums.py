@@ -50,7 +50,7 @@ def _bring(ahead, step):
         bring_near(ahead.b, i * PANEL_COLUMNS + BLOCK_ROWS)
 
 
-# `first` and `last` are steps of the depth, `a_block` words lie between blocks of 16 rows.
+# `first` and `last` are steps of the depth; consecutive blocks of 16 rows of A are `a_block` words apart.
 
 
 @inner
@@ -101,7 +101,7 @@ def _sums_in_vectors(isa, a, a_block, b, first, last, rows, sums, row, ahead):
 
 @intrinsic
 def sums_of_block(typingctx, isa, a, a_block, b, first, last, rows, sums, row, ahead):
-    """sums[i * row + j]: 32 x 32 of them, or 16 x 32 if there are at most 16 `rows`."""
+    """Compute sums[i * row + j] for a block of 32 x 32 sums, or of 16 x 32 if `rows` is at most 16."""
     own = _sums_in_tiles if isa.isa == AMX.name else _sums_in_vectors
     return overload_by_type(typingctx, own, (isa, a, a_block, b, first, last, rows, sums, row, ahead))
 
@@ -113,13 +113,13 @@ def _nothing(isa):
 
 @intrinsic
 def begin(typingctx, isa):
-    """Called before the first sums."""
+    """Configure the AMX tiles before the first sums; do nothing for other instruction sets."""
     return overload_by_type(typingctx, _begin_tiles if isa.isa == AMX.name else _nothing, (isa,))
 
 
 @intrinsic
 def end(typingctx, isa):
-    """Called after the last sums."""
+    """Release the AMX tiles after the last sums; do nothing for other instruction sets."""
     return overload_by_type(typingctx, _end_tiles if isa.isa == AMX.name else _nothing, (isa,))
 
 

@@ -1,8 +1,8 @@
 """The instructions: rounding of vectors to pairs of bfloat16, and products of pairs, in vectors and in AMX tiles.
 
-A *word* is 32 bits, a pair of bfloat16 numbers, the first in the lower half. Memory and registers hold words as float32
-elements, with which nothing is computed. llvmlite has no `bfloat`; a vector type that only prints as one is enough to
-declare LLVM's functions of such vectors.
+A *word* is a pair of bfloat16 numbers in 32 bits; the first number is in the lower half. Words are held in memory and
+registers as float32 elements, but never used as float32 numbers. llvmlite has no type `bfloat`: LLVM's functions on
+vectors of `bfloat` are declared with a vector type that is only printed as one.
 """
 
 from llvmlite import ir
@@ -60,14 +60,14 @@ def _words_by_shifts(b, kind, first, second):
 
 
 def _words_at_once(b, kind, x, y):
-    """The lanes of x, then those of y, rounded: half as many words."""
+    """The lanes of x, then those of y, rounded to bfloat16: one vector of words."""
     name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
     return code.call_intrinsic(b, name, _bfloats(2 * kind.lanes), [y, x])
 
 
 @intrinsic
 def words_along(typingctx, x, y, isa):
-    """The words x0 x1, x2 x3, ..., then those of y."""
+    """The words (x0, x1), (x2, x3), ..., then (y0, y1), (y2, y3), ..."""
 
     def emit(context, b, signature, arguments):
         first, second, _ = arguments
@@ -82,7 +82,7 @@ def words_along(typingctx, x, y, isa):
 
 @intrinsic
 def words_across(typingctx, x, y, isa):
-    """The words x0 y0, x1 y1, ..."""
+    """The words (x0, y0), (x1, y1), ..."""
 
     def emit(context, b, signature, arguments):
         first, second, _ = arguments
@@ -154,7 +154,7 @@ def _number(tile):
 
 
 def _do(b, name, arguments):
-    """Call one of LLVM's functions of tiles, which return nothing."""
+    """Call one of LLVM's functions on tiles; they return nothing."""
     code.call_intrinsic(b, f"llvm.x86.{name}", ir.VoidType(), arguments)
 
 
@@ -167,7 +167,7 @@ def _rows_of(b, pointer, row):
 
 @intrinsic
 def begin_tiles(typingctx):
-    """Configure all tile registers as 16 rows of 64 bytes; sums are that many float32."""
+    """Configure all tile registers as 16 rows of 64 bytes: 16 x 16 words, or 16 x 16 float32 sums."""
 
     def emit(context, b, signature, arguments):
         wanted = bytearray(64)
