@@ -7,18 +7,18 @@ base. Without a dense mask, each query sees one interval of keys.
 
 Forward. A task is one block of TILE_QUERIES queries of one head (`forward.forward_rows`). It processes its tiles of
 keys from the nearest to the farthest. `forward.soften` keeps the maximum m_i and the sum l_i of each row so far, and
-rescales the sums when the maximum grows. 4 D FLOP per query and key.
+rescales the sums when the maximum grows. This takes 4 D FLOP per query and key.
 
 Backward (FlashAttention-2; Dao 2023, algorithm 2). A task is one block of TILE_KEYS keys of one key head
 (`backward.key_block_backward`). It processes the blocks of queries of every head that reads it, recomputes P from
-`lse`, and keeps dk and dv:
+`lse`, and accumulates dk and dv:
 
     dP = dout v^T (+ dout . rel_value),   dS = P (dP - delta),   delta_i = dout_i . out_i
     dv += P^T dout,   dk += dS^T q,   dq += dS k
 
-10 D FLOP per query and key. Several key blocks add to the same dq and to the same gradients of slots. They do so in the
-order of the key blocks, each waiting for its ticket (`threads.task_counter`), so that the order of a sum does not
-depend on the number of threads.
+This takes 10 D FLOP per query and key. Several key blocks add to the same dq and to the same gradients of slots. They
+do so in the order of the key blocks, each waiting for its ticket (`threads.task_counter`), so that the order of a sum
+does not depend on the number of threads.
 
 Skipping, first rule. It applies if all terms are `bounded` in the table of slots, so that
 S_ij <= |s| |q_i| |k_j| + bias[j - i] (by Cauchy and Schwarz; rotations keep norms). For a tile J before the queries'
@@ -29,15 +29,15 @@ log(tolerance / 2) for each row i. The sum l_i of exp(S_ij - m_i) is at least 1,
 m_i only grows; so the skipped keys have at most half the weight `tolerance`. The same holds for tiles after the
 queries' tile, with sums over o' >= o; if there may be such tiles (no causal mask), the two sides share that half.
 
-With key offsets, T is the log of the sum of exp(key_offset) of the keys up to J; with a bias as well, T(o) plus the
-largest offset of a key up to J. For rows with factors, |row_scale_i q_i| replaces |q_i|; for rows that are mapped or in
-polar form, the norm is that of the result.
+With key offsets and no bias, T is the log of the sum of exp(key_offset) over the keys up to J. With key offsets and a
+bias, the largest key_offset of these keys is added to T(o). For queries with factors, |row_scale_i q_i| replaces |q_i|.
+For rows that are mapped or in polar form, the norm is the norm of the result.
 
 Skipping, second rule. A tile whose scores are known is skipped if each score is at most m_i + log(tolerance / 2M).
 There are at most M keys, so together they have at most the other half. Both rules together skip at most the weight
 `tolerance` of a row of the softmax, which changes out_i by at most 2 tolerance max|v|. The backward pass does the same
-with lse_i, which is at least m_i. The norms are rounded up by 1 + 1e-3 and T by 1e-6 to cover their rounding errors; T
-is known for every CHUNK of offsets and taken at the chunk's far end.
+with lse_i, which is at least m_i. The norms are rounded up by 1 + 1e-3 and T by 1e-6 to cover their rounding errors. T
+is stored for every CHUNK of offsets; the value at the far end of the chunk is used.
 
 NaN and infinity. A hidden key has the weight 0, but in a product of a whole tile 0 times NaN is NaN. In the forward
 pass, a block of queries whose result holds NaN or infinity is computed a second time, avoiding such products; in the

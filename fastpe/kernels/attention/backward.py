@@ -1,4 +1,4 @@
-"""Backward pass of attention, through softmax, scores and products: key blocks, which add to shared sums in order."""
+"""Backward pass of attention through softmax, scores and products. Key blocks add to shared sums in order."""
 
 from typing import NamedTuple
 
@@ -84,7 +84,8 @@ from fastpe.kernels.threads.task_counter import pass_ticket, wait_for_ticket
 
 
 class Ticket(NamedTuple):
-    """The counter of turns of a block of queries, and the turn of this key block."""
+    """The counter of turns of a block of queries (at `spot` in `counters`), and the turn (`number`) of this key
+    block."""
 
     counters: int
     spot: int
@@ -93,9 +94,9 @@ class Ticket(NamedTuple):
 
 @inlined
 def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
-    """exp(S - shifts) of the row's keys before `count`, 0 for those before `low`; mask: None without a mask.
+    """Compute exp(S - shifts) for the row's keys before `count`, but 0 for keys before `low`.
 
-    Hidden keys get 0 whatever S and the shifts are: either may be NaN.
+    Hidden keys get 0 even if S or the shifts are NaN. mask: None without a mask.
     """
     width, none, lowest = lanes(row), zeros(row), splat(scalar(row, -np.inf))
     for j in range(0, count, width):
@@ -110,7 +111,7 @@ def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
 
 @inner
 def recompute_weights(head, tile, factor, lse, case, scratch):
-    """Scores to P = exp(S - lse); hidden keys get 0."""
+    """Overwrite the tile's scores with the weights P = exp(S - lse); hidden keys get 0."""
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
     width, factors = lanes(cells), splat(factor)
@@ -132,7 +133,7 @@ def recompute_weights(head, tile, factor, lse, case, scratch):
 def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
     """`_weights_backward` for a row's keys before `count`; dmask: None if the gradient of the mask is not wanted.
 
-    A weight of 0 has the gradient 0, whatever the gradient of the weight is: hidden values may be NaN.
+    Where a weight is 0, dS is 0 even if the gradient of the weight is NaN, as it may be for hidden keys.
     """
     width, none = lanes(row), zeros(row)
     for j in range(0, count, width):
@@ -147,7 +148,8 @@ def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
 
 @inner
 def _weights_backward(head, grads, tile, factor, case, scratch):
-    """dP to dS = P (dP - delta), and then to the gradient of the result of `make_scores`."""
+    """Overwrite dP, in `dcells`, with the gradient of the result of `make_scores`, which follows from
+    dS = P (dP - delta)."""
     weights, dweights = scratch.cells, scratch.dcells
     wants_bias = adds_bias(head.table, case) and wants_gradient(head.table, BIAS)
     wants_mask = wants_gradient(head.table, MASK)
@@ -174,7 +176,8 @@ def _is_whole(head, case):
 
 @inner
 def _tile_weights(head, terms, grads, tile, slope, case, scratch):
-    """The weights of the tile, in `cells`; the factor of the gradients of scores; whether any weight counts."""
+    """Compute the weights of the tile, in `cells`. Return the factor of the gradients of scores, and False if all
+    weights of the tile are negligible, otherwise True."""
     if case.kept:
         return score_factor(head, terms, case), True
     if terms is not None and has_slot(head.table, GROWTH):
@@ -188,7 +191,7 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 
 @inner
 def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
-    """All gradients of one tile; those of dq are added when it is the key block's turn."""
+    """Compute all gradients of one tile; add to dq in the key block's turn."""
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
     softmax_backward(head, terms, grads, tile, factor, careful, case, scratch)
     scores_backward(head, terms, grads, tile, case, scratch)
@@ -196,16 +199,16 @@ def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
         products_backward(head, terms, grads, tile, case, scratch)
     _content_backward(head, terms, grads, tile, ticket, careful, case, scratch)
     if terms is not None:
-        rel_key_backward(head, terms, grads, tile, case, scratch)  # after `_wait`: in order
+        rel_key_backward(head, terms, grads, tile, case, scratch)  # after `_wait`, so in order
     add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # likewise
 
 
 @inner
 def softmax_backward(head, terms, grads, tile, factor, careful, case, scratch):
-    """From the tile's weights in `cells` and the gradient of the output to the gradient of the result of `make_scores`,
-    in `dcells`; adds to the gradients of values, rel_value, bias and mask.
+    """Compute the gradient of the result of `make_scores`, in `dcells`, from the tile's weights in `cells` and the
+    gradient of the output; add to the gradients of values, rel_value, bias and mask.
 
-    The tile's values are transposed in `v_columns`. careful: whether hidden rows may hold NaN or infinity.
+    `v_columns` holds the tile's transposed values. careful: whether hidden rows may hold NaN or infinity.
     """
     i0, m, _, n = tile
     dv, dcells, do = case.v_width, scratch.dcells, at(grads.dout, i0 * case.o_row)
@@ -225,13 +228,13 @@ def softmax_backward(head, terms, grads, tile, factor, careful, case, scratch):
 
 @inner
 def _start(head, case):
-    """Whether a tile's products are added to the gradients of rows, or are the complete gradients."""
+    """Return the mode of a tile's products: OVERWRITE if they are the complete gradients of rows, otherwise ONTO."""
     return OVERWRITE if _is_whole(head, case) else ONTO
 
 
 @inner
 def _content_backward(head, terms, grads, tile, ticket, careful, case, scratch):
-    """Add to dk, wait for the key block's turn, and add to dq; `dcells`: the gradient of the content."""
+    """Add to dk, wait for the key block's turn, and add to dq; `dcells` holds the gradient of the content."""
     scaled = False
     if terms is not None:
         scaled = bool(has_factors(head.table))
@@ -327,7 +330,7 @@ def clear_rows(rows, row, n, d):
 
 @inner
 def gradients_from_key(g, j0, case):
-    """The addresses of gradients, with those of keys and over offsets starting at this key."""
+    """The addresses `g` of gradients, where the gradients of keys and those over offsets start at key j0."""
     return HeadGradients(
         g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
         at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, columns_from_key(g.columns, j0),
@@ -336,7 +339,7 @@ def gradients_from_key(g, j0, case):
 
 @inner
 def prepare_deltas(dout, out, deltas, block, end, case):
-    """deltas of one block of queries (those before `end`): dout . out."""
+    """Compute delta = dout . out for the queries of one block that are before `end`."""
     for i in range(block * TILE_QUERIES, min((block + 1) * TILE_QUERIES, end)):
         put(deltas, i, dot(at(dout, i * case.o_row), at(out, i * case.o_row), case.v_width))
 
@@ -361,7 +364,7 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
 
 @inner
 def key_block_backward(head, terms, grads, number, ticket, case, scratch):
-    """Gradients of one head from one block of keys. turns: those of the head's first block of queries."""
+    """Add the gradients of one head that come from one block of keys. ticket: for the head's first block of queries."""
     j0 = number * TILE_KEYS
     queries, keys = ends(head, case)
     n, shared = min(TILE_KEYS, keys - j0), scratch

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Panels(NamedTuple):
-    """The panels of all key heads and key blocks, a row each."""
+    """The panels of keys and of values, with a row for each key block of each key head."""
 
     keys: Array
     values: Array
@@ -52,7 +52,7 @@ def blocks_of_panels(words):
 
 @inner
 def pack_key_block(key_block, words, x, memory, isa, case):
-    """Pack one of `blocks_of_panels`. x: `Inputs`."""
+    """Pack one key block; key_block: its number among those of all key heads. x: `Inputs`."""
     head, j0 = key_block // case.key_blocks, key_block % case.key_blocks * TILE_KEYS
     b, kh, n = head // case.key_heads, head % case.key_heads, min(TILE_KEYS, case.keys - j0)
     keys = at(pointer(x.kr), b * case.k_batch + kh * case.k_head + j0 * case.kr_row)

@@ -42,7 +42,8 @@ _OF_A_CLAIM = 2**15  # multiplications that cost as much as one change of the ta
 
 @inlined
 def _own(array, memory, isa):
-    """The pointer to an array as products take it; with an `isa`, tagged for rounding, with the worker's memory."""
+    """The pointer to an array in the form that products take; with an `isa`, a `RoundingPointer` that carries the
+    worker's memory."""
     return rounding(pointer(array), memory, isa)
 
 
@@ -137,7 +138,7 @@ def _forward_worker(worker, counters, x, dropout, out, lse, case, layout, worksp
 
 @entry(label="attention")
 def forward(team, counters, x, dropout, out, lse, case, layout, workspaces):
-    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`."""
+    """Fill out (B, H, N, Dv) and lse (B, H, N); x: `Inputs`."""
     on_team(team, _forward_worker, (pointer(counters), x, dropout, out, lse, case, layout, workspaces, None, None))
 
 
@@ -170,7 +171,7 @@ def _flush(g, own, head, number, case):
 
 @inner
 def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
-    """The addresses of the gradients of one head; sums over offsets, and of other slots, are in the worker's memory."""
+    """The addresses of the gradients of one head; a key block's sums for slots are in the worker's memory."""
     d, dv, n, head, j0 = case.width, case.v_width, case.queries, b * case.heads + h, number * TILE_KEYS
     first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)
@@ -190,7 +191,7 @@ def _gradients(g, b, h, number, case, workspace, layout, memory, isa):
 
 @inner
 def _key_block(b, kh, number, x, dropout, g, tickets, case, layout, workspace, memory, isa):
-    """Gradients of one block of keys from all blocks of queries that see it."""
+    """Compute the gradients that come from one block of keys and all blocks of queries that see it."""
     group, heads = case.heads // case.key_heads, case.batch * case.heads
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     scratch = scratch_of(workspace, layout, at(workspace, layout.cells))
@@ -210,14 +211,14 @@ def _key_block(b, kh, number, x, dropout, g, tickets, case, layout, workspace, m
 
 @inner
 def subtract_dlse(deltas, dlse, block, case):
-    """Subtract dlse from deltas: lse grows with a score by its weight, like dout . out with the opposite sign."""
+    """Subtract dlse from deltas: the derivative of lse_i by S_ij is P_ij, so that dS = P (dP - (delta - dlse))."""
     i0 = block * TILE_QUERIES
     add_scaled(at(deltas, i0), scalar(deltas, -1.0), at(dlse, i0), min(TILE_QUERIES, case.queries - i0))
 
 
 @inner
 def _backward_worker(worker, counters, x, dropout, g, tickets, case, layout, workspaces, isa):
-    """Tasks of two phases: the deltas of a block of queries; then a block of keys."""
+    """Run the tasks of two phases: compute the deltas of a block of queries; process a block of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
     memory = at(row(workspaces, worker), layout.size)
     workspace = rounding(row(workspaces, worker), memory, isa)

@@ -116,7 +116,7 @@ def _add_bias(scores, bias, count, position, low, high):
 
 @inner
 def _add_offsets(scores, offsets, low, high, capped):
-    """scores[j] += offsets[j] - base; returns the base, which keeps large offsets exact. With a soft cap it is 0."""
+    """scores[j] += offsets[j] - base; return the base, which keeps large offsets exact. With a soft cap it is 0."""
     base = 0.0
     if high > low and not capped:
         base = get(offsets, low)
@@ -129,7 +129,7 @@ def _add_offsets(scores, offsets, low, high, capped):
 
 @inner
 def _add_mask(scores, added, low, high):
-    """scores[j] += added[j]; -inf where -inf is added, whatever the score is."""
+    """scores[j] += added[j]; where -inf is added, the result is -inf even if the score is NaN."""
     lowest = splat(scalar(scores, -np.inf))
     for j in range(low, high, lanes(scores)):
         x = masked(load_first(scores, j, high - j), load_first(added, j, high - j), lowest)
@@ -138,7 +138,7 @@ def _add_mask(scores, added, low, high):
 
 @inner
 def _make_scores(query, keys, place, interval, sizes, terms, scores):
-    """The scores of the visible keys; returns the base that was subtracted from them."""
+    """Compute the scores of the visible keys; return the base that was subtracted from them."""
     (b, h, i), (position, low, high) = place, interval
     step, own = sizes.k_strides[2] // sizes.itemsize, at(scores, low)
     dots(query, at(keys, low * step), step, high - low, sizes.width, own)
@@ -165,7 +165,7 @@ def _make_scores(query, keys, place, interval, sizes, terms, scores):
 
 @inner
 def _softmax(scores, count):
-    """Scores to exp(score - largest); returns the largest and the sum."""
+    """Overwrite scores with exp(score - largest); return the largest score and the sum."""
     width, lowest = lanes(scores), scalar(scores, -np.inf)
     best = splat(lowest)
     for j in range(0, count, width):

@@ -1,4 +1,4 @@
-"""Dropout of attention's weights, tile by tile: the weights of a row are adjacent cells of dropout, key by key."""
+"""Dropout of attention's weights, tile by tile. The weights of a query for all keys are one row in `rows.dropout`."""
 
 from fastpe.kernels.attention.tile import TILE_KEYS, copy_cells
 from fastpe.kernels.compile.decorators import inner
@@ -24,7 +24,7 @@ def drop_cells(dropout, place, cells, tile, case):
 
 @inner
 def mixed_weights(dropout, place, tile, case, scratch):
-    """The weights that the tile's values are mixed with: all weights, or, in separate memory, those that are kept."""
+    """The weights that the tile's values are mixed with: `cells` itself, or a copy to which dropout is applied."""
     if dropout is None:
         return scratch.cells
     if not case.dropped:

@@ -6,11 +6,12 @@ from fastpe.kernels.simd import at, get, lanes, load, load_first, pointer, scala
 
 @inner
 def are_finite(x):
-    """Whether all elements of an array of one axis are finite."""
+    """Whether all elements of a one-dimensional array are finite."""
     start, count = pointer(x), x.size
     none, step = splat(scalar(start, 0.0)), lanes(start)
     whole = count - count % (4 * step)
-    sums, a, b, c = zeros(start), zeros(start), zeros(start), zeros(start)  # a single sum would wait for itself
+    # four independent sums: each addition to a sum waits for the previous one
+    sums, a, b, c = zeros(start), zeros(start), zeros(start), zeros(start)
     for place in range(0, whole, 4 * step):
         sums = sums + load(start, place) * none  # 0, or NaN
         a = a + load(start, place + step) * none
@@ -31,9 +32,9 @@ def _repeat(x, target, count):
 def expand_relative_bias(x, heads, count, first, n, m, unfolded):
     """Fill an array with an entry for each offset from -(n - 1) - first to m - 1 - first.
 
-    x: (L, H, K) flattened, over the clipped offsets -K // 2 .. K // 2. first: (B or 1,), the position of the first
-    query. unfolded: (L, H, N + M - 1) flattened, or with one sample for each of `first`, which reads the sample of x
-    with the same number, or its only one.
+    x: (L, H, K) flattened, over the clipped offsets -(K // 2) .. K // 2. first: (B or 1,), the position of the first
+    query. unfolded: (S, H, N + M - 1) flattened, where S is L or the size of `first`. Sample s reads sample s of x and
+    of `first`, or the only one.
     """
     met, leads = n + m - 1, x.size // (heads * count)
     for lead in range(unfolded.size // (heads * met)):

@@ -75,9 +75,10 @@ def _score_row(row, factors, offsets, has_bias, mask, low, count):
 
 @inner
 def soften(head, tile, factor, tops, sums, case, scratch):
-    """Scores to exp(score - running maximum), hidden keys to 0; sums so far are rescaled to the new maximum.
+    """Overwrite scores with exp(score - running maximum), for hidden keys with 0; rescale sums so far to the new
+    maximum.
 
-    If all weights are kept, they are normalised at once.
+    If all weights are kept, they are normalised immediately.
     """
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
@@ -89,7 +90,7 @@ def soften(head, tile, factor, tops, sums, case, scratch):
         count = min(max(high - j0, np.int64(0)), n)
         if masked:
             best = _score_row(row, factors, offsets, has_bias, mask_of_row(i0 + i, j0, head), low - j0, count)
-        elif has_bias:  # equal for all rows: passed as a literal, so that the loop does not test it
+        elif has_bias:  # passed as a literal, so that the loop does not test it
             best = _score_row(row, factors, offsets, True, None, low - j0, count)
         else:
             best = _score_row(row, factors, offsets, False, None, low - j0, count)
@@ -149,7 +150,7 @@ def _mix(head, terms, tile, start, careful, y, y_row, case, scratch):
 
 @inner
 def finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
-    """Divide the rows of the output by their sums."""
+    """Divide the mixed rows by the sums of their weights, write them to `out`, and compute lse."""
     d, width = case.v_width, lanes(out)
     for i in range(rows):
         mass = np.float64(get(sums, i))
@@ -171,13 +172,14 @@ def _second(out, mixed, kept):
 
 @intrinsic
 def _mixed_in(typingctx, out, mixed, kept):
-    """The array in which values are mixed: `out` itself if weights are kept, as it is then never of half precision."""
+    """The array in which values are mixed: `out` itself if weights are kept, because it then never has half
+    precision; otherwise `mixed`."""
     return overload_by_type(typingctx, _either if out == mixed else _second, (out, mixed, kept))
 
 
 @inner
 def forward_rows(head, terms, i0, out, lse, case, scratch):
-    """out (N, D) and lse for the queries of one head from i0 on, at most TILE_QUERIES of them.
+    """Compute out (N, Dv) and lse for the queries of one head from i0 on, at most TILE_QUERIES of them.
 
     If weights are kept, `lse` is not written. A block whose result holds NaN or infinity is computed again with care:
     a value that some of its queries do not see may have spread to them.
@@ -202,7 +204,8 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
 
 @inner
 def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_row, case, scratch):
-    """Mix values in y, with the maximum and the sum of each row in `stats`; low, high: the visible keys."""
+    """Process the tiles of keys: mix values in y, and keep the maximum and the sum of each row in `stats`. low, high:
+    the visible keys."""
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
     if not case.kept:
         clear(scratch.mixed, rows * case.v_width)
@@ -220,7 +223,7 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
         nearest = farthest - 1
     behind = nearest - farthest + 1
     step = np.int64(0)
-    while step < after - farthest:  # from the queries' keys backward, then those after them forward
+    while step < after - farthest:  # from the queries' tile backward, then forward from the tile after it
         ahead = np.int64(step >= behind)
         number = farthest + step if ahead else nearest - step
         step += 1
@@ -242,7 +245,7 @@ def _go_through_keys(head, terms, i0, m, rows, low, high, start, careful, y, y_r
 
 @inner
 def _tile_scores(path, head, terms, tile, case, scratch):
-    """The tile's scores, and their factor, as from `make_scores`."""
+    """Compute the tile's scores, and return their factor, as `make_scores` does."""
     if path is None:
         prepare_keys(head, terms, tile, case, scratch)
         return make_scores(head, terms, tile, False, case, scratch)
@@ -251,8 +254,8 @@ def _tile_scores(path, head, terms, tile, case, scratch):
 
 @inner
 def weigh_values(head, terms, tile, factor, start, careful, y, y_row, case, scratch):
-    """From the tile's scores, as `make_scores` leaves them, to its weights in the running softmax; mixes values in
-    y."""
+    """Overwrite the tile's scores, as `make_scores` leaves them, with its weights in the running softmax, and mix
+    values in y."""
     soften(head, tile, factor, scratch.stats, at(scratch.stats, TILE_QUERIES), case, scratch)
     drop_cells(head.dropout, head.place, scratch.cells, tile, case)
     _mix(head, terms, tile, start, careful, y, y_row, case, scratch)

@@ -31,7 +31,8 @@ class Case(NamedTuple):
         model, forward   -                    -                 -                -          yes
         model, step      where raw is needed  -                 rotated or grown one key block  yes
 
-    keep_raw: products are kept (`score.keeps_raw`); every pass then processes whole tiles, also on the diagonal.
+    keep_raw: products before the scale are kept (`score.keeps_raw`); all passes then process whole tiles, also on the
+    diagonal.
     skip: tiles may be skipped (`score.bounded`); with keep_raw only if nothing but the scale needs raw products.
     apart: gradients of q and k before rotation (dq_rest, dk_rest) are separate from those that are rotated back.
     kept: a head is one key block, whose weights the forward pass keeps for the backward pass, instead of lse; not with
@@ -81,8 +82,8 @@ class Case(NamedTuple):
 
 @inner
 def ends(head, case):
-    """The number of queries and of keys that have rows. In a call all, including padding; in the model those of the
-    sequence, as rows of another sequence may follow."""
+    """The number of queries and of keys that have rows. In a call, these are all, including padding; in the model, they
+    are those of the sequence, because rows of another sequence may follow."""
     if case.alone:
         return head.query_length, head.key_length
     return case.queries, case.keys
@@ -96,9 +97,10 @@ def place(table, slot, b, h):
 
 @inner
 def terms_of(slots, b, h):
-    """Selects the slots that a head reads. None in a call without: no code for slots, columns and dropout is compiled.
+    """Return which parts of the slots a head reads, or None in a call without slots, columns and dropout, for which no
+    code for these is compiled.
 
-    Kernels are compiled for all of these at once: for each subset, compilation would take as long as for all.
+    All other calls use kernels that are compiled for all of these: for each subset, compilation would take as long.
     """
     if slots is None:
         return None
@@ -121,7 +123,7 @@ def gradient_of(gradients, slot):
 
 @inner
 def offset_gradient_of(grads, slot):
-    """The same for a slot over offsets, from the entry for the first query and the key block's first key on."""
+    """As `gradient_of`, for a slot over offsets, from the entry for the last query and the key block's first key on."""
     return at(gradient_of(grads.sums, slot), grads.shift)
 
 
@@ -153,7 +155,8 @@ class HeadPath(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Pointers to the rows of one head, before and after rotation, to its bias and the table of slots; and numbers."""
+    """What attention reads of one head: pointers to its rows before and after rotation, to its bias and to the table of
+    slots; its sizes; and the data of single features."""
 
     q: int
     qr: int
@@ -185,7 +188,8 @@ class SlotGradients(NamedTuple):
 
 
 class HeadGradients(NamedTuple):
-    """Pointers to gradients of one head: that of its output, with lse and deltas, and those to fill or to add to.
+    """Pointers for the backward pass of one head: the gradient of its output, lse and deltas, which are read, and the
+    gradients that are filled or added to.
 
     Gradients of queries belong to the whole head; those of keys begin at the key block's first key.
     """

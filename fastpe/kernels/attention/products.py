@@ -62,8 +62,8 @@ def in_place(case):
 
 @inner
 def prepare_keys(head, terms, tile, case, scratch):
-    """Prepare the tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0
-    on. With `rel_gain` they are read in place, or scaled."""
+    """Transpose the tile's rotated keys. With growth, they are first scaled for the block of queries from tile.i0 on.
+    With `rel_gain`, or if they are read in place, they are not transposed."""
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
     if terms is not None and has_slot(head.table, GROWTH):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
@@ -86,7 +86,8 @@ def _has_gain(terms, table):
 
 @inner
 def columns_of(n, cells):
-    """Number of columns of a product with n of them: a whole panel costs less than most of its vectors alone."""
+    """Number of columns to compute in a product that needs n: a whole panel takes less time than more than half of its
+    vectors one by one."""
     panel = PANEL * lanes(cells)
     return n if n % panel <= panel // 2 else n + panel - n % panel
 
@@ -127,13 +128,14 @@ def make_products(head, terms, tile, case, scratch):
         return
     else:
         make_content(content, content_row, keys, case.kr_row, head, tile, case, scratch)
-    if has_slot(table, REL_KEY) or has_slot(table, REL_QUERY) or has_slot(table, KEY_BIAS):  # as counts: see `score`
+    # tested here: passing arguments costs more than the entries of few queries
+    if has_slot(table, REL_KEY) or has_slot(table, REL_QUERY) or has_slot(table, KEY_BIAS):
         add_relative_products(head, terms, tile, case, scratch)
 
 
 @inner
 def _make_with_factors(content, content_row, keys, head, terms, tile, case, scratch):
-    """The content if it `has_factors`."""
+    """Compute the content if it `has_factors`."""
     d, m, table, cells = case.width, tile.m, head.table, scratch.cells
     pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
     if has_slot(table, GROWTH):
@@ -216,7 +218,8 @@ def _add_key_terms(cells, key_bias, k, tile, case, scratch):
 
 @inner
 def products_backward(head, terms, grads, tile, case, scratch):
-    """Gradients of all terms but the content, and without the part of dq from rel_key; `dcells`: gradient of inner."""
+    """Add the gradients of all terms but the content, and without the part of dq from rel_key. `dcells` holds the
+    gradient of inner."""
     table, dcells = head.table, scratch.dcells
     q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     if wants_gradient(table, REL_KEY):

@@ -75,7 +75,7 @@ def in_passes(terms: frozenset[str]) -> bool:
 
 @inner
 def make_scores(head, terms, tile, back, case, scratch):
-    """Compute the tile's scores before masks, in `cells`, as `score` takes them; return their factor.
+    """Compute the tile's scores before masks, in `cells`, in the form that `score` takes; return their factor.
 
     The tile's keys are as `prepare_keys` leaves them. back: whether this is the backward pass.
     """
@@ -97,14 +97,14 @@ def _make_all_scores(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_of_products(head, terms, tile, back, case, scratch):
-    """As `make_scores`, from the products in `cells`, but for columns without a soft cap."""
+    """As `make_scores`, from the products in `cells`; columns are added only if there is a soft cap."""
     cells = scratch.cells
     if case.keep_raw:
         copy_cells(cells, scratch.raw, TILE_KEYS, tile.m, tile.n)
     if not case.in_passes:
         return head.scale
     scale_products(head, terms, tile, case, cells)
-    if has_slot(head.table, COUNTS):  # tested before the call, whose arguments cost more than few queries' entries
+    if has_slot(head.table, COUNTS):  # tested here: passing arguments costs more than the entries of few queries
         add_counts(head, terms, tile, back, case, scratch)
     add_values(head, terms, tile, case, cells)
     add_scores(head, terms, tile, case, cells)
@@ -117,7 +117,8 @@ def scores_of_products(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_backward(head, terms, grads, tile, case, scratch):
-    """Gradients of the terms that `make_scores` adds; dcells: from the gradient of its result to that of products."""
+    """Overwrite the gradient of the result of `make_scores`, in `dcells`, with the gradient of the products, and add
+    the gradients of all terms between the two."""
     if terms is None:
         return
     if case.options.softcap > 0.0:
@@ -135,7 +136,7 @@ def scores_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def adds_bias(table, case):
-    """Whether `score` adds a bias: under a soft cap, `make_scores` does."""
+    """Whether `score` adds the bias; with a soft cap, `make_scores` adds it."""
     return has_slot(table, BIAS) and not case.options.softcap > 0.0
 
 
@@ -153,7 +154,8 @@ def score_factor(head, terms, case):
 
 @inlined
 def score(x, j, left, factors, bias, has_bias):
-    """S of `left` entries from j on, from the result x of `make_scores`; bias: at the row's first entry."""
+    """Return S of `left` entries from j on, given the result x of `make_scores`. bias: pointer to the bias of the row's
+    first entry."""
     s = x * factors
     if has_bias:
         s = s + load_first(bias, j, left)
@@ -162,7 +164,7 @@ def score(x, j, left, factors, bias, has_bias):
 
 @inlined
 def score_backward(ds, j, left, factors, dbias, wants_bias):
-    """The gradient of `score`'s x, from the gradient of S; adds to dbias."""
+    """Return the gradient of `score`'s x, given the gradient of S; add to dbias."""
     if wants_bias:
         store_first(dbias, j, load_first(dbias, j, left) + ds, left)
     return ds * factors
@@ -174,9 +176,10 @@ def score_backward(ds, j, left, factors, dbias, wants_bias):
 
 @inner
 def bound(head, tile, number, ahead, case):
-    """The factor of |q_i| and the constant of a bound of log sum exp(scores) over the tile and all tiles beyond it.
+    """Return `slope` and `term` such that log sum exp(scores) over the tile and all tiles beyond it is at most
+    slope |q_i| + term.
 
-    ahead: 1 if beyond means larger offsets, as for keys after the query, else 0.
+    ahead: 1 if tiles beyond it have larger offsets, as for keys after the query, else 0.
     """
     chunks = (case.queries + case.keys - 1 + CHUNK - 1) // CHUNK
     first = tile.j0 - tile.i0 + case.queries - 1
@@ -201,7 +204,7 @@ def negligible(head, tile, slope, term, floors):
 def faint(head, tile, factor, slope, floors, case, scratch):
     """Whether every score of the tile is below its row's floor + `cell_limit`.
 
-    slope |q_i| times 0 is NaN if some score may be NaN, which the maximum would not show.
+    The maximum ignores NaN. So 0 times slope |q_i| is added to it, which is NaN if some score may be NaN.
     """
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), has_slot(head.table, BIAS)
     width, factors, none = lanes(cells), splat(factor), splat(scalar(cells, -np.inf))

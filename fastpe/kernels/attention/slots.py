@@ -17,7 +17,7 @@ class Slot(NamedTuple):
     Attributes
     ----------
     axes : tuple of str
-        "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" max(N, M), "L1" that or 1, "V", "P" and "W" any size.
+        "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" max(N, M), "L1" L or 1; "V", "P" and "W" are any size.
     meaning : str
         What the array is: a phrase of the table in the docstring of `fastpe.attention`.
     dtype : str

@@ -20,8 +20,8 @@ def _log_of_sum(a, b):
 
 @entry(label="the weights of parts of keys")
 def weigh(lses, sinks, lse):
-    """lse (B, H, N) of all parts and the optional sinks (H,); the lses of parts are replaced by their weights.
-    All are float64."""
+    """Fill lse (B, H, N), over all parts and the optional sinks (H,), and overwrite lses (parts, B, H, N), the lse of
+    each part, with the weights of the parts. All arrays are float64."""
     parts, samples, heads, queries = lses.shape
     for b in range(samples):
         for h in range(heads):

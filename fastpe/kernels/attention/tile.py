@@ -29,7 +29,7 @@ TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
 SUBTILE = np.int64(32)  # number of keys whose reflections are applied together
 FEW = np.int64(4)  # number of queries up to which reading keys in place costs less than transposing a tile of them
 AHEAD = 16  # rows that are prefetched; the hardware prefetcher finds those after them
-_VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # of a cache line
+_VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # number per cache line
 PACKED = np.int64(32)  # columns of transposed `counts` are rounded up to a multiple of this
 BAND = np.int64(256)  # elements between rows of a band: TILE_QUERIES + TILE_KEYS - 1, rounded up
 
@@ -107,7 +107,7 @@ def add_rows(weights, x, x_row, n, d, y):
 
 @inner
 def bring_rows_near(x, x_row, d):
-    """Prefetch the first rows of what is read next; there may be fewer rows than prefetched."""
+    """Prefetch the first AHEAD rows of x, which are read next; x may have fewer rows."""
     for j in range(AHEAD):
         for c in range(0, d, lanes(x) * _VECTORS):
             bring_near(x, j * x_row + c)

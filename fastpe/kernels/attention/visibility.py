@@ -50,13 +50,13 @@ def hide(x, j, low, high, lowest, width):
 
 @inner
 def where_shown(x, added, lowest, none):
-    """x; `none` where the mask adds minus infinity, whatever x is."""
+    """Return x, or `none` where the mask adds minus infinity, even if x is NaN there."""
     return where_negative(minus(added - lowest), x, none)
 
 
 @inner
 def masked(x, added, lowest):
-    """x + added; minus infinity where that is added, whatever x is."""
+    """Return x + added; where minus infinity is added, the result is minus infinity even if x is NaN."""
     return where_shown(x + added, added, lowest, lowest)
 
 
@@ -112,7 +112,7 @@ def masked_out(i0, number, head, case):
 
 @inner
 def on_diagonal(head, tile, case):
-    """Whether the tile's first query and key are at one position, and causal attention skips half of it.
+    """Whether the tile's first query and first key have the same position, and causal attention skips half of the tile.
 
     If intermediate results are kept for the backward pass, whole tiles are computed: skipped entries could hold NaN.
     """

@@ -125,7 +125,8 @@ def layout_for(case: Case, table: np.ndarray, *, backward: bool, reflected: bool
 
 
 def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few: bool) -> PathLayout:
-    """The backward pass keeps x and its products with reflectors for every sub-tile, and the content of every tile."""
+    """Lay out the memory for reflections. The backward pass keeps x and its products with reflectors for every
+    sub-tile, and the content of every tile."""
     d, lanes, sub = case.width, int(TILE_QUERIES), int(SUBTILE)
     if few and not backward:  # rows of x, and one step for each
         x, steps = take(int(FEW) * (d + 16)), take(int(FEW))
@@ -151,12 +152,12 @@ def gradient_size(slot: str, table: np.ndarray, case: Case) -> int:
 
 
 def _with_gradients(table: np.ndarray, kinds: tuple[str, ...]) -> list[str]:
-    """The slots whose gradients are wanted, among those that are summed in one of these ways."""
+    """The slots whose gradients are wanted, among those whose `Slot.gradient` is one of `kinds`."""
     return [slot for slot, row in ROWS.items() if row.gradient in kinds and table[slot_number(slot), WANTED]]
 
 
 def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
-    """The layout of a key block's sums, as `inputs.gradient_of` reads it, and their size."""
+    """The layout of a key block's sums, in the form that `inputs.gradient_of` reads, and their size."""
     places, end = np.zeros((len(ROWS), int(PLACES)), np.int64), 0
     for slot in _with_gradients(table, ("sum",)):
         size = gradient_size(slot, table, case)
@@ -168,7 +169,8 @@ def sum_places(case: Case, table: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def gradient_places(case: Case, table: np.ndarray, parts: int = 1) -> tuple[np.ndarray, int]:
-    """The layout of the gradients of slots, (B, H, ...) each, in one array, as `inputs.gradient_of` reads it; its size.
+    """The layout of the gradients of slots, (B, H, ...) each, in one array, in the form that `inputs.gradient_of`
+    reads; and the size of this array.
 
     parts: number of partial sums over queries and keys for every sample.
     """
@@ -184,7 +186,7 @@ class PathScratch(NamedTuple):
     """Pointers to the regions of `PathLayout`, see `path.content` and `path.backward`; L: TILE_QUERIES."""
 
     x: int  # (D, L), in the backward pass for each sub-tile; forward with few queries, rows
-    along: int  # (SUBTILE, L), the same
+    along: int  # (SUBTILE, L), in the backward pass for each sub-tile
     steps: int  # (SUBTILE, L)
     content: int  # (SUBTILE, L), of one sub-tile; in the backward pass then its gradient
     contents: int  # cells of every tile
@@ -279,8 +281,8 @@ def with_tile(scratch, cells, v_columns):
 
 @inner
 def with_cells(scratch, cells, dcells, mixed, stats):
-    """The scratch memory with other addresses of these; `dropped` starts at its second row, as `drop_cells` may write
-    before a tile's first entry."""
+    """The scratch memory with other addresses of scores, their gradients, mixed values and `stats`. `dropped` starts at
+    its second row, because `drop_cells` may write before a tile's first entry."""
     return Scratch(
         cells, dcells, scratch.raw, scratch.slopes, at(scratch.dropped, TILE_KEYS), scratch.band, scratch.rows,
         scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors, scratch.k_factors,

@@ -34,7 +34,7 @@ from fastpe.kernels.simd import at, get
 
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
-    """From a head's scores in `cells` to the gradients of the scores after the network, in `dcells`; adds to the
+    """Compute the gradients of the network's scores of a head, in `dcells`, from these scores in `cells`; add to the
     gradients of all terms that follow the network."""
     bring_tile_near(grads.dv, case.gv_row, tile.n, case.v_width)
     factor = finish_scores(head, terms, tile, case, scratch)

@@ -1,4 +1,4 @@
-"""Calls of attention with a network over scores (`attention.dape.network`): samples and blocks of queries are tasks."""
+"""Calls of attention with a network over scores (`attention.dape.network`). Tasks are blocks of queries of a sample."""
 
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ def _head(source, h):
 
 @inner
 def _gradients_of(g, b, h, task, case):
-    """The gradients of one head, with those of keys and over offsets from the first one on."""
+    """The gradients of one head; the gradients of keys and those over offsets start at the first key."""
     if g is None:
         return None
     n, m, d, dv, own = case.queries, case.keys, case.width, case.v_width, b * case.heads + h
@@ -104,7 +104,7 @@ def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, l
 
 @entry(label="attention through a network over scores")
 def forward(team, counters, x, net, dropout, out, lse, case, layout, workspaces):
-    """out (B, H, N, Dv) and lse (B, H, N), except for padding queries; x: `Inputs`; net: `Net` with arrays."""
+    """Fill out (B, H, N, Dv) and lse (B, H, N), except for padding queries; x: `Inputs`; net: `Net` with arrays."""
     on_team(team, _forward, (pointer(counters), x, net, dropout, out, lse, case, layout, workspaces))
 
 

@@ -31,7 +31,7 @@ from fastpe.kernels.simd import at, scalar
 
 @inner
 def make_inner(head, terms, tile, case, scratch):
-    """A head's products, before the scale."""
+    """Compute a head's products, before the scale."""
     prepare_keys(head, terms, tile, case, scratch)
     if terms is None:
         keys = at(head.kr, tile.j0 * case.kr_row)
@@ -48,7 +48,7 @@ def scale_cells(cells, scale, tile):
 
 @inner
 def _make_content(head, terms, tile, case, scratch):
-    """The products of a head that the network reads."""
+    """Compute the products of a head that the network reads."""
     make_inner(head, terms, tile, case, scratch)
     if terms is None:
         scale_cells(scratch.cells, head.scale, tile)
@@ -58,7 +58,7 @@ def _make_content(head, terms, tile, case, scratch):
 
 @inner
 def _make_biases(head, terms, net, tile, case, cells):
-    """The sum of all biases of a head."""
+    """Compute the sum of all biases of a head."""
     for i in range(tile.m):
         clear(at(cells, i * TILE_KEYS), tile.n)
     if net.biased:
@@ -70,7 +70,8 @@ def _make_biases(head, terms, net, tile, case, cells):
 
 @inner
 def make_scores(source, net, chunk, case, grids):
-    """x, u and the scores of a chunk, including hidden ones, before the terms that follow the network."""
+    """Compute x, u and the scores of a chunk, including scores of hidden keys, before the terms that follow the
+    network."""
     column = column_of(chunk.x.j0, chunk)
     for h in range(case.heads):
         own, scratch = head_in(source, h), head_scratch(grids, h, grids.x, column, case)
@@ -83,7 +84,7 @@ def make_scores(source, net, chunk, case, grids):
 
 @inner
 def finish_scores(head, terms, tile, case, scratch):
-    """A head's scores, with the terms that follow the network; returns their factor, as `score.make_scores` does."""
+    """Add the terms that follow the network to a head's scores; return their factor, as `score.make_scores` does."""
     factor = with_columns(head.columns, scalar(scratch.cells, 1.0), head, tile, case, scratch)
     if terms is None:
         return factor
@@ -94,7 +95,8 @@ def finish_scores(head, terms, tile, case, scratch):
 
 @inner
 def _choose_bases(source, i0, case):
-    """The bases of the block of TILE_QUERIES queries that contains i0; all its smaller blocks choose the same."""
+    """Choose the bases of the block of TILE_QUERIES queries that contains i0; all smaller blocks in it choose the same
+    bases."""
     for h in range(case.heads):
         head = head_in(source, h).head
         first = i0 // TILE_QUERIES * TILE_QUERIES
@@ -104,7 +106,7 @@ def _choose_bases(source, i0, case):
 
 @inner
 def forward_block(source, net, i0, rows, case, workspace, layout):
-    """Outputs and lse of a block of queries from i0 on, for all heads. source: the argument of `head_in`."""
+    """Compute outputs and lse of a block of queries from i0 on, for all heads. source: the argument of `head_in`."""
     grids = grids_of(workspace, layout)
     block = block_of(source, i0, rows, case, grids)
     _choose_bases(source, i0, case)

@@ -2,7 +2,7 @@
 
     y[i, cell] = f( start + sum over taps and k of A[tap][i, k] x[k, cell + shift of the tap] )
 
-x and y are grids, one for each i and k, which are `GRID` elements apart; an entry of a grid is a cell. Keys are
+y has a grid for each i, and x one for each k; grids are `GRID` elements apart. An entry of a grid is a cell. Keys are
 adjacent in a row, so that a tap is a shift by a whole number of elements. A register tile of y is computed over the
 whole depth and all taps, and f is applied before it is stored: all units together are larger than a core's first
 cache, and another pass over them would cost as much as a product.
@@ -32,8 +32,13 @@ GRID = ROWS * TILE_KEYS + np.int64(80)
 together, into different sets of the caches."""
 LEAK = 0.01  # slope of a unit below 0
 FROM, BOTH, LEAKY, SLOPED = (np.int64(number) for number in range(4))
-"""f: the identity, with the start d; the same, with the start d and also the grids that follow in d, as many as in y;
-lrelu, where the start is a number d for each grid; or multiplication by the slope of lrelu at d."""
+"""The function f of a map, and the role of its argument d:
+
+    FROM     the identity; the start is the grids d
+    BOTH     the identity; the start is the grids d plus the grids that follow them, as many as y has
+    LEAKY    lrelu; the start is a number for each grid, in d
+    SLOPED   multiplication by the slope of lrelu at the grids d; the start is 0
+"""
 _MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids and vectors of tiles: Numba treats globals as literals
 
 
@@ -89,10 +94,10 @@ def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
 
 @inner
 def map_cells(a, strides, taps, depth, way, ones, x, y, grids, rows, columns, f, d):
-    """`grids` grids y from `depth` grids x: in each row the columns from the first to the last of `columns`, both
-    multiples of `column_step`.
+    """Compute `grids` grids y from `depth` grids x, in the columns columns[0] .. columns[1] - 1 of each row; both
+    numbers must be multiples of `column_step`.
 
-    way: 1, or -1 if taps are reversed, as in the adjoint map. ones: a row of them. d: see `f`.
+    way: 1, or -1 if taps are reversed, as in the adjoint map. ones: a row of ones. f, d: see `FROM`.
     """
     fewer, behind = -grids % _MANY, grids * GRID
     if fewer * _FEWER > grids:

@@ -9,20 +9,21 @@ rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` a
 mask come after the network.
 
 x is 0 for a head where a key is hidden from it. u is 0 where the key is hidden from all heads; in causal attention this
-applies only to keys before those that the query sees. After the last key both are 0. A model counts as many further
-keys as the taps reach (`Net.follow`), so that the outputs of its last tokens do not change when others follow.
+applies only to keys before those that the query sees. After the last key both are 0. In a model, as many keys as the
+taps reach may follow the last key (`Net.follow`), so that the outputs of its last tokens do not change when more tokens
+are appended.
 
 A block of at most ROWS queries processes its keys in chunks, with the cells of all heads in memory: a grid of ROWS x
 TILE_KEYS cells for each head's C, for its b, for each unit, and for each head's scores, with rows as in `tile`. So each
-head's part of a chunk is an ordinary tile, with a separate workspace (`head_scratch`). Only as many columns of a row
-are used as let all grids fit into a core's second cache. More queries in a block would mean fewer keys in a chunk;
-fewer would read and write the gradients of keys and values more often. The first key of a chunk is in column 2 R of its
-row, with R the reach of the taps: on either side of a chunk u is computed for R more keys, and x for 2 R.
+head's part of a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is
+limited, so that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys;
+with fewer queries, the gradients of keys and values would be read and written more often. The first key of a chunk is
+in column 2 R of its row, with R the reach of the taps: on either side of a chunk u is computed for R more keys, and x
+for 2 R.
 
-The backward pass recomputes all of that. The gradients of x and u beyond the edges of a chunk that come from its scores
-are added there: the slopes of u are known, and the rest is linear. Per cell and tap 6 H W FLOP forward, three times as
-many backward.
-slopes of u are known, and the rest is linear. Per cell and tap 6 H W FLOP forward, three times as many backward.
+The backward pass recomputes all of that. The scores of a chunk also contribute to gradients of x and u beyond its
+edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there and
+the rest is linear. The forward pass takes 6 H W FLOP per cell and tap, the backward pass three times as many.
 """
 
 from collections.abc import Callable
@@ -97,7 +98,7 @@ _MAKERS: dict[type, Any] = {}
 
 
 def makes_heads(kind: type) -> Callable[[Any], Any]:
-    """Decorator of a function of a tuple of this kind and a head, which becomes `head_in` for such tuples."""
+    """Return a decorator that makes ``function(source, h)`` the implementation of `head_in` for tuples of this type."""
 
     def registered(function: Any) -> Any:
         _MAKERS[kind] = function
@@ -108,7 +109,7 @@ def makes_heads(kind: type) -> Callable[[Any], Any]:
 
 @intrinsic
 def head_in(typingctx, source, h):
-    """`OneHead` of a call, or of a layer of a model."""
+    """Return the `OneHead` of head h in a call, or in a layer of a model."""
     return overload_by_type(typingctx, _MAKERS[source.instance_class], (source, h))
 
 
@@ -122,10 +123,10 @@ class DapeLayout(NamedTuple):
     x: int  # 2 H grids
     u: int  # W
     s: int  # H: scores, then weights
-    dx: int  # 2 H; the gradients of scores are first in the grids of those of products
+    dx: int  # 2 H; the first H hold the gradients of scores, then those of products
     du: int  # W
     ones: int
-    mixed: int  # for each head, as in `workspace.Layout`, like the following two
+    mixed: int  # for each head, as in `workspace.Layout`, like `stats`
     stats: int
     rest: int  # start of the memory laid out by `general`
     general: Layout
@@ -155,7 +156,8 @@ def layout_for_dape(case: Case, table: np.ndarray, units: int, *, backward: bool
 
 
 class Grids(NamedTuple):
-    """Pointers to the regions of `DapeLayout`, and the `Scratch` that heads mostly share."""
+    """Pointers to the regions of `DapeLayout`, and the `Scratch` that heads share, except for what `head_scratch`
+    replaces."""
 
     x: Any
     u: Any
@@ -209,7 +211,7 @@ class Chunk(NamedTuple):
     u_end: int
     reach: int
     columns: int  # number in use, a multiple of `column_step`
-    cleared: int  # these and, with taps, further ones that the taps reach
+    cleared: int  # number that is cleared: `columns` and, with taps, further ones that the taps reach
 
 
 @inner
@@ -243,7 +245,8 @@ def end_of_block(i0, n):
 
 @inner
 def block_of(source, i0, rows, case, grids):
-    """The queries from i0 on, at most `rows`, without padding; resets the sums and maxima of all heads."""
+    """Return the block of queries from i0 on, at most `rows`, without padding; reset the sums and maxima of all
+    heads."""
     head = head_in(source, NONE).head
     m = max(NONE, min(rows, head.query_length - i0))
     for column in range(0, _CELLS, lanes(grids.ones)):
@@ -405,8 +408,8 @@ def _columns_of_scores(chunk, x):
 
 @inner
 def units_backward(source, net, dnet, chunk, case, grids):
-    """The gradients of the argument of lrelu, in `du`, and those of W2 and b1. `dx`: the gradients of scores, 0 outside
-    of the chunk."""
+    """Compute the gradients of the argument of lrelu, in `du`, and add to those of W2 and b1. `dx` holds the gradients
+    of scores, 0 outside of the chunk."""
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     map_cells(
         net.out, (net.taps, w * net.taps, ONE), net.taps, heads, -ONE, grids.ones, grids.dx, grids.du, w, m, whole,
@@ -423,7 +426,7 @@ def units_backward(source, net, dnet, chunk, case, grids):
 
 @inner
 def inputs_backward(source, net, dnet, chunk, case, grids):
-    """The gradients of products and biases, in `dx`, replacing those of scores, and those of W1."""
+    """Compute the gradients of products and biases, in `dx`, where they replace those of scores; add to those of W1."""
     w, heads, m, whole = net.units, case.heads, chunk.scores.m, (NONE, chunk.columns)
     if dnet.wanted:
         for tap in range(net.taps):

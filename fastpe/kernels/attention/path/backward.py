@@ -10,7 +10,7 @@ the end of the sub-tile, and g_j = -beta_j u_j:
     x_j = x + sum_(n > j) r_n w_n,   y_j = y + sum_(n < j) (e_n k_n + g_n w_n)
 
 and y becomes y + sum_n (e_n k_n + g_n w_n). The sums over a block's queries i are matrix products with x and y, and
-products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and reflectors. About 30 D FLOP per entry.
+products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and reflectors. An entry takes about 30 D FLOP.
 
 Each head processes its blocks in order, and has separate gradients, so there is no waiting for turns.
 """
@@ -60,7 +60,8 @@ class PathGradients(NamedTuple):
 
 @inner
 def head_backward(head, terms, grads, of_path, case, scratch):
-    """All gradients of one head; grads: with those of keys from key 0 on. `lse` and `deltas` are known."""
+    """Compute all gradients of one head. In `grads`, the gradients of keys start at key 0, and `lse` and `deltas` are
+    already computed."""
     queries, keys = ends(head, case)
     d, own = case.width, scratch.path
     clear_rows(grads.dq, case.g_row, queries, d)
@@ -137,8 +138,8 @@ def _keep_lanes(x, beyond, count, d):
 
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
-    """From the content in `cells` to its gradient in `dcells`; adds all gradients except those of the content's
-    factors."""
+    """Compute the gradient of the content, in `dcells`, from the content in `cells`; add all gradients except those of
+    the content's factors."""
     factor = scores_of_content(head, terms, tile, True, case, scratch)
     recompute_weights(head, tile, factor, grads.lse, case, scratch)
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
@@ -156,8 +157,8 @@ def _scores_backward(head, terms, grads, tile, case, scratch):
 
 @inner
 def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, case, scratch):
-    """Move y past the sub-tile's keys; add to the gradients of these and of their reflections. visible: how many of
-    them may have a score."""
+    """Move y past the sub-tile's keys; add to the gradients of these keys and of their reflections. visible: how many
+    of the keys may have a score."""
     d, own = case.width, scratch.path
     lane, ahead = lanes_met(first, i0, NONE, head, own.x)
     n, queries, seen = lanes_of(m, own.x) - lane, m - lane, visible > 0
@@ -185,8 +186,7 @@ def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, 
 
 @inner
 def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
-    """From products of the reflectors with y to those with the gradient at each reflector, times -beta: g; and
-    dbeta."""
+    """Overwrite w_j . y, in `back` (with the terms of e already added), with g_j = -beta_j u_j; add to dbeta."""
     for first in range(0, count, CHAIN):
         own, u = min(CHAIN, count - first), at(back, first * TILE_QUERIES)
         if first > 0:
@@ -230,7 +230,7 @@ def _add_product(a, a_row, a_col, b, b_row, c, c_row, n, m, depth):
 
 @inner
 def _with_steps(lanes_of_keys, own, m, count, queries):
-    """For pairs (j, n) of the sub-tile's keys, the sums over queries of a row of j times r of n."""
+    """Compute `pairs`: for keys j and n of the sub-tile, the sum over queries of row j of `lanes_of_keys` times r_n."""
     pairs = own.pairs
     float_gemm(
         lanes_of_keys, TILE_QUERIES, ONE, own.step_rows, SUBTILE, pairs, SUBTILE, m, count, queries, OVERWRITE,
@@ -243,7 +243,7 @@ def _add_to_reflectors(w, d, count, queries, back, steps, own, dw):
     """Add a block's gradients of a sub-tile's reflectors, except those from the content."""
     pairs = own.pairs
     _with_steps(back, own, count, count, queries)
-    for j in range(count):  # only n > j count: the others are set to mirrored entries
+    for j in range(count):  # the factor of w_n in dw_j: g_j r_n for n > j, from x_j; r_j g_n for n < j, from y_j
         for n in range(j):
             put(pairs, j * SUBTILE + n, get(pairs, n * SUBTILE + j))
         put(pairs, j * SUBTILE + j, scalar(pairs, 0.0))
@@ -257,7 +257,7 @@ def _add_to_keys(k, w, count, visible, queries, dcontent, own, dk, dw, case):
     """Add a block's gradients of a sub-tile's keys, and those of its reflectors from the content."""
     d, pairs = case.width, own.pairs
     _with_steps(dcontent, own, visible, count, queries)
-    for j in range(visible):  # only n > j count: the others are set to 0
+    for j in range(visible):  # only pairs with n > j contribute
         for n in range(j + 1):
             put(pairs, j * SUBTILE + n, scalar(pairs, 0.0))
     _add_product(dcontent, TILE_QUERIES, ONE, own.x_rows, d, dk, case.g_row, d, visible, queries)

@@ -11,13 +11,13 @@ are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. With x at
     t_j = w_j . x + sum_n r_n w_j . w_n,   content_j = k_j . x + sum_n r_n k_j . w_n      over the sub-tile's n > j
 
 and x becomes x + sum_n r_n w_n: three matrix products, and sums of at most SUBTILE terms with W W^T and K W^T of the
-sub-tile, which `subtile_products` computes once for all blocks. (8 D + 2 SUBTILE) FLOP per entry, half of that for keys
-that no query sees: these reflect, too. A query before key j has t_j = r_j = 0. A sub-tile skips groups of lanes whose
-queries are all before it.
+sub-tile, which `subtile_products` computes once for all blocks. An entry takes 8 D + 2 SUBTILE FLOP, and half of that
+for keys that no query sees, because these reflect, too. A query before key j has t_j = r_j = 0. A sub-tile skips groups
+of lanes whose queries are all before it.
 
 The lanes of a block cost the same for one query as for several. So few queries are processed one at a time: x is a row,
 and one pass over its channels for each key reflects it by the key before and multiplies it with the next key and
-reflector. 6 D FLOP per entry, without products in advance.
+reflector. An entry takes 6 D FLOP, and no products are computed in advance.
 """
 
 import numpy as np
@@ -73,8 +73,8 @@ def path_of_head(path, b, h, case):
 
 @inner
 def subtile_products(w, k, k_row, d, count, columns, products):
-    """W W^T of a sub-tile, and the part of K W^T above the diagonal, the rest 0. columns: scratch memory for
-    D SUBTILE elements."""
+    """Compute W W^T of a sub-tile, and the part of K W^T above the diagonal, with 0 in the rest. columns: scratch
+    memory for D SUBTILE elements."""
     transpose(w, d, columns, SUBTILE, count, d)
     own = at(products, OF_PAIR)
     float_gemm(
@@ -98,7 +98,8 @@ def keys_reflecting(queries_end, head):
 
 @inner
 def keys_met(path, queries_end, low, high, head):
-    """The end of the keys that a block with keys low .. high - 1 processes: with reflections all up to its queries."""
+    """The end of the keys that a block with keys low .. high - 1 processes; with reflections, the block processes all
+    keys up to its queries."""
     if path is None:
         return high
     return max(keys_reflecting(queries_end, head), high) if low < high else high
@@ -161,7 +162,7 @@ def scores_of_content(head, terms, tile, back, case, scratch):
 
 @inner
 def start_path(path, head, i0, m, case, scratch):
-    """x of the queries before the first key."""
+    """Set x to the block's queries, before any key is processed."""
     if path is None:
         return
     d, own, rows = case.width, scratch.path, at(head.qr, i0 * case.qr_row)
@@ -177,8 +178,8 @@ def start_path(path, head, i0, m, case, scratch):
 
 @inner
 def make_tile_content(path, head, tile, low, seen, case, scratch):
-    """`cells` = the content of the tile's keys from `low` on, if they are `seen`. Moves x past all of these, and past
-    later keys of the tile, which reflect. Does nothing without reflections."""
+    """Compute the content of the tile's keys from `low` on, in `cells`, if they are `seen`. Move x past all of these
+    keys, and past later keys of the tile, which reflect. Do nothing without reflections."""
     if path is None:
         return
     i0, m, j0, n = tile
@@ -211,8 +212,8 @@ def hide_columns(cells, m, count):
 
 @inner
 def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along, seen, cells, case, own):
-    """Lanes begin .. end - 1 of a block process the keys of the sub-tile from `first` on: x becomes `beyond`, which may
-    be x itself, if `goes_on`; `cells` get the content if a key is `seen`."""
+    """Process the keys of the sub-tile from `first` on, for the lanes begin .. end - 1 of a block. If `goes_on`, write
+    x after the sub-tile to `beyond`, which may be x itself. If a key is `seen`, write the content to `cells`."""
     d, (lane, ahead) = case.width, lanes_met(first, i0, begin, head, x)
     if lane >= end:
         return
@@ -234,7 +235,7 @@ def meet(path, head, i0, m, begin, end, first, count, x, beyond, goes_on, along,
 
 @inner
 def _carry(products, beta, along, steps, n, count, ahead):
-    """From products with x at the start to those with x at every reflector: t, and r."""
+    """Overwrite the products w_j . x, in `along`, with t_j = w_j . x_j; compute r, in `steps`."""
     for first in range((count - 1) // CHAIN * CHAIN, -1, -CHAIN):
         end = min(first + CHAIN, count)
         t, r = at(along, first * TILE_QUERIES), at(steps, first * TILE_QUERIES)
@@ -274,7 +275,7 @@ def _row_of(d):
 
 @inlined
 def _reflect_and_multiply(x, d, far, behind, w, k):
-    """Replace x by x + far * behind; return the products of that with w and k."""
+    """Replace x by x + far * behind; return the products of the new x with w and k."""
     factor, of_w, of_k = splat(far), zeros(x), zeros(x)
     for c in range(0, d, lanes(x)):
         row = fma(factor, load_first(behind, c, d - c), load(x, c))

@@ -149,7 +149,7 @@ def _gate_row(row, gates, mask, first, end):
 def _tally(own, found, top, back):
     """Add the count of a row of a tile to its running count, or subtract it if `back`.
 
-    Returns the count at the row's near end: an integer of 0 .. top, and the remainder, both 0 for NaN.
+    Return the count at the row's near end: an integer of 0 .. top, and the remainder, both 0 for NaN.
     """
     whole, rest = np.float64(get(own, _WHOLE)), np.float64(get(own, _REST))
     far = rest - found if back else rest + found
