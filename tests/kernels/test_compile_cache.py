@@ -159,7 +159,7 @@ def test_the_cache_belongs_to_the_user_alone(package, tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(cache.stat().st_mode) == 0o755  # the user's own folder stays as it is
     folder.chmod(0o755)
-    assert "not a folder of this user alone" in run(package, cache)["problem"]
+    assert "not a folder that only this user can access" in run(package, cache)["problem"]
 
 
 # Folders above it ----------------------------------------------------------------------------------------------------
