@@ -22,6 +22,7 @@ _LONGEST_TRIED = 2**16  # largest number of positions for which slots are filled
 
 
 @validation.named_arguments
+@validation.named_methods
 class Transformer(Writing):
     """A small transformer (Li 2025, section 7.1) with any encoding.
 
