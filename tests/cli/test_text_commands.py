@@ -191,7 +191,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("generate run0 the --length 0", "--length must be at least 1, not 0"),
         ("generate none the", "there is no run folder or model file none"),
         ("evaluate none --length-curve", "there is no run folder or model file none"),
-        ("evaluate run0 --bands rerope:window=8", "bands turn queries and keys, which 'alibi' does not"),
+        ("evaluate run0 --bands rerope:window=8", "bands need an encoding that rotates queries and keys, not 'alibi'"),
         ("evaluate run1 --bands rerope:8", "options of 'rerope' are window=NUMBER, not '8'"),
         (
             "evaluate run1 --receptive-field --bands rerope:window=8",
