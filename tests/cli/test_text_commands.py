@@ -220,7 +220,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("train --encoding rope --task text --data empty", "data empty is empty"),
         ("train --encoding rope --task text --data short", "--length must be below the 9 tokens that short has for"),
         ("train --encoding rope --task text --tokens characters --data latin", "latin is not UTF-8, byte 2 is 0xe4"),
-        ("train --encoding rope --task text --data folder", "b.png is no text, it has zero bytes"),
+        ("train --encoding rope --task text --data folder", "b.png is not a text, it has zero bytes"),
         ("train --encoding rope --task sort --data text.txt", "--data must be fixed or fresh, not 'text.txt'"),
         ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
         ("check text", "task 'text' cannot be checked"),
