@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
 _MOST_NAMED = 12  # largest number of names that an error lists
 _FLAT = (
@@ -276,6 +277,26 @@ def _named_arguments(call: Any, name: str) -> Any:
         return call(*args, **keywords)
 
     return checked
+
+
+def named_methods(target: Class) -> Class:
+    """Make Python's errors about arguments of inherited public methods name this class, not its base classes.
+
+    Python takes the name in such an error from the method. So the base classes must have no other public subclass.
+
+    >>> class Base:
+    ...     def run(self, *, epochs=1): ...
+    >>> @named_methods
+    ... class Public(Base): ...
+    >>> Public().run(epoch=3)
+    Traceback (most recent call last):
+        ...
+    TypeError: Public.run() got an unexpected keyword argument 'epoch'
+    """
+    for name, method in inspect.getmembers(target, inspect.isfunction):
+        if name == "__call__" or not name.startswith("_"):
+            method.__qualname__, method.__module__ = f"{target.__qualname__}.{name}", target.__module__
+    return target
 
 
 def path(name: str, value: Any) -> Path:

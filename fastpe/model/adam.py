@@ -1,4 +1,4 @@
-"""Adam and AdamW, with kernels that run in the same call as the gradients of a training step."""
+"""Adam and AdamW. The kernel of a training step computes the gradients and the update in one call."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from fastpe.model.transformer import Transformer
 Array = np.ndarray[Any, Any]
 
 GROUPS = ("model", "adam.first", "adam.second")
-"""Prefixes of the names of a training's arrays: its parameters, and their two moments."""
+"""Prefixes of the names of arrays in a checkpoint: parameters, first moments and second moments."""
 
 _MOST_STEPS = 2**53  # the largest range in which float64 represents every integer
 _RANGE = 4096  # largest number of parameters that one task updates
@@ -66,7 +66,7 @@ class Adam:
         (above 0).
     weight_decay : float
         Before its update, a parameter with at least two axes (a matrix or a table, not a bias or norm) is multiplied by
-        1 - lr weight_decay, independently of the gradients (Loshchilov and Hutter 2019, arXiv:1711.05101). At least 0.
+        1 - lr * weight_decay, independently of its gradient (Loshchilov and Hutter 2019, arXiv:1711.05101). At least 0.
     clip : float
         Largest norm of all gradients together. If the norm is larger, gradients are first multiplied by
         clip / (norm + 1e-6) (Pascanu et al. 2013). Above 0; infinite by default, which disables clipping.
@@ -138,9 +138,17 @@ class Adam:
         self._steps[0] = validation.whole("steps", number, 0, _MOST_STEPS)
 
     def step(self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None) -> float:
-        """Update the model on one batch. x, y, weights (B, N) and lengths (B,) are as for `Transformer.loss_and_grads`.
+        """Update the model with one batch.
 
-        Returns the loss before the update.
+        Parameters
+        ----------
+        x, y, weights, lengths, threads
+            As for `Transformer.loss_and_grads`.
+
+        Returns
+        -------
+        float
+            The loss before the update.
         """
         with self.model._lock:
             return self.model._gradients(x, y, weights, lengths, threads, self.steps, self._update(self.steps + 1))[0]
@@ -172,7 +180,7 @@ class Adam:
         rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)
         keep = 1.0 - self.lr * self.weight_decay
         moments = (self.beta1, self.beta2, 1.0 - self.beta1, 1.0 - self.beta2, correction2, self.eps)
-        with np.errstate(over="ignore"):  # a learning rate beyond float32 diverges, which the loss shows
+        with np.errstate(over="ignore"):  # training diverges with a learning rate beyond float32, and the loss shows it
             rounded = np.array((rate, *moments, keep, self.clip)).astype(self.model.dtype)
         ranges = self._ranges[self.weight_decay > 0]
         squares = np.zeros(len(ranges) if math.isfinite(self.clip) else 0)
@@ -180,7 +188,10 @@ class Adam:
 
 
 def _ranges(layout: Parameters) -> tuple[Array, Array]:
-    """Ranges of parameters that tasks of an update take, as kernels read them: without weight decay, and with it."""
+    """The range of parameters that each task of an update takes, (R, 3): without weight decay, and with it.
+
+    A row is start, end, and whether the parameters decay.
+    """
     size = layout.flat.size
     decays = np.zeros(size, bool)
     for view in layout.views_of(decays).values():

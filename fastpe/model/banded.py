@@ -1,4 +1,4 @@
-"""Trained models that read longer inputs, with rotary angles by the distance of the key: see `fastpe.bands`."""
+"""Trained models that read longer inputs with the bands of `fastpe.bands`, which change rotary angles by distance."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -63,15 +63,15 @@ class Banded(Transformer):
         if config.positions != "usual":
             raise ValueError(f"bands need the usual positions, not positions={config.positions!r}")
         if not config.causal and not _goes_both_ways(self._scheme[0]):
-            raise ValueError(f"{scheme!r} is for causal models")
+            raise ValueError(f"bands {scheme!r} need a causal model")
         pattern = registry.parse_layers(config.encoding, config.options)
         self._turned = [_turned(pattern[layer % len(pattern)]) for layer in range(config.layers)]
         if not any(self._turned):
-            raise ValueError(f"bands turn queries and keys, which {config.encoding!r} does not")
+            raise ValueError(f"bands need an encoding that rotates queries and keys, not {config.encoding!r}")
         super().__init__(config)
         for part, gate in zip(self._turned, self._encoding.gates, strict=True):
             if part is not None and gate is not None and gate.frequencies:
-                raise ValueError(f"bands need layers that turn by position alone, not {config.encoding!r}")
+                raise ValueError(f"bands need layers that rotate by position only, not {config.encoding!r}")
         self.parameters = model.parameters
         self.vocabulary = model.vocabulary
         self(np.zeros((1, 2), int))  # raises the errors of attention now
@@ -129,7 +129,7 @@ class Banded(Transformer):
         return y.reshape(batch, length * values)
 
     def save(self, path: Any) -> None:
-        """Raise ValueError: files hold models without bands."""
+        """Raise ValueError, because model files do not store bands."""
         raise ValueError("a model with bands cannot be saved: save the model that it was made from")
 
     def _loss(self, *_: Any) -> Any:
@@ -180,7 +180,7 @@ def _goes_both_ways(name: str) -> bool:
 
 
 def _turned(parts: tuple[Part, ...]) -> Part | None:
-    """The encoding of a layer that rotates rows by position; a layer has at most one."""
+    """The encoding among those of a layer that rotates rows by position, or None. A layer has at most one."""
     return next((part for part in parts if _ROTATED in part.encoding.slots), None)
 
 

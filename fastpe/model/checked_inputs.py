@@ -1,4 +1,4 @@
-"""Checks of a model's inputs, and their conversion to what kernels take; memory for it is reused from call to call."""
+"""Checks a model's inputs, and converts them to the arrays that kernels take. Their memory is reused in later calls."""
 
 import math
 from typing import Any, NamedTuple
@@ -11,9 +11,16 @@ Array = np.ndarray[Any, Any]
 
 
 class Batch(NamedTuple):
-    """Inputs and targets (B, N), and the weight of each target in the mean loss, (B N,), or (1,) for all.
+    """A batch as kernels take it.
 
-    lengths (B,), or (1,) for all: inputs and targets beyond the end of a sequence are 0 and have no weight.
+    Parameters
+    ----------
+    x, y : (B, N)
+        Inputs and targets; 0 beyond the end of a sequence.
+    shares : (B N,), or (1,) if all are equal
+        The weight of each target in the mean loss; 0 beyond the end of a sequence.
+    lengths : (B,), or (1,) if all are equal
+        Lengths of the sequences.
     """
 
     x: Array
@@ -25,8 +32,9 @@ class Batch(NamedTuple):
 class CheckedInputs:
     """Converts the input arrays of one model. Callers hold the model's lock while they use the returned arrays.
 
-    Kernels index with tokens, and rely on weights to tell which targets are tokens. Both are copied and then checked,
-    so that no other thread can change them. Floating inputs are not copied if kernels can read them.
+    Kernels use tokens as indices, and the weights tell them which targets are tokens. So both are copied before they
+    are checked: no other thread can change the copies. Floating inputs are not copied if kernels can read them.
+
     Parameters
     ----------
     vocabulary : int or None
@@ -40,7 +48,9 @@ class CheckedInputs:
         self._kept: dict[str, Array] = {}
 
     def inputs(self, x: Any, lengths: Any = None) -> tuple[Array, Array]:
-        """x (B, N) or (N,) in the model's dtype, 0 beyond the lengths, and the lengths; valid until the next call.
+        """Return x and the lengths, checked and converted; both are valid until the next call.
+
+        x is (B, N) or (N,), in the model's dtype, and 0 beyond the end of a sequence. The lengths are (B,) or (1,).
 
         Raises
         ------
@@ -55,16 +65,16 @@ class CheckedInputs:
         return self._proved("x", array, own), checked
 
     def batch(self, x: Any, y: Any, weights: Any = None, lengths: Any = None) -> Batch:
-        """Inputs, targets and weights, valid until the next call. They must not be modified.
+        """Return inputs, targets and weights, which are valid until the next call and must not be modified.
 
         Raises
         ------
         TypeError, ValueError
-            As `inputs` does; also if shapes differ, or if weights are not finite numbers of at least 0, or all 0.
+            If `inputs` raises, if shapes differ, or if weights are not finite, below 0, or all 0.
         """
         x, checked = self.inputs(x, lengths)
         x = np.atleast_2d(x)
-        validation.unmasked("y", y, "its values, and weights, 0 where a target does not count")
+        validation.unmasked("y", y, "its values, and weights that are 0 where a target does not count")
         targets = self._array("y", y)
         if np.atleast_2d(targets).shape != x.shape:
             raise ValueError(f"y must have the shape of x, {x.shape}, not {np.atleast_2d(targets).shape}")
@@ -115,7 +125,7 @@ class CheckedInputs:
         if own.min() < 0 or own.max() >= self._vocabulary:
             wrong = np.argwhere((own < 0) | (own >= self._vocabulary))[0]
             place = tuple(int(i) for i in wrong)
-            hint = "; a target that does not count has weights 0, as in weights=y != -100"
+            hint = "; give targets that do not count the weight 0, as in weights=y != -100"
             raise ValueError(
                 f"{name} must hold {self._holds()}, but {name}{list(place)} is {given[place]}"
                 f"{hint if name == 'y' and given[place] < 0 else ''}"
@@ -144,7 +154,7 @@ class CheckedInputs:
         return np.divide(array.reshape(y.shape), total, out=shares, dtype=np.float64, casting="unsafe")
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """The memory that is reused under this name."""
+        """The array of this shape that is reused under this name; it is allocated again if the shape differs."""
         kept = self._kept.get(name)
         if kept is None or kept.shape != shape:
             kept = self._kept[name] = np.empty(shape, dtype)

@@ -1,4 +1,4 @@
-"""Combinations of encodings in one model that no kernel supports; encodings themselves check other combinations."""
+"""Checks for combinations of encodings that no kernel supports. Encodings check all other combinations themselves."""
 
 from collections.abc import Collection, Sequence
 
@@ -17,7 +17,7 @@ def check_combinations(config: ModelConfig, parts: Sequence[Part], layers: Seque
     parts : sequence of Part
         Encodings of the model.
     layers : sequence of collections of str
-        The names of the slots of each layer, or of each kind of layer.
+        The names of the slots of each layer, or of each set of encodings that layers have.
 
     Raises
     ------
@@ -31,11 +31,11 @@ def check_combinations(config: ModelConfig, parts: Sequence[Part], layers: Seque
     check_polar(config.encoding, layers)
     filled: set[str] = set().union(*layers)
     reflects = any(part.encoding.gate.reflects for part in parts if part.encoding.gate is not None)
-    for there, what, unheld in (
+    for present, what, conflicts in (
         (reflects, "reflections", {**REFUSED["reflectors"], **REFERENCE_ONLY["reflectors"]}),
         (NETWORK[0] in filled, "a network over scores", REFERENCE_ONLY["mlp_in"]),
     ):
-        for slot in sorted(filled & unheld.keys()) if there else ():
+        for slot in sorted(filled & conflicts.keys()) if present else ():
             raise ValueError(
-                f"{config.encoding!r} fills {slot!r}, which cannot be combined with {what}: {unheld[slot]}"
+                f"{config.encoding!r} fills {slot!r}, which cannot be combined with {what}: {conflicts[slot]}"
             )

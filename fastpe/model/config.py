@@ -24,20 +24,22 @@ PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
-"""Metadata of a setting that is stored only if it is not None, so that files from before it existed are unchanged."""
+"""Metadata of a setting that is stored only if it is not None. Settings without it are stored as before it existed."""
 MOST_LAYERS = 10_000  # every layer has separately named parameters
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64, which represent all integers up to here
 
 
 class Options(dict[str, Any]):
-    """Immutable options of an encoding: models, runs and files are identified by them.
+    """Options of an encoding: an immutable dict, because models, runs and files are identified by their options.
 
     >>> Options(slope=0.5)["slope"]
     0.5
     """
 
     def _refuse(self, *_: Any, **named: Any) -> NoReturn:
-        raise TypeError("options of a configuration cannot be changed: make another with dataclasses.replace")
+        raise TypeError(
+            "options of a configuration cannot be changed: make a new configuration with dataclasses.replace"
+        )
 
     __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse
 
@@ -54,9 +56,9 @@ class ModelConfig:
     ----------
     encoding : str
         Key of a position encoding, a sum of keys such as ``"wavelet+alibi"``, or a pattern over layers such as
-        ``"rope*3,nope"``, which is repeated: rope in three layers, none in the fourth. Encodings in a pattern act in
-        attention; those that act at the input must be in all layers. An encoding that occurs with several sets of
-        options or parameters gets a label each: ``"rope@near*5,rope@far"``.
+        ``"rope*3,nope"``, which is repeated: rope in three layers, none in the fourth. Encodings that act at the input
+        must be in all layers of a pattern. If an encoding occurs several times with different options or parameters,
+        labels distinguish them: ``"rope@near*5,rope@far"``.
     options : dict
         The encoding's options by name; in a sum or pattern by ``"encoding.option"``, such as ``"rope@far.base"``.
     width, heads, layers, hidden : int
@@ -66,11 +68,11 @@ class ModelConfig:
         Whether a position attends only to itself and to earlier positions.
     sight : str
         Which keys the queries of each layer see: ``"all"``; ``"window:W"``, keys at a distance below W; ``"chunks:C"``,
-        keys in the query's chunk of C positions. In causal models always only keys up to the query. Or a pattern over
-        layers such as ``"window:512*5,all"``, see `fastpe.model.sight`.
+        keys in the query's chunk of C positions; or a pattern over layers such as ``"window:512*5,all"`` (see
+        `fastpe.model.sight`). In a causal model, a query never sees later keys.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu"}
-        Activation of the feed-forward map. `gelu` is the exact form, `gelu_tanh` GPT-2's approximation. With `swiglu`
-        (Shazeer 2020, arXiv:2002.05202) the hidden row is ``silu(z gate) * (z in)``, with a third matrix.
+        Activation of the feed-forward map. `gelu` is the exact form, and `gelu_tanh` is GPT-2's approximation.
+        `swiglu` (Shazeer 2020, arXiv:2002.05202) needs a third matrix: the hidden row is ``silu(z gate) * (z in)``.
     norm : {"none", "layernorm", "rmsnorm"}
         Normalisation before attention and feed-forward (rmsnorm: Zhang and Sennrich 2019, arXiv:1910.07467). The
         constant under the root is 1e-5.
@@ -82,13 +84,13 @@ class ModelConfig:
         Whether the head is the transposed token embedding; needs a vocabulary.
     dropout : float
         Probability, in [0, 1), with which `Adam.step` and `Transformer.loss_and_grads` drop an element of the input
-        (with its table), of the outputs of attention and feed-forward, and of attention weights. The dropped elements
-        depend on the seed and the step.
+        (after the table is added), of the outputs of attention and feed-forward, or of the attention weights. The
+        dropped elements depend on the seed and the step.
     residual : bool
         Whether attention and feed-forward are added to their input.
     vocabulary : int or None
-        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and returns V logits. None: it takes and
-        returns real numbers.
+        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and returns V logits for each. None: it
+        takes and returns real numbers.
     train_length : int
         Length in positions that the encoding is built for.
     dtype : {"float32", "float64"}
@@ -97,7 +99,7 @@ class ModelConfig:
         ``"bfloat16"``: the operands of all matrix products, forward and backward, are rounded to bfloat16 (to nearest,
         ties to even), except in attention with reflections or with a network over scores. Sums, the residual stream,
         norms, softmax, losses, gradients of parameters, Adam's moments and the parameters stay float32, so dtype must
-        be float32. ``"float32"``: no further rounding.
+        be float32. ``"float32"``: the operands are not rounded.
     seed : int
         Seed of all random streams, in [0, 2**64).
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
@@ -105,31 +107,41 @@ class ModelConfig:
     init_by_depth : bool
         Whether initial weights of the maps that write to the residual stream are divided by sqrt(2 layers), as GPT-2's.
     table_scale : {"defined", "rms", "unit"}
-        Scale of a table. ``"defined"``: as its encoding defines it. ``"rms"`` and ``"unit"``: multiplied by a constant
-        such that the root mean square of the norms of its rows over the training positions is sqrt(width / 2), as for
-        the sinusoidal table, or 1.
+        Scale of a table. ``"defined"``: the table is used as its encoding defines it. ``"rms"`` and ``"unit"``: it is
+        multiplied by a constant, so that the root mean square of the norms of its rows over the training positions is
+        sqrt(width / 2), as for the sinusoidal table (``"rms"``), or 1 (``"unit"``).
     start : float
-        Position of the first element of a sequence, for which the encoding is built.
+        Position of the first element of a sequence.
     positions : str
-        ``"usual"``: 0, 1, 2, ... Or ``"random:L"``, randomised positions (Ruoss et al. 2023, arXiv:2305.16843): N
-        different ones of 0 .. L - 1, ascending, shared by all sequences of a call. Training step t draws them from the
-        stream ``positions`` of the seed, as does a call in testing (`Transformer`); the encoding is built for L
-        positions in place of `train_length`. Or ``"offset:L"``, for encodings that fill only ``table``: a table of L
-        rows. In a training step every sequence of n elements has n consecutive rows, the first one drawn from
-        0 .. L - n (stream ``offsets``); in testing it has the first n. L is at least `train_length`.
-        ``"float:L"``: as ``random:L``, but N real numbers of [0, L - 1). ``"pose:L"`` (PoSE, Zhu et al. 2023,
-        arXiv:2309.10400): in training with one gap, up to L - 1, shared by all sequences of a step.
+        The positions of a sequence of N elements. They may be drawn at random, with L at least `train_length`:
 
-        Or a rule by which positions follow from tokens. It chooses rows of ``table``; other slots have the usual
-        positions, so that ``"abacus+rope"`` has both. ``"digits:K"`` (Abacus): the position within a number, and 0 for
-        all other tokens; a training step adds one number of 0 .. K. ``"coupled:L"`` (position coupling): the
-        significance of a digit, from a start that is drawn for every training sequence, up to L. Both are for numbers
-        that begin with their least significant digit, unless a task says otherwise, and need the tokens that are
-        digits, as in ``"digits:20:0-9"``; a task or text completes ``"digits:20"``. ``"documents:SEP"``: positions
-        restart after a separator, in table and rotations, and attention stays within a document; SEP are tokens, such
-        as ``10`` or ``3,5-7``; with ``"documents:SEP:first"`` the separator begins a document. ``"segments:SEP"``
-        (BiPE): the position within the segment for the table, and the number of earlier segments for rotations and, in
-        a causal model, ALiBi. See `fastpe.model.positions`.
+        - ``"usual"``: 0, 1, 2, ...
+        - ``"random:L"`` (randomised positions, Ruoss et al. 2023, arXiv:2305.16843): N different integers of
+          0 .. L - 1, ascending. All sequences of a call share them. Training steps and calls in testing draw them from
+          the stream ``positions`` of the seed. The encoding is built for L positions in place of `train_length`.
+        - ``"float:L"``: like ``"random:L"``, but N real numbers of [0, L - 1).
+        - ``"pose:L"`` (PoSE, Zhu et al. 2023, arXiv:2309.10400): in training, 0, 1, 2, ... with one gap and a last
+          position of at most L - 1. All sequences of a step share the gap. In testing, positions are the usual ones.
+        - ``"offset:L"``: a table of L rows, for encodings that fill only ``table``. In training, a sequence uses N
+          consecutive rows, and the first one is drawn from 0 .. L - N (stream ``offsets``). In testing, it uses the
+          first N rows.
+
+        They may also follow from the tokens by a rule. A rule chooses rows of ``table``. Other slots have the usual
+        positions, so that ``"abacus+rope"`` has both.
+
+        - ``"digits:K"`` (Abacus): the position of a digit within its number, and 0 for all other tokens. A training
+          step adds one random number of 0 .. K to the positions of all digits.
+        - ``"coupled:L"`` (position coupling): the significance of a digit, counted from a start that is drawn for every
+          training sequence, and at most L.
+        - ``"documents:SEP"``: the position within the document, for table and rotations. Attention stays within a
+          document. Tokens SEP, such as ``10`` or ``3,5-7``, end a document; with ``"documents:SEP:first"`` they begin
+          one.
+        - ``"segments:SEP"`` (BiPE): for the table, the position within the segment; for rotations and, in a causal
+          model, for ALiBi, the number of earlier segments.
+
+        ``"digits:K"`` and ``"coupled:L"`` are for numbers that begin with their least significant digit, unless a task
+        says otherwise. They need the tokens that are digits, as in ``"digits:20:0-9"``; a task or text completes
+        ``"digits:20"``. See `fastpe.model.positions`.
     encoding_length : int, optional
         Length in positions that the encoding is built for, if it is not `train_length`; it determines the constants of
         the encoding and the number of rows of its tables. A model that is trained further at another length keeps its
@@ -202,9 +214,7 @@ class ModelConfig:
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", dtype), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
         if self.precision == "bfloat16" and self.dtype != "float32":
-            raise ValueError(
-                f"precision 'bfloat16' needs dtype 'float32', whose products are rounded, not {self.dtype!r}"
-            )
+            raise ValueError(f"precision 'bfloat16' needs dtype 'float32', not {self.dtype!r}")
         self._set("seed", validation.seed("seed", self.seed))
         self._set("init", choice("init", self.init, INITS))
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))
@@ -222,7 +232,7 @@ class ModelConfig:
         if self.rule is not None:
             check_tokens(self.rule, self.vocabulary, self.positions)
         if self.tied and self.vocabulary is None:
-            raise ValueError("tied needs a vocabulary: a model of numbers has no table of tokens")
+            raise ValueError("tied needs a vocabulary: a model of numbers has no token embedding")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -234,13 +244,13 @@ class ModelConfig:
 
     @property
     def position_range(self) -> int | None:
-        """L if positions are drawn from 0 .. L - 1, or begin at any of them, else None."""
+        """L for drawn positions of 0 .. L - 1, or for sequences that begin at a drawn row of 0 .. L - 1; else None."""
         drawn = self.positions != "usual" and self.rule is None
         return int(self.positions.partition(":")[2]) if drawn else None
 
     @property
     def shifted(self) -> bool:
-        """Whether sequences begin at any row of a table."""
+        """Whether training sequences begin at a random row of the table."""
         return self.positions.startswith("offset:")
 
     @property
@@ -258,7 +268,7 @@ class ModelConfig:
         return self.position_range or self.encoding_length or self.train_length
 
     def spec(self, length: int, positions: Any = None) -> Spec:
-        """The sizes that the encoding is built with at `length` positions. Drawn positions must be passed."""
+        """The sizes that the encoding is built with at `length` positions; `positions` are needed if they are drawn."""
         return make_spec(
             length,
             dim=self.width,
@@ -271,7 +281,7 @@ class ModelConfig:
         )
 
     def spec_of(self, part: Part, length: int) -> Spec:
-        """The sizes that one term of the encoding is built with; for a rule, its table has all rows."""
+        """The sizes that one term of the encoding is built with; its table has all rows that a rule may select."""
         rows = self.rule.rows if self.rule is not None and "table" in part.encoding.slots else 0
         if not rows:
             return self.spec(length)
@@ -284,9 +294,9 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Build from the return value of `to_dict`: no setting may be missing or unknown.
+        """Build a configuration from the return value of `to_dict`. No setting may be missing or unknown.
 
-        Settings may come from an untrusted file: encodings must be keys, and paths raise an error.
+        Settings may come from an untrusted file. So an encoding or a task must be a key, and a path raises an error.
 
         Raises
         ------
@@ -314,7 +324,7 @@ class ModelConfig:
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
-        """The names in stored settings, checked to be keys, because constructing a config resolves paths."""
+        """The encoding in stored settings, checked to be a key: the constructor would load the file at a path."""
         return {"encoding": registry.canonical(settings["encoding"])}
 
 

@@ -1,7 +1,7 @@
 """The cost of a training step: useful FLOPs of its matrix products, forward and backward.
 
-They are counted for the model as it is defined, map by map. A step computes fewer for a model whose first or last maps
-are fused (`kernels.model.fused_embedding_and_head`), and for a causal model.
+FLOPs are counted map by map, as the model is defined. A training step computes fewer of them if the model is causal, or
+if its first or last maps are fused (`kernels.model.fused_embedding_and_head`).
 """
 
 from fastpe.model import sight

@@ -11,12 +11,12 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn(way: str, most: int, length: int, stream: Stream, *, training: bool) -> Array:
-    """`length` positions of 0 .. most - 1, ascending.
+    """Draw `length` ascending positions from 0 .. most - 1.
 
     Parameters
     ----------
     way : {"random", "float", "pose"}
-        As in `fastpe.model.positions`.
+        How they are drawn (see `fastpe.model.positions`).
     stream : Stream
         The random stream of this call.
     training : bool

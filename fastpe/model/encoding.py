@@ -28,7 +28,7 @@ from fastpe.model.token_positions import Placed
 Array = np.ndarray[Any, Any]
 
 _KEPT_LENGTHS = 8  # limits the memory for slots if a user tries many lengths
-_DRAWS = 4  # of random signs: with a single one, errors could cancel by chance
+_DRAWS = 4  # number of draws of random signs; with one draw, errors could cancel by chance
 
 
 class ModelEncoding:
@@ -40,7 +40,7 @@ class ModelEncoding:
         Initial values of the encoding's parameters, by name in the model: ``encoding.{scheme}.{parameter}``, or
         ``layers.{l}.encoding.{scheme}.{parameter}`` if every layer has separate parameters.
     layered : frozenset of str
-        The slots that differ between layers, which are the first axis.
+        The slots that differ between layers. Their first axis is the layer.
     learned : frozenset of str
         The slots that depend on parameters.
     gates : tuple of gates.LayerGate or None
@@ -56,7 +56,9 @@ class ModelEncoding:
 
     def __init__(self, config: ModelConfig) -> None:
         if config.rule is not None:
-            raise ValueError(f"positions={config.positions!r} follow from tokens: there are no slots without tokens")
+            raise ValueError(
+                f"positions={config.positions!r} follow from tokens: slots cannot be filled without tokens"
+            )
         self.config = config
         self._parts = registry.parse_all(config.encoding, config.options)
         pattern = registry.parse_layers(config.encoding, config.options)
@@ -68,11 +70,11 @@ class ModelEncoding:
         self._arrays: dict[int, dict[str, Any]] = {}
         self._filled: dict[int, Spec] = {}
         if config.position_range is not None and (axes := combined.axes(self._parts, given=True)) > 1:
-            have = f"those of {config.encoding!r} have {axes} coordinates"
-            raise ValueError(f"positions cannot be {config.positions!r}: {have}")
+            needs = f"{config.encoding!r} needs {axes} coordinates"
+            raise ValueError(f"positions cannot be {config.positions!r}: {needs}")
         spec = self._spec(config.train_length)
         if config.shifted and (others := set(combined.slot_shapes(self._parts, spec)) - {"table"}):
-            fills = f"{config.encoding!r} fills {min(others)!r}, not a table alone"
+            fills = f"{config.encoding!r} fills {min(others)!r}, not only a table"
             raise ValueError(f"positions cannot be {config.positions!r}: {fills}")
         for own in self._different():
             combined.outlines(own, spec)  # raises an error if the slots do not fit into memory
@@ -89,7 +91,7 @@ class ModelEncoding:
             self.layered = frozenset().union(*filled.values()) & LAYERED
         self.learned = frozenset().union(*(filled[scheme] for scheme in learns if learns[scheme]))
         if unfit := self.layered - LAYERED:
-            raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, but it acts only once")
+            raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, but this slot acts only once")
         self.initial = self._initial_values()
         self.gates = gates.of_layers(self._of_layers, config, self._own_layers, self._name, shapes)
         self.table_factor = self._find_table_factor()
@@ -187,10 +189,11 @@ class ModelEncoding:
     def slots(
         self, length: int, parameters: Mapping[str, Array], draw: int = 0, *, training: bool = False
     ) -> dict[str, Any]:
-        """The filled slots at this length. The arrays are reused by the next call with the same length, which returns a
-        different dict if it has filled them again.
+        """The filled slots at this length.
 
-        draw: selects random positions: the step of a training, or the number of a call in testing.
+        The next call with the same length reuses the arrays. If it fills them again, it returns a new dict.
+
+        draw: selects random positions. It is the number of a training step, or any number in testing.
 
         Raises
         ------
@@ -210,7 +213,7 @@ class ModelEncoding:
         return slots
 
     def fill(self, length: int, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool = True) -> None:
-        """Fill slots that came from `slots` again. If `finite`, values beyond their dtype are an error."""
+        """Fill the arrays that `slots` returned again. If `finite`, values beyond their dtype are an error."""
         self._fill(self._spec(length), parameters, slots, finite=finite)
 
     def _fill(self, spec: Spec, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool) -> None:
@@ -227,7 +230,7 @@ class ModelEncoding:
         return {tuple(part.scheme for part in own): own for own in self._of_layers}.values()
 
     def _filled_by(self, parts: Sequence[Part], spec: Spec, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """The slots that some encodings fill; in a pattern, the slots of one layer."""
+        """The slots, among `arrays`, that these encodings fill; in a pattern, those of one layer."""
         own = combined.slot_shapes(parts, spec) if self._patterned else arrays
         return [(slot, array) for slot, array in arrays.items() if slot in own]
 
@@ -274,7 +277,7 @@ class ModelEncoding:
         return Draws(Stream(self.config.seed, "offsets", step)).integers(spare, (batch,))
 
     def placed(self, x: Array, lengths: Array, *, step: int | None = None, **_: Any) -> Placed:
-        """The rows of the table for sequences (B, N), consecutive in each. step: number of a training step."""
+        """The first row of the table for each sequence; its other rows follow. step: number of a training step."""
         first = np.zeros(1, np.int64) if step is None else self.shifts(lengths, len(x), step)
         return Placed(first[None, :, None], None, None)
 
@@ -304,8 +307,8 @@ class ModelEncoding:
         """The model's loss and gradients, including those of the encoding, from `fastpe.reference`.
 
         Only the functions that turn gradients of slots into gradients of the encoding's parameters are compiled.
-        `parameters` are float64, and so must the model of this encoding be. factors: dropout, as from
-        `Transformer.dropout_factors`.
+        `parameters` and the model of this encoding must be float64. `factors` are dropout factors, as
+        `Transformer.dropout_factors` returns them.
         """
         length = x.shape[1]
         given = self.config, parameters, self.reference_slots(length, parameters), x, y, weights, factors
@@ -321,9 +324,10 @@ class ModelEncoding:
     def reference_gradient_sizes(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
     ) -> dict[str, Array]:
-        """For each entry of the gradients, the sum of the absolute values of its terms, a scale for its error.
+        """For each entry of the gradients, the sum of the absolute values of its terms, as a scale for its error.
 
-        Those of the encoding's parameters are computed by `pull` with random signs, like errors of its slots.
+        For the encoding's parameters, `pull` computes it from the sums for the slots, with random signs, because the
+        errors of slots have random signs too.
         """
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)

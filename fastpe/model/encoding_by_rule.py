@@ -1,9 +1,10 @@
-"""The encoding of a model whose positions follow from tokens by a rule: its table, and its other slots.
+"""The encoding of a model whose positions follow from tokens by a rule. What its slots contain:
 
-table     all possible rows; each token has the row that the rule selects
-angles    for usual positions; if the rule applies to rotations, each token has the row that the rule selects
-column    for ALiBi over segments: a slope for each segment, in place of the bias
-others    for usual positions
+table     all rows that the rule may select; each token uses the row that the rule selects
+angles    the angles of the usual positions; if the rule applies to rotations, each token uses the row that the rule
+          selects
+column    for ALiBi over segments in a causal model, in place of the bias: slope times number of the segment
+others    the values for the usual positions
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from fastpe.model.token_positions import Placed
 
 Array = np.ndarray[Any, Any]
 
-# slots that depend on the position or mix neighbours: they would cross the borders of a document
+# slots that depend on the position or mix neighbouring tokens: they cannot restart in each document
 _PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale"})
 _OF_SEGMENTS = frozenset({"table", "polar", "angles", "growth", "pairs"})
 
 
 class EncodingByRule:
-    """The counterpart of `ModelEncoding` for a model with a rule; slots and parameters have the same names.
+    """The counterpart of `ModelEncoding` for a model with a rule. Slots and parameters have the same names there.
 
     Raises
     ------
@@ -68,32 +69,34 @@ class EncodingByRule:
         config, all_slots = self.config, frozenset().union(*filled.values())
         cannot = f"positions cannot be {config.positions!r}"
         if combined.axes(registry.parse_all(config.encoding, config.options), given=True) > 1:
-            raise ValueError(f"{cannot}: those of {config.encoding!r} have several coordinates")
+            raise ValueError(f"{cannot}: {config.encoding!r} needs several coordinates")
         for scheme, slots in filled.items():
             if "table" in slots and (others := slots - {"table"}):
                 raise ValueError(f"{cannot}: {scheme!r} fills {min(others)!r} in addition to its table")
         if isinstance(self._rule, Documents) and (unfit := all_slots & _PLACED):
-            raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, which does not restart")
+            raise ValueError(
+                f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, which cannot restart in each document"
+            )
         if isinstance(self._rule, Segments) and (unfit := all_slots - _OF_SEGMENTS):
             raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, not a table or rotations")
         chosen = {"table", "angles"} if self._rule.turns else {"table"}
         if not isinstance(self._rule, Documents) and not stepped and not all_slots & chosen:
-            raise ValueError(f"{cannot}: they choose rows of a table, and {config.encoding!r} fills none")
+            raise ValueError(f"{cannot}: the rule chooses rows of a table, and {config.encoding!r} has none")
 
     def _steps(self, parts: Sequence[Part], spec: Spec) -> dict[str, tuple[float, ...]]:
-        """The slopes of terms that a causal model computes from numbers of segments."""
+        """The slopes of each term whose biases a causal model computes from the numbers of segments."""
         if not (isinstance(self._rule, Segments) and self.config.causal):
             return {}
         found = {part.scheme: part.encoding.column(spec, **part.options) for part in parts}
         return {scheme: slopes for scheme, slopes in found.items() if slopes is not None}
 
     def _gates(self, steps: Mapping[str, tuple[float, ...]]) -> tuple[LayerGate | None, ...]:
-        """The gates of the layers, including gates that stand for these slopes.
+        """The gates of the layers; if there are slopes (from `_steps`), gates that apply them.
 
         Raises
         ------
         ValueError
-            If a model has both, or two sets of slopes.
+            If the encoding has a gate besides these slopes, or two terms with slopes.
         """
         config = self.config
         if not steps:
@@ -101,7 +104,9 @@ class EncodingByRule:
         (scheme, slopes), *others = steps.items()
         if others or any(self._rest.gates):
             more = repr(others[0][0]) if others else "a gate"
-            raise ValueError(f"positions cannot be {config.positions!r}: {config.encoding!r} has {scheme!r} and {more}")
+            raise ValueError(
+                f"positions cannot be {config.positions!r}: {config.encoding!r} combines {scheme!r} with {more}"
+            )
         pattern = registry.parse_layers(config.encoding, config.options)
         gate = LayerGate(int(STEPS), slopes, {})
         has = [any(part.scheme == scheme for part in own) for own in pattern]
@@ -115,7 +120,7 @@ class EncodingByRule:
     def slots(
         self, length: int, parameters: Mapping[str, Array], draw: int = 0, *, training: bool = False
     ) -> dict[str, Any]:
-        """As `ModelEncoding.slots`; `table` has all rows that tokens may select."""
+        """Like `ModelEncoding.slots`, but `table` has all rows that the rule may select."""
         rest = self._rest.slots(length, parameters)
         table = {} if self._table is None else self._table.slots(self._rows(length), parameters)
         if not (self._last[0] is table and self._last[1] is rest and table):
@@ -125,7 +130,7 @@ class EncodingByRule:
     def pull(
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
     ) -> None:
-        """As `ModelEncoding.pull`."""
+        """Like `ModelEncoding.pull`."""
         if self._table is not None and "table" in dslots:
             self._table.pull(self._rows(length), parameters, {"table": dslots["table"]}, gradients)
         self._rest.pull(length, parameters, {slot: x for slot, x in dslots.items() if slot != "table"}, gradients)
@@ -134,10 +139,12 @@ class EncodingByRule:
         self, x: Array, lengths: Array, *, step: int | None = None, state: Array | None = None, before: int = 0,
         length: int | None = None,
     ) -> Placed:  # fmt: skip
-        """The rows of tokens (B, N).
+        """The rows of the table and of the rotations that each token uses.
 
         Parameters
         ----------
+        x : (B, N) array
+            Tokens.
         lengths : (B or 1,) integers
         step : int, optional
             Number of a training step, whose positions are random for some rules.
@@ -149,7 +156,7 @@ class EncodingByRule:
         Raises
         ------
         ValueError
-            If a token's row is beyond the table (`fastpe.BeyondTrainingLength`), or cannot be known yet.
+            If a row is beyond the table (`fastpe.BeyondTrainingLength`), or depends on tokens that do not exist yet.
         """
         tokens, length = x.astype(np.int64), x.shape[1] if length is None else length
         within = np.arange(x.shape[1]) < lengths[:, None]
@@ -175,7 +182,7 @@ class EncodingByRule:
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, factors: Any = None,
         step: int = 0,
     ) -> tuple[float, dict[str, Array]]:  # fmt: skip
-        """As `ModelEncoding.reference_loss_and_grads`, for a training step."""
+        """Like `ModelEncoding.reference_loss_and_grads`, with the positions of a training step."""
         length = x.shape[1]
         rows, spans, _ = self.placed(x, np.full(1, length), step=step)
         layers = [dict(own) for own in self._rest.reference_slots(length, parameters)]
@@ -220,7 +227,7 @@ def encoding_of(config: ModelConfig) -> ModelEncoding | EncodingByRule:
 
 
 def _only(config: ModelConfig, kept: Collection[str], train_length: int, encoding_length: int | None) -> ModelConfig:
-    """The settings with only some terms of the encoding, at usual positions."""
+    """The settings with only the terms `kept` of the encoding, and with the usual positions."""
     items = [
         "+".join(term for term in (each.strip() for each in item.split("+")) if term in kept) or "nope"
         for item in expanded("encoding", config.encoding)

@@ -1,5 +1,7 @@
-"""What a model's layers compute from their input by gates (offsets, slopes, angles, reflections): which encoding has
-one, and where its parameters are."""
+"""The gates of a model's layers, which compute offsets, slopes, angles or reflections from the input of the layer.
+
+This module finds the encodings that have a gate, and the places of the gate's parameters.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 class LayerGate(NamedTuple):
     """The gates of one layer, and the model's names of their parameters by role; see `Gate` of `fastpe.encodings`.
 
-    A layer may have one gate that adds to scores, and one for angles or reflections.
+    A layer has at most one gate of each kind: for scores, for angles and for reflections.
     """
 
     sign: int  # or `kernels.model.gates.STEPS`
@@ -33,12 +35,12 @@ def of_layers(
     """The gates of each layer, given its parts.
 
     learned: for each part, the parameters that differ between layers. named: returns the model's name of a parameter.
-    shapes: of the slots of each kind of layer.
+    shapes: the shapes of the slots, for each set of encodings that layers have.
 
     Raises
     ------
     ValueError
-        If two parts of a layer add to scores, or rotate, by content; or if slots conflict with angles of content.
+        If a layer has two gates of one kind, or if slots conflict with the angles of a gate.
     """
     found = tuple(_gate(layer, own, config, learned, named) for layer, own in enumerate(parts))
     _check_angles(config.encoding, found, shapes)
@@ -74,12 +76,12 @@ def _gate(
 def _check_angles(
     name: str, gates: Sequence[LayerGate | None], shapes: Sequence[Mapping[str, tuple[int, ...]]]
 ) -> None:  # fmt: skip
-    """Check that polar form and rotations by position do not conflict with the angles, and that layers agree."""
+    """Raise ValueError if layers compute angles by different frequencies, or `polar` or `angles` conflict with them."""
     made = {gate.frequencies for gate in gates if gate is not None and gate.frequencies}
     if not made:
         return
     if len(made) > 1:
-        raise ValueError(f"{name!r} makes angles by different frequencies in its layers: they must be the same")
+        raise ValueError(f"the layers of {name!r} compute angles with different frequencies: they must be the same")
     (pairs,) = map(len, made)
     for own in shapes:
         if "polar" in own:
@@ -88,8 +90,8 @@ def _check_angles(
             )
         if own.get("angles", (pairs,))[-1] != pairs:
             raise ValueError(
-                f"{name!r} turns {own['angles'][-1]} pairs of channels by position: with angles that layers compute "
-                f"from their input it must be all {pairs}"
+                f"{name!r} rotates {own['angles'][-1]} pairs of channels by position: it must rotate "
+                f"all {pairs}, because layers compute angles for all pairs from their input"
             )
 
 

@@ -23,7 +23,7 @@ from fastpe.text.vocabulary import UnknownSymbols, Vocabulary
 Array = np.ndarray[Any, Any]
 
 _ROWS = 4 * int(TILE_QUERIES)  # number of tokens of a prompt that pass through the model at a time
-_MOST = 2**27
+_MOST = 2**27  # tokens of prompt and generated text together
 _ROUNDINGS = 4
 
 
@@ -36,12 +36,12 @@ class Sampling:
     temperature : float
         Divides the logits; 0: always the likeliest token.
     top_k : int, optional
-        Only this many of the likeliest tokens may be drawn.
+        Draw only from this number of likeliest tokens.
     top_p : float, optional
-        In (0, 1]: only the likeliest tokens may be drawn, as few as together have this probability (Holtzman et al.
-        2020, arXiv:1904.09751); applied after top_k.
+        Draw only from the smallest set of likeliest tokens that together have at least this probability, in (0, 1]
+        (Holtzman et al. 2020, arXiv:1904.09751). Applied after `top_k`.
     seed : int
-        The token at a position depends on the seed, the position and the logits.
+        Seed of the random numbers. A drawn token depends only on the seed, its position and the logits.
 
     Raises
     ------
@@ -130,7 +130,7 @@ class Generation:
         self._length = validation.whole("length", length, 1)
         total = len(self.prompt) + self._length
         if total > _MOST:
-            raise ValueError(f"length must be at most 2**27 with the prompt, not {total}")
+            raise ValueError(f"prompt and length must be at most 2**27 tokens in all, not {total}")
         model.slots(total - 1)  # raises an error if the encoding is undefined at this length
         self.cached = validation.truth("cache", cache) and begins_alike(model, len(self.prompt), total - 1)
 
@@ -169,7 +169,7 @@ class Generation:
 def _tokens(prompt: Any, vocabulary: int) -> Array:
     array = validation.integers("prompt", prompt, 0, vocabulary - 1)
     if array.ndim != 1 or not len(array):
-        raise ValueError(f"prompt must hold at least one token, in one row, not {array.shape}")
+        raise ValueError(f"prompt must have the shape (n,) with at least one token, not {array.shape}")
     return array
 
 
@@ -215,14 +215,15 @@ class Writing(Passes):
         temperature : float
             Divides the logits before a token is drawn; 0: always the likeliest token.
         top_k : int, optional
-            Only this many of the likeliest tokens may be drawn.
+            Draw only from this number of likeliest tokens.
         top_p : float, optional
-            In (0, 1]: only the likeliest tokens may be drawn, as few as together have this probability.
+            Draw only from the smallest set of likeliest tokens that together have at least this probability, in (0, 1].
+            Applied after `top_k`.
         seed : int
             Seed of the random numbers.
         cache : bool
-            Whether to cache keys and values of earlier positions if the encoding allows it. The text is the same, and
-            takes a fraction of the time.
+            Whether to cache keys and values of earlier positions if the encoding allows it. A cache does not change
+            the text, and takes a fraction of the time.
         threads : int, optional
             Largest number of threads, if the sequence is read again for each token; with a cache one thread is used.
         progress : callable, optional
@@ -263,7 +264,7 @@ class Writing(Passes):
         return self._vocabulary.decode(written)
 
     def encoded(self, name: str, text: str) -> Array:
-        """The tokens of a text. name: used in errors.
+        """The tokens of a text, (n,) integers. name: name of the argument, for errors.
 
         Raises
         ------
@@ -287,10 +288,11 @@ class Writing(Passes):
 
 
 def begins_alike(model: Passes, first: int, last: int) -> bool:
-    """Whether slots for `last` positions begin with those for fewer positions, from `first` on.
+    """Whether the slots for `last` positions begin with the slots for fewer positions, down to `first`.
 
-    Compared are the first lengths, the last ones, those around the training length and some between. An encoding that
-    scales positions by the length does so at all lengths, or beyond the training length.
+    Only some lengths are compared: the shortest ones, the longest, those near the training length, and one in between.
+    They are enough, because an encoding that scales positions by the length does so at all lengths, or at all lengths
+    beyond the training length.
     """
     edges = {first, first + 1, first + 2, (first + last) // 2, last - 1}
     edges |= {made_for + i for made_for in (model.config.train_length, model.config.made_for) for i in (-1, 0, 1, 2)}
@@ -305,7 +307,7 @@ def _begins(shorter: Mapping[str, Any], longer: Mapping[str, Any], length: int) 
 
 
 def _alike(x: Any, y: Any) -> bool:
-    """Whether two arrays are equal; real numbers up to a few roundings, as fills may split runs of offsets."""
+    """Whether two arrays are equal. Real numbers may differ by a few roundings, because fills may split offsets."""
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
         return np.array_equal(x, y)
     return x.shape == y.shape and bool(np.abs(x - y).max() <= _ROUNDINGS * np.finfo(x.dtype).eps * np.abs(y).max())

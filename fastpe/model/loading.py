@@ -1,4 +1,4 @@
-"""Models read from the files that `model_file` describes."""
+"""Reads models from files that `model_file` wrote."""
 
 from pathlib import Path
 

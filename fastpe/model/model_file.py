@@ -32,7 +32,7 @@ FACTS = stored.record(
 def write(
     path: Path, model: ModelConfig, parameters: Mapping[str, Any], vocabulary: Vocabulary | None, **facts: Any
 ) -> None:
-    """Write a model's parameters; its configuration, the digests of its users' encodings and other facts in the header.
+    """Write a model's parameters, with its configuration, digests of user-defined encodings and `facts` in the header.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def shapes_of(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     expected = parameter_shapes(config)
     for part in registry.parse_all(config.encoding, config.options):
         spec = config.spec_of(part, 1)
-        if spec.length == 1:  # a spec for one position, then extended: building a spec visits every position
+        if spec.length == 1:  # build it for one position, then extend it: building a spec visits every position
             spec = replace(spec, length=config.train_length)
         for name, shape in part.encoding.parameters(spec, **part.options).items():
             owners = [f"layers.{layer}." for layer in range(config.layers)] if name in part.encoding.per_layer else [""]

@@ -19,8 +19,8 @@ Array = np.ndarray[Any, Any]
 
 ALIGN = 16  # elements: every tensor starts on a cache line, in float32 and in float64
 _PANEL_ROWS = 16  # rows of a matrix that one iteration of the transposing loop takes
-_PROJECTED = ("query", "key", "value")  # columns of one matrix, and so are
-_WIDENED = ("in", "gate")  # the two maps of a gated activation, the gate first
+_PROJECTED = ("query", "key", "value")  # three maps whose columns form one matrix
+_WIDENED = ("in", "gate")  # the two maps of a gated activation, whose columns also form one matrix, the gate first
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -203,7 +203,7 @@ def initialise(config: ModelConfig, views: Mapping[str, Array], learned: Mapping
 
 
 class Views(dict[str, Array]):
-    """Arrays by name, each a view of memory with another owner. Assigned values are checked, and copied there.
+    """Arrays by name, each a view of memory that another object owns. Assigned values are checked and copied into it.
 
     Parameters
     ----------
@@ -256,13 +256,13 @@ class Views(dict[str, Array]):
         return self
 
     def setdefault(self, name: str, default: Any = None) -> Array:
-        """The array with that name, which always exists, or an error."""
+        """The array with this name. An unknown name raises an error, because no array can be added."""
         if name not in self:
             self.update({name: default})
         return self[name]
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise TypeError(f"{self._what} cannot lose an array: write into it, or assign another of its shape")
+        raise TypeError(f"an array of {self._what} cannot be removed: write into it, or assign another of its shape")
 
     __delitem__ = pop = popitem = clear = _refuse
 

@@ -23,7 +23,7 @@ from fastpe.model.scratch import Scratch, Update
 
 Array = np.ndarray[Any, Any]
 
-_MANY_ROWS = 4096  # positions of a batch from which more than eight groups are made
+_MANY_ROWS = 4096  # batches with at least this many positions may have more than eight groups
 _GROUPS_BYTES = 2**24  # limit for the gradients of all groups, except with four groups or fewer
 _MOST_KEPT = 4  # limits the scratch memory if a user tries many lengths
 
@@ -37,7 +37,7 @@ class Writer(NamedTuple):
 
 
 class Passes:
-    """Base class of `Transformer`: its memory and its passes, which are called with the lock held."""
+    """Base class of `Transformer` with its memory and its passes. Callers of the private methods hold the lock."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._config, self._dtype = config, np.dtype(config.dtype)
@@ -48,7 +48,7 @@ class Passes:
         self._inputs = CheckedInputs(config.vocabulary, self.dtype)
         self._lock = OneAtATime()  # for inputs, slots, scratch memory and gradients
 
-    # memory is laid out by these, so they cannot be replaced
+    # read-only, because the layout of the memory depends on them
     config = property(lambda self: self._config)
     dtype = property(lambda self: self._dtype)
 
@@ -60,45 +60,55 @@ class Passes:
             return sum(array.nbytes for array in (self._layout.flat, self._transposes.flat, *kept))
 
     def slots(self, length: int) -> dict[str, Any]:
-        """Copies of the slots that the encoding fills at this length, in positions.
+        """Copies of the slots that the encoding fills for a sequence length.
 
-        Slots that differ between layers have an axis of layers in front.
+        Parameters
+        ----------
+        length : int
+            Number of positions.
+
+        Returns
+        -------
+        dict
+            Arrays by slot, and the values of slots that are not arrays. The first axis of a slot that differs between
+            layers is the layer.
         """
         with self._lock:
-            found = self._encoding.slots(length, self._layout.views)
-            return {slot: x.copy() if isinstance(x, np.ndarray) else x for slot, x in found.items()}
+            slots = self._encoding.slots(length, self._layout.views)
+            return {slot: x.copy() if isinstance(x, np.ndarray) else x for slot, x in slots.items()}
 
     def __call__(self, x: Any, *, lengths: Any = None, threads: int | None = None, draw: int = 0) -> Array:
-        """Outputs y of the model.
+        """Compute the outputs of the model.
 
         Parameters
         ----------
         x : array_like (B, N) or (N,)
-            Finite numbers; with a vocabulary of V tokens integers in [0, V).
+            Inputs: finite numbers or, with a vocabulary of V tokens, integers in [0, V).
         lengths : array_like (B,) of int, optional
             Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read, and their outputs
-            are 0. The encoding is that of N positions.
+            are 0. The position encoding is the one for N positions.
         threads : int, optional
             Largest number of threads, by default all that Numba may use. Results do not depend on it.
         draw : int
-            Number of the draw of random positions in testing, if positions are random.
+            Selects the random positions of this call, if the model has random positions.
 
         Returns
         -------
-        array of x's shape, (B, N, V) or (N, V) with a vocabulary (logits), in the model's dtype
+        array
+            The outputs, in the model's dtype and the shape of x. With a vocabulary: logits, (B, N, V) or (N, V).
 
         Raises
         ------
         TypeError, ValueError
-            If x is not an array of finite numbers, or of tokens, of such a shape.
+            If x has another shape, or holds anything but finite numbers or, with a vocabulary, tokens.
         fastpe.BeyondTrainingLength
             If the encoding is undefined at this length.
         """
         vocabulary = self.config.vocabulary
         with self._lock:
-            given, checked = self._inputs.inputs(x, lengths)
-            outputs = self._outputs(np.atleast_2d(given), checked, threads, draw)
-        return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
+            inputs, checked = self._inputs.inputs(x, lengths)
+            outputs = self._outputs(np.atleast_2d(inputs), checked, threads, draw)
+        return outputs.reshape(inputs.shape if vocabulary is None else (*inputs.shape, vocabulary))
 
     def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
         batch, length = rows.shape
@@ -139,9 +149,9 @@ class Passes:
     def _gradients(
         self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int, update: Update | None = None
     ) -> tuple[float, Array]:
-        """Loss and the gradients of the groups (groups, stride), to be summed in order; valid until the next call.
+        """The loss, and the gradients of each group (groups, stride), which the caller must sum in order.
 
-        If an update is given, it has been applied with these gradients.
+        The gradients are valid until the next call. If `update` is given, the parameters are updated as well.
         """
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
@@ -169,7 +179,7 @@ class Passes:
             run(panels, starts, update or Update.none(self.dtype))
             return float(losses.sum()), gradients
         run(panels, starts, Update.none(self.dtype))
-        # the slots' gradients are turned into those of parameters, in the first group's row
+        # add the gradients of the encoding's parameters to the first group's row
         target = self._layout.views_of(gradients[0], self._encoding.initial)
         self._encoding.pull(length, self._layout.views, work.slot_gradients(slots, groups), target)
         if update:
@@ -177,10 +187,11 @@ class Passes:
         return float(losses.sum()), gradients
 
     def _groups(self, batch: int, lengths: Array) -> Array:
-        """The first sequence of every group of a batch, and the batch size; groups have about as many positions each.
+        """Index of the first sequence of each group of a batch, followed by the batch size.
 
+        All groups have about the same number of positions.
         Groups depend only on shapes and lengths, so that results do not depend on the number of threads. More groups
-        allow more threads, but cost additions and memory, which should not exceed common cache sizes.
+        allow more threads, but they need additions, and memory that should fit into common caches.
         """
         same = lengths.size == 1
         rows = int(lengths[0]) * batch if same else int(lengths.sum())
@@ -194,7 +205,7 @@ class Passes:
         return np.unique(np.searchsorted(before, rows * shares // most))
 
     def _writer(self, length: int, rows: int) -> "Writer":
-        """Memory for one sequence of this length; at most `rows` of its rows pass through the model at a time."""
+        """Memory for one sequence of this length; at most `rows` positions pass through the model at a time."""
         slots = self._encoding.slots(length, self._layout.views)
         work = Scratch.make(
             self.config, self._layout, length, 1, 0, slots, self._encoding.layered, self._encoding.learned, rows
@@ -204,7 +215,10 @@ class Passes:
         return Writer(work, work.position(slots, spans), np.empty(self.config.vocabulary or 1, self.dtype))
 
     def _place(self, writer: "Writer", tokens: Array, before: int, state: Array | None) -> tuple[Array, Array | None]:
-        """The rows of tokens after `before` others, (any, 1, n), and the new state of a rule. state: before them."""
+        """The rows of the next tokens, (any, 1, n), and the state of the rule after them; both as in `Placed`.
+
+        before: number of earlier tokens. state: state of the rule after these.
+        """
         placed = self._encoding.placed(
             tokens[None], np.full(1, len(tokens)), state=state, before=before, length=writer.scratch.sizes.length
         )

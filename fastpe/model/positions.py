@@ -1,4 +1,4 @@
-"""Positions of tokens: the values of `ModelConfig.positions`, and what they mean.
+"""Positions of tokens: the values of `ModelConfig.positions`, and what they mean. They may be independent of tokens:
 
     usual             0, 1, 2, ...
     random:L          N different ones of 0 .. L - 1, ascending, drawn in every step (Ruoss et al. 2023,
@@ -7,9 +7,9 @@
                       arXiv:2602.14050)
     pose:L            in training 0 .. r - 1, then r + u .. N - 1 + u (PoSE, Zhu et al. 2023, arXiv:2309.10400): r is
                       uniform in 1 .. floor((N + 1)/2), the gap u in 0 .. L - N, in every step; 0, 1, 2, ... in tests
-    offset:L          a table of L rows; sequences of a training step begin at any row
+    offset:L          a table of L rows; in training, each sequence begins at a random row
 
-or a rule by which positions follow from tokens (`fastpe.model.token_positions`):
+They may also follow from the tokens by a rule (`fastpe.model.token_positions`):
 
     digits:K          the position within a number (Abacus)
     coupled:L         the significance of a digit (position coupling)
@@ -32,7 +32,7 @@ from fastpe.encodings.slots import MAX_POSITION
 DIGIT_ROWS = 1024
 """Rows of Abacus's table, and of BiPE's table of positions within segments, as in the authors' code."""
 ORDERS = ("ordinary", "reversed", "answer_reversed")
-"""The order of digits: most significant first, least significant first, or the latter in answers only."""
+"""The order of digits: most significant first, least significant first, or least significant first only in answers."""
 FORMS = "'usual', 'random:L', 'float:L', 'pose:L', 'offset:L', 'digits:K', 'coupled:L', 'documents:SEP', 'segments:SEP'"
 _MOST_TOKEN = 2**24
 
@@ -53,7 +53,7 @@ class Digits:
 
     @property
     def complete(self) -> bool:
-        """Whether all that a task provides is known."""
+        """Whether the tokens that a task provides are known."""
         return bool(self.digits)
 
     def __str__(self) -> str:
@@ -66,8 +66,8 @@ class Coupled:
 
     The digit of weight 10^w has the position start + 1 + w in all three numbers, and tokens that are not digits have
     `start`. Exception: if c begins with its most significant digit, `equals` has start + len(c) + 1, and c is assumed
-    to be one digit longer than the longer operand. start is 1, or in training drawn uniformly for every sequence from
-    what the last row of the table, `last`, allows.
+    to be one digit longer than the longer operand. `start` is 1 in testing. In training it is drawn uniformly for every
+    sequence, such that no position exceeds `last`, the last row of the table.
     """
 
     last: int
@@ -84,7 +84,7 @@ class Coupled:
 
     @property
     def complete(self) -> bool:
-        """Whether all that a task provides is known."""
+        """Whether the tokens that a task provides are known."""
         return bool(self.order)
 
     def __str__(self) -> str:
@@ -113,9 +113,10 @@ class Documents:
 
 @dataclass(frozen=True)
 class Segments:
-    """BiPE (He et al. 2024, arXiv:2401.16421): for the table, the position within the segment, at most DIGIT_ROWS - 1;
-    for rotations, and for ALiBi in a causal model, the number of earlier segments. A separator is the last token of its
-    segment, or, with `first`, the first.
+    """BiPE (He et al. 2024, arXiv:2401.16421): a position within the segment, and the number of earlier segments.
+
+    The table has the position within the segment, at most DIGIT_ROWS - 1. Rotations, and ALiBi in a causal model, have
+    the number of earlier segments. A separator is the last token of its segment, or, with `first`, the first.
     """
 
     separators: tuple[int, ...]
@@ -148,7 +149,7 @@ def canonical(value: Any, train_length: int) -> str:
         if (most := _number(count)) is None:
             raise ValueError(f"positions must be '{way}:L' with L a number of positions, not {value!r}")
         if not train_length <= most <= MAX_POSITION:
-            raise ValueError(f"positions must draw from train_length={train_length} to 2**27 positions, not {value!r}")
+            raise ValueError(f"positions '{way}:L' need L from train_length={train_length} to 2**27, not {value!r}")
         return f"{way}:{most}"
     return str(_rule(value))
 
@@ -177,7 +178,7 @@ def check_tokens(rule: Rule, vocabulary: int | None, positions: str) -> None:
 
 
 def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1, order: str = "") -> str:
-    """A setting with the tokens of its rule: those in the setting, or else those of a task. what: the task, for errors.
+    """Complete a setting with the tokens of a task, unless it has its own. what: name of the task, for errors.
 
     >>> completed("digits:20", "a task", range(10)), completed("digits:20:3-5", "a task", range(10))
     ('digits:20:0-9', 'digits:20:3-5')

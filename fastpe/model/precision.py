@@ -20,4 +20,4 @@ def remarks(config: ModelConfig) -> tuple[str, ...]:
     """
     if isa_of(config) is not isa.SHIFTS:
         return ()
-    return ("precision bfloat16: this CPU has no instructions for it, and it is not faster than float32 here",)
+    return ("precision bfloat16: this CPU has no instructions for bfloat16, so it is not faster than float32 here",)

@@ -1,8 +1,8 @@
 """Schedules: the encoding and the sight of each layer of released models.
 
-A schedule provides `encoding`, `options` and `sight` of `ModelConfig`. Windows and chunks are those of the released
-model, or another number of positions for a small model. In all schedules, the first layers are those with a window or
-chunk. The summary of a schedule says which parts of the model are left out.
+A schedule provides `encoding`, `options` and `sight` of `ModelConfig`. Windows and chunks have the size of the released
+model, or any other size for a small model. In every pattern, layers with a window or chunk come first. The summary of a
+schedule says which parts of the released model it leaves out.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Schedule:
     Attributes
     ----------
     summary : str
-        What the layers are, and which uses of positions in the model these settings do not include.
+        Describes the layers, and what the released model does with positions but these settings leave out.
     source : str
         Where the settings come from.
     encoding : str
@@ -29,7 +29,7 @@ class Schedule:
     sight : str
         Pattern of sights over layers, with ``{}`` for the number of positions; or ``"all"``.
     near : int or None
-        The number of positions that replaces ``{}`` by default: the one of the released model.
+        The number of positions that replaces ``{}`` by default, as in the released model.
     options : dict
         Options of the encodings.
     scaled : tuple of str
@@ -51,25 +51,25 @@ def _configured(model: str) -> str:
 
 SCHEDULES: Mapping[str, Schedule] = {
     "command_a": Schedule(
-        "three layers of RoPE in a window, one of all positions without an encoding",
+        "three layers of RoPE with a window, one without an encoding that sees all positions",
         _configured("cohere2"), "rope*3,nope", "window:{}*3,all", 4096,
         {"rope.base": 1e4, "rope.pairs": "interleaved"},
     ),
     "exaone4": Schedule(
-        "three layers of RoPE in a window, one of all positions without an encoding",
+        "three layers of RoPE with a window, one without an encoding that sees all positions",
         _configured("exaone4"), "rope*3,nope", "window:{}*3,all", 4096, {"rope.base": 1e4, "rope.pairs": "half"},
     ),
     "gemma2": Schedule(
-        "RoPE, a window in every other layer; its soft cap of scores left out",
+        "RoPE, with a window in every other layer; leaves out the soft cap of scores",
         _configured("gemma2"), "rope", "window:{},all", 4096, {"rope.base": 1e4, "rope.pairs": "half"},
     ),
     "gemma3": Schedule(
-        "five layers of RoPE in a window, one of slower RoPE of all positions (the sizes of 270M and 1B)",
+        "five layers of RoPE with a window, one of slower RoPE that sees all positions (models of 270M and 1B)",
         "google-deepmind/gemma at 7691fd4, gemma/gm/nn/_gemma.py", "rope@near*5,rope@far", "window:{}*5,all", 512,
         {"rope@near.base": 1e4, "rope@far.base": 1e6, "rope@near.pairs": "half", "rope@far.pairs": "half"},
     ),
     "gemma4": Schedule(
-        "five layers of RoPE in a window, one of p-RoPE of all positions; its wider heads there left out",
+        "five layers of RoPE with a window, one of p-RoPE that sees all positions; leaves out its wider heads",
         "google-deepmind/gemma at 7691fd4, gemma/gm/nn/gemma4/_gemma4.py", "rope*5,rope_proportional",
         "window:{}*5,all", 1024,
         {
@@ -78,12 +78,13 @@ SCHEDULES: Mapping[str, Schedule] = {
         },
     ),
     "gpt_oss": Schedule(
-        "RoPE with YaRN, a window in every other layer; its learned sinks left out",
+        "RoPE with YaRN, with a window in every other layer; leaves out the learned sinks",
         _configured("gpt_oss"), "rope_yarn", "window:{},all", 128,
         {"rope_yarn.base": 1.5e5, "rope_yarn.factor": 32.0, "rope_yarn.pairs": "half"},
     ),
     "llama4": Schedule(
-        "iRoPE: three layers of RoPE in chunks, one of all positions with a temperature alone; Scout's norms left out",
+        "iRoPE: three layers of RoPE in chunks, one that sees all positions and has only a temperature; leaves out "
+        "the norms of Scout",
         _configured("llama4"), "rope*3,temperature", "chunks:{}*3,all", 8192,
         {
             "rope.base": 5e5, "rope.pairs": "interleaved", "temperature.rule": "llama4", "temperature.strength": 0.1,
@@ -92,11 +93,11 @@ SCHEDULES: Mapping[str, Schedule] = {
         scaled=("temperature.every",),
     ),
     "olmo3": Schedule(
-        "RoPE, three layers of four in a window",
+        "RoPE, with a window in three of four layers",
         _configured("olmo3"), "rope", "window:{}*3,all", 4096, {"rope.base": 5e5, "rope.pairs": "half"},
     ),
     "smollm3": Schedule(
-        "three layers of RoPE and one without an encoding, all of all positions",
+        "three layers of RoPE, one without an encoding; all see all positions",
         _configured("smollm3"), "rope*3,nope", options={"rope.base": 2e6, "rope.pairs": "half"},
     ),
 }  # fmt: skip
@@ -131,7 +132,9 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     """
     found = SCHEDULES[choice("schedule", name, tuple(SCHEDULES))]
     if near is not None and found.near is None:
-        raise ValueError(f"near is for windows and chunks: all layers of schedule {name!r} see all, not {shown(near)}")
+        raise ValueError(
+            f"near must be None for schedule {name!r}, whose layers have no windows or chunks, not {shown(near)}"
+        )
     size = found.near if near is None else whole("near", near, 1)
     options = {**found.options, **dict.fromkeys(found.scaled, size)}
     return {"encoding": found.encoding, "options": options, "sight": found.sight.format(size)}

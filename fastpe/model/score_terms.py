@@ -30,7 +30,7 @@ def scored(slots: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def options_of(slots: Mapping[str, Any]) -> Options:
-    """The terms that are not arrays."""
+    """The options of attention that are not arrays."""
     return Options(rectify=int(slots.get("rectify", False)))
 
 

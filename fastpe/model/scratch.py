@@ -84,8 +84,8 @@ class Scratch:
     case: model_memory.Case
     layout: model_memory.Layout
     layered: frozenset[str]
-    shapes: dict[str, tuple[int, ...]]  # of the slots' gradients, by slot
-    last: list[tuple[Mapping[str, Any], model_memory.Position]]  # the slots last used, and the same for kernels
+    shapes: dict[str, tuple[int, ...]]  # shapes of the slots' gradients, by slot
+    last: list[tuple[Mapping[str, Any], model_memory.Position]]  # slots of the last call, also as kernels take them
     arrays: list[Mapping[str, Array]]  # keeps alive the arrays that kernels read by address
 
     @classmethod
@@ -93,14 +93,14 @@ class Scratch:
         cls, config: ModelConfig, parameters: Parameters, length: int, workers: int, groups: int,
         slots: Mapping[str, Any], layered: frozenset[str], wanted: Collection[str], rows: int = 0,
     ) -> "Scratch":  # fmt: skip
-        """Memory for `workers` threads at this length; if there are groups, for a backward pass too.
+        """Allocate memory for `workers` threads at this length and, if `groups` is above 0, for a backward pass.
 
         Parameters
         ----------
         slots : dict
             As from `ModelEncoding.slots`.
         layered : frozenset of str
-            The slots that differ between layers, which are their first axis.
+            The slots that differ between layers. Their first axis is the layer.
         wanted : collection of str
             The slots to compute gradients for.
         rows : int
@@ -163,15 +163,15 @@ class Scratch:
     def position(self, slots: Mapping[str, Any], spans: Array | None = None) -> model_memory.Position:
         """The slots as kernels take them. Unused slots are placeholder arrays that are not read.
 
-        spans (layers or 1, B, N, 2): for a call whose sequences have different spans.
+        spans : (layers or 1, B, N, 2) integers, for a call in which the keys that a query sees depend on the sequence.
         """
-        if not (self.last and (self.last[0][0] is slots or self._lie_where_they_did(slots))):
+        if not (self.last and (self.last[0][0] is slots or self._filled_in_place(slots))):
             self.last[:] = [(slots, self._position(slots))]
         position = self.last[0][1]
         return position if spans is None else position._replace(spans=spans)
 
-    def _lie_where_they_did(self, slots: Mapping[str, Any]) -> bool:
-        """Whether kernels can read these slots from the arrays of the last call, which were filled again in place."""
+    def _filled_in_place(self, slots: Mapping[str, Any]) -> bool:
+        """Whether these slots are the arrays of the last call, filled again, so that kernels can read them there."""
         before, n = self.last[0][0], self.sizes.length
         return all(
             x is before[slot] and (slot in _IN_PLACE or (slot in ("gain", "bias") and x.shape[-1] == 2 * n - 1))
@@ -289,12 +289,12 @@ def fused_ends(
 
     With residual connections, and products without rounding (`precision`), these can be fused:
 
-    - the input, whose map then has a row for each token and each position, also in the gradients of every group. This
-      requires that no norm, dropout or convolution (`taps`) follows the embedding, queries and keys have no separate
-      table (`qk_table`), no layer has a gate, and all sequences use the table from its first row on. It also requires
-      few rows: in all at most `_MOST_COMPOSED` elements, and, for any batch, not many more rows of tokens than of
-      positions;
-    - the output of a model of numbers, if neither dropout nor a norm precedes the head.
+    - The input. The fused map has a row for each token and for each position, and so have its gradients in every group.
+      This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys have no
+      separate table (`qk_table`), that no layer has a gate, and that all sequences use the table from its first row on.
+      The map must also be small: it has at most `_MOST_COMPOSED` elements, and at most twice as many tokens as
+      positions.
+    - The output of a model of numbers, if neither dropout nor a norm precedes the head.
 
     Examples
     --------
@@ -322,7 +322,7 @@ def _factors(angles: Array, half: int, dtype: Any) -> Array:
 
 
 def _circles(phases: Array, dtype: Any) -> Array:
-    """Cosines and sines of phases; first those of queries, which are 1 and 0."""
+    """Cosines and sines of the phases of queries, which are 1 and 0, followed by those of `phases`, of the keys."""
     own = np.stack([np.cos(phases.astype(np.float64)), np.sin(phases.astype(np.float64))], axis=-2)
     return np.concatenate([[1.0] * phases.shape[-1], [0.0] * phases.shape[-1], own.ravel()]).astype(dtype)
 
@@ -332,7 +332,7 @@ def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int
 
 
 def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
-    """Start of arrays of these shapes, each on a cache line, and the end of the last one."""
+    """The start of each of these arrays if they follow each other, each on a cache line; and the end of the last."""
     starts, end = {}, 0
     for slot, shape in shapes.items():
         starts[slot] = end

@@ -1,12 +1,12 @@
-"""Which keys the queries of each layer see: all, a window, or a chunk; or a pattern over layers, as for encodings.
+"""Which keys the queries of each layer see. A setting is one of these, or a pattern over layers, as for encodings:
 
     all         every key; in a causal model every key up to the query
     window:W    keys at positions j with |i - j| < W; in a causal model i - W < j <= i
     chunks:C    keys in the query's chunk, floor(j / C) = floor(i / C)
 
 Several models released since 2023 have a window (Gemma 2 and 3, Command A, OLMo 3, gpt-oss) or chunks (Llama 4) in
-most layers, and see all keys in the others: "window:512*5,all" is Gemma 3's pattern, in which the first five layers of
-six see 512 keys.
+most layers, and see all keys in the others: "window:512*5,all" is Gemma 3's pattern, in which the first five of every
+six layers see 512 keys.
 """
 
 from typing import Any
@@ -54,13 +54,13 @@ def of_layers(pattern: str, layers: int) -> tuple[str, ...]:
     return tuple(items[layer % len(items)] for layer in range(layers))
 
 
-def bounds(one: str, i: Any, length: int, *, causal: bool) -> tuple[Any, Any]:
-    """The first key that query i sees, and the one after the last. i: a number, or an array of them.
+def bounds(item: str, i: Any, length: int, *, causal: bool) -> tuple[Any, Any]:
+    """The first key that query i sees, and the last one plus 1. i: an integer, or an array of integers.
 
     >>> bounds("chunks:4", 5, 20, causal=False), bounds("window:3", 5, 20, causal=True)
     ((4, 8), (3, 6))
     """
-    way, _, count = one.partition(":")
+    way, _, count = item.partition(":")
     first, last = 0 * i, 0 * i + length
     if way == "window":
         first, last = i - int(count) + 1, i + int(count)
@@ -77,20 +77,22 @@ def _within(place: Any, length: int) -> Any:
     return clip(0, length) if clip else min(max(place, 0), length)
 
 
-def visible_pairs(one: str, length: int, *, causal: bool) -> int:
+def visible_pairs(item: str, length: int, *, causal: bool) -> int:
     """The number of pairs of a query and a key that it sees.
 
     >>> visible_pairs("all", 4, causal=True), visible_pairs("window:2", 4, causal=False)
     (10, 10)
     """
-    if one == "all":
+    if item == "all":
         return length * (length + 1) // 2 if causal else length * length
-    seen = (bounds(one, i, length, causal=causal) for i in range(length))
+    seen = (bounds(item, i, length, causal=causal) for i in range(length))
     return sum(last - first for first, last in seen)
 
 
 def spans(pattern: str, layers: int, length: int, *, causal: bool) -> Any:
-    """What each query of each layer sees, (layers, N, 2) int64; None if every layer sees all.
+    """For each layer and query, the first key that it sees, and the last one plus 1.
+
+    The result is (layers, N, 2) int64, or None if every layer sees all keys.
 
     >>> spans("window:2,all", 2, 3, causal=True).tolist()
     [[[0, 1], [0, 2], [1, 3]], [[0, 1], [0, 2], [0, 3]]]
@@ -100,5 +102,5 @@ def spans(pattern: str, layers: int, length: int, *, causal: bool) -> Any:
     if pattern == "all":
         return None
     i = np.arange(length)
-    each = [np.stack(bounds(one, i, length, causal=causal), axis=-1) for one in of_layers(pattern, layers)]
-    return np.stack(each).astype(np.int64)
+    seen = [np.stack(bounds(item, i, length, causal=causal), axis=-1) for item in of_layers(pattern, layers)]
+    return np.stack(seen).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Positions that follow from tokens: the rules of `fastpe.model.positions`, each a fold over the tokens.
+"""Positions that follow from tokens: the rules of `fastpe.model.positions`.
 
-A rule keeps a few integers per sequence, so that generation continues where the prompt ended. In Python, for one
-sequence:
+A rule reads the tokens of a sequence once, from first to last. Its state is a few integers per sequence, so that
+generation can continue where the prompt ended. In Python, for one sequence:
 
     digits       run = run + 1 if token in digits else 0;      place = run + k if run else 0
     documents    place = next;   next = 0 if token in separators else place + 1
@@ -30,12 +30,12 @@ class Placed(NamedTuple):
     Parameters
     ----------
     rows : (2, B, N) int64
-        Row numbers of the table and of the rotations; or (1, B or 1, 1): the first row of the table, with consecutive
-        rows after it.
+        Rows of the table and of the rotations; or (1, B or 1, 1): the first row of the table, which the other rows
+        follow.
     spans : (layers or 1, B, N, 2) int64 or None
         The keys that each query sees, if that depends on the sequence.
     state : array or None
-        State of a rule after the last token.
+        State of the rule after the last token, if there is a rule.
     """
 
     rows: Array
@@ -52,7 +52,7 @@ class Places(NamedTuple):
 
 
 def follow(rule: Rule, tokens: Array, state: Array | None = None) -> Places:
-    """The positions of tokens (B, N), before any randomness. state: after the preceding tokens.
+    """The positions of tokens (B, N), without random shifts. state: state of the rule after the preceding tokens.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def _runs(inside: Array, before: Array | None) -> Array:
 
 
 def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Places:
-    """State: the next token's position, if it begins nothing, and the number of its segment."""
+    """The state is the next token's position, unless it begins a document or segment, and the number of its segment."""
     count, n = tokens.shape
     places, ends = np.arange(n), np.isin(tokens, rule.separators)
     known = np.zeros((count, 2), np.int64) if state is None else state
@@ -97,12 +97,12 @@ def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Pl
 
 
 def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
-    """State: the current run of digits, the longest one, and the number of tokens after the first `equals`, or -1.
+    """The state is the lengths of the current and the longest run of digits, and the tokens since `equals` (or -1).
 
     Raises
     ------
     ValueError
-        If a sequence continues whose operands may not have ended: positions of earlier digits would change.
+        If a sequence is continued before its operands have ended: positions of earlier digits would change.
     """
     known = np.tile(np.array([0, 0, -1]), (len(tokens), 1)) if state is None else state
     ordinary, places = rule.order != "reversed", np.arange(tokens.shape[1])
@@ -154,23 +154,23 @@ def checked(rule: Rule, places: Array, within: Array, rows: int) -> Array:
         sequence, token = map(int, wrong[0])
         raise BeyondTrainingLength(
             f"token {token} of sequence {sequence} has the position {places[0, sequence, token]} by "
-            f"positions={str(rule)!r}, and the table has {rows} rows"
+            f"positions={str(rule)!r}, but the table has {rows} rows"
         )
     return places
 
 
 def spans(places: Array, lengths: Array, length: int, sight: Array | None, *, causal: bool, before: int = 0) -> Array:
-    """What each query sees within its document, (layers or 1, B, N, 2) int64.
+    """The keys that each query sees within its document, (layers or 1, B, n, 2) int64: the first, and the last plus 1.
 
     Parameters
     ----------
     places : (B, n) integers
-        Positions within documents, of the last tokens of sequences.
+        Positions of the last n tokens within their documents.
     lengths : (B or 1,) integers
     length : int
         Number of positions, N.
     sight : (layers, N, 2) integers or None
-        What every layer sees without documents.
+        The keys that queries would see without documents.
     before : int
         Number of earlier tokens.
     """

@@ -22,11 +22,12 @@ _LONGEST_TRIED = 2**16  # largest number of positions for which slots are filled
 
 
 @validation.named_arguments
+@validation.named_methods
 class Transformer(Writing):
     """A small transformer (Li 2025, section 7.1) with any encoding.
 
-    It maps numbers to numbers or, with a vocabulary of V tokens, tokens to V logits each. The loss is the mean squared
-    error or, with a vocabulary, the cross entropy.
+    It maps real numbers to real numbers or, with a vocabulary of V tokens, each token to V logits. The loss is the mean
+    squared error or, with a vocabulary, the cross entropy.
 
     A layer computes ``z = z + Attention(z)`` and then ``z = z + FeedForward(z)``, with norms before both if configured;
     see `ModelConfig`. By default, initial weights and biases are uniform in ±1/sqrt(fan in of the matrix). They depend
@@ -43,9 +44,9 @@ class Transformer(Writing):
     config : ModelConfig
     dtype : dtype
     parameters : dict of str to array
-        Views into one flat array. Writing into them changes the model. Assigned arrays are copied; other names or
-        shapes raise an error. Every matrix is (in, out), ``y = x @ weight + bias``; a ``torch.nn.Linear`` stores
-        (out, in) and takes ``torch.from_numpy(weight.T)``.
+        Views into one flat array. Writing into them changes the model. Assigned arrays are copied; an unknown name or
+        another shape raises an error. Every matrix is (in, out): ``y = x @ weight + bias``. A ``torch.nn.Linear``
+        stores (out, in), and takes ``torch.from_numpy(weight.T)``.
 
     Raises
     ------
@@ -71,7 +72,7 @@ class Transformer(Writing):
         super().__init__(config)
         self._parameters = Views("parameters", self._layout.views)
         initialise(config, self._layout.views, self._encoding.initial)
-        # raises errors of the encoding about these sizes now; a file may contain any length
+        # raise the encoding's errors about these sizes now; the length is limited, because a file may contain any
         self._encoding.slots(min(config.train_length, _LONGEST_TRIED), self._layout.views)
 
     parameters = property(lambda self: self._parameters, lambda self, values: self._assign(values))
@@ -99,7 +100,11 @@ class Transformer(Writing):
             return _restored, (self.config, self._layout.flat.copy(), self._vocabulary)
 
     def copies(self) -> dict[str, Array]:
-        """Copies of all parameters at one moment, even if another thread trains the model.
+        """Copies of all parameters, taken at one moment even if another thread trains the model.
+
+        Returns
+        -------
+        dict of str to array
 
         Examples
         --------
@@ -116,15 +121,16 @@ class Transformer(Writing):
         Parameters
         ----------
         batch, length : int
-            Batch of B sequences of N positions.
+            Number of sequences B, and number of positions N.
         draw : int
             Number of the training step, from 0.
 
         Returns
         -------
         dict of str to float64 array
-            ``embed`` (B, N, C); for every layer ``layers.{l}.attention`` and ``layers.{l}.feedforward`` (B, N, C), for
-            the outputs of the two, and ``layers.{l}.attention.weights`` (B, H, N, N).
+            - ``embed`` (B, N, C): for the embedded input;
+            - ``layers.{l}.attention`` and ``layers.{l}.feedforward`` (B, N, C): for their outputs in layer l;
+            - ``layers.{l}.attention.weights`` (B, H, N, N): for the attention weights of layer l.
 
         Examples
         --------
@@ -165,19 +171,20 @@ class Transformer(Writing):
     def loss(
         self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
     ) -> float:
-        """The loss over a batch, without gradients: equal to that of `loss_and_grads` up to rounding, without dropout.
+        """The loss over a batch, without gradients and without dropout.
+
+        If the model has no dropout, it equals the loss that `loss_and_grads` returns, up to rounding.
 
         Parameters
         ----------
         x, y, weights, lengths, threads
             As for `loss_and_grads`.
         draw : int
-            Number of the draw of random positions in testing, if positions are random, as for a call of the model.
+            Selects the random positions, if the model has random positions, as for a call of the model.
 
         Returns
         -------
         float
-            As from `loss_and_grads`.
 
         Examples
         --------
@@ -201,17 +208,17 @@ class Transformer(Writing):
         Parameters
         ----------
         x, y : array_like (B, N) or (N,)
-            Inputs and targets: finite numbers; with a vocabulary of V tokens integers in [0, V).
+            Inputs and targets: finite numbers or, with a vocabulary of V tokens, integers in [0, V).
         weights : array_like of y's shape, optional
             Weight of each target in the mean: finite numbers of at least 0, not all 0, or booleans. A target with
             weight 0 may be anything, such as -100 or NaN; x must be valid everywhere.
         lengths : array_like (B,) of int, optional
             Lengths of the sequences, at most N. Positions beyond the end of a sequence are not read and cost nothing.
-            The encoding is that of N positions.
+            The position encoding is the one for N positions.
         threads : int, optional
             Largest number of threads. Results do not depend on it.
         draw : int
-            Number of the training step, from 0; selects random positions and elements of `dropout_factors`.
+            Number of the training step, from 0. It selects the random positions and the `dropout_factors`.
 
         Returns
         -------
@@ -222,11 +229,11 @@ class Transformer(Writing):
         Raises
         ------
         TypeError, ValueError
-            If x, y or weights is not an array of such numbers, or tokens, or if their shapes differ.
+            If x, y or weights holds other values than these, or if their shapes differ.
 
         Examples
         --------
-        A model that predicts uniformly has loss log V. The next token is the target, so the first has no prediction:
+        A model with equal logits for all tokens has the loss log V. The target of each token is the next token:
 
         >>> model = Transformer(ModelConfig("sinusoidal", width=16, causal=True, vocabulary=65, train_length=8))
         >>> model.parameters["head.weight"][...] = model.parameters["head.bias"][...] = 0
@@ -235,7 +242,7 @@ class Transformer(Writing):
         >>> round(loss, 4), gradients["embed.weight"].shape
         (4.1744, (65, 16))
 
-        Targets that do not count:
+        Targets with weight 0 are ignored:
 
         >>> y = np.where(text[1:] < 4, text[1:], -100)
         >>> round(model.loss(text[:-1], y, weights=y != -100), 4)

@@ -2,7 +2,8 @@
 
 **Sequence**: begin, a, +, b, separator (which is the sign "="), a + b, end. The length counts the digits of a and b and
 the "+". The number of digits of a is uniform, and so are the digits, except that no number with several digits begins
-with 0. **Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
+with 0.
+**Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: measured on randomly drawn sums.
 **Without positions**: a model without a mask and without a position signal cannot tell which digits belong to the same
 power of the base.
@@ -14,7 +15,7 @@ power of the base.
 - `padded`: zeros before the most significant digit make the shorter number as long as the other one, and the answer one
   digit longer; an input of length 2 n + 1 then has numbers of at most n digits.
 
-**Positions** of digits: "digits:K" (Abacus) counts them along a number, and is meant for "reversed"; "coupled:L" gives
+**Positions**: "digits:K" (Abacus) counts the digits along a number, and is meant for "reversed". "coupled:L" gives
 digits of the same significance the same position. With "ordinary" answers it needs `padded`, because the positions of
 their digits then follow from the number of digits alone.
 
@@ -114,7 +115,7 @@ TASK = Task(
             str,
             choices=("ordinary", "reversed", "answer_reversed"),
         ),
-        "base": Option(2, "of the numbers", int, minimum=2, maximum=10),
+        "base": Option(2, "base of the numbers", int, minimum=2, maximum=10),
         "padded": Option(False, "whether zeros make the numbers equally long", bool),
     },
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",

@@ -3,7 +3,7 @@
 **Sequence**: begin, moves, separator, place, end. A move is 0 (back), 1 (stay) or 2 (on), independent and uniform.
 **Metric**: share of exact answers, including the end.
 **Chance**: the probability of the likeliest place: 1/3 at length 1, close to 1/5 at larger lengths.
-**Without positions**: counts of moves are enough, but they are needed modulo five, as in `parity`.
+**Without positions**: counts of moves are enough, but they are needed modulo five, which is hard as in `parity`.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at an empty token).
 """

@@ -1,13 +1,13 @@
 """Whether a symbol is in the last of k alternating blocks: the language L_k, which needs a depth of k - 2.
 
-**Sequence**: begin, and k blocks of equal symbols, 0 .. 0 1 .. 1 0 .. 0 ...; every way to cut the length into k is
-equally likely. The label of a symbol is 1 in the k-th block, else 0.
+**Sequence**: begin, and k blocks of equal symbols, 0 .. 0 1 .. 1 0 .. 0 ...; all ways to divide the length into k
+blocks are equally likely. The label of a symbol is 1 in the k-th block, else 0.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
-**Chance**: the likelier label at each position: early labels are 0, the last is 1.
+**Chance**: the accuracy of always guessing the likelier label of each position (early labels are 0, the last is 1).
 **Without positions**: a causal model of depth d solves it up to k = d + 2, and not at k = d + 3.
 
 **Options**
-- `blocks`: k.
+- `blocks`: the number of blocks, k.
 
 Source: Yang et al. 2025, "Knee-deep in C-RASP: a transformer depth hierarchy" (trained at lengths 201 to 250, tested to
 400).
@@ -47,6 +47,6 @@ TASK = Task(
     kind="labels",
     summary="whether a symbol is in the last of k blocks",
     symbols=2,
-    options={"blocks": Option(3, "k", int, minimum=2, maximum=1024)},
+    options={"blocks": Option(3, "number of blocks, k", int, minimum=2, maximum=1024)},
     source="Yang et al. 2025, Knee-deep in C-RASP: a transformer depth hierarchy",
 )

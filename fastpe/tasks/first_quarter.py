@@ -1,12 +1,13 @@
 """Whether a position lies within the first quarter: x_i independent N(0, 1), y_i = 1 if i - 1 < N / 4, else 0.
 
-The answer depends only on the position and the length: "a purely relative encoding may struggle".
+The answer depends only on the position and the length, so "a purely relative encoding may struggle" (Li 2025).
 
 **Kind**: numbers, with one answer for each.
 **Metric**: mean squared error, and this error divided by that of always answering 0.
-**Controls**: with a share q of positions in the quarter, no model whose position signal acts only on scores gets below
-q (1 - q) on a constant input, causal or not, because it has no start to count from. No model that cannot tell a
-sequence from its reverse gets below q / 2. A causal model does not see the end, so it does not know the length.
+**Controls**: let q be the share of positions in the first quarter. On a constant input, a model whose position signal
+acts only on scores has an error of at least q (1 - q), causal or not, because nothing marks the start of the sequence.
+A model that cannot tell a sequence from its reverse has an error of at least q / 2. A causal model does not see the
+end, so it does not know the length.
 
 Source: Li 2025, section 3.4.
 """

@@ -188,7 +188,7 @@ def _framed(chosen: Chosen, drawn: Drawn, causal: bool) -> Sequences:
     x[:, length + 2 :] = np.maximum(answers, 0) if causal else blank
     y = np.full((count, length + 2 + most), NONE)
     y[:, length + 1 :] = targets
-    if not causal:  # one blank for each token of the answer and for its end, in place of it
+    if not causal:  # a blank in place of each token of the answer, and one for its end
         x = np.concatenate([x, np.full((count, 1), blank)], axis=1)
         y = np.concatenate([np.full((count, 1), NONE), y], axis=1)
         return Sequences(x, np.maximum(y, 0), (y != NONE).astype(np.float64))

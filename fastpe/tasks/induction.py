@@ -4,8 +4,9 @@
 symbol that followed its last occurrence; other symbols have no label. Inputs without any label are not drawn.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/S for a label.
-**Without positions**: a causal model can count; a model without a mask and without a position signal cannot tell what
-followed. Two layers with one head each solve the task; one layer needs a width that grows with the number of symbols.
+**Without positions**: a causal model can count positions; a model without a mask and without a position signal cannot
+tell what followed. Two layers with one head each solve the task; one layer needs a width that grows with the number of
+symbols.
 
 **Options**
 - `symbols`: the number of symbols, S.

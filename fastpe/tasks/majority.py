@@ -1,12 +1,11 @@
-"""The most frequent of 26 letters.
+"""The most frequent letter.
 
 **Sequence**: begin, letters, separator, letter, end. Letters are independent and uniform; the input is drawn again if
 several letters are most frequent.
 **Metric**: share of exact answers, including the end.
-**Chance**: 1/26.
-**Without positions**: solvable by a causal model; counts are enough.
-Without a mask the symbol can be correct, but not the end after it, because the blanks of an answer are
-indistinguishable.
+**Chance**: 1 divided by the number of letters.
+**Without positions**: solvable by a causal model; counts are enough. Without a mask the symbol can be correct, but not
+the end after it, because the blanks of an answer are indistinguishable.
 
 **Options**
 - `letters`: the number of letters.

@@ -5,8 +5,8 @@ are independent and uniform; lengths are even.
 **Metric**: share of exact answers, including the end.
 **Chance**: 1/2.
 **Without positions**: a word written twice contains each bit an even number of times, so the parity of the remaining
-bits gives the missing one, and counts are enough for it. Without a mask the blanks of an answer are indistinguishable
-and the end is missed, so no answer is exact (`fastpe.theory.tasks.limit`).
+bits gives the missing one, and counts are enough for it. Without a mask the blanks of an answer are indistinguishable,
+so the end cannot be predicted and no answer is exact (`fastpe.theory.tasks.limit`).
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there odd lengths are padded, and the answer
 is read at an empty token).

@@ -3,7 +3,7 @@
 **Sequence**: begin, digit, sign, digit, ..., digit, separator, digit, end. Digits 0 .. 4 and signs are independent and
 uniform; multiplication precedes addition and subtraction; lengths are odd.
 **Metric**: share of exact answers, including the end.
-**Chance**: measured on randomly drawn expressions: near 1/5.
+**Chance**: near 1/5, measured on randomly drawn expressions.
 **Without positions**: a model without a mask and without a position signal cannot tell which digits a sign is between.
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there an even length is reduced by one, and

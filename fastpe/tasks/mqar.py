@@ -2,21 +2,21 @@
 
 **Sequence**: begin, key value key value ..., then each key once more, at even positions, and 0 elsewhere. The label of
 a repeated key is its value; other tokens have no label. Keys are 1 .. V/2 - 1, values V/2 .. V - 1, all different. Gaps
-between the pairs and the questions are drawn without replacement, gap g (from 1) with probability proportional to
-g^(power - 1), so short gaps are frequent.
+between the pairs and the repeated keys are drawn without replacement. The probability of a gap g (from 1) is
+proportional to g^(power - 1), so short gaps are frequent.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 2/V for a label.
 **Without positions**: a model without a mask and without a position signal cannot tell which value follows a key. Two
-layers of attention solve the task, the first looking one position back, the second looking for equal keys; one layer
-cannot.
+layers of attention solve the task: the first looks one position back, and the second looks for equal keys. One layer
+cannot solve it.
 
 **Options**
 - `pairs`: the number of pairs of a key and a value.
 - `vocabulary`: V, the number of tokens.
 - `power`: the exponent of the distribution of gaps.
 
-Source: Arora et al. 2023, "Zoology: measuring and improving recall in efficient language models" (its lengths and
-pairs: 64 and 4, 128 and 8, 256 and 16, 512 and 64).
+Source: Arora et al. 2023, "Zoology: measuring and improving recall in efficient language models" (there,
+lengths and numbers of pairs are 64 and 4, 128 and 8, 256 and 16, 512 and 64).
 """
 
 import math
@@ -67,7 +67,7 @@ TASK = Task(
     summary="recall of the values of several keys",
     options={
         "pairs": Option(4, "number of pairs of a key and a value", int, minimum=1, maximum=2**16),
-        "vocabulary": Option(8192, "tokens in all", int, minimum=4, maximum=2**20, samples=(19, 64)),
+        "vocabulary": Option(8192, "number of tokens, V", int, minimum=4, maximum=2**20, samples=(19, 64)),
         "power": Option(0.01, "exponent of the distribution of gaps: 1 is uniform", float, above=0.0, maximum=1.0),
     },
     source="Arora et al. 2023, Zoology: measuring and improving recall in efficient language models",

@@ -3,8 +3,8 @@
 **Sequence**: begin, bits, separator, bit, end. The number of ones is uniform over 0 .. N.
 **Metric**: share of exact answers, including the end.
 **Chance**: (N/2 + 1) / (N + 1) for an even length N, 1/2 for an odd one.
-**Without positions**: hard for every transformer: training does not find the known constructions, and no trained
-solution is known to hold at lengths beyond those of training.
+**Without positions**: hard for every transformer. Training does not find the known constructions, and no trained model
+is known to solve the task at lengths beyond those of training.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers"; Hahn 2020,
 "Theoretical limitations of self-attention in neural sequence models".

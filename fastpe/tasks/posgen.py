@@ -7,9 +7,10 @@ the `near` tokens before it and of `far` others. The label of a token is the nex
 **Made for causal models**: the next token is the label.
 
 **Options**
-- `rule`: which tokens the others are. "recursive": those before the near ones; "cot": the first of the sequence, like a
-  question that all steps refer to; "semi_recursive": starting at a position that moves by one at every second step.
-- `near`, `far`: the numbers of near and of other tokens.
+- `rule`: which tokens the `far` ones are. "recursive": those before the near ones; "cot": the first of the sequence,
+  like a question that all steps refer to; "semi_recursive": consecutive tokens from a position that moves by one at
+  every second step.
+- `near`, `far`: the number of tokens just before, and of the other tokens.
 - `modulus`: m.
 
 Source: Wang et al. 2024, "Resonance RoPE: improving context length generalization of large language models" (PosGen;
@@ -65,7 +66,7 @@ TASK = Task(
         "rule": Option("recursive", "which tokens are far", str, choices=("recursive", "cot", "semi_recursive")),
         "near": Option(3, "number of tokens just before", int, minimum=1, maximum=1024),
         "far": Option(1, "number of other tokens", int, minimum=1, maximum=1024),
-        "modulus": Option(17, "of the sums", int, minimum=2, maximum=2**16),
+        "modulus": Option(17, "modulus of the sums", int, minimum=2, maximum=2**16),
     },
     source="Wang et al. 2024, Resonance RoPE: improving context length generalization of large language models",
 )

@@ -59,7 +59,7 @@ def _fault(found: Task) -> str:
     if found.kind == "numbers" and found.squares is None:
         return "the mean squares of the answers are missing: define squares(length, **options) -> (length,)"
     if found.sample is None:
-        return "what is drawn is missing: define sample(draws, length, count, **options) -> (inputs, answers)"
+        return "the function that draws is missing: define sample(draws, length, count, **options) -> (inputs, answers)"
     if (found.kind == "numbers") != (found.symbols == 0):
         wanted = "0 for numbers" if found.kind == "numbers" else "at least 1 for tokens"
         return f"symbols must be {wanted}, not {found.symbols!r}"

@@ -1,14 +1,14 @@
 """The mean of the numbers so far: x_i independent N(0, 1), y_i = (x_1 + ... + x_i) / i.
 
-A model without a mask must know each position and how far along it is; a causal model must only average.
+A model without a mask must know each position and how many tokens precede it; a causal model must only average.
 
 **Kind**: numbers, with one answer for each.
 **Metric**: mean squared error, and this error divided by that of always answering 0.
-**Controls**: no model that cannot tell a sequence from its reverse gets below (1/N) sum_i (1/i + 1/(N+1-i) -
-2/(i(N+1-i))) / 4, and no model that does not know the order at all gets below H/N (1 - H/N) - (1 - H/N)^2 / (N - 1),
-with H the N-th harmonic number.
+**Controls**: a model that cannot tell a sequence from its reverse has an error of at least
+(1/N) sum_i (1/i + 1/(N+1-i) - 2/(i(N+1-i))) / 4, and a model that does not know the order at all has one of at least
+H/N (1 - H/N) - (1 - H/N)^2 / (N - 1), where H is the N-th harmonic number.
 
-Source: Li 2025, section 7 (running sums), here divided by the number of terms.
+Source: the running sums of Li 2025, section 7, here divided by the number of terms.
 """
 
 from typing import Any

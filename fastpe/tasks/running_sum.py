@@ -4,8 +4,8 @@ A model without a mask must tell left from right; a causal model must count, bec
 
 **Kind**: numbers, with one answer for each.
 **Metric**: mean squared error, and this error divided by that of always answering 0, (N + 1) / 2.
-**Controls**: no model that cannot tell a sequence from its reverse gets below (N - 1) / 4, and neither does a model
-that does not know the order at all.
+**Controls**: a model that cannot tell a sequence from its reverse has an error of at least (N - 1) / 4. The same bound
+holds for a model that does not know the order at all.
 
 Source: Li 2025, section 7.1.
 """

@@ -17,7 +17,7 @@ KINDS = ("answer", "labels", "numbers")
 """The kinds of tasks. A built-in task has another kind, "text": it draws nothing and reads files."""
 SUMMARY = 52  # the largest number of characters, so that it fits in a list
 _MOST_SYMBOLS = 2**24 - 4  # plus the four of the frame, this is the largest vocabulary of a model
-_DIGITS_AMONG = 2**16  # symbols
+_DIGITS_AMONG = 2**16  # largest number of symbols among which digits are searched
 _WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -73,11 +73,11 @@ class Task:
         The number of symbols of inputs and answers, 0 .. symbols - 1: a number, or a function (**options) that returns
         one. 0 for numbers.
     options : dict of str to Option
-        Its options.
+        The options of the task.
     causal : bool
-        Whether it is made for causal models only, because a later token reveals an earlier label.
+        Whether the task is for causal models only, because a later token reveals an earlier label.
     source : str
-        The publication that defined it.
+        The publication that defined the task.
     sample : callable
         (draws, length, count, **options) -> (inputs, answers). `draws` (`fastpe.base.draws.Draws`) is the only source
         of randomness. inputs (count, length); answers of the same shape, or (count, any) for kind "answer". Tokens are
@@ -94,12 +94,13 @@ class Task:
     squares : callable, optional
         (length, **options) -> mean squares of the answers (length,), for "numbers".
     reversal_bound, permutation_bound : callable, optional
-        (length, factors, **options) -> the smallest mean squared error, for answers multiplied by factors (length,), of
-        a model that cannot tell a sequence from its reverse, or from any permutation; for "numbers".
+        (length, factors, **options) -> the smallest mean squared error that is possible for a model that cannot tell a
+        sequence from its reverse, or from any permutation. Answers are multiplied by factors (length,). For "numbers".
     digit_order : callable, optional
-        (**options) -> the order of the digits in a + b = c: "ordinary", most significant first, with c one digit longer
-        than a and b; "reversed", least significant first; "answer_reversed", reversed in c only; "" if the order does
-        not determine the positions of the digits of c. Used by the positions "coupled:L".
+        (**options) -> the order of the digits in a + b = c, used by the positions "coupled:L". "ordinary": most
+        significant digit first, and c is one digit longer than a and b. "reversed": least significant digit first.
+        "answer_reversed": least significant digit first in c only. "": the order does not determine the positions of
+        the digits of c.
     file : str
         For a task of your own, the name of the file that defines it; set by `fastpe.tasks.register`.
 

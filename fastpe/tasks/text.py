@@ -2,8 +2,8 @@
 
 **Tokens**: the bytes of the files, or the characters that occur in the text (`tokens`). The run folder stores the
 vocabulary. With characters, byte order marks (U+FEFF) are removed, and the line ends CRLF and CR become LF.
-**Parts**: the last `share` of the tokens is used only for validation, and the tokens before it for training. If files,
-or texts that end with the `separator`, are separate documents, no document is split.
+**Parts**: the last `share` of the tokens is used only for validation, and the tokens before it for training. If there
+are several documents (files, or texts that end with the `separator`), no document is split.
 **Sequences**: in training, `train_length` tokens from a random place; the target of each is the next token.
 **Metric**: mean cross entropy of all tokens of the validation part, in nats, and in bits per byte of the text, which
 can be compared across vocabularies. The text is cut into blocks of the tested length, and every block is read
@@ -14,7 +14,7 @@ separately: tokens early in a block are predicted from few tokens, so a longer b
 - `tokens`: bytes or characters.
 - `separator`: the text that ends a document within a file; \\n, \\t stand for a new line and a tab.
 - `share`: the share of the text for validation.
-- `tuning`: set that part aside for tests, and validate with the last `share` of the rest.
+- `tuning`: whether to set the validation part aside for tests, and to validate with the last `share` of the rest.
 
 Source: predicting the next character of a text goes back to Shannon 1948; Karpathy 2015, "The unreasonable
 effectiveness of recurrent neural networks", made it the usual first experiment.
@@ -31,7 +31,7 @@ TASK = Task(
         "tokens": Option("bytes", "the unit of a token", str, choices=("bytes", "characters")),
         "separator": Option("", "text that ends a document within a file", str),
         "share": Option(0.1, "share of the text for validation", float, above=0.0, maximum=0.9),
-        "tuning": Option(False, "whether to set that part aside, and validate with the last share of the rest", bool),
+        "tuning": Option(False, "whether to validate with the last share of the training part instead", bool),
     },
     causal=True,
     source="Shannon 1948; Karpathy 2015",

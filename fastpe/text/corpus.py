@@ -1,4 +1,4 @@
-"""Files of text as one array of tokens that is divided into documents, with the digest of the files.
+"""Reads files of text as one array of tokens, divided into documents, and computes the digest of the files.
 
 The array is a memory map of an unnamed temporary file with one or two bytes per token. So a text need not fit into
 memory, and changes of its files do not affect a training that is under way.
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 _Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]  # whether in a folder; path and signature of each
 
-_MOST_BYTES, _MOST_FILES = 10**11, 10**6  # of a text; the run of another user may name any folder
+_MOST_BYTES, _MOST_FILES = 10**11, 10**6  # limits for a text, because the run of another user may name any folder
 _PIECE = 2**20  # tokens that are searched at a time
 _MARK = "\ufeff"  # a byte order mark
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
@@ -53,7 +53,7 @@ class Corpus:
     vocabulary : Vocabulary
     tokens : (T,) uint8 or uint16
     documents : (D + 1,) int64
-        The first token of each document, and T.
+        Index of the first token of each document, followed by T.
     digest : str
         SHA-256 of the file, or of the names and digests of a folder's files.
     changed : str
@@ -97,7 +97,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class _Read:
-    """The text that was read last, kept because the settings of a run and its training read the same text."""
+    """The text that was read last. It is kept, because the settings of a run and its training read the same text."""
 
     files: _Files
     kind: str
@@ -117,9 +117,9 @@ _last: _Read | None = None
 def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary: Vocabulary | None = None) -> Corpus:
     r"""Read a file, or all files of a folder sorted by name; every file is a document.
 
-    Tokens of bytes are the bytes of the files. For tokens of characters, byte order marks (U+FEFF) are left out, and
-    the line ends CRLF and CR become LF, unless `vocabulary` has these characters. The digest is that of the bytes in
-    either case.
+    If tokens are bytes, they are the bytes of the files. If they are characters, byte order marks (U+FEFF) are left
+    out, and the line ends CRLF and CR become LF, unless `vocabulary` has these characters. In both cases, the digest is
+    that of the bytes of the files.
 
     Hidden files of a folder and linked folders are left out. The text that was read last is not read again unless its
     files have changed.
@@ -130,7 +130,8 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
     kind : {"bytes", "characters"}
         The kind of tokens. Characters are decoded from UTF-8.
     separator : str
-        Ends a document within a file, and stays in the text. The escapes ``\n``, ``\t``, ``\r`` and ``\\`` are known.
+        The text that ends a document within a file. It stays in the text. The escapes ``\n``, ``\t``, ``\r`` and
+        ``\\`` are known.
     vocabulary : Vocabulary, optional
         The vocabulary of a model, which must have every character of the text.
 
@@ -156,7 +157,7 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
         vocabulary = Vocabulary()
     kind = validation.choice("tokens", kind, ("bytes", "characters"))
     if vocabulary is not None and vocabulary.kind != kind:
-        raise ValueError(f"tokens must be {vocabulary.kind!r}, as the vocabulary has them, not {kind!r}")
+        raise ValueError(f"tokens must be {vocabulary.kind!r}, as in the vocabulary, not {kind!r}")
     found, inside = _found(given)
     key = _key(found, inside)
     if _last is not None and _last.serves(key, kind, separator, vocabulary):
@@ -177,8 +178,8 @@ def read_known(
 ) -> Corpus:  # fmt: skip
     """Read the text with a known SHA-256 from the first path that has it.
 
-    The paths may come from a file that another user wrote. Therefore a text is only hashed at first; it is decoded, and
-    errors may quote it, after its SHA-256 was found to be the same.
+    The paths may come from a file that another user wrote. Therefore a text is first only hashed. It is decoded, and
+    errors may quote it, only if its SHA-256 is the known one.
 
     Parameters
     ----------
@@ -294,19 +295,19 @@ def _refuse_binaries(found: Sequence[Path]) -> None:
     for path in found:
         _refuse_devices(path)
         if any(b"\0" in piece for piece in files.pieces(path)):
-            raise ValueError(f"data: {path} is no text, it has zero bytes: name a folder of texts alone, or one file")
+            raise ValueError(f"data: {path} is not a text, it has zero bytes: name a folder of texts only, or one file")
 
 
 def _refuse_devices(path: Path) -> None:
     if not path.is_file():
-        raise ValueError(f"data: {path} is a pipe or a device: name a folder of texts alone")
+        raise ValueError(f"data: {path} is a pipe or a device: name a folder of texts only")
 
 
 class _Cleaner:
     """Removes byte order marks and changes the line ends CRLF and CR to LF, in a text that comes in pieces.
 
-    kept: the alphabet of a model. New models have neither the mark nor CR in it. A model that has one of them was
-    trained on a text in which it was kept, so that it is kept again.
+    kept: the alphabet of a model. The alphabets of new models contain neither the mark nor CR. If an alphabet contains
+    one of them, the model was trained on a text that contains it, so it is kept.
     """
 
     def __init__(self, kept: str) -> None:
@@ -339,7 +340,7 @@ def _characters(
         except UnicodeDecodeError as error:
             place, byte = before - kept + error.start, error.object[error.start]
             raise ValueError(
-                f"data: {path} is not UTF-8, byte {place} is 0x{byte:02x}: tokens 'bytes' take any file"
+                f"data: {path} is not UTF-8, byte {place} is 0x{byte:02x}: tokens 'bytes' accept any file"
             ) from None
         before += len(piece)
         yield cleaner.clean(text, final=not piece)
@@ -351,11 +352,11 @@ def _vocabulary_of(found: Sequence[Path]) -> Vocabulary:
         for text in _characters(path, _Cleaner("")):
             symbols |= set(text)
     if not symbols:
-        raise ValueError(f"data: {found[0]} is empty but for byte order marks")
+        raise ValueError(f"data: {found[0]} has only byte order marks")
     if len(symbols) == 1:
-        raise ValueError(f"data: {found[0]} has no character but {named(symbols)}: there is nothing to learn")
+        raise ValueError(f"data: {found[0]} has only the character {named(symbols)}: there is nothing to learn")
     if len(symbols) > MOST_CHARACTERS:
-        raise ValueError(f"data: {found[0]} has {len(symbols):,} characters, more than 2**16: take tokens 'bytes'")
+        raise ValueError(f"data: {found[0]} has {len(symbols):,} characters, more than 2**16: use tokens 'bytes'")
     return Vocabulary("characters", "".join(sorted(symbols)))
 
 
@@ -366,7 +367,7 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
             digests.append(_encode_file(each, vocabulary, room, changed))
             starts.append(room.tell() // vocabulary.dtype.itemsize)
         if not room.tell():
-            raise ValueError(f"data: {path} is empty but for byte order marks")
+            raise ValueError(f"data: {path} has only byte order marks")
         _to_disk(room.flush)
         # a plain array that views the memory map
         tokens = np.asarray(np.memmap(room, vocabulary.dtype, mode="r"))
@@ -408,7 +409,7 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: s
             _to_disk(room.write, tokens)
         unknown |= lacking
     if unknown:
-        raise UnknownSymbols(f"data: the vocabulary lacks what {path} has: {named(unknown)}")
+        raise UnknownSymbols(f"data: {path} has characters that are not in the vocabulary: {named(unknown)}")
     changed |= cleaner.changed
     return digest.hexdigest()
 
@@ -418,7 +419,7 @@ def _to_disk(write: Callable[..., Any], *content: bytes) -> None:
     try:
         write(*content)
     except OSError as error:
-        where = f"the copy of a text that is made in {tempfile.gettempdir()} (TMPDIR) cannot be written"
+        where = f"the temporary copy of the text in {tempfile.gettempdir()} (TMPDIR) cannot be written"
         raise OSError(f"{where}: {error.strerror}") from error
 
 

@@ -31,7 +31,8 @@ class Vocabulary:
     Parameters
     ----------
     kind : {"bytes", "characters"}
-        Tokens are the 256 values of a byte of UTF-8, so that no text has unknown symbols; or they are characters.
+        "bytes": tokens are the 256 values of a byte of UTF-8, so that no text has unknown symbols. "characters": tokens
+        are the characters of `alphabet`.
     alphabet : str
         The distinct characters in the order of their code points; "" for bytes.
 
@@ -65,7 +66,7 @@ class Vocabulary:
         if list(self.alphabet) != sorted(set(self.alphabet)):
             raise ValueError(f"alphabet must be characters in order, each once, not {stored.cut(self.alphabet, 40)!r}")
         if len(self.alphabet) > MOST_CHARACTERS:
-            raise ValueError(f"alphabet must have at most 2**16 characters, not {len(self.alphabet)}: take bytes")
+            raise ValueError(f"alphabet must have at most 2**16 characters, not {len(self.alphabet)}: use bytes")
 
     @classmethod
     def of(cls, text: str) -> Vocabulary:
@@ -79,7 +80,7 @@ class Vocabulary:
 
     @property
     def digits(self) -> tuple[int, ...]:
-        """The tokens of those of the digits 0, 1, ..., 9 that are in the vocabulary.
+        """The tokens of the digits 0, 1, ..., 9; digits that are not in the vocabulary have none.
 
         >>> Vocabulary.of("a1b2").digits
         (0, 1)
@@ -142,12 +143,12 @@ class Vocabulary:
         return found
 
     def to_dict(self) -> dict[str, str]:
-        """As plain JSON values; `from_dict` is its inverse."""
+        """The vocabulary as plain JSON values; `from_dict` is its inverse."""
         return {"kind": self.kind, "alphabet": self.alphabet}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> Vocabulary:
-        """From what `to_dict` returned."""
+        """Build a vocabulary from the return value of `to_dict`."""
         return cls(settings["kind"], settings["alphabet"])
 
 

@@ -39,7 +39,7 @@ class TrainConfig(ModelConfig):
         Key of the task (see `fastpe.tasks.list_tasks`). ``"running_sum"`` is regression on the partial sums of a
         random sequence.
     task_options : dict
-        Options of the task; the others have their defaults.
+        Options of the task. Options that are not given have their defaults.
     samples : int
         Number of training sequences, each of `train_length` positions.
     epochs : int
@@ -67,28 +67,31 @@ class TrainConfig(ModelConfig):
     keep : {"last", "best"}
         Which model is saved and tested: that of the last epoch, or that with the lowest validation loss.
     test_lengths : tuple of int or str, optional
-        Lengths at which the trained model is tested: 100, or for tokens also "51-100", uniform lengths from 51 to 100.
-        The default for numbers is 50, 100, 200. The default for tokens is the range of training lengths, and the next
-        two ranges of the same size, as far as the task has such lengths: "1-50", "51-100", "101-150".
+        Lengths at which the trained model is tested. For tokens, they may also be ranges: "51-100" stands for uniformly
+        drawn lengths from 51 to 100. The default for numbers is 50, 100, 200. The default for tokens is the range of
+        training lengths and the next two ranges of the same size, such as "1-50", "51-100", "101-150"; ranges in which
+        the task has no lengths are left out. The default for a text is one, two and four times `train_length`.
     test_sequences : int
         Number of test sequences for each test length.
     data : {"fixed", "fresh"} or str, optional
-        One training set for all epochs (fixed, the default for numbers), or a new one in each epoch (fresh, the default
-        for tokens). For a text: the file or the folder of files, which is read when the settings are made.
+        ``"fixed"``: one training set for all epochs (the default for numbers). ``"fresh"``: a new training set in each
+        epoch (the default for tokens). For a text: the file or the folder of files, which is read when the settings are
+        made.
     lengths : {"fixed", "uniform"}, optional
-        Lengths of the training inputs: all `train_length` (fixed, the default for numbers), or uniform over the lengths
-        from 1 to `train_length` that the task can have (uniform, the default for tokens).
+        Lengths of the training inputs. ``"fixed"``: all have `train_length` (the default for numbers and text).
+        ``"uniform"``: uniform over the lengths from 1 to `train_length` that the task can have (the default for other
+        tokens).
     target_scale : {"one", "train", "root_train", "position", "length"}
-        Factor of the targets (see `fastpe.tasks.targets.factors`); errors are in that unit.
+        Factor of the targets (see `fastpe.tasks.targets.factors`). Errors are those of the scaled targets.
     digest, alphabet : str, optional
-        SHA-256 and characters of a text. By default those of the text that `data` names. If only `alphabet` is given,
+        SHA-256 and characters of a text; by default those of the text that `data` names. If only `alphabet` is given,
         the text must not contain other characters.
     text_places : tuple of str, optional
-        Paths at which the text with this `digest` is looked for, in this order. By default only `data`. They are
-        neither stored nor compared, because they do not change the results of a run.
+        Paths at which the text with this `digest` is searched, in this order; by default only `data`. They are neither
+        stored nor compared, because they do not change the results of a run.
     start_from, start_digest : str, optional
-        The run folder or the model file whose weights the training starts with, as it was named, and the SHA-256 of
-        these weights. `TrainConfig.starting_from` sets both.
+        The path of the run folder or model file whose weights the training starts with, as it was given, and the
+        SHA-256 of these weights. `TrainConfig.starting_from` sets both.
 
     positions : str, optional
         As in `ModelConfig`. By default what the encoding needs (see `fastpe.Needs`; for ``"abacus"`` that is
@@ -316,15 +319,15 @@ class TrainConfig(ModelConfig):
     ) -> "TrainConfig":
         """The settings of a new run that starts with the weights of another run.
 
-        Settings that are not given are chosen as follows. The model and its encoding are those of `run`, and so are the
-        task and its lengths, and the text with its characters. All other settings, such as `epochs`, `lr` and `seed`,
-        have the defaults of `TrainConfig`. The optimizer starts at step 0.
+        Settings of the model, its encoding, the task, its lengths and its text that are not given are those of `run`.
+        All other settings, such as `epochs`, `lr` and `seed`, have the defaults of `TrainConfig`. The optimizer starts
+        at step 0.
 
         These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
         and all settings that are not the model's. A new encoding must have parameters with the same names and shapes;
-        so `rope` may become `rope_yarn`, which then has the same `base`, `pairs` and `rotated`. The encoding stays made
-        for the length that it is made for in `run` (`encoding_length`): the `factor` of `rope_yarn` and its kind counts
-        from there. The table of `learned` is resized if the new length is longer, as `fastpe.resize` does it.
+        so `rope` may become `rope_yarn`, which then has the same `base`, `pairs` and `rotated`. The encoding is built
+        for the same length as in `run` (`encoding_length`); the `factor` of `rope_yarn` and similar encodings is
+        relative to this length. If the new length is longer, the table of `learned` is resized as by `fastpe.resize`.
 
         Parameters
         ----------
@@ -340,7 +343,7 @@ class TrainConfig(ModelConfig):
         Raises
         ------
         ValueError, TypeError
-            If a setting contradicts the weights, the model file is damaged, or as `TrainConfig` does.
+            If a setting contradicts the weights, if the model file is damaged, or if `TrainConfig` raises.
         OSError
             If `run` does not exist, or its training is not finished.
 
@@ -368,7 +371,8 @@ class TrainConfig(ModelConfig):
     def tested(self) -> Self:
         """Return these settings with the options that tests beyond the training length need, unless they are given.
 
-        A `learned` table then uses its last row (`beyond` is "clip"); its own default is an error.
+        For example, a `learned` table then uses its last row beyond its end (`beyond` is "clip"); by default, it raises
+        an error there.
 
         Examples
         --------

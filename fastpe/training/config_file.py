@@ -79,7 +79,7 @@ def note_text(record: dict[str, Any], config: TrainConfig) -> bool:
         return False
     try:
         where = os.path.abspath(config.read_text().name)
-    except (OSError, ValueError):  # the error comes where the text is needed
+    except (OSError, ValueError):  # the error is raised again where the text is needed
         return False
     if where == record.get("text", config.data) or where != stored.printable(where):
         return False
@@ -275,7 +275,7 @@ def check_folder(folder: str | Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> RunError:
-    """Return the error of a run folder for an error of the system."""
+    """Return the RunError for a run folder that cannot be written because of an OSError."""
     return RunError(f"run folder {path} cannot be written: {error.strerror or error}")
 
 

@@ -14,13 +14,13 @@ from fastpe.training.evaluation import BYTES_DRAWN, check_room
 from fastpe.training.lengths import ends
 from fastpe.training.text_data import TextData, text_parts
 
-_BLOCK = 64  # batches of fresh tokens that are drawn together; a task draws sequences of equal length together
+_BLOCK = 64  # number of batches of fresh tokens drawn at once, because a task draws all sequences of one length at once
 
 
 def check_data(config: TrainConfig) -> None:
-    """Raise ValueError if the sequences need more memory than this machine has, or if a user's task draws wrong ones.
+    """Raise ValueError if the sequences need more memory than this machine has, or if a user's task draws invalid ones.
 
-    This is called before a run folder is created.
+    Called before a run folder is created.
     """
     chosen = config.chosen
     what = f"validation with {config.validation} sequences of length {config.train_length}"

@@ -1,4 +1,4 @@
-"""Estimate the cost of a training on this machine from a few of its steps; nothing is saved."""
+"""Estimates the cost of a training on this machine from a few of its steps. Nothing is saved."""
 
 import time
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.data import check_data, training_data
 from fastpe.training.loop import optimiser, step
 
-_SECONDS = 1.0  # of timed steps, at least
-_LEAST = 3  # timed steps, at least
+_SECONDS = 1.0  # least total time of the timed steps
+_LEAST = 3  # least number of timed steps
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Test a model at lengths up to and beyond those of its training. Prints nothing."""
+"""Tests a model at lengths up to and beyond those of its training. This module prints nothing."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -52,30 +52,39 @@ def evaluate(
     sequences : int
         Number of sequences for each length. As in `TrainConfig`, 1000 by default.
     seed : int
-        Seed of the test sequences of numbers. Those of tokens are the same for all seeds.
+        Seed of the test sequences of numbers. The test sequences of tokens are the same for all seeds.
     task : str
         Key of the task.
     task_options : dict, optional
         Options of the task.
     target_scale : str
-        Factor of the targets in training, as in `TrainConfig`; errors are in that unit.
+        Factor of the targets, which should be that of the training (see `TrainConfig`). Errors are those of the scaled
+        targets.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
-        Called with `TestStarted` before the first length, with `LengthTested` after each length, and with `Noted`.
+        Called with `TestStarted` before the first length, with `LengthTested` after each length, and with `Noted` for
+        remarks.
 
     Returns
     -------
     dict
-        Metrics by length (a string), each with ``sequences``. If the encoding is undefined at a length, or a number is
-        not finite, the metric is None and ``reason`` says why. ``note`` contains remarks of the encoding on the length.
+        A dict of metrics for each length (a string), with the number of ``sequences``. A metric is None if the encoding
+        is undefined at this length, or if a number is not finite; ``reason`` then says why. ``note`` contains remarks
+        of the encoding on the length.
 
-        For tokens: ``exact``, the share of sequences whose answers are completely right, including the end of the
-        answer; ``token``, the share of right tokens, without ends; ``loss``, the mean cross entropy in nats.
+        Metrics of tokens:
 
-        For numbers: ``mse`` over all targets, weighted by the task; ``nmse``, the mse divided by the error of always
-        answering zero; ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training length
-        on, or None.
+        - ``exact``: share of sequences whose answers are completely right, including the end of the answer;
+        - ``token``: share of right tokens, without ends;
+        - ``loss``: mean cross entropy in nats.
+
+        Metrics of numbers:
+
+        - ``mse``: mean squared error over all targets, weighted by the task;
+        - ``nmse``: the mse divided by the error of always answering zero;
+        - ``mse_last``: mean squared error at the last position;
+        - ``mse_beyond``: mean squared error over the positions from the training length on; None if there are none.
 
     Raises
     ------

@@ -47,14 +47,15 @@ class Point:
     ----------
     length : int
     loss, low, high : float or None
-        Mean over all tokens in nats, and its 95 % t interval over the parts of the text, which are documents, or blocks
-        of the length. None if the model is undefined at this length, or, for the interval, if there is only one part.
+        Mean over all tokens in nats, and its 95 % t interval over the parts of the text. Parts are documents, or blocks
+        of this length. All three are None if the model is undefined at this length. The interval is also None if there
+        is only one part.
     bits_per_byte : float or None
         None if the vocabulary is unknown.
     tokens, parts : int
         Number of predicted tokens, and of parts of the text.
     reason : str
-        Why there is no loss.
+        Why there is no loss; "" if there is one.
     """
 
     length: int
@@ -74,11 +75,11 @@ class LengthCurve:
     Attributes
     ----------
     sliding : bool
-        Whether the losses are those of a sliding window, or of blocks.
+        Whether the losses are those of a sliding window instead of blocks.
     points : tuple of Point
         One for each length, ascending.
     by_position : dict of int to array
-        For blocks: by length, the mean loss at each position in a block, (length,).
+        For blocks: the mean loss at each position in a block, (length,), by length. Empty for a sliding window.
     """
 
     sliding: bool
@@ -140,7 +141,7 @@ def length_curve(
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
         Called as ``progress(length, tokens)``: with 0 tokens before a length is tested, then with the number of tokens
-        that the model has read since the last call. The sum is `tokens_read`.
+        that the model has read since the last call. These numbers add up to `tokens_read`.
 
     Returns
     -------

@@ -1,9 +1,8 @@
-"""Train a small transformer on a task, and test it at other lengths. Prints nothing.
+"""Trains a small transformer on a task, and tests it at other lengths. This module prints nothing.
 
 Everything random is a pure function of the seed: the data (stream ``train``), the order of each epoch (``order``), the
-initial weights (``init``), the test sequences (``test``) and, if they are random, the positions of each step
-(``positions``). So an interrupted run continues from the checkpoint of the last epoch, and ends with the same bits as
-an uninterrupted run.
+initial weights (``init``), the test sequences (``test``) and random positions (``positions``). So an interrupted run
+continues from the checkpoint of the last epoch, and ends with the same bits as an uninterrupted run.
 """
 
 import math
@@ -42,7 +41,7 @@ _SAID = {
     "exact": ("exact", "exact answers"),
     "loss": ("bits_per_byte", "bits per byte"),
 }
-"""By the first metric of a result: the metric that summarizes it, and the name of that metric."""
+"""For the first metric of a result: the metric that summarizes the result, and the name of that metric."""
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 

@@ -31,7 +31,7 @@ def cut(folder: Path, config: TrainConfig, epochs: int) -> tuple[list[dict[str, 
     Raises
     ------
     DamagedFileError
-        If it is not a file, or larger than `most_bytes`.
+        If ``metrics.jsonl`` is not a file, or is larger than `most_bytes`.
     """
     try:
         content = files.read_file(folder / NAME, most_bytes(config))

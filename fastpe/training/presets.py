@@ -18,7 +18,7 @@ _GPT = {
 
 @dataclass(frozen=True)
 class Preset:
-    """A protocol: summary, source, settings, and settings for single tasks."""
+    """A protocol: its summary, its source, its settings, and further settings for single tasks."""
 
     summary: str
     source: str
@@ -29,7 +29,7 @@ class Preset:
 
 PRESETS: Mapping[str, Preset] = {
     "lacoco": Preset(
-        "length generalization of GPT-2s on algorithmic tasks: trained at 1-50, tested at 1-50, 51-100, 101-150",
+        "length generalization of small GPT-2s on algorithmic tasks: training at 1-50, tests at 1-50, 51-100, 101-150",
         "Huang et al. 2025, arXiv:2410.02140; lacoco-lab/length_generalization at b39b743, algorithmic/",
         {
             **_GPT, "activation": "gelu_tanh", "layers": 2, "heads": 1, "width": 64, "train_length": 50, "batch": 64,
@@ -50,7 +50,7 @@ PRESETS: Mapping[str, Preset] = {
         {"text": {"validation": 240, "task_options": {"tokens": "characters"}}},
     ),
 }  # fmt: skip
-"""By name. The hidden width is four times the width. An epoch is the interval between two validations of the source."""
+"""Presets by name. The hidden width is 4 times the width. An epoch is the interval of validations in the source."""
 
 
 def preset(
@@ -72,7 +72,7 @@ def preset(
     Raises
     ------
     ValueError, TypeError
-        If there is no such protocol, if the task has numbers, or as `TrainConfig` does.
+        If there is no such protocol, if the task has numbers, or if `TrainConfig` raises.
 
     Examples
     --------

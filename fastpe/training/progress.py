@@ -19,8 +19,8 @@ class Bar:
     """Lines on standard error, with a progress bar below them on a terminal or in a notebook.
 
     It is a context manager that removes the bar at the end. The work is counted in any unit. The speed does not include
-    units that were finished earlier, which `open` and `skip` are told, nor the time before the first report, which may
-    contain compiling.
+    units that were finished earlier (the `done` of `open`, and those of `skip`), nor the time before the first report,
+    which may include compiling.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        texts = ("{task.fields[before]}", "{task.fields[after]}  left {task.fields[left]}  gone")
+        texts = ("{task.fields[before]}", "{task.fields[after]}  left {task.fields[left]}  elapsed")
         first, second = (TextColumn(text, markup=False) for text in texts)
         columns = (first, BarColumn(), second, TimeElapsedColumn())
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)

@@ -78,7 +78,7 @@ def receptive_field(
     Raises
     ------
     ValueError, TypeError, OSError
-        As `fastpe.length_curve` does, and if the encoding is undefined at this length.
+        If `fastpe.length_curve` raises, or if the encoding is undefined at this length.
 
     Examples
     --------

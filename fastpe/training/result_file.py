@@ -27,7 +27,7 @@ def seal(folder: Path, **facts: str) -> None:
 
 
 def read(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """Read the result in a run folder and the facts on its seal; None if there is no seal.
+    """Read the result in a run folder and the facts in its seal; None if there is no seal.
 
     Raises
     ------

@@ -171,7 +171,7 @@ class Run:
         return run
 
     def _note_environment(self) -> None:
-        """Note and record if an unfinished run continues with other versions or on another CPU."""
+        """Record, with a note, that an unfinished run continues with other versions or on another CPU."""
         if self.read_result() is not None:
             return
         if changes := config_file.note_environment(self._record):
@@ -207,7 +207,7 @@ class Run:
         self.notes.append(f"{self.path}: epochs was {stored.epochs}, now {now}")
 
     def _checked(self, file: TensorFile, config: TrainConfig) -> TensorFile:
-        """Check that the checkpoint belongs to these settings, or to the same with an earlier number of epochs."""
+        """Check that a checkpoint belongs to these settings, or to these with an earlier number of epochs."""
         digest = _check_owner(file, config, *self._earlier(config))
         file.check_facts(forms.checkpoint(config, digest))
         return file

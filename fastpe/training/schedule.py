@@ -8,11 +8,11 @@ from fastpe.training.config import TrainConfig
 def rate(config: TrainConfig, step: int) -> float:
     """Return the learning rate of the update that follows `step` updates.
 
-    The rate rises in equal steps over the first `warmup` updates, starting above 0. It then stays constant, or falls to
-    `min_lr` along a line or half a cosine (Loshchilov and Hutter 2017, arXiv:1608.03983). It would reach `min_lr` with
-    the update after the last.
+    The rate rises in equal steps over the first `warmup` updates, starting above 0. It then stays constant, or falls
+    along a line or half a cosine (Loshchilov and Hutter 2017, arXiv:1608.03983). An update after the last one would
+    have the rate `min_lr`.
 
-    If the decay is not constant, each rate after the warm-up depends on the number of epochs (`depends_on_epochs`).
+    If the rate falls, each rate after the warm-up depends on the number of epochs (`depends_on_epochs`).
 
     Examples
     --------
@@ -30,5 +30,5 @@ def rate(config: TrainConfig, step: int) -> float:
 
 
 def depends_on_epochs(config: TrainConfig) -> bool:
-    """Return whether updates depend on the number of epochs. Their data, order and dropout never do."""
+    """Return whether updates depend on the number of epochs. Only learning rates may; data and dropout never do."""
     return config.decay != "constant"

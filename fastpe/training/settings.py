@@ -1,7 +1,7 @@
 """The settings of a training that the command line offers: group, help and values of each.
 
-Types and defaults are those of `TrainConfig`'s fields. `fastpe train` makes its options from both, so a new setting
-needs its field and one entry here.
+Types and defaults are those of the fields of `TrainConfig`. `fastpe train` makes its options from the fields and from
+the entries here, so a new setting needs both.
 """
 
 from collections.abc import Mapping

@@ -11,8 +11,8 @@ RISING = 3  # successive epochs without a lower validation loss after which a no
 class Progress:
     """Progress of a training: epochs, updates, mean loss of the last epoch, seconds.
 
-    With validation also the epoch with the lowest validation loss, that loss, and whether the model of the last epoch
-    answered everything right.
+    With validation, it also has the epoch with the lowest validation loss, that loss, and whether the model of the last
+    epoch answered everything right.
     """
 
     epoch: int = 0

@@ -40,8 +40,8 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
     found_share = len(validation) / (len(training) + len(validation))
     if not share / 2 <= found_share <= 2 * share and len(found.documents) > 2:
         raise ValueError(
-            f"option 'share' of task 'text' must be one that its documents allow: they are not split, and the share "
-            f"nearest to {share} is {found_share:.3f}"
+            f"option 'share' of task 'text' must be near a share of whole documents: the one nearest to {share} is "
+            f"{found_share:.3f}"
         )
     return training, validation
 

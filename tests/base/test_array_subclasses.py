@@ -123,6 +123,6 @@ def test_a_shape_that_is_set_anew_reaches_nobody():
 
 def test_masked_targets_hear_of_weights():
     with pytest.raises(
-        TypeError, match=r"^y must not be a masked array.*and weights, 0 where a target does not count$"
+        TypeError, match=r"^y must not be a masked array.*and weights that are 0 where a target does not count$"
     ):
         of_model(5).loss([[1, 2]], np.ma.masked_equal([[1, -100]], -100))

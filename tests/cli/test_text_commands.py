@@ -191,7 +191,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("generate run0 the --length 0", "--length must be at least 1, not 0"),
         ("generate none the", "there is no run folder or model file none"),
         ("evaluate none --length-curve", "there is no run folder or model file none"),
-        ("evaluate run0 --bands rerope:window=8", "bands turn queries and keys, which 'alibi' does not"),
+        ("evaluate run0 --bands rerope:window=8", "bands need an encoding that rotates queries and keys, not 'alibi'"),
         ("evaluate run1 --bands rerope:8", "options of 'rerope' are window=NUMBER, not '8'"),
         (
             "evaluate run1 --receptive-field --bands rerope:window=8",
@@ -220,7 +220,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("train --encoding rope --task text --data empty", "data empty is empty"),
         ("train --encoding rope --task text --data short", "--length must be below the 9 tokens that short has for"),
         ("train --encoding rope --task text --tokens characters --data latin", "latin is not UTF-8, byte 2 is 0xe4"),
-        ("train --encoding rope --task text --data folder", "b.png is no text, it has zero bytes"),
+        ("train --encoding rope --task text --data folder", "b.png is not a text, it has zero bytes"),
         ("train --encoding rope --task sort --data text.txt", "--data must be fixed or fresh, not 'text.txt'"),
         ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
         ("check text", "task 'text' cannot be checked"),

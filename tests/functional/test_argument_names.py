@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -115,3 +116,11 @@ def test_signatures_are_as_they_were_written():
     assert list(inspect.signature(fastpe.ModelConfig).parameters)[:3] == ["encoding", "options", "width"]
     assert "progress" in inspect.signature(fastpe.train).parameters
     assert inspect.signature(fastpe.Option).parameters["choices"].default == ()
+
+
+@pytest.mark.parametrize("name", ["__call__", "slots", "generate", "encoded", "loss", "save"])
+def test_methods_of_base_classes_are_named_by_the_public_class(name):
+    method = getattr(fastpe.Transformer, name)
+    with pytest.raises(TypeError, match=rf"^Transformer\.{name}\(\) got an unexpected keyword argument 'zzz'"):
+        method(None, zzz=1)
+    assert pickle.loads(pickle.dumps(method)) is method

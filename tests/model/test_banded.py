@@ -63,7 +63,7 @@ def test_models_that_see_both_ways():
     model = model_of(causal=False, vocabulary=None)
     x = np.random.default_rng(0).normal(size=(2, 30))
     np.testing.assert_allclose(Banded(model, "rerope:window=30")(x), model(x), rtol=1e-9, atol=1e-11)
-    with pytest.raises(ValueError, match=r"^'self_extend:group=2' is for causal models"):
+    with pytest.raises(ValueError, match=r"^bands 'self_extend:group=2' need a causal model"):
         Banded(model, "self_extend:group=2")
 
 
@@ -117,7 +117,7 @@ def test_wrong_schemes(scheme, error, said):
 
 @pytest.mark.parametrize(
     ("own", "said"),
-    [({"encoding": "alibi"}, "bands turn queries and keys, which 'alibi' does not"),
+    [({"encoding": "alibi"}, "bands need an encoding that rotates queries and keys, not 'alibi'"),
      ({"encoding": "xpos"}, "growth cannot be given with bands"),
      ({"encoding": "rope_mixed"}, "bands need angles that are positions times frequencies"),
      ({"encoding": "learned+rope", "positions": "random:100"}, "bands need the usual positions")],

@@ -180,7 +180,7 @@ def test_bits_do_not_depend_on_threads(everything, monkeypatch, groups: int) -> 
 
 def test_what_acts_once_cannot_be_a_layers_own(everything) -> None:
     everything(("table",), 9, {}, per_layer=True)
-    with pytest.raises(ValueError, match="fills 'table' in every layer, but it acts only once"):
+    with pytest.raises(ValueError, match="fills 'table' in every layer, but this slot acts only once"):
         fastpe.Transformer(config_of(9))
 
 

@@ -181,7 +181,7 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
         ({"vocabulary": 9}, "must name tokens of 0 .. 8, not 9"),
         ({"positions": "digits:20"}, "must say which tokens are digits, as in 'digits:20:0-9'"),
         ({"positions": "coupled:20"}, "must say which tokens are digits, as in 'coupled:20:0-9:12:reversed'"),
-        ({"encoding": "rope"}, "they choose rows of a table, and 'rope' fills none"),
+        ({"encoding": "rope"}, "the rule chooses rows of a table, and 'rope' has none"),
         (
             {"encoding": "learned+alibi", "positions": "segments:3", "causal": False},
             "'learned+alibi' fills 'bias', not a table",
@@ -194,9 +194,9 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
             {"encoding": "alibi@a,alibi@b", "options": {"alibi@a.factor": 2.0}, "positions": "segments:3"},
             "'alibi@a,alibi@b' has 'alibi@a' and 'alibi@b'",
         ),
-        ({"encoding": "alibi+fox", "positions": "segments:3"}, "'alibi+fox' has 'alibi' and a gate"),
-        ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which does not restart"),
-        ({"encoding": "rope_2d", "positions": "documents:3"}, "several coordinates"),
+        ({"encoding": "alibi+fox", "positions": "segments:3"}, "'alibi+fox' combines 'alibi' with a gate"),
+        ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which cannot restart"),
+        ({"encoding": "rope_2d", "positions": "documents:3"}, "'rope_2d' needs several coordinates"),
     ],
 )
 def test_what_has_no_places_is_refused(case, said):

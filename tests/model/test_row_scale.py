@@ -83,5 +83,5 @@ def test_it_learns(precision):
 
 
 def test_documents_begin_anew_and_factors_do_not():
-    with pytest.raises(ValueError, match=r"fills 'row_scale', which does not restart"):
+    with pytest.raises(ValueError, match=r"fills 'row_scale', which cannot restart in each document"):
         Transformer(replace(BASE, encoding="rope+log_n", vocabulary=7, positions="documents:3"))

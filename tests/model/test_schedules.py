@@ -66,7 +66,7 @@ def test_a_small_model_of_it_learns(name):
 def test_mistakes():
     with pytest.raises(ValueError, match=r"^schedule must be .*gemma3.*, not 'gema3'"):
         schedule("gema3")
-    with pytest.raises(ValueError, match=r"^near is for windows and chunks: all layers of schedule 'smollm3' see all"):
+    with pytest.raises(ValueError, match=r"^near must be None for schedule 'smollm3', whose layers have no windows"):
         schedule("smollm3", 8)
     with pytest.raises(ValueError, match=r"^near must be at least 1, not 0"):
         schedule("gemma2", 0)

@@ -178,12 +178,12 @@ MISTAKES = {
         "encoding": "selective_rope@a+selective_rope@b"
     },
     "dim / heads must be even": {"width": 27},
-    "'rope[+]selective_rope' turns 2 pairs of channels by position.* must be all 4": {
+    "'rope[+]selective_rope' rotates 2 pairs of channels by position: it must rotate all 4": {
         "encoding": "rope+selective_rope", "options": {"rope.pairs": "half", "rope.rotated": 4}
     },
     "'rope[+]selective_rope' sets 'pairs' to both 'interleaved' and 'half'": {"encoding": "rope+selective_rope"},
     "'pope[+]selective_rope' fills 'polar'": {"encoding": "pope+selective_rope"},
-    "'selective_rope@a,selective_rope@b' makes angles by different frequencies": {
+    "the layers of 'selective_rope@a,selective_rope@b' compute angles with different frequencies": {
         "encoding": "selective_rope@a,selective_rope@b", "options": {"selective_rope@a.base": 10.0}
     },
 }  # fmt: skip
@@ -200,5 +200,7 @@ def test_bands_choose_among_angles_of_positions():
     x = np.random.default_rng(0).normal(size=(2, 6))
     np.testing.assert_allclose(Banded(model, "self_extend:group=2,window=6")(x), model(x), rtol=1e-9)
     both = Transformer(replace(BASE, encoding="rope+selective_rope", options={"rope.pairs": "half"}))
-    with pytest.raises(ValueError, match=r"^bands need layers that turn by position alone, not 'rope\+selective_rope'"):
+    with pytest.raises(
+        ValueError, match=r"^bands need layers that rotate by position only, not 'rope\+selective_rope'"
+    ):
         Banded(both, "self_extend:group=2,window=6")

@@ -84,5 +84,5 @@ def test_what_cannot_begin_anywhere_is_named():
         Transformer(CONFIG)(np.zeros((1, 60), int))
     with pytest.raises(ValueError, match=r"^positions cannot be 'offset:50': 'learned\+alibi' fills 'bias'"):
         Transformer(replace(CONFIG, encoding="learned+alibi"))
-    with pytest.raises(ValueError, match=r"^positions must draw from train_length=20"):
+    with pytest.raises(ValueError, match=r"^positions 'offset:L' need L from train_length=20"):
         replace(CONFIG, positions="offset:19")

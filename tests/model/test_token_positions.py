@@ -121,7 +121,7 @@ def test_a_place_beyond_the_table_is_named():
     rows = begun(rule, follow(rule, np.array([[1, 2, 12], [1, 12, 9], [0, 12, 1]]).repeat(3, axis=1)))
     within = np.ones(rows.shape[1:], bool)
     wanted = (
-        r"^token 4 of sequence 0 has the position 6 by positions='coupled:5:0-9:12:reversed', and the table has 6 rows$"
+        r"^token 4 of sequence 0 has the position 6 by positions='coupled:5:0-9:12:reversed', but the table has 6 rows$"
     )
     with pytest.raises(BeyondTrainingLength, match=wanted):
         checked(rule, rows, within, rule.rows)

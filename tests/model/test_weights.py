@@ -211,7 +211,7 @@ def test_bad_weights_get_one_clear_error(weights, error, says):
 @pytest.mark.parametrize("token", [-100, -1])
 def test_the_error_for_a_negative_target_names_the_weights(token):
     model = Transformer(SMALL)
-    with pytest.raises(ValueError, match=rf"y\[0, 1\] is {token}; a target that does not count has weights 0, as in"):
+    with pytest.raises(ValueError, match=rf"y\[0, 1\] is {token}; give targets that do not count the weight 0, as in"):
         model.loss_and_grads([[1, 2]], [[1, token]])
     with pytest.raises(ValueError, match=rf"x\[0, 1\] is {token}$"):
         model.loss_and_grads([[1, token]], [[1, 2]])

@@ -83,7 +83,7 @@ def test_another_process_finds_it(tmp_path):
         (("TASK = ", "OTHER = "), "must define TASK, a fastpe.tasks.Task: there is none"),
         (("TASK = Task(", "TASK = dict("), "must define TASK, a fastpe.tasks.Task: not dict"),
         (('kind="answer"', 'kind="answers"'), "kind must be one of answer, labels, numbers, not 'answers'"),
-        (("def sample", "def simple"), r"what is drawn is missing: define sample\(draws, length, count"),
+        (("def sample", "def simple"), r"the function that draws is missing: define sample\(draws, length, count"),
         (("symbols=lambda symbols: symbols", "symbols=0"), "symbols must be at least 1 for tokens, not 0"),
         (("symbols=lambda symbols: symbols", "symbols=2.5"), "symbols must be a function, not 2.5"),
         (('summary="every', "summary=3 or \"every"), "summary must be a str, not 3"),

@@ -102,9 +102,11 @@ def test_a_text_that_has_not_changed_is_not_read_again(text):
 def test_a_given_vocabulary_must_know_everything(text):
     known = Vocabulary.of(text.read_text() + "zq")
     assert read(text, "characters", vocabulary=known).vocabulary is known
-    with pytest.raises(UnknownSymbols, match=r"data: the vocabulary lacks what .*a\.txt has: 'e', 'h', 'r', 't', "):
+    with pytest.raises(
+        UnknownSymbols, match=r"data: .*a\.txt has characters that are not in the vocabulary: 'e', 'h', 'r', 't', "
+    ):
         read(text, "characters", vocabulary=Vocabulary.of("no. "))
-    with pytest.raises(ValueError, match="tokens must be 'bytes', as the vocabulary has them, not 'characters'"):
+    with pytest.raises(ValueError, match="tokens must be 'bytes', as in the vocabulary, not 'characters'"):
         read(text, "characters", vocabulary=Vocabulary())
 
 
@@ -113,8 +115,8 @@ def test_a_given_vocabulary_must_know_everything(text):
     [
         (b"", "bytes", "is empty"),
         (b"", "characters", "is empty"),
-        (b"aaaa", "characters", "has no character but 'a': there is nothing to learn"),
-        (b"abc\xffd", "characters", "is not UTF-8, byte 3 is 0xff: tokens 'bytes' take any file"),
+        (b"aaaa", "characters", "has only the character 'a': there is nothing to learn"),
+        (b"abc\xffd", "characters", "is not UTF-8, byte 3 is 0xff: tokens 'bytes' accept any file"),
         (b"abc\xc3", "characters", "is not UTF-8, byte 3 is 0xc3"),
     ],
 )
@@ -136,7 +138,7 @@ def test_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=r"data .*pipe is a pipe or a device: name a file, or a folder of files"):
         read(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="is a pipe or a device: name a folder of texts alone"):
+    with pytest.raises(ValueError, match="is a pipe or a device: name a folder of texts only"):
         read(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"data .*none: there is no such file or folder"):
         read(tmp_path / "none")
@@ -168,14 +170,14 @@ def test_a_full_disk_is_told_of_the_copy(text, monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(corpus.tempfile, "TemporaryFile", Full)
-    with pytest.raises(OSError, match=r"the copy of a text .* \(TMPDIR\) cannot be written: No space left"):
+    with pytest.raises(OSError, match=r"the temporary copy of the text .* \(TMPDIR\) cannot be written: No space left"):
         read(text)
 
 
 def test_too_many_characters(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "MOST_CHARACTERS", 3)
     (tmp_path / "a").write_text("abcd")
-    with pytest.raises(ValueError, match=r"a has 4 characters, more than 2\*\*16: take tokens 'bytes'"):
+    with pytest.raises(ValueError, match=r"a has 4 characters, more than 2\*\*16: use tokens 'bytes'"):
         read(tmp_path / "a", "characters")
 
 
@@ -187,7 +189,7 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0")
     for kind in ("bytes", "characters"):
-        with pytest.raises(ValueError, match=r"picture\.png is no text, it has zero bytes: name a folder of texts"):
+        with pytest.raises(ValueError, match=r"picture\.png is not a text, it has zero bytes: name a folder of texts"):
             read(tmp_path, kind)
     assert len(read(tmp_path / "picture.png").tokens) == 6
 
@@ -235,7 +237,7 @@ def test_every_file_of_a_folder_may_have_a_byte_order_mark_and_text_without_any_
 @pytest.mark.parametrize("vocabulary", [None, Vocabulary.of("ab")])
 def test_a_text_of_nothing_but_a_byte_order_mark_is_refused(tmp_path, vocabulary):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf")
-    with pytest.raises(ValueError, match=r"a\.txt is empty but for byte order marks"):
+    with pytest.raises(ValueError, match=r"a\.txt has only byte order marks"):
         read(tmp_path / "a.txt", "characters", vocabulary=vocabulary)
 
 

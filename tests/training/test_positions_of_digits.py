@@ -42,7 +42,7 @@ def test_a_run_trains_and_is_tested_at_longer_lengths(encoding, positions, tmp_p
     assert test["12"]["loss"] > 0
     assert test["30"]["loss"] is None if encoding == "learned" else test["30"]["loss"] > 0
     if encoding == "learned":
-        assert "and the table has 13 rows" in test["30"]["reason"]
+        assert "but the table has 13 rows" in test["30"]["reason"]
     again = load(tmp_path / "run")
     assert again.config == found.model.config
     assert evaluate(again, [12], 20, task="addition", task_options=config.task_options)["12"] == test["12"]
