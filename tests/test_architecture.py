@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,17 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.spl
 OUTSIDE = re.compile(r"From outside: (.*?)\.\n", re.DOTALL)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(parsed(path)))
+
+
+@cache
 def modules(folder: str) -> dict[str, Path]:
     """Dotted name -> file, for every module below a folder."""
     names = {}
@@ -46,10 +58,11 @@ def modules(folder: str) -> dict[str, Path]:
     return names
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Everything of fastpe that a file imports, at its top or inside a function."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -63,10 +76,11 @@ def room_of(dotted: str) -> str:
     return parts[1] if parts[0] == "fastpe" and len(parts) > 1 and parts[1] in FLOOR else ""  # cli/tasks.py is no room
 
 
+@cache
 def opened(room: str) -> set[str]:
     """The modules of a room that may be imported from outside, as its `__init__` says; "" stands for its own names."""
     path = ROOT / "fastpe" / room / "__init__.py"
-    found = OUTSIDE.search(ast.get_docstring(ast.parse(path.read_text())) + "\n") if path.exists() else None
+    found = OUTSIDE.search(ast.get_docstring(parsed(path)) + "\n") if path.exists() else None
     return {"", *re.findall(r"`(.*?)`", found[1])} if found else {""}
 
 
@@ -100,10 +114,9 @@ def imported_modules(name: str, path: Path, known: dict[str, Path]) -> Iterator[
     An import counts for the module that it names, not for the packages above it, whose `__init__` Python runs first.
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    tree = ast.parse(path.read_text())
-    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [each for each in nodes(path) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
     inside = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -175,19 +188,17 @@ def test_every_room_says_what_is_inside():
 def length(node: ast.FunctionDef) -> int:
     """Lines of a function but for its docstring."""
     first = node.body[0]
-    doc = first.end_lineno - first.lineno + 1 if ast.get_docstring(node, clean=False) is not None else 0
-    return node.end_lineno - node.lineno + 1 - doc
+    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    return node.end_lineno - node.lineno + 1 - is_doc * (first.end_lineno - first.lineno + 1)
 
 
 def test_functions_fit_a_screen():
     """No function over 60 lines, unless a comment "Long: ..." above it says why."""
     for folder in ("fastpe", "cli", "bench", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            text = path.read_text()
-            lines = text.splitlines()
-            for node in ast.walk(ast.parse(text)):
+            for node in nodes(path):
                 if isinstance(node, ast.FunctionDef) and length(node) > 60:
-                    above = lines[min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 2]
+                    above = path.read_text().splitlines()[min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 2]
                     assert above.strip().startswith("# Long: "), f"{path.relative_to(ROOT)}: {node.name}"
 
 
@@ -235,7 +246,7 @@ def test_what_is_no_code_is_packed_too():
 def test_nothing_unsafe_is_called():
     for folder in ("fastpe", "cli"):
         for name, path in modules(folder).items():
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in nodes(path):
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     assert "pickle" not in ast.unparse(node), name
                 if isinstance(node, ast.Call):
