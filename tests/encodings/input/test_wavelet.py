@@ -182,7 +182,7 @@ def test_fewer_functions_than_columns() -> None:
     got = chosen(8, 64)
     assert [(got.kind == kind).sum() for kind in (2, 1, 0)] == [43, 8, 13]
     (remark,) = remarks(parse("wavelet"), make_spec(8))
-    assert "only 43 functions to choose from for 64 columns: 8 columns are filled up" in remark
+    assert "there are only 43 functions for 64 columns: 8 columns are filled up" in remark
     assert "13 with zeros" in remark
     np.testing.assert_array_equal(table(8, 8)[:, 51:], 0)
     assert remarks(parse("wavelet"), make_spec(50)) == ()
