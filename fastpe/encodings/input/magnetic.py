@@ -135,15 +135,15 @@ def pull(
 def _basis(length: int, edges: Edges, count: int, q: float, absolute: bool, normalisation: str) -> Basis:
     """The real parts, then the imaginary parts, (N, 2k)."""
     if edges is None:
-        found = _of_path(length, count, q if absolute else q / max(length - 1, 1), normalisation)
+        basis = _of_path(length, count, q if absolute else q / max(length - 1, 1), normalisation)
     else:
-        own = eigenvectors.parts(
+        components = eigenvectors.parts(
             graphs.arcs(length, edges), lambda a: _laplacian(a, q, absolute, normalisation), 0, count
         )
-        found = eigenvectors.joined(map(_turned, own), length, count, complex)
-    vectors = np.concatenate([found.vectors.real, found.vectors.imag], axis=1)
+        basis = eigenvectors.joined(map(_turned, components), length, count, complex)
+    vectors = np.concatenate([basis.vectors.real, basis.vectors.imag], axis=1)
     vectors.flags.writeable = False
-    return found._replace(vectors=vectors)
+    return basis._replace(vectors=vectors)
 
 
 def _laplacian(a: Array, q: float, absolute: bool, normalisation: str) -> Array:

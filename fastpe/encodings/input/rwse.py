@@ -102,13 +102,13 @@ def fill(
 ) -> None:
     """Fill `table`."""
     table, (features, rows) = out["table"], _features(spec.length, edges, steps)
-    own = table if rows is None else np.empty((len(features), spec.dim), table.dtype)
+    distinct = table if rows is None else np.empty((len(features), spec.dim), table.dtype)
     if learned:
-        learned_map.fill(features, params["weight"], scale, own)
+        learned_map.fill(features, params["weight"], scale, distinct)
     else:
-        feature_columns.fill_columns(own, lambda rows: np.ascontiguousarray(features[rows].T), scale)
+        feature_columns.fill_columns(distinct, lambda rows: np.ascontiguousarray(features[rows].T), scale)
     if rows is not None:
-        fill_terms(table, [Term(own, rows)])
+        fill_terms(table, [Term(distinct, rows)])
 
 
 def pull(

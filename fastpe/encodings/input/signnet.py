@@ -206,8 +206,8 @@ def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Ar
 
 def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, hidden: int, depth: int, **options: Any) -> Any:
     """The error of an eigenvector, propagated by both networks, and sums of products that may cancel."""
-    own = eigenvectors.error(_basis(spec, edges, count, normalisation))
-    return 4.0 * own + 64.0 + 32.0 * depth * math.sqrt(hidden)
+    of_vectors = eigenvectors.error(_basis(spec, edges, count, normalisation))
+    return 4.0 * of_vectors + 64.0 + 32.0 * depth * math.sqrt(hidden)
 
 
 ENCODING = Encoding(

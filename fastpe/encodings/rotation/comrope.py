@@ -57,8 +57,8 @@ def parameters(
 ) -> dict[str, tuple[int, ...]]:
     """Generators, and with `ld` the multipliers of the axes."""
     b = parts.block_of(spec, block)
-    found: dict[str, tuple[int, ...]] = {"generators": (spec.heads, spec.head_dim // b, b, b)}
-    return found | ({"multipliers": (spec.head_dim // b, coordinates)} if variant == "ld" else {})
+    generators: dict[str, tuple[int, ...]] = {"generators": (spec.heads, spec.head_dim // b, b, b)}
+    return generators | ({"multipliers": (spec.head_dim // b, coordinates)} if variant == "ld" else {})
 
 
 def init(spec: Spec, rng: Any, *, std: float, **options: Any) -> dict[str, Any]:

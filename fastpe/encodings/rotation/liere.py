@@ -103,7 +103,7 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def _spectra(x: Array, skew: Array) -> tuple[parts.Spectrum, Array]:
-    """Spectral decompositions and factors as for `exponentials`: for one axis, one decomposition, with a factor for each
+    """Spectral decompositions and factors as for `exponentials`: for one axis, one decomposition with a factor for each
     token; for several axes, a decomposition for each token."""
     if len(skew) == 1:
         return parts.spectrum(skew[0]), x

@@ -139,23 +139,23 @@ def positions(
     >>> positions([2, (1, 2, 2), 1]).T.tolist()
     [[0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 4.0], [0.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0, 2.0, 3.0, 4.0]]
     """
-    start, found = 0.0, [np.empty((0, 3))]
+    start, blocks = 0.0, [np.empty((0, 3))]
     for part in parts:
         sides = (part,) if isinstance(part, int) else tuple(part)
         if len(sides) not in (1, 3) or min(sides) < 1:
             raise ValueError(f"a part must be a number of tokens or 3 sides, all at least 1, not {part}")
-        own = raster(sides)
+        cells = raster(sides)
         if len(sides) == 1:
-            found.append(start + np.repeat(own, 3, axis=1))
+            blocks.append(start + np.repeat(cells, 3, axis=1))
             start += sides[0]
             continue
-        time = np.floor(own[:, 0] * seconds * per_second) if seconds else own[:, 0] * (2 if centred else 1)
-        own[:, 0] = time
+        time = np.floor(cells[:, 0] * seconds * per_second) if seconds else cells[:, 0] * (2 if centred else 1)
+        cells[:, 0] = time
         if centred:
-            own[:, 1:] += time[:, None] - (np.array(sides[1:]) - 1) // 2
-        found.append(start + own)
-        start += (time.max() if centred else own.max()) + 1
-    return np.concatenate(found)
+            cells[:, 1:] += time[:, None] - (np.array(sides[1:]) - 1) // 2
+        blocks.append(start + cells)
+        start += (time.max() if centred else cells.max()) + 1
+    return np.concatenate(blocks)
 
 
 def _points(spec: Spec, grid: tuple[int, ...] | None) -> Array:
@@ -186,11 +186,11 @@ def fill(
         fill_line(spec, theta, angles)
         return
     places = axis_places(spec, (1, 1, 1) if spec.positions is not None else chosen_sides(spec, grid, 3))
-    own = [np.flatnonzero(axis_of_pairs(spec, sections, deal) == axis) for axis in range(3)]
-    order = np.concatenate(own)
+    pairs_of = [np.flatnonzero(axis_of_pairs(spec, sections, deal) == axis) for axis in range(3)]
+    order = np.concatenate(pairs_of)
     in_order = bool((np.diff(order) > 0).all())
     target = angles if in_order else np.empty(angles.shape)
-    fill_sections(spec, places, [(axis, tuple(theta[t] for t in own[axis])) for axis in range(3)], target)
+    fill_sections(spec, places, [(axis, tuple(theta[t] for t in pairs_of[axis])) for axis in range(3)], target)
     if not in_order:
         angles[..., order] = target
 

@@ -103,10 +103,10 @@ def fill(
     (places, extra), theta = raster_places(spec, grid, class_token), ladder(base, spec.head_dim, 4)
     steps = _steps(spec, grid, class_token, train_grid)
     with precise():
-        own = [tuple(each * step.numerator / step.denominator for each in theta) for step in steps]
+        scaled = [tuple(each * step.numerator / step.denominator for each in theta) for step in steps]
     out["angles"][..., :extra, :] = 0.0
     axes = (1, 0) if first == "column" else (0, 1)
-    fill_sections(spec, places, [(axis, own[axis]) for axis in axes], out["angles"][..., extra:, :])
+    fill_sections(spec, places, [(axis, scaled[axis]) for axis in axes], out["angles"][..., extra:, :])
 
 
 ENCODING = Encoding(

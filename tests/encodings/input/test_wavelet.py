@@ -116,7 +116,7 @@ def test_orthonormal_and_close_to_the_cascade(name: str) -> None:
     [
         ("bior2.2", "'bior2.2' is biorthogonal"),
         ("rbio3.1", "'rbio3.1' is biorthogonal"),
-        ("dmey", r"'dmey' has no finite orthogonal filter: its coefficients miss the identities by 2.\de-03"),
+        ("dmey", r"'dmey' has no finite orthogonal filter: its coefficients violate the identities by 2.\de-03"),
         ("db39", "'db39' is unknown; did you mean 'db9' or 'db3"),
         ("morl", "'morl' is unknown"),
     ],
