@@ -22,8 +22,8 @@ t = (p + 1/2)/N and N is the training length.
 **Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
 N points; a longer sequence does not change the points of earlier positions.
 
-**Facts.** Every row has the norm `scale`, and the product of two rows is the cosine of the angle between the points.
-There is no discontinuity at ±180 degrees or at the poles.
+**Facts.** Every row has the norm `scale`, and the dot product of two rows is scale^2 times the cosine of the angle
+between the points. There is no discontinuity at ±180 degrees or at the poles.
 """
 
 from typing import Any

@@ -14,7 +14,7 @@ Chebyshev polynomials instead.
   `gegenbauer` with alpha = 1.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1, and -1 for negative p.
 - `gamma`: the steepness of `tanh`.
-- `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
 - `scale`: multiplies the table.
 
 Positions may be real numbers.

@@ -26,8 +26,8 @@ cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W
 checkpoint into another grid, it resamples by the index y W + x only.) `fastpe.resize` returns the tables for further
 training on a new grid. A coordinate outside the grid raises an error.
 
-**Traps.** Height and width share one table: this is not "time + height + width". It is also not ViViT's factorised
-encoder, which adds the table of time only before its second encoder.
+**Traps.** Height and width share one table, so this is not a sum of three tables for time, height and width. It is also
+not ViViT's factorised encoder, which adds the table of time only before its second encoder.
 """
 
 import math

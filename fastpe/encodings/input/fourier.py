@@ -17,7 +17,7 @@ The basis `harmonics` is the Fourier series on an interval of `period` training 
 - `sigma`: the standard deviation of B. The authors tried 1, 10 and 100; 10 was best for their images.
 - `period`: the period of the first harmonic, in training lengths.
 - `coordinates`: D, the number of coordinates of a position.
-- `learned`: learn B, initialised by `basis`.
+- `learned`: whether B is learned, with the initial values of `basis`.
 - `draw`: the seed of the random matrix if it is not learned; the matrix is the same for every seed of a model.
 - `grid`: the sides of the grid if D > 1. Default: the D factors of N that are closest to each other.
 - `scale`: multiplies the table.
@@ -33,8 +33,8 @@ With several coordinates v stays in [0, 1): in a larger grid the cells are close
 **Accuracy.** Whole turns are removed from B v exactly before its sine is taken, so the error of an entry is at most
 (12 + 4 D) 2^-52, times `scale`, at any position.
 
-**Facts.** The product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends only on v - v'. The columns of
-harmonics with C < period N_train are orthogonal over the integer positions of a period.
+**Facts.** The dot product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends only on v - v'. The columns
+of harmonics with C < period N_train are orthogonal over the integer positions of a period.
 
 **Traps.** The argument includes the factor 2 pi. Coordinates must be scaled first: if v were the index of the token,
 with sigma = 10, the rows of neighbouring tokens would be unrelated. The paper writes cosines first. At integer

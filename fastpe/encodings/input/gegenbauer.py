@@ -16,7 +16,7 @@ Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `log`:
   2 min(1, ln(1+p)/ln(1+N)) - 1. `clamp` and `log` treat a negative position as 0.
 - `gamma`: the steepness of `tanh`.
-- `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
 - `scale`: multiplies the table.
 
 Positions may be real numbers.

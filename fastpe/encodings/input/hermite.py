@@ -16,7 +16,7 @@ Transformer Models", section 6.2, with functions that are orthonormal on the who
 - `span`: x at the end of the training length; x at its start is -span. Default: sqrt(2C - 1), the turning point of the
   last function. The function psi_l oscillates between its turning points ±sqrt(2l + 1) and falls like e^(-x^2/2)
   outside them.
-- `learned`: learn the span, initialised by `span`.
+- `learned`: whether the span is learned, with the initial value `span`.
 - `scale`: multiplies the table.
 
 Positions may be real numbers.

@@ -13,7 +13,7 @@ map `tanh`, eq. (10) the map `clamp`; section 5.4 mentions a logarithmic one.
   bounded. `log`: 2 min(1, ln(1+p)/ln(1+N)) - 1, our interpretation of "logarithmic scaling so that x stays bounded",
   for which the paper gives no formula.
 - `gamma`: the steepness of `tanh`; 1 in section 7 of the paper.
-- `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
 - `scale`: multiplies the table.
 
 Positions may be real numbers. `clamp` and `log` treat a negative position as 0; `tanh` and `linear` apply their formula

@@ -21,9 +21,9 @@ eigenvalues as inputs.
   and 0>2. A repeated edge counts once. Default: the path 0>1>2>...
 - `count`: k, the number of eigenvectors.
 - `q`: the change of phase by an edge, in turns, from -1 to 1; 0 ignores directions.
-- `absolute`: use q as given. By default q is divided by min(m, n), where n is the number of nodes and m the number of
-  pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns; with the
-  default q this limit is a right angle.
+- `absolute`: whether q is used as given. By default it is divided by min(m, n), where n is the number of nodes and m
+  the number of pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns;
+  with the default q this limit is a right angle.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors' results use the first.
 - `scale`: multiplies the table.
 

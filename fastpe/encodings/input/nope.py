@@ -12,8 +12,8 @@ mathematical framework; that paper is by other authors.
 **Past the training length**: defined, because nothing depends on the position.
 
 **Traps.** A bidirectional transformer without position encoding commutes with every permutation of its input: it
-processes a set, not a sequence. A causal one does not: with equal scores row i averages i + 1 values, so 1/(i+1) is
-available to the next layer.
+processes a set, not a sequence. A causal transformer does not commute: with equal scores, row i averages i + 1 values,
+so 1/(i+1) is available to the next layer.
 """
 
 from typing import Any

@@ -28,7 +28,7 @@ is computed directly: a vector of sines and one of cosines take 55 operations, w
 differs, because no two integers are a multiple of 2 pi apart. (It is sometimes said that the encoding repeats after
 base^(2t/C) positions, or is ambiguous beyond 10000; this is false.)
 
-**Facts.** For even C every row has the norm scale * sqrt(C/2), and the product of two rows depends only on their
+**Facts.** For even C every row has the norm scale * sqrt(C/2), and the dot product of two rows depends only on their
 distance.
 
 **Traps.** The norm sqrt(C/2) is much larger than that of embeddings with standard deviation 0.02; the authors multiply

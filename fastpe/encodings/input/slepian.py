@@ -34,8 +34,8 @@ is at least N/2, all rows inside the training length have the norm sqrt(N/2), wh
 norm is 2.46 at position 50, 0.46 at 60 and 0.06 at 199.
 
 **Accuracy.** The vectors are computed from a tridiagonal matrix with the same eigenvectors, whose eigenvalues are well
-separated: the products of vectors, measured up to N = 4096, are correct to 2N 2^-52. Phases of the sines are exact at
-any position.
+separated: the dot products of vectors, measured up to N = 4096, are correct to 2N 2^-52. Phases of the sines are exact
+at any position.
 
 **Speed.** The vectors are computed once and cached. Rows within the training length are copied; each row outside costs
 N K operations. N is at most 2^18, for which the vectors take seconds.

@@ -28,7 +28,7 @@ t = (p + 1/2)/N and N is the training length.
 **Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
 N points; a longer sequence does not change the points of earlier positions.
 
-**Facts.** For complete degrees the product of two rows depends only on the angle between the points: sum_m Y_lm(a)
+**Facts.** For complete degrees the dot product of two rows depends only on the angle between the points: sum_m Y_lm(a)
 Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and there is no discontinuity at ±180
 degrees or at the poles. For a model that can learn any rotation of a degree's channels, no direction is special.
 

@@ -23,8 +23,8 @@ with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Other int
   50.
 
 **Options** (N is the training length, not the length of the sequence)
-- `wavelet`: a name of PyWavelets, `db1` to `db38`, `sym...`, `coif...`, `haar`. Biorthogonal ones and `dmey`, whose
-  filter is not orthogonal, are refused.
+- `wavelet`: a name of PyWavelets, `db1` to `db38`, `sym...`, `coif...`, `haar`. Biorthogonal wavelets and `dmey`, whose
+  filter is not orthogonal, raise an error.
 - `layout`: `coarse` or `fine`, see above.
 - `functions`: `psi`, only wavelets; or `phi+psi`, the scaling functions of the coarsest scale before the wavelets.
 - `scales`: the largest j. Default: floor(log2 N).
@@ -33,7 +33,7 @@ with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Other int
   smaller k. `even`: `per_scale` shifts of every scale, evenly spaced, coarsest scale first. `listed`: the order of
   the sum as printed, j upwards, then k.
 - `pad`: how missing columns are filled if there are fewer than C: `phi`, with scaling functions of the coarsest scale
-  by the same rule, then zeros; or `zeros`. `fastpe train` says when columns are padded.
+  by the same rule, then zeros; or `zeros`. `fastpe train` prints a remark if columns are padded.
 - `normalise`: `unit` divides every row by its norm, except rows of zeros; `none` does not.
 - `scale`: multiplies the table after normalisation; sqrt(C/2) gives the norm of the sinusoidal encoding.
 

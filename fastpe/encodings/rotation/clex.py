@@ -18,7 +18,7 @@ the scaling of `rope_ntk` by 2 tau - 1, up to the error of the solver.
   with `learned` half of it, rounded up. Up to L0 nothing depends on the network, so a network can only be learned with
   a training length above L0. The authors' training corresponds to `--positions random:L` with L = 16 L0; each step then
   uses the frequencies of its largest position.
-- `learned`: learn the network.
+- `learned`: whether the network is learned.
 - `max_factor`: the largest tau. Longer sequences use the frequencies of this tau.
 - `step`: step size of the solver, which is Kutta's 3/8 rule of fourth order.
 - `act`: activation of the network: `tanh`, as in the code's configuration, or `silu`.
@@ -32,7 +32,7 @@ solver's steps.
 
 **Traps.** The authors draw a new tau in every training step, uniform in 1 .. max_factor; here the largest position
 determines tau. When a text exceeds a multiple of L0, the frequencies of all its tokens change, so keys must be cached
-before they are rotated. The fastest frequency does not stay 1. All samples of a batch share n.
+before they are rotated. The fastest frequency is not always 1. All samples of a batch share n.
 """
 
 import math

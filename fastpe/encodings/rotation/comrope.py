@@ -14,7 +14,7 @@ Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and 
 **Options**
 - `variant`: `ld`: the generators of all axes are linearly dependent, so each block has one generator and a factor for
   each axis. `ap`: each block rotates with one axis only.
-- `block`: b, channels per block. By default the largest divisor of the head width up to 8.
+- `block`: b, the number of channels of a block. By default the largest divisor of the head width up to 8.
 - `coordinates`: n, the number of coordinates of a position.
 - `grid`: sides of the grid, if n > 1.
 - `train_grid`: sides of the training grid, if n > 1.
@@ -31,8 +31,8 @@ about b 2^-53 (1 + |x|) times the size of the generator.
 **Facts.** R_j(x)^T R_j(y) = R_j(y - x), because the matrices of one block are powers of one rotation. With b = 2 this
 is a rotary encoding with learned frequencies.
 
-**Traps.** The generator is B - B^T of a full B, not of its upper triangle. With `ap`, blocks are assigned to the axes
-in turn: block j to axis j mod n.
+**Traps.** The generator is B - B^T with a full matrix B, not with its upper triangle. With `ap`, blocks are assigned to
+the axes in turn: block j to axis j mod n.
 """
 
 from typing import Any

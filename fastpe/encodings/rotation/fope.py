@@ -12,13 +12,13 @@ Generalization" (arXiv:2412.17739); TsinghuaC3I/Fourier-Position-Embedding, olmo
 **Slots**: `rotors` (H, N, D/2, 2, 2), `pairs`, always `half`. **Learns**: nothing by default (Wc and Ws are drawn
 once), or with `learned` these matrices, `cosines` and `sines` (H, n, m). Each layer learns separate matrices.
 
-**Initial values.** Entry (i ceil(n/m), i) is 1, the others are 0, and a normal number of standard deviation
-gain sqrt(2 / (n + m)) is added to each entry.
+**Initial values.** In both matrices, the entries (i ceil(n/m), i) are 1 and the others are 0; then a normal random
+number of standard deviation gain sqrt(2 / (n + m)) is added to each entry.
 
 **Options**
 - `base`: the slowest frequency of `rope`, before any is dropped, is about 1/base.
 - `gain`: scale of the random part. The authors use 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
-- `learned`: learn both matrices; the authors do not by default.
+- `learned`: whether both matrices are learned; by default the authors do not learn them.
 - `draw`: seed of the random matrices, if they are not learned. They do not depend on the seed of a model, and all
   layers share them.
 
@@ -26,8 +26,8 @@ gain sqrt(2 / (n + m)) is added to each entry.
 
 **Accuracy.** The error of an entry is at most (8 + 4 n) 2^-52 times the size of the matrices.
 
-**Facts.** The map is not orthogonal: norms of queries and keys change, and a score depends on both positions, not on
-their offset only.
+**Facts.** The map is not orthogonal: norms of queries and keys change, and a score depends on both positions, not only
+on their offset.
 
 **Traps.** For the pairs that have no frequency left (m <= c), the released code sets both C and S to 1. Such a pair
 (a, b) becomes (a - b, a + b): it is rotated by 45 degrees and scaled by sqrt 2. As this happens to queries and keys

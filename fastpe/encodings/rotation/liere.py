@@ -11,8 +11,8 @@ The lower triangles are not used.
 **Initial values.** W is uniform in [0, 2 pi).
 
 **Options**
-- `block`: b, channels per block, which the authors vary up to D. By default the largest divisor of the head width up
-  to 8. With b = 2 this is mixed RoPE (`rope_mixed`).
+- `block`: b, the number of channels of a block; the authors try values up to D. By default the largest divisor of the
+  head width up to 8. With b = 2 this is mixed RoPE (`rope_mixed`).
 - `coordinates`: n, the number of coordinates of a position.
 - `grid`: sides of the grid, if n > 1.
 - `train_grid`: sides of the training grid, if n > 1.

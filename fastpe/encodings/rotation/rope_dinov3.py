@@ -1,4 +1,4 @@
-"""DINOv3's RoPE: pairs rotate with the row or the column, which are between -1 and 1 on any grid.
+"""DINOv3's RoPE: pairs rotate with the row or the column, both scaled to the range -1 to 1 on any grid.
 
     y = 2 (row + 1/2) / Ny - 1,   x = 2 (column + 1/2) / Nx - 1
     period_t = base^(4t/D), t = 0 .. D/4 - 1,     or  p_min (p_max/p_min)^(t/(D/4 - 1))

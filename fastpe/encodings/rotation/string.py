@@ -16,9 +16,9 @@ lambda = 2i Im fft(c). So P is the real transform, with rows sqrt(2/D) cos(2 pi 
 for the bins b = 1 .. D/2 - 1. Each bin is a pair with the frequency f_b = 2 sum_m c_m sin(2 pi b m / D); bins 0 and D/2
 are the last pair, which is not rotated.
 
-**Initial values.** S = 0, so P = I, and the frequencies of `rope`, assigned to several axes in turn: pair t rotates
-with axis t mod n and the frequency base^(-2t/D). c is chosen such that bin t + 1 has the frequencies of pair t. (The
-paper does not give initial values; here both forms start as a rotary encoding.)
+**Initial values.** S = 0, so P = I. The frequencies are those of `rope`, assigned to the axes in turn: pair t rotates
+with axis t mod n and the frequency base^(-2t/D). The columns c are chosen such that bin t + 1 has the frequencies of
+pair t. (The paper does not give initial values; here both forms start as a rotary encoding.)
 
 **Options**
 - `form`: `cayley` or `circulant`.
@@ -31,15 +31,15 @@ x is the position, in tokens or cells. If positions are given, they are x and ma
 
 **Past the training length**: defined.
 
-**Accuracy.** The error of an angle is two units of rounding; P is the solution of P (I + S) = I - S in float64. A
-circulant frequency is a sum of D products, and its rounding error is multiplied by the position.
+**Accuracy.** The error of an angle is about two unit roundoffs. P is computed by solving P (I + S) = I - S in float64.
+A circulant frequency is a sum of D products, and its rounding error is multiplied by the position.
 
 **Facts.** Every smooth encoding R(x) with R(0) = I whose scores depend on y - x only is P^T RoPE(x) P with one
 orthogonal P for all positions (theorem 3.4). The outer P^T cancels in a score, so P could also be a part of the maps to
 queries and keys. Learning P therefore changes how a model learns, not which functions it can represent.
 
-**Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. Only c_m - c_(D-m) of c
-has an effect, so half of the numbers in c are redundant.
+**Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. Only the differences c_m
+- c_(D-m) have an effect, so half of the numbers in c are redundant.
 """
 
 import math
