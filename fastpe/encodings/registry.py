@@ -176,7 +176,7 @@ def page(scheme: str) -> str:
     Examples
     --------
     >>> print(page("rope").splitlines()[0])
-    RoPE: query and key are rotated, pair of channels by pair, by angles in proportion to the position.
+    RoPE: each pair of channels of query and key is rotated by an angle proportional to the position.
     """
     return ENCODINGS.page(_known(resolve(scheme))[0])
 

@@ -2,15 +2,15 @@
 
     PE[p] = table[p],   p = 0 .. rows - 1
 
-p is the position within a run of digits, 1, 2, ..., and 0 for tokens that are not digits. The setting
-``positions="digits:K"`` of a model computes it, with a table of 1024 rows. Each training step adds one random number of
-0 .. K to the positions of all digits, so that rows for numbers longer than those of training are trained too.
-`fastpe train` and `fastpe compare` use ``"digits:99"``, the authors' K, by default, and refuse other kinds of positions
-and tasks without digits. With `fastpe.build`, or in a model with any other setting, this is a `learned` table with
-different initial values.
+p is the position of a digit within its run of digits, 1, 2, ...; tokens that are not digits have p = 0. The setting
+``positions="digits:K"`` of a model computes p and gives the table 1024 rows. Each training step draws one random number
+from 0 .. K and adds it to the positions of all digits, so that rows for longer numbers than those of the training data
+are trained, too. `fastpe train` and `fastpe compare` use ``"digits:99"`` by default (K = 99, as the authors), and raise
+an error for other kinds of positions and for tasks without digits. With `fastpe.build`, or in a model with another
+setting of `positions`, the encoding works like `learned`, with different initial values.
 
-Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3,
-and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
+Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3.
+The initial values, N(0, 1), are those of the released code (mcleish7/arithmetic, abacus.py).
 
 **Slot**: `table` (N, C). **Learns**: `table` (rows, C). Positions are integers from 0 to rows - 1.
 
@@ -23,7 +23,7 @@ and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
 **Accuracy.** Values are copied without rounding.
 
 **Traps.** Numbers must begin with their least significant digit; otherwise the significance of a digit does not follow
-from its position. A number that directly follows another one continues its run.
+from its position. Two numbers with no other token between them are counted as one run of digits.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ from fastpe.encodings.slots import Spec
 
 
 def _with_rows(spec: Spec, rows: int | None) -> Spec:
-    """The spec for `learned`, whose table ends with the training length."""
+    """The spec with a training length of `rows`, because the table of `learned` has one row per training position."""
     return spec if rows is None else replace(spec, train_length=rows)
 
 
@@ -66,7 +66,7 @@ def check(spec: Spec, *, rows: int | None) -> None:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, rows: int | None) -> dict[str, Any]:
-    """The rows of the table."""
+    """The row of the table for each position."""
     return {"table": params["table"][spec.points().astype(int)]}
 
 

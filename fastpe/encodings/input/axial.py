@@ -1,6 +1,6 @@
 """Axial positions: a long learned table composed of a small table for each axis of a grid.
 
-    p = a n_2 + b,   PE[p] = [ axis0[a] | axis1[b] ]        (two axes of n_1 and n_2; any number works)
+    p = a n_2 + b,   PE[p] = [ axis0[a] | axis1[b] ]        (for two axes of n_1 and n_2 cells; more axes work alike)
 
 Source: Kitaev, Kaiser and Levskaya 2020, "Reformer: The Efficient Transformer" (arXiv:2001.04451), which refers to its
 code for details: google/trax, trax/layers/research/position_encodings.py, AxialPositionalEncoding. The order `dufter`
@@ -13,17 +13,19 @@ Positions are integers >= 0.
 **Options**
 - `grid`: the sides n_1, n_2, ... Default: the two factors of the training length that are closest to each other. Their
   product is the number of positions.
-- `widths`: the channels d_1, d_2, ... of each axis, with sum C. Default: equal widths; if they do not divide C, the
-  first axes have one channel more.
+- `widths`: the numbers of channels d_1, d_2, ... of the axes, which add up to C. Default: equal numbers; if the number
+  of axes does not divide C, the first axes have one channel more.
 - `order`: which axis varies most slowly. `trax`: the first, p = a n_2 + b. `dufter`: the last, p = a + b n_1.
-- `combine`: `concat`, or `sum`, with which all tables have C channels and are added, as in third-party code.
+- `combine`: `concat`, as above; or `sum`, as in some third-party code: all tables have C channels, and their rows are
+  added.
 - `scale`: multiplies the table.
 
 **Past the training length**: undefined past the product of the sides, which may be larger than the training length:
 choose `grid` before training.
 
-**Facts.** n_1 d_1 + n_2 d_2 numbers instead of n_1 n_2 C: for sides 512 and 512 and widths 64 and 192, 131,072
-instead of 67,108,864. It encodes absolute positions, contrary to what is sometimes said: p -> (a, b) is one-to-one.
+**Facts.** There are n_1 d_1 + n_2 d_2 learned numbers instead of n_1 n_2 C, for example 131,072 instead of 67,108,864
+for sides 512 and 512 and widths 64 and 192. The map p -> (a, b) is one-to-one, so absolute positions are encoded,
+contrary to what is sometimes said.
 
 **Traps.** A prime training length has the sides 1 and N; give a larger `grid` instead. Rows that do not occur in
 training get no gradient, but every row of a short axis occurs after a few positions.
@@ -53,7 +55,9 @@ def _sides(spec: Spec, grid: tuple[int, ...] | None) -> tuple[int, ...]:
 def _widths(spec: Spec, axes: int, widths: tuple[int, ...] | None, combine: str) -> tuple[int, ...]:
     if combine == "sum":
         if widths is not None:
-            raise ValueError(f"option 'widths' must be none with combine 'sum', with C channels each, not {widths}")
+            raise ValueError(
+                f"option 'widths' must be none with combine 'sum', where each axis has C channels, not {widths}"
+            )
         return (spec.dim,) * axes
     if widths is None:
         if spec.dim < axes:
@@ -99,7 +103,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, order: str, combine: str, scale: float, **options: Any
 ) -> dict[str, Any]:
-    """The formula of trax, slow axis first, by NumPy's raster order; or with the fast axis first."""
+    """The formula of trax with NumPy's raster order; with order `dufter` the first axis varies fastest."""
     tables = list(params.values())
     places = np.unravel_index(
         spec.points().astype(np.int64), tuple(map(len, tables)), order="C" if order == "trax" else "F"
@@ -109,7 +113,7 @@ def reference(
 
 
 def _terms(spec: Spec, params: dict[str, Any], order: str, combine: str) -> list[Term]:
-    """A term for each axis; each axis takes the remainder after the faster ones."""
+    """A term for each axis: positions are divided by the sides one after the other, the fastest axis first."""
     fast, *slower = reversed(params) if order == "trax" else params
     side, rows, columns = len(params[fast]), {}, {}
     if spec.positions is None:  # the tokens are a part of a raster
@@ -144,7 +148,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, order: str, combine: str,
     scale: float, **options: Any,
 ) -> None:  # fmt: skip
-    """Add the gradient of every row to the row of each axis that it comes from."""
+    """Add the gradient of every row to the rows of the axes' tables that it is composed of."""
     gradients = pull_terms(dslots["table"], _terms(spec, params, order, combine), scale, _start(spec))
     for name, gradient in zip(params, gradients, strict=True):
         dparams[name] += gradient.astype(dparams[name].dtype)

@@ -2,27 +2,28 @@
 
     PE = [cos lon cos lat, sin lon cos lat, sin lat, 0, 0, ...]
 
-Source: Tseng, Kerner and Rolnick 2022, "TIML: Task-Informed Meta-Learning for Agriculture" (arXiv:2202.02124),
-released code: nasaharvest/timl, yield/src/data.py. It is called Cartesian3D in Rußwurm, Klemmer, Rolf, Zbinden and Tuia
-2024, "Geographic Location Encoding with Spherical Harmonics and Sinusoidal Representation Networks"
-(arXiv:2310.06743): MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. Older code has it as encode_3D: Mac
-Aodha et al. 2019 (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
+Source: Tseng, Kerner and Rolnick 2022, "TIML: Task-Informed Meta-Learning for Agriculture" (arXiv:2202.02124), released
+code: nasaharvest/timl, yield/src/data.py. It is called Cartesian3D in Rußwurm, Klemmer, Rolf, Zbinden and Tuia 2024,
+"Geographic Location Encoding with Spherical Harmonics and Sinusoidal Representation Networks" (arXiv:2310.06743):
+MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. In older code it is called encode_3D: Mac Aodha et al. 2019
+(arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
 **Slot**: `table` (N, C); only three channels are not zero. **Learns**: nothing; the next projection of the
 embeddings mixes the channels.
 
-**Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. If no positions are given, the points follow a spiral from the south pole to the north pole,
-in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+**Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
+latitudes must be within ±90. `start` is added to both. If no positions are given, the points follow a spiral from the
+south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, where
+t = (p + 1/2)/N and N is the training length.
 
 **Options**
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. Past the training length the spiral turns back at the pole; its points
-within the training length do not move.
+**Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
+N points; a longer sequence does not change the points of earlier positions.
 
-**Facts.** Every row has the norm `scale`, and the product of two rows is the cosine of the angle between the points.
-There is no discontinuity at ±180 degrees or at the poles.
+**Facts.** Every row has the norm `scale`, and the dot product of two rows is scale^2 times the cosine of the angle
+between the points. There is no discontinuity at ±180 degrees or at the poles.
 """
 
 from typing import Any
@@ -46,7 +47,7 @@ def remarks(spec: Spec, *, scale: float) -> tuple[str, ...]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, Any]:
-    """The formula by the distance to the nearer pole, which keeps the digits of small x and y."""
+    """The formula, with x and y from the distance to the nearer pole, so that small values keep their digits."""
     lon, lat = np.radians(sphere.coordinates(spec))
     radius = np.sin(np.radians(sphere.from_pole(spec)))
     point = np.stack([radius * np.cos(lon), radius * np.sin(lon), np.sin(lat)], axis=-1)

@@ -3,8 +3,9 @@
     PE[p, l] = T_l(x(p)) = cos(l arccos x(p)),   l = 0 .. C - 1,   or   U_l(x) = sin((l + 1) arccos x) / sin(arccos x)
     T_0 = 1,  T_1 = x,  T_{l+1} = 2 x T_l - T_{l-1},                    U_0 = 1,  U_1 = 2x,  U_{l+1} = 2 x U_l - U_{l-1}
 
-Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 8, names it as an
-extension but gives no formula; this is the paper's Legendre encoding (section 6.2) with Chebyshev polynomials.
+Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 8, names Chebyshev
+polynomials as an extension but gives no formula. This encoding is the paper's Legendre encoding (section 6.2) with
+Chebyshev polynomials instead.
 
 **Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
 
@@ -13,25 +14,26 @@ extension but gives no formula; this is the paper's Legendre encoding (section 6
   `gegenbauer` with alpha = 1.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1, and -1 for negative p.
 - `gamma`: the steepness of `tanh`.
-- `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
 - `scale`: multiplies the table.
 
-Positions may be real.
+Positions may be real numbers.
 
-**Past the training length**: defined. `tanh` tends to the all-ones vector, and `clamp` stays at it; for the second kind
-the limit is the vector 1, 2, ..., C.
+**Past the training length**: defined. With `tanh` rows tend to the all-ones vector, and with `clamp` they are equal to
+it. For the second kind the limit is the vector 1, 2, ..., C.
 
 **Facts.** |T_l| is at most 1, and all zeros and extrema of T_l lie at cos(k pi / (2l)): x near -1 or 1 is resolved more
 finely than by Legendre polynomials, whose values shrink inside the interval. |U_l| is at most 1 / sqrt(1 - x^2). The
-U_l are orthogonal with the weight sqrt(1 - x^2), the T_l with its inverse.
+U_l are orthogonal with the weight sqrt(1 - x^2), the T_l with the weight 1 / sqrt(1 - x^2).
 
-**Traps.** gamma = 1 reaches only x = tanh 1 = 0.76 at the training length; `tanh` uses only x >= 0, half of the
-interval on which the polynomials are orthogonal. Rows of the second kind grow towards x = 1, to the norm
-sqrt(C (C+1) (2C+1) / 6), 299 at C = 64: `tanh` reaches such rows beyond the training length, `clamp` within it.
+**Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length. For positions >= 0, `tanh` uses only x >= 0,
+half of the interval on which the polynomials are orthogonal. The norm of a row of the second kind grows towards x = 1,
+up to sqrt(C (C+1) (2C+1) / 6), which is 299 for C = 64. Such rows occur beyond the training length with `tanh`, and
+within it with `clamp`.
 
 **Accuracy.** The error of x is at most 2^-51, and |T_l'| is up to l^2 in [-1, 1]; the recurrence adds a similar error.
-An entry is within (l^2 + 8l) 2^-51 of the exact value, regardless of its size; for the second kind within l + 1 times
-that.
+An entry is within (l^2 + 8l) 2^-51 of the exact value, regardless of its size; for the second kind this bound is
+multiplied by l + 1.
 """
 
 from typing import Any

@@ -15,13 +15,14 @@ weights of an output from N(0, 4 / (K C)); in both cases outputs have a quarter 
 **Options**
 - `kernel`: the number K of taps; 128 in the authors' code.
 
-Only the order of positions matters, not their values.
+The convolution uses only the order of the tokens; the values of `positions` have no effect.
 
 **Past the training length**: defined.
 
-**Traps.** Away from the borders the convolution commutes with shifting the sequence: absolute position is visible only
-through the zeros outside, within K tokens of an end, and K tokens further with every layer. Because the zeros outside
-reveal the position, it is wrong to say that wav2vec 2.0 has no position encoding.
+**Traps.** Away from the borders the convolution commutes with shifting the sequence: a layer can detect absolute
+positions only through the zeros outside the sequence, within K tokens of an end. Each further layer extends this range
+by K tokens. Because the zeros outside reveal the position, it is wrong to say that wav2vec 2.0 has no position
+encoding.
 """
 
 from typing import Any

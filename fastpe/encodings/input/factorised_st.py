@@ -3,8 +3,8 @@
     PE[t, y, x] = space[y W + x] + time[t]
 
 Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Need for Video Understanding?"
-(arXiv:2102.05095), section 3, eq. (1), which has one vector for each (p, t); its decomposition into two:
-facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
+(arXiv:2102.05095), section 3, eq. (1), which has one vector for each (p, t). The decomposition into two vectors is that
+of the code: facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
 
 **Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), from
 N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at 2, a hundred standard deviations.)
@@ -14,20 +14,20 @@ N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at
   three factors of N that are closest to each other.
 - `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells fits the training length,
   otherwise the factors of the training length that are closest to each other.
-- `class_token`: whether token 0 is a class token, outside the grid: `space` then has one more row, row 0, for the class
-  token, which gets no vector of time.
+- `class_token`: whether token 0 is a class token, which has no cell. Row 0 of `space` is then the vector of the class
+  token, to which no vector of `time` is added.
 - `scale`: multiplies the table.
 
 Positions, if given, are integers (t, y, x) on `grid`, or on the learned grid if `grid` is not given; the position of a
-class token is not read.
+class token is ignored.
 
 **Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W')
 cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W'). (When their helpers.py loads a
-checkpoint into another grid, it resamples by the index y W + x only.) `resize` returns the tables for further training
-on a new grid. A coordinate outside the grid is refused.
+checkpoint into another grid, it resamples by the index y W + x only.) `fastpe.resize` returns the tables for further
+training on a new grid. A coordinate outside the grid raises an error.
 
-**Traps.** Height and width share one table: this is not "time + height + width". It is also not ViViT's factorised
-encoder, which adds the table of time only before its second encoder.
+**Traps.** Height and width share one table, so this is not a sum of three tables for time, height and width. It is also
+not ViViT's factorised encoder, which adds the table of time only before its second encoder.
 """
 
 import math
@@ -50,7 +50,10 @@ Grid = tuple[int, ...] | None
 def resize(
     params: Any, *, grid: tuple[int, int, int], new_grid: tuple[int, int, int], class_token: bool = False
 ) -> dict[str, np.ndarray]:
-    """Learned tables resized from one grid to another by nearest neighbour.
+    """Resize learned tables from one grid to another by nearest neighbour.
+
+    `params` holds `space` (H W, C), or (1 + H W, C) with a class token, and `time` (T, C). `grid` and `new_grid` are
+    the old and the new sides (T, H, W).
 
     >>> tables = {"space": np.arange(4.0)[:, None], "time": np.array([[0.0], [10.0]])}
     >>> {name: table.ravel().tolist() for name, table in resize(tables, grid=(2, 2, 2), new_grid=(3, 2, 1)).items()}
@@ -69,7 +72,7 @@ def resize(
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
-    """Check that both grids fit and that coordinates are those of cells."""
+    """Check that both grids fit the lengths, and that given positions are cells of the grid."""
     new = extent(spec, grid, learned_grid(spec, grid, train_grid, 3, extra=class_token), extra=class_token)
     places = axis_places(spec, new, extra=class_token)
     check_inside("factorised_st", [whole_points("factorised_st", each) for each in places], new)
@@ -84,7 +87,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """As the authors: N(0, 0.02^2) for space, zeros for time."""
+    """N(0, 0.02^2) for `space` and zeros for `time`, as in the authors' code."""
     shapes = parameters(spec, **options)
     return {"space": STANDARD_DEVIATION * rng.normal(shapes["space"]), "time": np.zeros(shapes["time"])}
 

@@ -20,8 +20,8 @@ are those of `sinusoidal`.
 **Past the training length**: defined, but a grid of another height or width changes the index of every token after the
 first row: the same place in the same frame gets a different vector.
 
-**Traps.** Vertical neighbours are W positions apart and neighbours in consecutive frames H W positions, and no channel
-represents this.
+**Traps.** Vertical neighbours are W positions apart, and the same place in consecutive frames is H W positions apart;
+no channel represents these neighbourhoods.
 """
 
 import math
@@ -47,11 +47,11 @@ def check(spec: Spec, *, grid: tuple[int, ...] | None, **options: Any) -> None:
         raise ValueError(f"positions of 'flat_sincos' need option 'grid', three sides of at least 1, not {grid}")
     farthest = np.abs(spec.positions).max() * (grid[1] * grid[2] + grid[2] + 1) + abs(spec.start)
     if farthest > MAX_POSITION:
-        raise ValueError(f"positions on grid {grid} must be numbered within ±2**27, but one may be {farthest:g}")
+        raise ValueError(f"positions on grid {grid} must have indices within ±2**27, but one may be {farthest:g}")
 
 
 def _numbers(spec: Spec, grid: tuple[int, ...]) -> np.ndarray:
-    """p for given positions."""
+    """The index p of each given position (t, y, x)."""
     assert spec.positions is not None
     t, y, x = np.moveaxis(spec.positions, -1, 0)
     numbers: np.ndarray = (t * grid[1] + y) * grid[2] + x + spec.start

@@ -1,4 +1,4 @@
-"""Fourier features: sines and cosines of the position along random directions, or its harmonics, added.
+"""Fourier features: sines and cosines at random or harmonic frequencies, added to the embeddings.
 
     PE[p] = [ sin(2 pi B v) | cos(2 pi B v) ],   B (C/2, D) from N(0, sigma^2),  v in [0, 1)^D
     or, with basis `harmonics`,                  B = (1, 2, ..., C/2) / period,  v = p / N_train
@@ -17,28 +17,28 @@ The basis `harmonics` is the Fourier series on an interval of `period` training 
 - `sigma`: the standard deviation of B. The authors tried 1, 10 and 100; 10 was best for their images.
 - `period`: the period of the first harmonic, in training lengths.
 - `coordinates`: D, the number of coordinates of a position.
-- `learned`: learn B, initialised by `basis`.
+- `learned`: whether B is learned, with the initial values of `basis`.
 - `draw`: the seed of the random matrix if it is not learned; the matrix is the same for every seed of a model.
 - `grid`: the sides of the grid if D > 1. Default: the D factors of N that are closest to each other.
 - `scale`: multiplies the table.
 
-**Positions.** With one coordinate v = p / N_train. With several, v are the coordinates divided by the grid's sides,
-with tokens in raster order; given positions are divided in this way only if `grid` is given, otherwise they are v
-itself. Positions may be real.
+**Positions.** With one coordinate v = p / N_train. With several coordinates, tokens are in raster order, and v are
+their coordinates divided by the grid's sides. Given positions are divided by the sides only if `grid` is also given;
+otherwise they are used as v. Positions may be real numbers.
 
 **Past the training length**: defined; v continues past 1, and rows do not repeat unless B has a common period.
 Harmonics repeat after `period` training lengths; with the default of 1, position N_train gets the row of position 0.
-With several coordinates v stays in [0, 1): a larger grid moves the cells of a smaller one closer together.
+With several coordinates v stays in [0, 1): in a larger grid the cells are closer together.
 
 **Accuracy.** Whole turns are removed from B v exactly before its sine is taken, so the error of an entry is at most
 (12 + 4 D) 2^-52, times `scale`, at any position.
 
-**Facts.** The product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends only on v - v'. The columns of
-harmonics with C < period N_train are orthogonal over the integer positions of a period.
+**Facts.** The dot product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends only on v - v'. The columns
+of harmonics with C < period N_train are orthogonal over the integer positions of a period.
 
-**Traps.** The argument includes the factor 2 pi. Coordinates must be scaled first: with v in tokens and sigma = 10,
-rows of integers are like random hashes, without order. The paper writes cosines first. At integer positions a harmonic
-m > period N_train / 2 equals a slower one, so C > period N_train gives redundant columns.
+**Traps.** The argument includes the factor 2 pi. Coordinates must be scaled first: if v were the index of the token,
+with sigma = 10, the rows of neighbouring tokens would be unrelated. The paper writes cosines first. At integer
+positions a harmonic m > period N_train / 2 equals a slower one, so C > period N_train gives redundant columns.
 """
 
 import math
@@ -72,7 +72,7 @@ Grid = tuple[int, ...] | None
 
 
 def _sides(spec: Spec, coordinates: int, grid: Grid) -> tuple[int, ...]:
-    """The divisors of positions."""
+    """The numbers by which the coordinates are divided to give v, one for each axis."""
     if coordinates == 1:
         if grid is not None:
             raise ValueError(f"option 'grid' must be none with one coordinate, not {grid}")
@@ -143,7 +143,7 @@ def _drawn(sigma: float, draw: int, count: int, coordinates: int) -> np.ndarray:
 
 
 def _points(spec: Spec, coordinates: int, sides: tuple[int, ...]) -> np.ndarray:
-    """Undivided coordinates, (..., N, D)."""
+    """The coordinates before the division by the sides, (..., N, D)."""
     if coordinates == 1:
         return spec.points()[..., None]
     return raster(sides) + spec.start if spec.positions is None else spec.points()
@@ -152,7 +152,7 @@ def _points(spec: Spec, coordinates: int, sides: tuple[int, ...]) -> np.ndarray:
 def reference(
     spec: Spec, params: dict[str, Any], *, coordinates: int, grid: Grid, scale: float, **options: Any
 ) -> dict[str, Any]:
-    """The printed formula, with B v as exact fractions from which whole turns are removed."""
+    """The printed formula. B v is computed in exact fractions, and whole turns are removed from it."""
     sides = _sides(spec, coordinates, grid)
     points = _points(spec, coordinates, sides)
     matrix = _matrix(spec, params, coordinates=coordinates, **options)
@@ -178,10 +178,10 @@ def _in_radians(turns: np.ndarray) -> np.ndarray:
 def _per_unit(matrix: np.ndarray, sides: tuple[int, ...]) -> np.ndarray:
     """Turns for one unit of each coordinate, as sums of two float64: (D, 2, C/2 padded to whole vectors)."""
     table = aligned_zeros((matrix.shape[1], 2, whole_vectors(len(matrix), np.float64)), np.float64)
-    for own, column, side in zip(table[..., : len(matrix)], matrix.T, sides, strict=True):
-        own[0] = column / side
-        product, lost = exact_product(own[0], float(side))
-        own[1] = ((column - product) - lost) / side
+    for pair, column, side in zip(table[..., : len(matrix)], matrix.T, sides, strict=True):
+        pair[0] = column / side
+        product, lost = exact_product(pair[0], float(side))
+        pair[1] = ((column - product) - lost) / side
     return table
 
 

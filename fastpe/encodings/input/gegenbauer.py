@@ -3,38 +3,38 @@
     PE[p, l] = R_l(x(p)) = C_l^(alpha)(x(p)) / C_l^(alpha)(1),   l = 0 .. C - 1
     R_0 = 1,  R_1 = x,  (l + 2 alpha) R_{l+1} = 2 (l + alpha) x R_l - l R_{l-1}
 
-Source: an own construction: the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
+Source: our own construction. It is the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
 Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1939, "Orthogonal Polynomials", section
-4.7; Li's section 8 names members of this family.
+4.7. Li's section 8 names members of this family.
 
 **Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `gamma` (1,) of the map `tanh`.
 
 **Options** (N is the training length, not the length of the sequence)
-- `alpha`: more than -1/2; the polynomials are orthogonal on [-1, 1] with the weight (1 - x^2)^(alpha - 1/2). 1/2 is
-  `legendre`, 0 (the limit) `chebyshev`, bit for bit; 1 is U_l / (l + 1), where U_l is Chebyshev's polynomial of the
-  second kind.
+- `alpha`: a number larger than -1/2. The polynomials are orthogonal on [-1, 1] with the weight (1 - x^2)^(alpha - 1/2).
+  alpha = 1/2 gives the values of `legendre`, and alpha = 0, defined as the limit, those of `chebyshev`, both bit for
+  bit. alpha = 1 gives U_l / (l + 1), where U_l is Chebyshev's polynomial of the second kind.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `log`:
-  2 min(1, ln(1+p)/ln(1+N)) - 1. A negative position is treated as 0 by the last two.
+  2 min(1, ln(1+p)/ln(1+N)) - 1. `clamp` and `log` treat a negative position as 0.
 - `gamma`: the steepness of `tanh`.
-- `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
 - `scale`: multiplies the table.
 
-Positions may be real.
+Positions may be real numbers.
 
-**Past the training length**: defined. `tanh` tends to the all-ones vector, and the other maps stay at it, for every
-alpha.
+**Past the training length**: defined. For every alpha, rows tend to the all-ones vector with `tanh`, and are equal to
+it with the other maps.
 
 **Facts.** For alpha >= 0 no entry exceeds 1 in absolute value. A larger alpha makes entries away from x = -1 and 1
 smaller, so fewer columns matter: R_l tends to x^l. For alpha < 0 entries exceed 1 inside the interval, without bound as
 alpha approaches -1/2.
 
-**Traps.** The usual C_l^(alpha) has other values at 1, (2 alpha)_l / l!, which grow or shrink as l^(2 alpha - 1).
-gamma = 1 reaches only x = tanh 1 = 0.76 at the training length; `tanh` uses only x >= 0, half of the interval on which
-the polynomials are orthogonal.
+**Traps.** The usual polynomial C_l^(alpha) has the value (2 alpha)_l / l! at x = 1, not 1; this value grows or shrinks
+like l^(2 alpha - 1). With gamma = 1, x is only tanh 1 = 0.76 at the training length. For positions >= 0, `tanh` uses
+only x >= 0, half of the interval on which the polynomials are orthogonal.
 
 **Accuracy.** The error of x is at most 2^-51, and R_l'(1) = l (l + 2 alpha) / (2 alpha + 1) is the largest slope for
-alpha >= 0; an entry is within twice R_l'(1) + 8l times 2^-51 of the exact value (for alpha < 0, times the largest
-entry).
+alpha >= 0. An entry is within (2 R_l'(1) + 8l) 2^-51 of the exact value; for alpha < 0 this bound is multiplied by the
+largest entry.
 """
 
 from typing import Any

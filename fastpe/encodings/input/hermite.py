@@ -6,30 +6,32 @@
 
 N is the training length, not the length of the sequence.
 
-Source: an own construction: the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
-Transformer Models", section 6.2, with the functions that are orthonormal on the whole line: the integral of psi_k psi_l
-is 1 for k = l and 0 otherwise (Szego 1939, "Orthogonal Polynomials", section 5.5).
+Source: our own construction. It is the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
+Transformer Models", section 6.2, with functions that are orthonormal on the whole line: the integral of psi_k psi_l is
+1 for k = l and 0 otherwise (Szego 1939, "Orthogonal Polynomials", section 5.5).
 
 **Slot**: `table` (N, C). **Learns**: nothing by default; with `learned`, the number `span` (1,).
 
 **Options**
 - `span`: x at the end of the training length; x at its start is -span. Default: sqrt(2C - 1), the turning point of the
-  last function: psi_l oscillates between the two points ±sqrt(2l + 1) and falls like e^(-x^2/2) outside.
-- `learned`: learn the span, initialised by `span`.
+  last function. The function psi_l oscillates between its turning points ±sqrt(2l + 1) and falls like e^(-x^2/2)
+  outside them.
+- `learned`: whether the span is learned, with the initial value `span`.
 - `scale`: multiplies the table.
 
-Positions may be real.
+Positions may be real numbers.
 
-**Past the training length**: defined. Rows fade, sooner for a larger span: with the default span they are zero up to
-rounding from p = 1.2 N on at C = 64, and likewise for negative positions. With a third of the default, functions
-oscillate up to twice the training length.
+**Past the training length**: defined. Rows tend to zero, sooner for a larger span. With the default span and C = 64
+they are zero up to rounding from p = 1.2 N on; negative positions behave alike. With a third of the default span, the
+functions oscillate up to twice the training length.
 
-**Facts.** Where they oscillate, columns differ in their local frequency, up to sqrt(2C - 1) / (2 pi) turns per unit of
-x. Entries are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less
-towards the ends.
+**Facts.** Columns oscillate at different local frequencies, up to sqrt(2C - 1) / (2 pi) turns per unit of x. Entries
+are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less towards the
+ends.
 
 **Traps.** x = 0 is the middle of the training length, not its start. Integer positions are too few for the fastest
-oscillations if 2 span / N exceeds pi / sqrt(2C - 1); then columns are not independent, as at C = 64, N = 50.
+oscillations if 2 span / N exceeds pi / sqrt(2C - 1); then the columns are linearly dependent, for example for C = 64
+and N = 50.
 
 **Accuracy.** Given x, an entry is within (4C + 16) 2^-52 of the exact value, times the row's largest entry if that is
 small; rounding x adds sqrt(2C) |x| 2^-52. The recurrence uses numbers with a wider range of exponents, so that nothing
@@ -98,7 +100,7 @@ def _places(spec: Spec, points: Array, span: float) -> Array:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, span: float | None, learned: bool, scale: float) -> dict[str, Any]:
-    """Szego 1939, section 5.5: the recurrence on numbers with separate exponents, psi_0 in decimals."""
+    """The recurrence of Szego 1939, section 5.5, on numbers with separate exponents; psi_0 in decimal arithmetic."""
     x = _places(spec, spec.points(), float(params["span"][0]) if learned else _chosen(spec, span))
     value, power = np.empty(x.shape), np.empty(x.shape, np.int64)
     with localcontext() as context:
@@ -117,7 +119,7 @@ def reference(spec: Spec, params: dict[str, Any], *, span: float | None, learned
 
 
 def _ground(x: Array) -> tuple[Array, Array]:
-    """psi_0(x) 2^(_POWER k), at most 1, and k, both as float64."""
+    """Return psi_0(x) 2^(_POWER k), which is at most 1, and k, both as float64."""
     square, lost = exact_product(x, x)
     halvings = np.rint(square * (0.5 / _LN2_FIRST))
     product, rest = exact_product(halvings, _LN2_FIRST)
@@ -143,8 +145,8 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, span: float | None, learned: bool, scale: float
 ) -> None:
     """Fill `table`."""
-    own = float(params["span"][0]) if learned else _chosen(spec, span)
-    _fill_with(spec, out["table"], own, scale, spec.dim)
+    chosen = float(params["span"][0]) if learned else _chosen(spec, span)
+    _fill_with(spec, out["table"], chosen, scale, spec.dim)
 
 
 def pull(
@@ -207,7 +209,7 @@ def _next(x, newer, older, rise, fall):  # type: ignore[no-untyped-def]
 
 @inlined
 def _lower(room, value):  # type: ignore[no-untyped-def]
-    """The value, divided by 2^_POWER in lanes without room."""
+    """The value, divided by 2^_POWER in lanes where `room` is negative."""
     return where_negative(room, splat(_LOW) * value, value)
 
 

@@ -11,31 +11,34 @@ laplacian_positional_encoding. The authors use the normalised form and k from 2 
 bias is left out).
 
 **Options**
-- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `edges`: the edges of the undirected graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i joins the nodes ui and
+  vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,2,0` is a triangle. A repeated
+  edge counts once. Default: the path 0-1-2-...
 - `count`: k, the number of eigenvectors.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L.
-- `sign`: the entry of an eigenvector that is made positive: the one with the `largest` modulus, or the `first` with at
-  least 0.6 times that modulus, which keeps the signs of the path's eigenvectors when the path grows. Among entries that
-  are equal to 1e-9 the first is used.
+- `sign`: which entry of an eigenvector is made positive. `largest`: the entry with the largest absolute value. `first`:
+  the first entry with at least 0.6 times the largest absolute value; with it, the path's eigenvectors keep their signs
+  when the path grows. Absolute values that differ by less than 1e-9 of the largest count as equal, and the first of
+  these entries is used.
 - `scale`: multiplies the table.
 
-Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
+The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
-**Choice of eigenvectors.** Each connected component is treated separately, with its own unit vectors, without the one
-of the eigenvalue 0. A component therefore has the same rows regardless of other components, a node without edges
-has zeros, and a component with fewer than k + 1 nodes has zeros in the last columns. If an eigenvalue repeats (to 1e-9
-of the largest), any rotation of its eigenvectors is valid. The chosen ones depend only on the eigenspace and the order
-of nodes: with P the projector on the eigenspace, the first is the column of P at the node with the largest P_vv, the
-next is the same for the remainder of P, and so on. Renumbering the nodes of such a graph may change its rows; a remark
-says when that is possible.
+**Choice of eigenvectors.** Each connected component has its own unit eigenvectors; the eigenvector with eigenvalue 0 is
+left out. The rows of a component therefore do not depend on other components. A node without edges has zeros, and a
+component with fewer than k + 1 nodes has zeros in the last columns. Eigenvalues that differ by at most 1e-9 of the
+largest one count as one repeated eigenvalue, and any rotation of its eigenvectors is valid. They are chosen by a rule
+that depends only on the eigenspace and the order of nodes: let P be the projector on the eigenspace. The first vector
+is the column of P at the node with the largest P_vv, divided by its norm. Its projector is subtracted from P, and the
+next vector is chosen in the same way. Renumbering the nodes of such a graph may change its rows; a remark says when
+that is possible.
 
-**Past the training length**: resized. The path's eigenvectors stretch over its length, so all rows change when it
-grows: they are cos(pi t (p + 1/2)/N) for D - A, and cos(pi t p/(N - 1)) times the square root of the degree for the
-other form. In a given graph, nodes without edges have zeros.
+**Past the training length**: resized. The eigenvectors of the path stretch over its length, so all rows change when the
+path grows. Up to a factor, eigenvector t is cos(pi t (p + 1/2)/N) for D - A, and cos(pi t p/(N - 1)) times the square
+root of the degree for the normalised form. In a graph given by `edges`, nodes without edges have zeros.
 
-**Speed.** The path's vectors are computed by this closed form at any length. In a given graph, a connected component
-may have at most 2048 nodes, because its matrix is dense. The vectors are computed once and cached.
+**Speed.** The eigenvectors of the path are computed by these formulas at any length. In a graph given by `edges`, a
+connected component may have at most 2048 nodes, because its matrix is dense. The vectors are computed once and cached.
 """
 
 from typing import Any
@@ -50,7 +53,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
+    """Check that `edges` is a graph, and that no connected component is too large for a dense matrix."""
     eigenvectors.check(spec, edges)
 
 

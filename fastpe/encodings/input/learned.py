@@ -8,14 +8,14 @@ values N(0, 0.02^2) as in BERT and GPT-2.
 **Slot**: `table` (N, C). **Learns**: `table` (N_train, C). Positions are integers >= 0.
 
 **Options**
-- `beyond`: how positions past the training length are handled. `error` refuses them (the default, because no author
-  defines such vectors). `clip` uses the last row. `interp` resamples the table linearly to the new length: row p
-  becomes the table's value at p (N_train - 1) / (N - 1), where N is the largest position plus one. Li (2025) names the
-  last two.
+- `beyond`: how positions past the training length are handled. `error`, the default because no author defines such
+  vectors, raises `BeyondTrainingLength`. `clip` uses the last row. `interp` resamples the table linearly to the new
+  length: row p becomes the table's value at p (N_train - 1) / (N - 1), where N is the largest position plus one. Li
+  (2025) names the last two.
 - `scale`: multiplies the table.
 
-**Past the training length**: undefined, unless set by `beyond`; `resize` returns the table for further training at a
-larger length. `fastpe train` uses `clip`, and says so.
+**Past the training length**: undefined, unless `beyond` is `clip` or `interp`; `fastpe.resize` returns the table for
+further training at a larger length. `fastpe train` uses `clip` and prints a remark.
 
 **Accuracy.** Without `interp` and `scale` values are copied without rounding. With `interp` both weights are rounded
 quotients of integers, and the two products are added in float64: the error is at most 4 * 2^-53 of the larger entry,
@@ -54,14 +54,14 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def check(spec: Spec, *, beyond: str, scale: float) -> None:
-    """Require integer positions >= 0, within the table unless `beyond` handles others."""
+    """Require integer positions >= 0, and with `beyond` = `error` also a row of the table for each."""
     points = spec.points() if spec.positions is not None else np.array([spec.start, farthest_of(spec)])
     if (points != np.floor(points)).any() or points.min() < 0:
         raise ValueError(f"'learned' needs integer positions >= 0, but one is {_offender(points):g}")
     if beyond == "error" and points.max() >= spec.train_length:
         raise BeyondTrainingLength(
             f"'learned' has no row for position {points.max():.0f}: its table ends with the training length "
-            f"{spec.train_length}; option beyond='clip' or 'interp' chooses what to use there"
+            f"{spec.train_length}; set option beyond to 'clip' or 'interp' for longer sequences"
         )
 
 
@@ -80,7 +80,7 @@ def remarks(spec: Spec, *, beyond: str, scale: float) -> tuple[str, ...]:
 
 
 def resize(params: Any, *, length: int) -> dict[str, np.ndarray]:
-    """The table (N_train, C), stretched to more rows by linear interpolation; the first and last rows do not change.
+    """Resize the table (N_train, C) to `length` rows by linear interpolation; the first and last rows do not change.
 
     >>> resize({"table": np.array([[0.0], [1.0], [4.0]])}, length=5)["table"].ravel().tolist()
     [0.0, 0.5, 1.0, 2.5, 4.0]
@@ -189,7 +189,7 @@ ENCODING = Encoding(
     source="Gehring et al. 2017, arXiv:1705.03122, section 3.1",
     reported=Reported(
         "fails",
-        "There is no vector past the trained length: unable to extrapolate, as the authors of ALiBi put it.",
+        "There is no vector past the trained length; the authors of ALiBi call such models unable to extrapolate.",
         "Press, Smith and Lewis 2021, arXiv:2108.12409, section 2.1, footnote 4",
     ),
     # the weight of a resampled row has one rounding error, and rows may differ by twice the largest entry

@@ -15,14 +15,14 @@ table is resized.
   grid, otherwise the two factors of N that are closest to each other.
 - `train_grid`: the sides of the learned grid. Default: `grid` if its number of cells fits the training length,
   otherwise the factors of the training length that are closest to each other.
-- `class_token`: whether token 0 is a class token, outside the grid; it gets row 0 of the table.
+- `class_token`: whether token 0 is a class token, which has no cell and gets row 0 of the table.
 - `scale`: multiplies the table.
 
 Positions, if given, are pairs (y, x), real numbers on `grid`, or on the learned grid if `grid` is not given; the
-position of a class token is not read.
+position of a class token is ignored.
 
-**Past the training length**: resized, as above; `resize` returns the table for further training on a new grid. There is
-no extrapolation: a coordinate outside the grid is refused.
+**Past the training length**: resized, as above; `fastpe.resize` returns the table for further training on a new grid.
+There is no extrapolation: a coordinate outside the grid raises an error.
 
 **Accuracy.** On the learned grid values are copied without rounding. On another grid the coordinate between cells is
 rounded once: the error of an entry is at most (H + W) 2^-51 of the largest.
@@ -54,7 +54,7 @@ Grid = tuple[int, ...] | None
 def resize(
     params: Any, *, grid: tuple[int, int], new_grid: tuple[int, int], class_token: bool = False
 ) -> dict[str, np.ndarray]:
-    """The table (cells, C), or (1 + cells, C) with a class token, resampled from one grid to another.
+    """Resample the table (cells, C), or (1 + cells, C) with a class token, from sides `grid` (H, W) to `new_grid`.
 
     >>> resize({"table": np.arange(4.0)[:, None]}, grid=(2, 2), new_grid=(3, 3))["table"].ravel().tolist()
     [0.0, 0.5, 1.0, 1.0, 1.5, 2.0, 2.0, 2.5, 3.0]
@@ -69,7 +69,7 @@ def resize(
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
-    """Check that both grids fit and that coordinates lie inside."""
+    """Check that both grids fit the lengths, and that coordinates lie inside the grid."""
     new = extent(spec, grid, learned_grid(spec, grid, train_grid, 2, extra=class_token), extra=class_token)
     check_inside("learned_2d", axis_places(spec, new, extra=class_token), new)
 
@@ -102,7 +102,8 @@ def reference(
 
 
 def _between(places: np.ndarray, own: int, learned: int) -> tuple[np.ndarray, np.ndarray]:
-    """The learned coordinates at or before given ones along a side `own`, and the weights of the next learned ones."""
+    """Map coordinates on a side of `own` cells to a side of `learned` cells; return the cell at or before each
+    coordinate and the weight of the next cell."""
     if own != learned:
         places = places * (learned - 1) / max(own - 1, 1)
     low = np.floor(places)
@@ -113,7 +114,7 @@ def _between(places: np.ndarray, own: int, learned: int) -> tuple[np.ndarray, np
 
 
 def _terms(spec: Spec, table: np.ndarray, grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
-    """For every token except a class token, its cell, or the two or four cells around it."""
+    """The terms of every token except a class token: its cell of the learned grid, or the 2 or 4 cells around it."""
     learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
     own = extent(spec, grid, learned, extra=extra)
     (y, down), (x, right) = map(_between, axis_places(spec, own, extra=extra), own, learned)

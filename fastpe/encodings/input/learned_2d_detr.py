@@ -17,10 +17,10 @@ each, initially uniform in [0, 1).
 
 Positions, if given, are pairs (y, x) of integers.
 
-**Past the training length**: undefined past `entries` rows or columns. Within these the training length does not
-matter, but rows and columns that did not occur in training keep their initial values.
+**Past the training length**: undefined past `entries` rows or columns. Within this limit a grid may be larger than that
+of training, but the vectors of rows and columns that did not occur in training keep their initial values.
 
-**Traps.** The column comes first, the opposite of the order of the sines and cosines in the same code.
+**Traps.** The column comes first; in the sines and cosines of the same code (`sincos_2d_detr`) the row comes first.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ from fastpe.encodings.slots import Spec
 
 
 def _places(spec: Spec, grid: tuple[int, ...] | None) -> list[np.ndarray]:
-    """y and x, in shapes that broadcast."""
+    """The coordinates y and x of the tokens, as arrays that broadcast."""
     return axis_places(spec, (1, 1) if spec.positions is not None else chosen_sides(spec, grid, 2))
 
 

@@ -13,18 +13,20 @@ map `tanh`, eq. (10) the map `clamp`; section 5.4 mentions a logarithmic one.
   bounded. `log`: 2 min(1, ln(1+p)/ln(1+N)) - 1, our interpretation of "logarithmic scaling so that x stays bounded",
   for which the paper gives no formula.
 - `gamma`: the steepness of `tanh`; 1 in section 7 of the paper.
-- `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
+- `learned`: whether gamma is learned, with the initial value `gamma`; needs the map `tanh`.
 - `scale`: multiplies the table.
 
-Positions may be real. A negative one is treated as 0 by `clamp` and `log`, which are bounded on that side too; `tanh`
-and `linear` are defined for negative positions.
+Positions may be real numbers. `clamp` and `log` treat a negative position as 0; `tanh` and `linear` apply their formula
+to it.
 
-**Past the training length**: defined. `tanh` tends to the all-ones vector, and `clamp` and `log` stay at it. `linear`
-leaves [-1, 1] and values explode: P_63(3) = 1.2e47, which overflows float32; a table that is not finite is refused.
+**Past the training length**: defined. With `tanh` rows tend to the all-ones vector, and with `clamp` and `log` they are
+equal to it. With `linear`, x leaves [-1, 1] and values grow without bound: P_63(3) = 1.2e47 overflows float32. A table
+that is not finite raises an error.
 
-**Traps.** gamma = 1 reaches only x = tanh 1 = 0.76 at the training length, not 0.99 (that takes 2.65). `tanh` uses
-only x >= 0, half of the interval on which the polynomials are orthogonal: the columns are far from orthogonal (P_0
-and P_1 correlate by 0.866 on [0, 0.99]). The norm is not constant: from 1.47 to 8 at C = 64.
+**Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length; x = 0.99 needs gamma = 2.65. For
+positions >= 0, `tanh` uses only x >= 0, half of the interval on which the polynomials are orthogonal, so the columns
+are far from orthogonal (the correlation of P_0 and P_1 on [0, 0.99] is 0.866). The norm of a row is not constant: it
+varies from 1.47 to 8 for C = 64.
 
 **Accuracy.** x is computed in float64, to within 2^-51, and |P_l'| is up to l(l+1)/2 in [-1, 1]; the
 recurrence, written as P_{l+1} = x P_l + l/(l+1) (x P_l - P_{l-1}), is stable and adds at most 8l. An entry is therefore

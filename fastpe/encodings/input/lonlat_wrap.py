@@ -10,19 +10,20 @@ Fine-Grained Image Classification" (arXiv:1906.05272), macaodha/geo_prior, geo_p
 **Slot**: `table` (N, C); only four channels are not zero. **Learns**: nothing; the next projection of the
 embeddings mixes the channels.
 
-**Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. If no positions are given, the points follow a spiral from the south pole to the north pole,
-in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+**Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
+latitudes must be within ±90. `start` is added to both. If no positions are given, the points follow a spiral from the
+south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, where
+t = (p + 1/2)/N and N is the training length.
 
 **Options**
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. Past the training length the spiral turns back at the pole; its points
-within the training length do not move.
+**Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
+N points; a longer sequence does not change the points of earlier positions.
 
 **Traps.** A pole is a single point but gets a different vector for every longitude; `cartesian3d` and `sph_harm` avoid
 this. The code of Mac Aodha et al. uses another map: it doubles the latitude, so that both poles have the same cosine
-and sine of it, and puts the two sines first. With a width below four only the first channels are used.
+and sine, and it puts the two sines first. If C < 4, only the first C features are used.
 """
 
 from typing import Any

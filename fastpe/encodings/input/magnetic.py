@@ -11,42 +11,45 @@ Source: Geisler, Li, Mankowitz, Cemgil, Günnemann and Paduraru 2023, "Transform
 
 **Slot**: `table` (N, C). **Learns**: `weight` (2k, C), initially normal with variance 1/k, truncated at two standard
 deviations. This is the authors' plain form, NaiveMagLapNet, without its two constant rows. Their usual form has a
-network instead: one ReLU layer from each pair (Re, Im) to C/16 numbers, summed over v and -v, and another layer from
-all of these to C; for some tasks also attention between eigenvectors, a graph network, and eigenvalues as additional
-inputs.
+network instead: one ReLU layer maps each pair (Re, Im) to C/16 numbers, which are summed over v and -v, and another
+layer maps all these numbers to C. For some tasks they add attention between eigenvectors, a graph network, and
+eigenvalues as inputs.
 
 **Options**
-- `edges`: the directed graph, as u1, v1, u2, v2, ... for edges from u1 to v1 and so on, with nodes in 0 .. N-1 for
-  length N; for example `edges=0,1,1,2,0,2`. A repeated edge counts once. Default: the path 0>1>2>...
+- `edges`: the edges of the directed graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i goes from node ui to
+  node vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,0,2` has the edges 0>1, 1>2
+  and 0>2. A repeated edge counts once. Default: the path 0>1>2>...
 - `count`: k, the number of eigenvectors.
 - `q`: the change of phase by an edge, in turns, from -1 to 1; 0 ignores directions.
-- `absolute`: use q as given. By default it is divided by min(m, n), where n is the number of nodes and m the number of
-  pairs with an edge in one direction only, so that no path changes the phase by more than q turns; with the default q
-  this is a right angle.
+- `absolute`: whether q is used as given. By default it is divided by min(m, n), where n is the number of nodes and m
+  the number of pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns;
+  with the default q this limit is a right angle.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors' results use the first.
 - `scale`: multiplies the table.
 
-Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
+The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
-**Phases.** The phase of an eigenvector is arbitrary. The authors' convention: rotate v_1 so that it is real at node 0
-and its real part of largest absolute value is positive; then rotate every eigenvector so that it is real and positive
-at the node where the imaginary part of v_1 is largest. If several nodes are equal, the first is used. Their code relies
-on LAPACK for node 0 to be real. A vector that is zero at the chosen node is made positive where it is largest.
+**Phases.** The phase of an eigenvector is arbitrary. The authors' convention has two steps. First, v_1 is rotated so
+that it is real at node 0 and its real part of largest absolute value is positive. Second, every eigenvector is rotated
+so that it is real and positive at the node where the imaginary part of v_1 is largest. If this node is not unique, the
+first one is used. (The authors' code relies on LAPACK to return a v_1 that is real at node 0.) A vector that is zero at
+the chosen node is rotated so that it is real and positive where its absolute value is largest.
 
-Each connected component is treated separately, including q and the unit vectors, and its lowest node is its node 0: a
-component has the same rows regardless of other components, and a node without edges has zeros. If an eigenvalue
-repeats, to 1e-9 of the largest, the vectors depend on the order of the nodes, as in `laplacian`, and a remark says so.
+Each connected component has its own divisor of q and its own unit eigenvectors, and its lowest node takes the role of
+node 0. The rows of a component therefore do not depend on other components. A node without edges has zeros. If an
+eigenvalue repeats, to 1e-9 of the largest, the vectors depend on the order of the nodes, as in `laplacian`, and a
+remark says so.
 
-**Past the training length**: resized. The path's vectors are those of `laplacian`, including the one of eigenvalue 0,
-times exp(-2 pi i q p), with q divided by N - 1; they stretch over its length. In a given graph, nodes without edges
-have zeros.
+**Past the training length**: resized. The eigenvectors of the path are those of `laplacian`, including the one with
+eigenvalue 0, times exp(-2 pi i q p), where q is divided by N - 1. They stretch over the length of the path, so all rows
+change when it grows. In a graph given by `edges`, nodes without edges have zeros.
 
 **Traps.** The node with the largest imaginary part may change with the order of nodes, and then the phases of all
 vectors change. With a large q phases wrap around, and directions along long paths are lost.
 
-**Speed.** The path's vectors have a closed form at any length. In a given graph, a connected component may have at most
-2048 nodes, because its matrix is dense; it is complex, which takes some four times as long as `laplacian`. The vectors
-are computed once and cached.
+**Speed.** The eigenvectors of the path have a closed form at any length. In a graph given by `edges`, a connected
+component may have at most 2048 nodes, because its matrix is dense. The matrix is complex, so computing its eigenvectors
+takes about four times as long as for `laplacian`. They are computed once and cached.
 """
 
 from dataclasses import replace
@@ -67,7 +70,7 @@ _NOTHING = 1e-9  # entries of unit vectors below this count as zero
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
+    """Check that `edges` is a graph, and that no connected component is too large for a dense matrix."""
     eigenvectors.check(spec, edges)
 
 
@@ -91,7 +94,7 @@ def reference(
     spec: Spec, params: dict[str, Any], *, edges: Edges, count: int, q: float, absolute: bool, normalisation: str,
     scale: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """The printed matrix of each component, and the convention of phases, one vector at a time."""
+    """The eigenvectors of the printed matrix of each component; phases are fixed for one vector at a time."""
     directed = graphs.dense(spec.length, edges, directed=True)
     found = np.zeros((spec.length, count), complex)
     for nodes in eigenvectors.together(np.maximum(directed, directed.T)):
@@ -132,15 +135,15 @@ def pull(
 def _basis(length: int, edges: Edges, count: int, q: float, absolute: bool, normalisation: str) -> Basis:
     """The real parts, then the imaginary parts, (N, 2k)."""
     if edges is None:
-        found = _of_path(length, count, q if absolute else q / max(length - 1, 1), normalisation)
+        basis = _of_path(length, count, q if absolute else q / max(length - 1, 1), normalisation)
     else:
-        own = eigenvectors.parts(
+        components = eigenvectors.parts(
             graphs.arcs(length, edges), lambda a: _laplacian(a, q, absolute, normalisation), 0, count
         )
-        found = eigenvectors.joined(map(_turned, own), length, count, complex)
-    vectors = np.concatenate([found.vectors.real, found.vectors.imag], axis=1)
+        basis = eigenvectors.joined(map(_turned, components), length, count, complex)
+    vectors = np.concatenate([basis.vectors.real, basis.vectors.imag], axis=1)
     vectors.flags.writeable = False
-    return found._replace(vectors=vectors)
+    return basis._replace(vectors=vectors)
 
 
 def _laplacian(a: Array, q: float, absolute: bool, normalisation: str) -> Array:

@@ -10,17 +10,17 @@ paper3_mope/morlet_pe_figures.py, class MorletPE. The formulas follow the code.
 **Slot**: `table` (N, C), C even. **Learns**: `log_frequency` and `log_width`, (C/2,) each. Initial frequencies are
 log-spaced between 1 and 0.99 pi, and initial widths are 5 / frequency.
 
-**Options**: none. Positions may be real.
+**Options**: none. Positions may be real numbers.
 
 **Past the training length**: defined. The envelopes are centred on position 0, not on the token: initial widths are 1.6
 to 5, so rows are nearly zero from position 20 on. Only wider envelopes, which must be learned, reach farther;
 infinitely wide ones give a table like `sinusoidal`.
 
-**Accuracy.** Given sigma and omega, an entry is within 8 2^-52 of the exact value.
+**Accuracy.** Given sigma and omega, an entry is within 8 * 2^-52 of the exact value.
 
 **Traps.** Initially omega sigma = 5, so rounding decides for each pair whether the rule "at least 5 / sigma" applies,
-and thus whether the pair's frequency gets a gradient. That rule overrides the cap of 0.95 pi: the fastest wave starts
-at 0.99 pi. Cosines come first.
+and thus whether the pair's frequency gets a gradient. The rule has precedence over the cap of 0.95 pi: the fastest wave
+starts at 0.99 pi. Cosines come first.
 """
 
 import math
@@ -81,7 +81,7 @@ def _waves(params: dict[str, Any]) -> _Waves:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """The formulas of the code, with angle and exponent in decimals."""
+    """The formulas of the code, with angles and exponents in decimal arithmetic."""
     waves, points = _waves(params), spec.points()
     angles = exact_angles(points, [Decimal(float(each)) for each in waves.frequency])
     bell = np.empty(angles.shape)

@@ -12,8 +12,8 @@ mathematical framework; that paper is by other authors.
 **Past the training length**: defined, because nothing depends on the position.
 
 **Traps.** A bidirectional transformer without position encoding commutes with every permutation of its input: it
-processes a set, not a sequence. A causal one does not: with equal scores row i averages i + 1 values, so 1/(i+1) is
-available to the next layer.
+processes a set, not a sequence. A causal transformer does not commute: with equal scores, row i averages i + 1 values,
+so 1/(i+1) is available to the next layer.
 """
 
 from typing import Any
@@ -41,8 +41,8 @@ ENCODING = Encoding(
     source="Kazemnejad et al. 2023, arXiv:2305.19466, section 5",
     reported=Reported(
         "partly",
-        "Best of five encodings on ten tasks to twice the length; a 1.3B model of 1024 tokens holds to some "
-        "1800, then worsens.",
+        "Best of five encodings on ten tasks up to twice the length; a 1.3B model trained at 1024 tokens holds up "
+        "to about 1800.",
         "Kazemnejad et al. 2023, arXiv:2305.19466, fig. 1 and appendix F",
     ),
     ulp=0.0,

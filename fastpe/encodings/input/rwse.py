@@ -2,7 +2,8 @@
 
     PE[v] = scale f(v) weight,   f_t(v) = ((D^-1 A)^t)[v, v],   t = 1 .. k
 
-A is the adjacency matrix, D the degrees. Without `learned`, PE[v] = scale [f_1(v), .., f_k(v), 0, 0, ...].
+A is the adjacency matrix, D the diagonal matrix of degrees. Without `learned`,
+PE[v] = scale [f_1(v), .., f_k(v), 0, 0, ...].
 
 Source: Dwivedi, Luu, Laurent, Bengio and Bresson 2022, "Graph Neural Networks with Learnable Structural and Positional
 Representations" (arXiv:2110.07875), "Definition of initial PE", RWPE, which uses A D^-1 (the diagonals are the same);
@@ -11,25 +12,27 @@ vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 **Slot**: `table` (N, C). **Learns**: `weight` (k, C), initially uniform in ±1/sqrt(k).
 
 **Options**
-- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `edges`: the edges of the undirected graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i joins the nodes ui and
+  vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,2,0` is a triangle. A repeated
+  edge counts once. Default: the path 0-1-2-...
 - `steps`: k, the length of the longest walk.
 - `learned`: whether the features are multiplied by the learned weights; if not, they fill the first k channels
   unchanged.
 - `scale`: multiplies the table.
 
-Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
+The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
-**Past the training length**: defined. On the path only nodes within k/2 of an end differ from the others, whose f_t is
-t! / (t/2)!^2 / 2^t for even t and 0 for odd t; so on a longer path the rows of the far end move to the new end.
+**Past the training length**: defined. On the path, all nodes farther than k/2 from both ends have the same features:
+f_t is t! / (t/2)!^2 / 2^t for even t and 0 for odd t. When the path grows, the different rows near its far end move to
+the new end.
 
 **Traps.** Unlike in `laplacian`, there is no sign to choose, but nodes with similar neighbourhoods get equal rows: both
 ends of a path, and all inner nodes of a long path. In a graph without odd cycles f_t is zero for odd t. A node without
 edges has zeros.
 
-**Speed.** Walks of k/2 steps are enough: f_2s(v) is the squared length of S^s e_v, S = D^(-1/2) A D^(-1/2). This takes
-nodes * edges * k operations, once; a given graph may have at most 8192 nodes with edges. For the path 2k + 3 nodes are
-computed, at any length.
+**Speed.** Walks of k/2 steps are enough: f_2s(v) is the squared norm of S^s e_v, where S = D^(-1/2) A D^(-1/2) and e_v
+is the unit vector of node v. This takes nodes * edges * k operations and is done once. A graph given by `edges` may
+have at most 8192 nodes with edges. For the path only 2k + 3 nodes are computed, whatever its length.
 """
 
 from functools import lru_cache
@@ -99,13 +102,13 @@ def fill(
 ) -> None:
     """Fill `table`."""
     table, (features, rows) = out["table"], _features(spec.length, edges, steps)
-    own = table if rows is None else np.empty((len(features), spec.dim), table.dtype)
+    distinct = table if rows is None else np.empty((len(features), spec.dim), table.dtype)
     if learned:
-        learned_map.fill(features, params["weight"], scale, own)
+        learned_map.fill(features, params["weight"], scale, distinct)
     else:
-        feature_columns.fill_columns(own, lambda rows: np.ascontiguousarray(features[rows].T), scale)
+        feature_columns.fill_columns(distinct, lambda rows: np.ascontiguousarray(features[rows].T), scale)
     if rows is not None:
-        fill_terms(table, [Term(own, rows)])
+        fill_terms(table, [Term(distinct, rows)])
 
 
 def pull(
@@ -142,7 +145,7 @@ def _features(length: int, edges: Edges, steps: int) -> tuple[Array, Array | Non
 
 
 def _of_path(length: int, steps: int) -> tuple[Array, Array]:
-    """Compute a shorter path, which has all distinct rows: its middle node is not near to an end."""
+    """Compute a shorter path that has all distinct rows, because its middle node is far from both ends."""
     short = min(length, 2 * steps + 3)
     middle, added = short // 2, length - short
     rows = np.concatenate([np.arange(middle), np.full(added, middle), np.arange(middle, short)])

@@ -3,7 +3,8 @@
     PE[v] = rho([phi(u_1[v]) + phi(-u_1[v]), .., phi(u_k[v]) + phi(-u_k[v])])
     phi(x) = W_out relu(.. relu(W relu(w_in x + b_in) + b) ..) + b_out,      rho in the same way, from k p numbers to C
 
-u_1, u_2, .. are the eigenvectors of `laplacian`; phi, the same for all of them, maps an entry of each to p numbers.
+u_1, u_2, .. are the eigenvectors of `laplacian`. All eigenvectors share one network phi, which maps a single entry to p
+numbers.
 
 Source: Lim, Robinson, Zhao, Smidt, Sra, Maron and Jegelka 2022, "Sign and Basis Invariant Networks for Spectral Graph
 Representation Learning" (arXiv:2202.13013); cptq/SignNet-BasisNet, GraphPrediction/layers/deepsigns.py.
@@ -13,22 +14,24 @@ Representation Learning" (arXiv:2202.13013); cptq/SignNet-BasisNet, GraphPredict
 `rho_b_out` (C,). Each is initially uniform in ±1/sqrt(fan in).
 
 **Options**
-- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `edges`: the edges of the undirected graph, as a flat list of nodes u1, v1, u2, v2, ...: edge i joins the nodes ui and
+  vi. Nodes are numbered 0 .. N-1, where N is the length. For example, `edges=0,1,1,2,2,0` is a triangle. A repeated
+  edge counts once. Default: the path 0-1-2-...
 - `count`: k, the number of eigenvectors; 16 in the authors' code for ZINC.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L.
-- `hidden`: K, the hidden width of both networks, and `width`: p; 64 and 4 in the authors' code.
+- `hidden`: K, the hidden width of both networks; 64 in the authors' code.
+- `width`: p, the number of outputs of phi; 4 in the authors' code.
 - `depth`: L, the number of hidden layers of each network; the authors use 7, with batch normalisation, which is left
   out here.
 
-Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
+The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
 **Choice of eigenvectors.** The table is bitwise independent of the signs of eigenvectors. If an eigenvalue repeats, any
 rotation of its eigenvectors is also valid, and the networks are not invariant to that: as in `laplacian`, the chosen
-ones depend on the order of the nodes, and a remark says so. The authors' BasisNet, which uses projectors on eigenspaces
-instead, is not implemented.
+eigenvectors depend on the order of the nodes, and a remark says so. The authors' BasisNet, which uses projectors on
+eigenspaces instead, is not implemented.
 
-**Past the training length**: resized, as `laplacian`: on the path all rows change when it grows. For missing
+**Past the training length**: resized, as for `laplacian`: all rows of the path change when it grows. For missing
 eigenvectors, and at nodes without edges, the input of phi is zero.
 
 **Traps.** Here phi is applied to each node separately, so phi(u) + phi(-u) is a function of |u_t[v]|: nodes where u_t
@@ -65,7 +68,7 @@ _BLOCK = 2**17  # hidden units computed together
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
-    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
+    """Check that `edges` is a graph, and that no connected component is too large for a dense matrix."""
     eigenvectors.check(spec, edges)
 
 
@@ -133,7 +136,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, edges: Edges, count: int,
     normalisation: str, **options: Any,
 ) -> None:  # fmt: skip
-    """The chain rule of rho, and of phi for both signs."""
+    """Backpropagate through rho, and through phi for both signs."""
     phi, rho = _maps(params, "phi"), _maps(params, "rho")
     dphi, drho = ([(np.zeros(w.shape), np.zeros(b.shape)) for w, b in maps] for maps in (phi, rho))
     for rows, entries in _blocks(_basis(spec, edges, count, normalisation).vectors, phi):
@@ -203,8 +206,8 @@ def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Ar
 
 def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, hidden: int, depth: int, **options: Any) -> Any:
     """The error of an eigenvector, propagated by both networks, and sums of products that may cancel."""
-    own = eigenvectors.error(_basis(spec, edges, count, normalisation))
-    return 4.0 * own + 64.0 + 32.0 * depth * math.sqrt(hidden)
+    of_vectors = eigenvectors.error(_basis(spec, edges, count, normalisation))
+    return 4.0 * of_vectors + 64.0 + 32.0 * depth * math.sqrt(hidden)
 
 
 ENCODING = Encoding(

@@ -12,19 +12,20 @@ positional encoding"; facebookresearch/detr, models/position_encoding.py, Positi
 **Options**
 - `grid`: the sides (H, W), tokens in raster order, index y W + x. Default: the two factors of N that are closest to
   each other.
-- `normalize`: whether coordinates are divided by the image's extent. DETR does so, although the default of the class
-  does not.
+- `normalize`: whether coordinates are divided by the image's extent. DETR does so, although it is not the default of
+  the class in its code.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, if given, are pairs (y, x), real numbers, such as the counts of valid cells of a padded image minus one; H
-and W are then the largest coordinates of each sample plus one. With `normalize` they must not be negative.
+Positions, if given, are pairs (y, x) of real numbers; DETR's positions in a padded image are the cumulative counts of
+valid cells minus one. H and W are then the largest coordinates of each sample plus one. With `normalize` positions must
+not be negative.
 
 **Past the training length**: defined. With `normalize` the positions of a larger image lie between those of a smaller
 one, within the same range, so adjacent tokens differ less.
 
-**Accuracy.** That of `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an entry by at most
-2^-50.
+**Accuracy.** The accuracy is that of `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an
+entry by at most 2^-50.
 
 **Traps.** Positions count from 1, and y comes first. The learned alternative, `learned_2d_detr`, has x first.
 """

@@ -3,26 +3,26 @@
     PE[y, x] = [ sin(x w) | cos(x w) | sin(y w) | cos(y w) ]
     w_t = base^(-t / (C/4)),   t = 0 .. C/4 - 1
 
-Source: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), appendix A.1, which has
-no formula: facebookresearch/mae, util/pos_embed.py, get_2d_sincos_pos_embed.
+Source: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), appendix A.1, which gives
+no formula; the formula is that of the code: facebookresearch/mae, util/pos_embed.py, get_2d_sincos_pos_embed.
 
 **Slot**: `table` (N, C), C a multiple of 4. **Learns**: nothing.
 
 **Options**
 - `grid`: the sides (H, W), tokens in raster order, index y W + x. Default: the two factors of N that are closest to
   each other.
-- `class_token`: whether token 0 is a class token, outside the grid, with a row of zeros.
+- `class_token`: whether token 0 is a class token, which has no cell and gets a row of zeros.
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, if given, are pairs (y, x), real numbers; the position of a class token is not read. Accuracy is that of
+Positions, if given, are pairs (y, x), real numbers; the position of a class token is ignored. The accuracy is that of
 `sinusoidal`.
 
 **Past the training length**: defined for any coordinate. With a wider grid a token of the same index has different
 coordinates.
 
-**Traps.** The code says that the first half is for the height, but its mesh grid puts the width first: x comes first.
-Sines and cosines are not interleaved.
+**Traps.** A comment in the code says that the first half is for the height, but its mesh grid puts the width first, so
+x comes first. Sines and cosines are not interleaved.
 """
 
 from typing import Any

@@ -4,8 +4,9 @@
     w_k = base^(-k / (C/6)),   k = 0 .. C/6 - 1
 
 Source: Dehghani, Gritsenko, Arnab, Minderer and Tay 2021, "Scenic: A JAX Library for Computer Vision Research and
-Beyond" (arXiv:2110.11403), its code: google-research/scenic, scenic/model_lib/layers/attention_layers.py,
-get_fixed_sincos_position_embedding; the option `sinusoidal_3d` of its ViViT (scenic/projects/vivit/model.py).
+Beyond" (arXiv:2110.11403), released code: google-research/scenic, scenic/model_lib/layers/attention_layers.py,
+get_fixed_sincos_position_embedding; Scenic's ViViT uses it with the option `sinusoidal_3d`
+(scenic/projects/vivit/model.py).
 
 **Slot**: `table` (N, C). **Learns**: nothing. If C is not a multiple of 6, the formula uses the next smaller multiple,
 and the remaining channels are zero; Scenic refuses such a width.
@@ -21,7 +22,7 @@ Positions, if given, are triples (t, y, x), real numbers. Accuracy is that of `s
 **Past the training length**: defined for any coordinate. With a wider grid a token of the same index has different
 coordinates.
 
-**Traps.** The order of the blocks is time, x, y.
+**Traps.** The order of the blocks is time, x, y, not time, y, x.
 """
 
 from typing import Any

@@ -13,10 +13,10 @@ Source: Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762), sec
   permutation of the columns, with the same frequencies.
 - `scale`: multiplies the table.
 
-Positions may be real or negative. The phase p * base^(-2t/C) is computed without rounding. Up to position ±2**24, a
-float32 value is the nearest one or is off by at most 0.51 units in the last place; the error of a float64 value is at
-most 1 unit, or 1.5 units if it is multiplied by `scale`. At such positions the usual float64 product is wrong in the
-ninth digit and the float32 product in the first.
+Positions may be any real numbers, including negative ones. The phase p * base^(-2t/C) is computed without rounding. Up
+to position ±2**24, a float32 value is the nearest one or is off by at most 0.51 units in the last place; the error of a
+float64 value is at most 1 unit, or 1.5 units if it is multiplied by `scale`. At such positions the usual float64
+product is wrong in the ninth digit, and the float32 product in the first digit.
 
 **Speed.** Arithmetic is the bottleneck. In a float32 table of consecutive positions, 13 operations on float64 vectors
 give one vector of entries: four products, two conversions, the interleaving, and a check for cancellation. At one
@@ -28,7 +28,7 @@ is computed directly: a vector of sines and one of cosines take 55 operations, w
 differs, because no two integers are a multiple of 2 pi apart. (It is sometimes said that the encoding repeats after
 base^(2t/C) positions, or is ambiguous beyond 10000; this is false.)
 
-**Facts.** For even C every row has the norm scale * sqrt(C/2), and the product of two rows depends only on their
+**Facts.** For even C every row has the norm scale * sqrt(C/2), and the dot product of two rows depends only on their
 distance.
 
 **Traps.** The norm sqrt(C/2) is much larger than that of embeddings with standard deviation 0.02; the authors multiply

@@ -3,7 +3,7 @@
     PE[p] = [ sin(p w_0) ... sin(p w_{h-1}) | cos(p w_0) ... cos(p w_{h-1}) | 0 if C is odd ]
     w_t = base^(-t / max(h - 1, 1)),   h = floor(C / 2)
 
-Source: Vaswani et al. 2018, "Tensor2Tensor for Neural Machine Translation" (arXiv:1803.07416), its code:
+Source: Vaswani et al. 2018, "Tensor2Tensor for Neural Machine Translation" (arXiv:1803.07416), released code:
 tensorflow/tensor2tensor, tensor2tensor/layers/common_attention.py, get_timing_signal_1d. The same table is in fairseq,
 in TENER and in much code that says it follows Vaswani et al. 2017.
 
@@ -13,13 +13,13 @@ in TENER and in much code that says it follows Vaswani et al. 2017.
 - `base`: the slowest frequency is 1/base.
 - `scale`: multiplies the table.
 
-Positions may be real or negative; accuracy and speed are those of `sinusoidal`.
+Positions may be any real numbers, including negative ones; accuracy and speed are those of `sinusoidal`.
 
 **Past the training length**: defined, as for `sinusoidal`.
 
-**Traps.** It differs from the paper's table (`sinusoidal`) in two ways: in the order of the channels, which a learned
-map can undo, and in every frequency except the first, which no map can undo. Some copies count positions from the index
-of the padding token plus one, and set the row of the padding to zero.
+**Traps.** This table differs from the one of the paper (`sinusoidal`) in two ways: in the order of the channels, which
+a learned map can undo, and in every frequency except the first, which no map can undo. Some copies count positions from
+the index of the padding token plus one, and set the row of the padding to zero.
 """
 
 from typing import Any

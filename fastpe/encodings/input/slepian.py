@@ -3,37 +3,39 @@
     PE[p, k] = sqrt(N) v_k(p),   lambda_k v_k(p) = sum_{m=0}^{N-1} sin(2 pi W (p - m)) / (pi (p - m))  v_k(m)
     k = 0 .. K - 1,   W = time_bandwidth / N,   sum_{m=0}^{N-1} v_k(m)^2 = 1,   1 > lambda_0 > lambda_1 > ...
 
-N is the training length. K, the number of sequences used, is 2 time_bandwidth rounded down, at most C: about that many
-independent sequences with frequencies up to W fit into N positions. Columns from K on are zero.
+N is the training length. K, the number of sequences used, is 2 time_bandwidth, rounded down, but at most C. (About 2
+time_bandwidth independent sequences with frequencies up to W fit into N positions.) Columns from K on are zero.
 
 Source: Slepian 1978, "Prolate Spheroidal Wave Functions, Fourier Analysis, and Uncertainty V: The Discrete Case", Bell
-System Technical Journal 57; its use as an encoding is an own construction.
+System Technical Journal 57; its use as an encoding is our own construction.
 
 **Slot**: `table` (N, C). **Learns**: nothing.
 
 **Options**
 - `time_bandwidth`: N W, the product of the length and the largest frequency in turns per position; from 1/2 to N/2.
-  Default: half of the smaller of C and N/2, so that W is at most 1/4, a period of four positions.
+  Default: half of the smaller of C and N/2, so that W is at most 1/4, which is a period of four positions.
 - `scale`: multiplies the table.
 
-Positions may be real: between integers v_k is given by the formula above.
+Positions may be real numbers: the formula above also defines v_k between integers.
 
-**Past the training length**: defined by the same formula on both sides, the only continuation without frequencies above
-W. Summed over all positions outside, the energy of the k-th column is 1/lambda_k - 1 times the energy inside, so the
-column fades. K excludes columns that would explode: all lambda_k in use are more than 1/2, so every column has less
-energy outside than inside. Most lambda_k are close to 1; those columns are nearly zero from N on.
+**Past the training length**: defined by the same formula, before and after the training positions. It is the only
+continuation without frequencies above W. The sum of squares of column k over all positions outside the training length
+is 1/lambda_k - 1 times its sum of squares inside, so the column tends to zero. For k < K, lambda_k is more than 1/2, so
+every column has a smaller sum of squares outside than inside. Most lambda_k are close to 1; their columns are nearly
+zero from N on.
 
 **Facts.** At the training positions the columns are orthogonal, with a mean square of 1, and v_k is even about the
-middle for even k, odd for odd k. Signs: the sum over p of v_k(p), for odd k of (N - 1 - 2p) v_k(p), is positive, as in
-SciPy's `dpss`. With time_bandwidth = N/2 all frequencies are allowed: K = N, and integer positions outside get zero.
+middle for even k, odd for odd k. Signs are those of SciPy's `dpss`: for even k the sum over p of v_k(p) is positive,
+for odd k the sum of (N - 1 - 2p) v_k(p). With time_bandwidth = N/2 all frequencies are allowed: K = N, and integer
+positions outside the training length get zeros.
 
-**Traps.** Columns that N positions cannot use stay zero: 25 columns of 64 are filled at N = 50. By default all rows
-inside have the norm sqrt(N/2), 5 in this case, if N is even and C at least N/2; outside, 2.46 at 50, 0.46 at 60, 0.06
-at 199.
+**Traps.** Columns from K on stay zero: for C = 64 and N = 50 only 25 columns are filled. By default, if N is even and C
+is at least N/2, all rows inside the training length have the norm sqrt(N/2), which is 5 in this example. Outside, the
+norm is 2.46 at position 50, 0.46 at 60 and 0.06 at 199.
 
 **Accuracy.** The vectors are computed from a tridiagonal matrix with the same eigenvectors, whose eigenvalues are well
-separated: the products of vectors, measured up to N = 4096, are correct to 2N 2^-52. Phases of the sines are exact at
-any position.
+separated: the dot products of vectors, measured up to N = 4096, are correct to 2N 2^-52. Phases of the sines are exact
+at any position.
 
 **Speed.** The vectors are computed once and cached. Rows within the training length are copied; each row outside costs
 N K operations. N is at most 2^18, for which the vectors take seconds.
@@ -55,7 +57,7 @@ from fastpe.kernels.arrays import gemm
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 2**19  # sines that are computed together
-_LONGEST = 2**18  # its eigenvectors take seconds
+_LONGEST = 2**18  # at this training length the eigenvectors take seconds
 
 
 def check(spec: Spec, *, time_bandwidth: float | None, scale: float) -> None:
@@ -139,7 +141,7 @@ def _sequences(length: int, product: float, count: int) -> tuple[Array, Array]:
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, time_bandwidth: float | None, scale: float
 ) -> None:
-    """Fill `table`: known rows are copied, others are sums over them."""
+    """Fill `table`: rows of training positions are copied, and other rows are sums over these."""
     product = _product(spec, time_bandwidth)
     count, length = _count(spec, product), spec.train_length
     vectors, concentration = _sequences(length, product, count)

@@ -15,28 +15,29 @@ locationencoder/pe/spherical_harmonics.py, SphericalHarmonics, with spherical_ha
 
 **Slot**: `table` (N, C). **Learns**: nothing.
 
-**Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. If no positions are given, the points follow a spiral from the south pole to the north pole,
-in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+**Positions** are (longitude, latitude) in degrees, an array (N, 2) or (B, N, 2). Longitudes are taken modulo 360, and
+latitudes must be within ±90. `start` is added to both. If no positions are given, the points follow a spiral from the
+south pole to the north pole, in steps of equal area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, where
+t = (p + 1/2)/N and N is the training length.
 
 **Options**
-- `degrees`: L, 1 to 1024. Default: the largest with L^2 <= C. If there are more than C harmonics, the first C are used;
-  channels past L^2 are zero.
+- `degrees`: L, from 1 to 1024. Default: the largest L with L^2 <= C. If there are more than C harmonics, the first C
+  are used; if there are fewer, the last channels are zero.
 - `scale`: multiplies the table.
 
-**Past the training length**: defined everywhere. Past the training length the spiral turns back at the pole; its points
-within the training length do not move.
+**Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
+N points; a longer sequence does not change the points of earlier positions.
 
-**Facts.** For complete degrees the product of two rows depends only on the angle between the points: sum_m Y_lm(a)
+**Facts.** For complete degrees the dot product of two rows depends only on the angle between the points: sum_m Y_lm(a)
 Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and there is no discontinuity at ±180
 degrees or at the poles. For a model that can learn any rotation of a degree's channels, no direction is special.
 
-**Traps.** The authors have two implementations, which differ in signs: this is their closed form. The expanded
-formulas of spherical_harmonics_ylm.py, which they use by default, omit (-1)^m: their columns of odd m are the negatives
-of those here.
+**Traps.** The authors have two implementations, which differ in signs. This encoding follows the closed form. The
+expanded formulas of spherical_harmonics_ylm.py, which the authors use by default, omit (-1)^m, so their columns with
+odd m are the negatives of the columns here.
 
-**Speed.** Arithmetic is the bottleneck: two entries take a recurrence step and two products, a row four sines and
-cosines.
+**Speed.** Arithmetic is the bottleneck: two entries take one step of the recurrence and two products, and a row takes
+four sines and cosines.
 
 **Accuracy.** The recurrence in l gives normalised functions and uses no factorials (which overflow past l = 80): the
 error of an entry is within (16 + 8L) 2^-52 times the table's largest entry.

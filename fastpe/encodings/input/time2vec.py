@@ -9,10 +9,10 @@ src/models.py, learn_time_embedding.
 **Slot**: `table` (N, C). **Learns**: `frequency` w and `phase` b, (C,) each, initially uniform in (-1, 1), as in
 PyTorch's linear layer with one input.
 
-**Options**: none. Times other than 0, 1, 2, .. are passed as `positions`; they may be real, and may differ between
-samples. Their unit matters: initial frequencies are below 1 radian per unit. mTAN divides times by the length of the
-record, t in [0, 1]. (For rotations by time, `rope` also accepts real positions: subtract the sample's first time in
-float64, and choose the unit so that a typical gap is about 1.)
+**Options**: none. Times other than 0, 1, 2, .. are passed as `positions`; they may be real numbers, and may differ
+between samples. Their unit matters: initial frequencies are below 1 radian per unit. mTAN divides times by the length
+of the record, t in [0, 1]. (For rotations by time, `rope` also accepts real positions: subtract the sample's first time
+in float64, and choose the unit so that a typical gap is about 1.)
 
 **Past the training length**: defined; the linear channel grows without bound.
 
@@ -21,7 +21,7 @@ position.
 
 **Traps.** The first channel is not bounded: at position 1000 it is a hundred times larger than the others. mTAN uses
 these vectors as query and key of a separate attention, with a softmax for each channel of the input; here they are
-added to the embeddings. Its fixed form is `sinusoidal` with base=10 at positions 48 t.
+added to the embeddings. The variant of mTAN that is not learned is `sinusoidal` with base=10 at positions 48 t.
 """
 
 import math

@@ -8,39 +8,40 @@ Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer 
 proposal; the settings are those of its section 7. phi and psi are Daubechies' scaling function and wavelet (or any
 orthogonal wavelet of PyWavelets), evaluated exactly: see `fastpe.encodings.parts.daubechies`.
 
-**Slot**: `table` (N, C). **Learns**: nothing. Positions may be real.
+**Slot**: `table` (N, C). **Learns**: nothing. Positions may be real numbers.
 
-**How the paper is read.** As printed, psi_{j,k} has the factor 2^j in its argument, j = 0 is called finest and the
-shifts are k = 0 .. 9. Taken literally, this gives the zero vector at position 0 and everywhere from 16 on, and at
-integer positions only the values of psi at integers, at every scale. The paper's words (finest first, coarsest J =
-floor(log2 N)) need the layout `coarse`, which is the default. 6 scales of 10 shifts are 60 columns, fewer than the 64
-needed: the default considers all shifts whose support meets [0, N], and takes the C with the widest support inside.
-"Daubechies-4" is read as `db4`, with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Other
-interpretations are options:
+**Interpretation of the paper.** As printed, psi_{j,k} has the factor 2^j in its argument, j = 0 is called the finest
+scale, and the shifts are k = 0 .. 9. Taken literally, this definition gives the zero vector at position 0 and
+everywhere from 16 on, and at integer positions only the values of psi at integers, at every scale. The paper's
+description (finest scale first, coarsest scale J = floor(log2 N)) requires the layout `coarse`, which is the default. 6
+scales with 10 shifts each give 60 columns, fewer than the 64 needed. The default therefore considers all shifts whose
+support meets [0, N], and takes the C functions with the widest support inside [0, N]. "Daubechies-4" is read as `db4`,
+with 4 vanishing moments and 8 taps; the wavelet with 4 taps is `db2`. Other interpretations are options:
 - the literal one: layout='fine', select='listed', shifts=0,1,2,3,4,5,6,7,8,9 (with functions='phi+psi' for its phi
   block);
 - all functions whose support meets [0, N], an orthogonal basis: layout='fine', functions='phi+psi' and C = 3249 for N =
   50.
 
 **Options** (N is the training length, not the length of the sequence)
-- `wavelet`: a name of PyWavelets, `db1` to `db38`, `sym...`, `coif...`, `haar`. Biorthogonal ones and `dmey`, whose
-  filter is not orthogonal, are refused.
-- `layout`, `functions`: see above; 'phi+psi' puts the scaling functions of the coarsest scale before the wavelets.
+- `wavelet`: a name of PyWavelets, `db1` to `db38`, `sym...`, `coif...`, `haar`. Biorthogonal wavelets and `dmey`, whose
+  filter is not orthogonal, raise an error.
+- `layout`: `coarse` or `fine`, see above.
+- `functions`: `psi`, only wavelets; or `phi+psi`, the scaling functions of the coarsest scale before the wavelets.
 - `scales`: the largest j. Default: floor(log2 N).
 - `shifts`: the k of every scale. Default: all whose support meets [0, N].
 - `select`: which columns come first. `coverage`: the longest support inside [0, N], then the coarser scale, then the
   smaller k. `even`: `per_scale` shifts of every scale, evenly spaced, coarsest scale first. `listed`: the order of
   the sum as printed, j upwards, then k.
 - `pad`: how missing columns are filled if there are fewer than C: `phi`, with scaling functions of the coarsest scale
-  by the same rule, then zeros; or `zeros`. `fastpe train` says when columns are padded.
+  by the same rule, then zeros; or `zeros`. `fastpe train` prints a remark if columns are padded.
 - `normalise`: `unit` divides every row by its norm, except rows of zeros; `none` does not.
 - `scale`: multiplies the table after normalisation; sqrt(C/2) gives the norm of the sinusoidal encoding.
 
-**Past the training length**: defined. The supports of the functions end one after another, so rows tend to zero. Unit
-rows collapse onto the few remaining functions (db4, N = 50: the nearest two are 0.43 apart inside, 0.05 in [50, 100),
-2e-5 in [100, 200)), and are zero vectors when no function remains (db2, N = 50: from 128 on; db4: not below 200). The
-paper's claim that differences decay past N is the opposite of what happens: at position 199 the row is nearly
-orthogonal to that of position 50.
+**Past the training length**: defined. The supports of the functions end one after another, so fewer and fewer functions
+reach a row, and rows that are not normalised tend to zero. Rows of norm 1 become similar to their neighbours: for db4
+and N = 50 the two nearest rows are 0.43 apart inside the training length, 0.05 in [50, 100) and 2e-5 in [100, 200).
+Where no function remains, rows are zero: for db2 and N = 50 from position 128 on, for db4 not below 200. The paper
+claims that differences decay past N, but the row of position 199 is nearly orthogonal to the row of position 50.
 
 **Accuracy.** PyWavelets' Daubechies filters are correct to the last bit. Values are within 1e-14 of the exact ones for
 db1 to db20, regardless of their size, plus half a unit in the last place in float32: an entry below 1e-7 can have an
@@ -48,8 +49,8 @@ error of more than a unit in the last place. A row is divided by its norm, which
 the far ends of a few columns of a long filter reach a row, the norm is 1e-7 or less, and the error of the row is about
 1e-13 (db20, width 12).
 
-**Speed.** Arithmetic is the bottleneck for rows inside the training length: some 40 of 64 columns are not zero, with
-about ten vector operations each for a vector of positions, and each of the six coarsest of 18 scales takes a refinement
+**Speed.** Arithmetic is the bottleneck for rows inside the training length: about 40 of 64 columns are not zero and
+take about ten operations each for a vector of positions, and each of the six coarsest of 18 scales takes a refinement
 of L^2 products. For rows that no function reaches, memory bandwidth is the bottleneck.
 """
 
@@ -173,7 +174,7 @@ def remarks(spec: Spec, **options: Any) -> tuple[str, ...]:
     if zeros + phis == 0:
         return ()
     return (
-        f"only {spec.dim - zeros - phis} functions to choose from for {spec.dim} columns: {phis} columns are filled up "
+        f"there are only {spec.dim - zeros - phis} functions for {spec.dim} columns: {phis} columns are filled up "
         f"with scaling functions of the coarsest scale, {zeros} with zeros",
     )
 
@@ -228,7 +229,7 @@ def _by_level(chosen: Columns) -> _Sorted:
 
 
 def _kept_levels(rows: int, levels: int, count: int) -> int:
-    """The number of levels whose values are kept: they fit in a core's cache and are fewer than the rows."""
+    """The number of levels whose values are cached: they must fit in a core's cache and be fewer than the rows."""
     return min(levels, max(1, (min(rows, _KEPT // count)).bit_length()))
 
 

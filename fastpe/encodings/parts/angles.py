@@ -64,12 +64,12 @@ def exact_angles(points: Array, theta: list[Decimal]) -> Array:
 
 @lru_cache(maxsize=64)
 def turns(theta: Frequencies) -> Array:
-    """`in_turns`, cached, for fixed frequencies."""
+    """The result of `in_turns`, cached; for frequencies that are not learned."""
     return in_turns(theta)
 
 
 def in_turns(theta: Frequencies) -> Array:
-    """Frequencies in turns, (1, 1, 2, .) float64: rounded value and rounding error, padded to whole vectors."""
+    """Frequencies in turns per position, (1, 1, 2, .) float64: rounded value and rounding error, padded to vectors."""
     table = np.zeros((1, 1, 2, whole_vectors(len(theta), np.float64)))
     with precise():
         for t, each in enumerate(theta):
@@ -108,7 +108,8 @@ def fill_angles(points: Array, frequencies: Array, angles: Array) -> None:
 
 
 def pull_angles(points: Array, dangles: Array) -> Array:
-    """The transpose of `fill_angles`: the gradient (G, axes, pairs) of the frequencies, in radians per step."""
+    """The pullback of `fill_angles`: from the gradient of the angles, return the gradient (G, axes, pairs) of the
+    frequencies in radians per position."""
     found = np.zeros((dangles.shape[-3], points.shape[-1], dangles.shape[-1]))
     for index in np.ndindex(dangles.shape[:-2]):
         own, change = np.ascontiguousarray(points[index[:-1]]), np.ascontiguousarray(dangles[index])
@@ -121,7 +122,8 @@ def fill_sections(
 ) -> None:
     """Fill angles (..., 1, N, pairs) for consecutive blocks of pairs, each given by its axis and its frequencies.
 
-    `places` are as from `axis_places`. For a raster, the angles of each side are computed once.
+    `places` are as returned by `grids.axis_places`. For a raster, the angles are computed once for each side, not for
+    each cell.
     """
     numbers, terms, first = along_axes([place.size for place in places]), [], 0
     for axis, theta in sections:
@@ -140,7 +142,8 @@ def fill_sections(
 
 
 def fill_raster(places: Sequence[Array], frequencies: Array, angles: Array) -> None:
-    """`fill_angles` for a raster of two axes, angles (G, N, pairs), with `places` as from `axis_places`."""
+    """Fill angles (G, N, pairs) of a raster of two axes as `fill_angles` does; `places` are as returned by
+    `grids.axis_places`."""
     down, across = (place.reshape(-1).astype(np.float64) for place in places)
     for own, table in zip(frequencies, angles, strict=True):
         slow, fast = _on_grid(down, own[0]), _on_grid(across, own[1])
@@ -150,7 +153,7 @@ def fill_raster(places: Sequence[Array], frequencies: Array, angles: Array) -> N
 
 
 def _on_grid(points: Array, frequencies: Array) -> Array:
-    """The turns (n, 2, .) of positions (n,) for frequencies (2, .), as two numbers each, see `on_grid`."""
+    """The turns (n, 2, .) of positions (n,) for frequencies (2, .), each as a sum of two numbers, see `on_grid`."""
     table = aligned_zeros((len(points), *frequencies.shape), np.float64)
     _turns(points, np.ascontiguousarray(frequencies), table)
     return table
@@ -178,8 +181,8 @@ def _fill(
         count = min(_RUN, rows - i)
         out, apart = (at(table, i * row_step), row_step) if direct else (pointer(block), pairs)
         if steps.shape[0] and count == _RUN and _whole_and_in_steps_of_one(points, i):
-            # for consecutive integers only the first is computed in full; the turns of the others are known steps away,
-            # which takes half of the operations
+            # For consecutive integers only the first position is computed in full. The turns of the others are this
+            # result plus precomputed steps, which takes half of the operations.
             for t in range(0, pairs, lanes(out)):
                 high, low = _turn(points[i], frequencies, t)
                 high, low = on_grid(high, low)

@@ -2,10 +2,11 @@
 
     phi(x) = sqrt2 sum_k h_k phi(2x - k)      psi(x) = sqrt2 sum_k g_k phi(2x - k)      g_k = (-1)^k h_{L-1-k}
 
-Both vanish outside [0, L-1]. At the integers phi is the eigenvector of these equations. From these values, each binary
-digit D of the argument is applied as a matrix: with v the values of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 +
-a are T_D v, where T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies and Lagarias 1992, "Two-scale difference equations II"). A
-float64 has finitely many binary digits, so there is no approximation.
+Both vanish outside [0, L-1]. The values of phi at the integers are an eigenvector of these equations. The values at
+other arguments follow from them, because each binary digit D of the argument is applied as a matrix. With v the values
+of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 + a are T_D v, where T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies and
+Lagarias 1992, "Two-scale difference equations II"). A float64 has finitely many binary digits, so there is no
+approximation.
 """
 
 import difflib
@@ -62,7 +63,7 @@ def orthogonal_filter(wavelet: str) -> Filter:
     """
     h = scaling_filter(wavelet)
     low = math.sqrt(2.0) * h
-    for parity in (0, 1):  # so that the values of phi sum to 1 after every digit
+    for parity in (0, 1):  # with this scaling the values of phi sum to 1 after every digit
         low[parity::2] /= low[parity::2].sum()
     high = low[::-1] * (-1.0) ** np.arange(len(h))
     values = Filter(low, high, _at_integers(low))
@@ -89,7 +90,7 @@ def scaling_filter(wavelet: str) -> np.ndarray:
     defect = max(np.abs(products).max(), abs(h.sum() - math.sqrt(2.0)))
     if defect > _ADMITTED:
         raise ValueError(
-            f"option 'wavelet' {wavelet!r} has no finite orthogonal filter: its coefficients miss the identities by "
+            f"option 'wavelet' {wavelet!r} has no finite orthogonal filter: its coefficients violate the identities by "
             f"{defect:.1e}; use db, sym or coif"
         )
     return h
@@ -103,7 +104,7 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
     rows, columns = np.arange(1, count)[:, None], np.arange(1, count)
     index = 2 * rows - columns
     system = np.where((index >= 0) & (index <= count), low[np.clip(index, 0, count)], 0.0) - np.eye(count - 1)
-    # the equations are dependent; dropping the one of the largest value keeps small values precise
+    # The equations are linearly dependent. Dropping the one of the largest value keeps small values precise.
     give_up = 0
     for _ in range(2):
         trial, right = system.copy(), np.zeros(count - 1)
@@ -114,8 +115,8 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Compiled functions on pointers: lanes are arguments, each with its own binary digits; row a of (L-1, lanes) values is
-# phi or psi at f + a
+# Compiled functions on pointers. Each lane is an argument with its own binary digits; row a of the values (L-1, lanes)
+# is phi or psi at f + a, with f the fraction of the argument.
 
 
 def shifted_taps(filters: Filter) -> np.ndarray:
@@ -239,12 +240,14 @@ def evaluate(wavelet: str, x: Any, psi: bool = False) -> np.ndarray:
     wavelet : str
         The name in PyWavelets, such as "db4".
     x : array of any shape
+        The arguments, finite numbers.
     psi : bool
-        Whether to evaluate the wavelet instead of the scaling function.
+        Whether to evaluate the wavelet psi instead of the scaling function phi.
 
     Returns
     -------
-    float64 array of x's shape; zero outside the support.
+    array of the shape of x
+        The values, float64; zero outside the support.
 
     Examples
     --------

@@ -1,12 +1,14 @@
 """Functions of the distance, one for each head, evaluated by runs of distances on which they are short series.
 
-A slot has 2N-1 elements for each head. The function is smooth in the distance r (a logarithm or a power) or constant on
-long runs of distances. With one exact value for each run, a vector of elements takes as many operations as its series
-has terms, for any function, and the other side is free if it is equal:
+A slot has 2N-1 elements for each head. The function must be smooth in the distance r, such as a logarithm or a power,
+or constant on long runs of distances. It is computed exactly once for each run. A vector of elements then takes as many
+operations as its series has terms, for any function. If keys before and after the query have the same values, these are
+computed once for both sides:
 
     value(r) = level + gain (c_1 u + ... + c_n u^n),    u = rate (r - middle)
 
-The gradients of all quantities in these formulas need only the sums of the slot's gradient times u^k over each run.
+For the gradients of all quantities in these formulas, the sums of the slot's gradient times u^k over each run are
+sufficient.
 """
 
 from collections.abc import Iterator
@@ -34,8 +36,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Runs(NamedTuple):
-    """Distances 0 .. N-1 cut into R runs: the begin of each and the end of the last, the middles, the numbers of
-    terms."""
+    """Distances 0 .. N-1 cut into R runs: the first distance of each run and the end of the last, their middles, and
+    the numbers of terms of their series."""
 
     begin: Array  # (R + 1,) int64
     middle: Array  # (R,)
@@ -50,8 +52,8 @@ _SHORT, _WIDE = 8, 512
 def geometric(length: int, dtype: np.dtype) -> Runs:
     """Runs that grow with the distance, for functions whose series in (r - m) / m have coefficients of at most 2.
 
-    Each of the first 64 distances is a run. After these the length of a run is an eighth of its distance, and a smaller
-    share farther away, where fewer terms are then needed: a 64th for a run that starts at 2^17.
+    Each of the first 64 distances is a run. Beyond, the length of a run is at most an eighth of its first distance.
+    This share decreases from distance 4096 on, to at most 1/64 from 2^15 on, so that far runs need fewer terms.
     """
     begin, first = list(range(min(_ALONE, length))), _ALONE
     while first < length:
@@ -80,8 +82,9 @@ def most_terms(runs: Runs) -> int:
 def fill_runs(slot: Array, runs: Runs, level: Array, gain: Array, rate: Array, series: Array) -> None:
     """Fill a slot (H, 2N-1) of any strides and dtype.
 
-    `level`, `gain` and `rate` are (S, H, R), `series` is (H, n); any of these axes may be 1 and is then broadcast. S is
-    1 if both sides are equal, otherwise 2: keys before the query, including distance 0, and keys after it.
+    `level`, `gain` and `rate` have shape (S, H, R) and `series` has shape (H, n); any of these axes may have size 1 and
+    is then broadcast. S is 1 if both sides are equal. Otherwise S is 2: keys before the query, including distance 0,
+    and keys after it.
     """
     _fill_runs(*runs, *_contiguous(level, gain, rate, series), *place(slot))
 
@@ -94,7 +97,7 @@ def fill_values(slot: Array, start: int, values: Array, factors: Array) -> None:
 def moments(slot: Array, runs: Runs, rate: Array, powers: int, sides: int = 1) -> Array:
     """Sums over each run of a slot's gradient (H, 2N-1) times u^k, k = 0 .. powers: (S, H, R, powers + 1) float64.
 
-    With one side, the sums are over both.
+    If `sides` is 1, the sums are over both sides.
     """
     found = np.zeros((sides, len(slot), len(runs.middle), powers + 1))
     _moments(*runs, *_contiguous(rate, slot), found)
@@ -106,7 +109,8 @@ def _contiguous(*arrays: Array) -> Iterator[Array]:
 
 
 def place(slot: Array) -> tuple[Any, ...]:
-    """The heads, the largest distance, the first element, the strides between heads and offsets, and the size."""
+    """The number of heads, the largest distance, the first element, the strides between heads and offsets in elements,
+    and whether the slot is large."""
     row_step, step = (stride // slot.itemsize for stride in slot.strides)
     return len(slot), slot.shape[1] // 2, start_of(slot), row_step, step, slot.nbytes >= LARGE
 
@@ -127,7 +131,7 @@ def _fill_runs(
     for h in range(heads):
         row, opening, waiting, edges, start = at(table, h * row_step), 0, False, (0, 0), 0
         while start < length:
-            # a row that stays in cache is written directly, except its end: nothing may be written past it
+            # a row that stays in cache is written directly, except its last elements: stores must not pass its end
             direct = step == 1 and not large and length - start >= 4 * SLACK
             count, turn = length - SLACK - start if direct else min(PIECE, length - start), start // PIECE % 2
             ahead, behind = pointer(lines[turn, 0]), pointer(lines[turn, 1])
@@ -186,10 +190,11 @@ def _four(values, i, left):  # type: ignore[no-untyped-def]
 
 @inner
 def _fill_run(ahead, behind, to_ahead, to_behind, j, end, offset, rate, level, gain, series, terms, last, edges, line):  # type: ignore[no-untyped-def]
-    """Fill distances j .. end - 1 of a piece, four vectors at a time, because each is a chain of dependent operations.
+    """Fill distances j .. end - 1 of a piece, four vectors at a time, because each vector is a chain of dependent
+    operations.
 
-    With every four vectors, four cache lines of the previous piece are written to memory, from `line` on unless
-    negative.
+    With every four vectors, four cache lines of the previous piece are written to memory, starting with `line`; if
+    `line` is negative, none are written.
     """
     rates, levels, width = splat(rate), splat(level), lanes(splat(0.0))
     if terms == 0:

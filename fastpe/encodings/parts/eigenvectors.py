@@ -1,8 +1,10 @@
-"""Uniquely defined eigenvectors of Laplacians of graphs: for each connected component, with signs and bases by a rule.
+"""Uniquely defined eigenvectors of graph Laplacians, for each connected component; a rule fixes signs and bases.
 
-If an eigenvalue repeats, to 1e-9 of the largest, the vectors depend only on the eigenspace and the order of nodes: with
-P the projector on it, the first is the column of P at a node with a large P_vv, the next is the same for the remainder
-of P, and so on. This entry is positive, so the rule also fixes the sign, or phase, of a single vector.
+Eigenvalues that differ by at most 1e-9 of the largest one count as one repeated eigenvalue. Its vectors depend only on
+the eigenspace and the order of nodes: let P be the projector on the eigenspace. The first vector is the column of P at
+a node v with a large P_vv, divided by its norm. Its projector is subtracted from P, and the next vector is chosen in
+the same way. Entry v of this vector is positive, so the rule also fixes the sign or phase of an eigenvector whose
+eigenvalue does not repeat.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +28,8 @@ _SHARE = {"largest": 1 - 2e-9, "first": 0.36}  # share of the largest square
 
 
 class Basis(NamedTuple):
-    """Eigenvectors (N, k), the number of repeated eigenvalues, the number missing in all components, the smallest
-    gap."""
+    """Eigenvectors (N, k), the number of them with a repeated eigenvalue, the number that every component lacks, and
+    the smallest gap between eigenvalues."""
 
     vectors: Array
     repeated: int
@@ -45,7 +47,7 @@ class Part(NamedTuple):
 
 
 def check(spec: Spec, edges: Edges) -> None:
-    """Check that `edges` is a graph, and that each connected part fits into a dense matrix."""
+    """Check that `edges` is a graph, and that no connected component is too large for a dense matrix."""
     graphs.check(spec, edges, spec.length)
     if edges is None:
         return
@@ -130,18 +132,18 @@ def parts(
         yield Part(nodes, np.concatenate(chosen, axis=1), repeated, float(gap))
 
 
-def joined(each: Iterable[Part], length: int, count: int, dtype: Any = np.float64) -> Basis:
-    """The vectors of all components in one array, with zeros for missing ones."""
+def joined(components: Iterable[Part], length: int, count: int, dtype: Any = np.float64) -> Basis:
+    """The vectors of all components in one basis, with zeros for missing vectors."""
     vectors, repeated, most, gap = np.zeros((length, count), dtype), 0, 0, 1.0
-    for part in each:
-        own = part.vectors.shape[1]
-        vectors[part.nodes, :own] = part.vectors
-        repeated, most, gap = repeated + part.repeated, max(most, own), min(gap, part.gap)
+    for part in components:
+        columns = part.vectors.shape[1]
+        vectors[part.nodes, :columns] = part.vectors
+        repeated, most, gap = repeated + part.repeated, max(most, columns), min(gap, part.gap)
     return Basis(vectors, repeated, count - most, gap)
 
 
 def canonical(space: Array, sign: str) -> Array:
-    """The basis of a space, (n, m) orthonormal in and out, determined by its projector alone."""
+    """The basis (n, m) that the rule chooses for the space of an orthonormal basis (n, m)."""
     out = np.empty_like(space)
     for column in range(space.shape[1]):
         size = np.square(np.abs(space)).sum(axis=1)  # the diagonal of the remainder of the projector
@@ -160,7 +162,7 @@ def _pivot(size: Array, sign: str) -> int:
 
 
 def by_projectors(length: int, edges: Edges, count: int, normalisation: str, sign: str) -> Array:
-    """`of_laplacian`, (N, k), with explicit projectors on the eigenspaces of each component, for a reference."""
+    """For references: the vectors (N, k) of `of_laplacian`, by explicit projectors on the eigenspaces."""
     adjacent = graphs.dense(length, edges)
     features = np.zeros((length, count))
     for nodes in together(adjacent):

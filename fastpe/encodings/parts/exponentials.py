@@ -1,9 +1,9 @@
 """Frequencies that are exponentials of learned numbers, in more than float64 precision.
 
 exp(x / s) / (2 pi) = 2^n (1 + e) / (2 pi), e = exp(t 2^6) - 1 with t = (x / s - n ln 2) / 2^6, all as unevaluated sums
-of two float64: t by division with a known remainder (Dekker 1971), exp(t) - 1 by Taylor's series, e by applying (1 +
-e)^2 - 1 = 2 e + e^2 6 times, which keeps the accuracy. The relative error is below 2^-88. (`Decimal` would take some
-microseconds for each.)
+of two float64: t by division with a known remainder (Dekker 1971), exp(t) - 1 by Taylor's series, e from exp(t) - 1 by
+6 steps (1 + e)^2 - 1 = 2 e + e^2, which keep the accuracy. The relative error is below 2^-88. (`Decimal` would take
+some microseconds for each.)
 """
 
 import math
@@ -19,7 +19,7 @@ from fastpe.kernels.simd import aligned_zeros, fma, lanes, load, minus, pointer,
 Array = np.ndarray[Any, Any]
 
 _LN_2 = Decimal("0.69314718055994530941723212145817656807550013436025525412068")
-_PARTS = 32  # ln 2 is split after so many bits: its product with n, 11 bits, is exact
+_PARTS = 32  # ln 2 is split after this many bits, so that the product of its first part and n (11 bits) is exact
 _DOUBLINGS = 6
 
 
@@ -43,7 +43,7 @@ _PER_OCTAVE, _SMALLER = 1.0 / math.log(2.0), 2.0**-_DOUBLINGS
 
 
 def in_turns(x: Array, scale: float) -> Array:
-    """exp(x / scale) radians per step, x (G, pairs), in turns as from `angles.turns_of`: (G, 1, 2, .)."""
+    """exp(x / scale) radians per position, x (G, pairs), converted to turns as by `angles.turns_of`: (G, 1, 2, .)."""
     padded = whole_vectors(x.shape[1], np.float64)
     given, found = aligned_zeros((len(x), padded), np.float64), aligned_zeros((3, len(x), padded), np.float64)
     given[:, : x.shape[1]] = np.clip(x, -_FAR * scale, _FAR * scale)

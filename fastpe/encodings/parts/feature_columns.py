@@ -17,7 +17,7 @@ _RUN = 16  # rows of a block
 def fill_columns(table: Array, columns: Callable[[slice], Array], scale: float) -> None:
     """Fill a table (..., N, C) with columns, then zeros; columns past C are left out.
 
-    `columns(rows)` are those of some rows, (k, n) float64, numbered as in `row_blocks`.
+    `columns(rows)` returns the columns of some rows, (k, n) float64; rows are numbered as in `row_blocks`.
     """
     block = np.zeros((_RUN, table.shape[-1]), table.dtype)
     for rows, first, row_step, step in row_blocks(table):
@@ -37,7 +37,7 @@ def _fill(columns: Array, scale: float, block: Array, first: Array, row_step: in
 
 
 def beside_zeros(features: Array, dim: int, scale: float) -> Array:
-    """`fill_columns` for features (..., N, k), for a reference."""
+    """For references: features (..., N, k) times `scale`, padded with zeros or cut to (..., N, dim)."""
     kept = features[..., :dim]
     return scale * np.concatenate([kept, np.zeros((*kept.shape[:-1], dim - kept.shape[-1]))], axis=-1)
 

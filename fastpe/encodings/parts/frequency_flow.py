@@ -32,13 +32,13 @@ class Flow(NamedTuple):
 
 
 def flow(logarithms: Array, up: Any, down: Any, act: str) -> Flow:
-    """An ODE with these maps, of any dtype."""
+    """The ODE with these maps, whose dtype may be any."""
     wu, wd = (np.ascontiguousarray(each, np.float64) for each in (up, down))
     return Flow(np.asarray(logarithms, np.float64), wu, wd, act == "silu")
 
 
 def places(tau: float, step: float) -> Array:
-    """1, 1 + step, ..., tau: the begins and ends of the steps."""
+    """1, 1 + step, ..., tau: the values of tau at which the solver's steps begin and end."""
     count = max(0, math.ceil((tau - 1) / step - _WHOLE))
     found = 1.0 + step * np.arange(count + 1)
     found[-1] = tau
@@ -54,8 +54,8 @@ def solve(of: Flow, tau: float, step: float) -> Array:
 
 
 def pull(of: Flow, tau: float, step: float, du: Array, dup: Array, ddown: Array) -> None:
-    """Add the gradients of Wu and Wd to float64 arrays, given that of u at tau, by backpropagation through the
-    steps."""
+    """Backpropagate the gradient `du` of u at tau through the solver's steps; add the gradients of Wu and Wd to `dup`
+    and `ddown`, float64."""
     at, states = places(tau, step), solve(of, tau, step)
     transposed = (np.ascontiguousarray(each.T) for each in (of.up, of.down))
     _pull(at, *of, *transposed, states, np.array(du, np.float64), dup, ddown)

@@ -1,7 +1,7 @@
-"""Rows of small tables, looked up, weighted, and concatenated or added: the basis of learned tables and grids.
+"""Tables whose rows are sums or concatenations of weighted rows of small tables, as for learned tables and grids.
 
-Every token's row is a sum of terms. A `Term` adds one row of its table, starting at its channel. Sums are computed in
-float64 and rounded once.
+The row of a token is a sum of terms. A `Term` adds one row of its table to the channels from `channel` on. Sums are
+computed in float64 and rounded once.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Term(NamedTuple):
 def by_cell(parts: Sequence[Array], combine: Any = np.add) -> tuple[Array, Array]:
     """`rows` and `columns` of a term, or its weights, as the sum or product of one array for each axis of a grid.
 
-    The arrays are as from `axis_places`: each along its axis, or all of the same shape.
+    The arrays are as returned by `grids.axis_places`: each runs along its axis, or all have the same shape.
     """
     *slow, fast = parts
     rows = reduce(combine, slow)
@@ -60,7 +60,7 @@ def by_cell(parts: Sequence[Array], combine: Any = np.add) -> tuple[Array, Array
 
 
 def of_axis(axis: int, places: Sequence[Array]) -> tuple[Array, Array]:
-    """`rows` and `columns` of a term that depends on one coordinate."""
+    """`rows` and `columns` of a term that depends on one coordinate only."""
     return by_cell([place if other == axis else 0 * place for other, place in enumerate(places)])
 
 
@@ -108,8 +108,8 @@ def fill_terms(out: Array, terms: Sequence[Term], scale: float = 1.0, start: int
     Two terms must have either the same channels or no channel in common, and every channel must belong to a term.
     """
     plan, dim, channels = _plan(terms), out.shape[-1], [term.channel for term in terms]
-    as_they_are = scale == 1.0 and not plan.weight.size and plan.flat.dtype == out.dtype
-    if as_they_are and max(map(channels.count, channels)) <= 2:  # a sum of two is rounded once in any dtype
+    unscaled = scale == 1.0 and not plan.weight.size and plan.flat.dtype == out.dtype
+    if unscaled and max(map(channels.count, channels)) <= 2:  # a sum of two is rounded once in any dtype
         places = plan[:7]
         for rows, first, row_step, step in row_blocks(out, out.size):
             where = start + rows.start, rows.stop - rows.start
@@ -142,7 +142,7 @@ def _copy(
     count: int, dim: int, first: Array, row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
     table, across, most = pointer(first), columns.shape[1], lanes(pointer(first))
-    # a piece of whole cache lines is written directly, and may bypass the caches
+    # a piece that consists of whole cache lines is written directly, and may bypass the caches
     in_lines = row_step % most == 0 and before_boundary(table) == 0
     for term in range(start.size):
         in_lines = in_lines and channel[term] % most == 0 and width[term] % most == 0

@@ -31,7 +31,7 @@ BLOCK = Option(
 )
 COORDINATES = Option(1, "number of coordinates of a position", int, minimum=1)
 GRID = Option(None, "sides of the grid; none: the closest factors", tuple, optional=True)
-TRAIN_GRID = Option(None, "sides of the grid used in training; none: from its length", tuple, optional=True)
+TRAIN_GRID = Option(None, "sides of the training grid; none: from the training length", tuple, optional=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def block_of(spec: Spec, block: int | None) -> int:
     Raises
     ------
     ValueError
-        If it does not divide the width of a head.
+        If `block` does not divide the width of a head.
     """
     if block is None:
         return max(size for size in range(1, _USUAL + 1) if spec.head_dim % size == 0)
@@ -60,7 +60,7 @@ def shapes(spec: Spec, *, block: int | None, **options: Any) -> dict[str, tuple[
 
 
 def check_places(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) -> None:
-    """Raise ValueError if there are too many coordinates, or the grid does not fit the tokens without `extra` ones."""
+    """Check the number of coordinates, and that the grid has one cell for each token after the first `extra`."""
     if coordinates > _MOST_COORDINATES:
         raise ValueError(f"option 'coordinates' must be at most {_MOST_COORDINATES}, not {coordinates}")
     if coordinates == 1 and grid is not None:
@@ -72,7 +72,7 @@ def check_places(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) ->
 def trained_sides(
     spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, extra: int = 0
 ) -> tuple[int, ...]:  # fmt: skip
-    """The sides by which coordinates are divided: the training length, or the grid used in training."""
+    """The sides by which coordinates are divided: the training length, or the sides of the training grid."""
     check_places(spec, coordinates=coordinates, grid=grid, extra=extra)
     if coordinates == 1:
         if train_grid is not None:
@@ -106,14 +106,14 @@ def spectrum(skew: Array) -> Spectrum:
 
 
 def exponentials(of: Spectrum, s: Array) -> Array:
-    """exp(s A), with s of a shape that broadcasts with the axes of A before the last two."""
+    """exp(s A); the shape of s broadcasts with the axes of A before the last two."""
     phases = np.exp(-1j * (s[..., None] * of.frequencies))
     return _real(_times(of.vectors * phases[..., None, :], _adjoint(of.vectors)))
 
 
 def derivative_back(of: Spectrum, s: Array, dr: Array) -> tuple[Array, Array]:
-    """For gradients dr of exp(s A): s times the adjoint derivative of exp at s A, in the basis of V, and the gradient
-    of s.
+    """The pullback of exp(s A) for gradients `dr`: the gradient of A, which is s times the adjoint derivative of exp at
+    s A, in the basis V, and the gradient of s.
 
     exp(s A) A = V diag(-i w exp(-i s w)) V^H, so only the diagonal of V^H dr V is needed.
     """
@@ -136,7 +136,7 @@ def _sinc(x: Array) -> Array:
 
 
 def _times(x: Array, y: Array) -> Array:
-    """x y for stacks of matrices (..., b, b), with one product for all x that share a y."""
+    """x @ y for stacks of matrices (..., b, b); all x that share a y are multiplied in one product."""
     if x.ndim != 4 or y.ndim != 3:
         return x @ y
     n, blocks, b, _ = x.shape

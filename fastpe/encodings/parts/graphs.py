@@ -1,4 +1,4 @@
-"""Unweighted graphs with nodes 0 .. N-1; an option gives their edges, by default those of a path.
+"""Unweighted graphs with nodes 0 .. N-1. An option gives the edges; the default is a path.
 
 Most encodings use undirected edges (`EDGES`, `adjacency`), a few directed ones (`ARCS`, `arcs`).
 """
@@ -37,19 +37,20 @@ def check(spec: Spec, edges: Edges, nodes: int) -> None:
 
 @lru_cache(maxsize=8)
 def arcs(nodes: int, edges: Edges) -> Any:
-    """The matrix of zeros and ones, (N, N) float64, sparse by rows, of edges from the row's node to the column's.
+    """The adjacency matrix (N, N) of directed edges, float64, in sparse row format: entry (u, v) is 1 if an edge goes
+    from u to v.
 
     Raises
     ------
     ValueError
-        If the edges are not pairs of two different nodes each.
+        If the edges are not pairs of different nodes.
     """
     return _matrix(nodes, *_ends(nodes, edges))
 
 
 @lru_cache(maxsize=8)
 def adjacency(nodes: int, edges: Edges) -> Any:
-    """`arcs` for edges in both directions: a symmetric matrix."""
+    """The symmetric adjacency matrix (N, N) of undirected edges, in the format of `arcs`."""
     first, second = _ends(nodes, edges)
     return _matrix(nodes, np.concatenate([first, second]), np.concatenate([second, first]))
 
@@ -96,7 +97,7 @@ def largest_part(nodes: int, edges: Edges) -> int:
 
 
 def dense(nodes: int, edges: Edges, *, directed: bool = False) -> Array:
-    """The dense matrix of `adjacency`, or of `arcs`, one edge at a time, for a reference."""
+    """For references: the matrix of `adjacency`, or of `arcs` if `directed`, as a dense array."""
     pairs = [(u, u + 1) for u in range(nodes - 1)] if edges is None else list(zip(edges[::2], edges[1::2], strict=True))
     matrix = np.zeros((nodes, nodes))
     for u, v in pairs:

@@ -14,7 +14,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Axis(NamedTuple):
-    """One axis: its values, (..., cells), or (side,) with the index of each cell's value by `rows` and `columns`."""
+    """The coordinates along one axis: `values` (..., cells) of all cells; or, for a raster, `values` (side,), with
+    `rows` and `columns` as in `gather.Term` for the index of each cell's value."""
 
     values: Array
     rows: Array | None = None
@@ -22,7 +23,7 @@ class Axis(NamedTuple):
 
 
 def axes_of(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> list[Axis]:
-    """The axes of given positions, or of the tokens' raster (one value per row or column), including `start`."""
+    """The axes of given positions, or of the raster of the tokens; the values include `start`."""
     if spec.positions is not None:
         points = spec.points()[..., extra:, :]
         return [Axis(points[..., axis]) for axis in range(axes)]
@@ -34,7 +35,7 @@ def axes_of(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int =
 def fill_axes(table: Array, axes: Sequence[Axis], omega: Array, width: int, *, layout: str, scale: float) -> None:
     """Fill a table (..., cells, .) with blocks of `width` channels, one for each axis, then zeros.
 
-    For a raster, blocks are computed once for each side, not for each cell.
+    For a raster, a block is computed once for each value of its axis, not for each cell.
     """
     used, dim = width * len(axes), table.shape[-1]
     terms = []

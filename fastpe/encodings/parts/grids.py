@@ -36,9 +36,11 @@ def chosen_sides(
     length: int | None = None,
     option: str = "grid",
 ) -> tuple[int, ...]:
-    """The grid of the tokens without `extra` ones: as given, or with the sides that are closest to each other.
+    """The grid of the tokens after the first `extra`: `grid` if given, otherwise the sides that are closest to each
+    other.
 
-    `length` is the number of tokens (default: that of the spec); `option` is the name of the option for the grid.
+    `length` is the number of tokens (default: that of `spec`), and `option` the name of the option that gave the grid,
+    for the error message.
 
     Raises
     ------
@@ -47,7 +49,9 @@ def chosen_sides(
     """
     count = (spec.length if length is None else length) - extra
     if count < 1:
-        raise ValueError(f"length and train_length must be at least {extra + 1} with a class token")
+        raise ValueError(
+            f"length and train_length must be at least {extra + 1} with a class token, not {count + extra}"
+        )
     if grid is None:
         return sides(count, axes)
     if len(grid) != axes or min(grid) < 1 or math.prod(grid) != count:
@@ -65,7 +69,7 @@ def raster(grid: tuple[int, ...]) -> Array:
 
 
 def along_axes(grid: Sequence[int]) -> list[Array]:
-    """0, 1, ... along each axis of a grid: arrays that broadcast together.
+    """The indices 0, 1, ... along each axis of a grid, as arrays that broadcast together.
 
     >>> [axis.shape for axis in along_axes((2, 5))]
     [(2, 1), (5,)]
@@ -74,8 +78,8 @@ def along_axes(grid: Sequence[int]) -> list[Array]:
 
 
 def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> Array:
-    """The coordinates of every token after the first `extra`, (..., cells, axes): as given, or those of the raster of
-    its grid, plus `start`.
+    """The coordinates of every token after the first `extra`, (..., cells, axes): the given positions, or the cells of
+    the grid in raster order, plus `start`.
     """
     if spec.positions is not None:
         return spec.points()[..., extra:, :]
@@ -85,7 +89,7 @@ def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: i
 def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Array]:
     """The coordinates of every token after the first `extra`, one array for each axis; the arrays broadcast.
 
-    Given coordinates have shape (..., cells); for a raster, each array runs along its axis of the grid.
+    For given positions, each array has shape (..., cells); for a raster, each array runs along its axis of the grid.
     """
     if spec.positions is not None:
         points = spec.points()[..., extra:, :]
@@ -96,7 +100,8 @@ def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Ar
 def learned_grid(
     spec: Spec, grid: tuple[int, ...] | None, train_grid: tuple[int, ...] | None, axes: int, *, extra: int = 0
 ) -> tuple[int, ...]:
-    """The learned grid: as given, or the tokens' grid if it has as many cells, or the one with the closest sides."""
+    """The learned grid: `train_grid`; or `grid` if its number of cells fits the training length; or the closest
+    sides."""
     fits = grid is not None and len(grid) == axes and min(grid) > 0  # if not, `extent` raises
     if train_grid is None and grid is not None and fits and math.prod(grid) == spec.train_length - extra:
         train_grid = grid
@@ -104,8 +109,8 @@ def learned_grid(
 
 
 def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *, extra: int = 0) -> tuple[int, ...]:
-    """The grid of the tokens' coordinates: as given, or the learned one if positions are given or it has as many
-    cells."""
+    """The grid of the tokens' coordinates: `grid`; or `learned` if positions are given or the length is the training
+    length; or the closest sides."""
     if grid is None and (spec.positions is not None or spec.length == spec.train_length):
         return learned
     if spec.positions is None:
@@ -116,8 +121,8 @@ def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *
 
 
 def check_inside(name: str, places: Sequence[Array], grid: tuple[int, ...], helps: str = "") -> None:
-    """Raise BeyondTrainingLength if coordinates, one array for each axis, are outside the grid; `helps` suggests a
-    fix."""
+    """Raise BeyondTrainingLength if coordinates (`places`, one array for each axis) are outside the grid; `helps` is
+    appended to the message."""
     for axis, (values, side) in enumerate(zip(places, grid, strict=True)):
         outside = values[(values < 0) | (values > side - 1)]
         if outside.size:
@@ -127,12 +132,12 @@ def check_inside(name: str, places: Sequence[Array], grid: tuple[int, ...], help
 
 
 def whole_points(name: str, points: Array) -> Array:
-    """The positions, or coordinates, unchanged if a table can have rows for them.
+    """Return positions or coordinates unchanged, after checking that they are integers >= 0.
 
     Raises
     ------
     ValueError
-        If one is not an integer >= 0.
+        If a position is not an integer >= 0.
     """
     wrong = (points != np.floor(points)) | (points < 0)
     if wrong.any():

@@ -1,7 +1,7 @@
 """Code shared by the four methods of Huang et al. (2020): learned weights of clipped offsets, one set for all heads or
 one for each.
 
-With the authors' clip count K, offsets from K - 1 on share the end rows, so that there are 2K-1 and not 2K+1.
+With the authors' clip count K, all offsets from K - 1 on share one row on each side, so there are 2K-1 rows, not 2K+1.
 """
 
 from typing import Any
@@ -19,12 +19,12 @@ OPTIONS = {
 
 
 def clip_count(spec: Spec, reach: int | None) -> int:
-    """K."""
+    """The clip count K."""
     return spec.train_length if reach is None else reach
 
 
 def offset_sets(spec: Spec, *, reach: int | None, per_head: bool) -> tuple[int, int]:
-    """The number of sets of weights, and the number of offsets of each."""
+    """The number of sets of weights, and the number of offsets in each set."""
     return spec.heads if per_head else 1, 2 * clip_count(spec, reach) - 1
 
 
@@ -41,5 +41,5 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 def summed(dslot: np.ndarray, count: int) -> np.ndarray:
-    """The gradient of `count` sets of weights, float64, from that of a slot, which repeats one set for all heads."""
+    """The gradient of `count` sets of weights, float64, from a slot's gradient, summed over heads that share a set."""
     return dslot.astype(np.float64) if len(dslot) == count else dslot.sum(axis=0, dtype=np.float64, keepdims=True)

@@ -1,5 +1,5 @@
-"""Code shared by KERPLE's two kernels: learned numbers of each head, clamped to at least 0.01, and biases of the
-distance."""
+"""Code shared by KERPLE's two kernels, which are functions of the distance with learned numbers for each head, clamped
+to at least 0.01."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,8 +30,8 @@ def fill(spec: Spec, values: Mapping[str, Array], scores: Array, bias: Callable[
 def totals(
     spec: Spec, values: Mapping[str, Array], dscores: Array, derivatives: Callable[..., Sequence[Array]]
 ) -> Array:
-    """With given positions, the sums of the slot's gradient times derivatives(distance, *one head's parameters), one
-    row per derivative."""
+    """With given positions, sum the slot's gradient times derivatives(distance, *one head's parameters); return one row
+    per derivative, (derivatives, H)."""
     found = np.zeros((len(values), spec.heads))
     for offsets, dslot in blocks(spec, {"scores": dscores}):
         distance = np.abs(offsets)
@@ -42,6 +42,6 @@ def totals(
 
 
 def add(params: Mapping[str, Array], values: Mapping[str, Array], found: Array, dparams: Mapping[str, Array]) -> None:
-    """Add gradients to those of the parameters, with 0 for clamped ones."""
+    """Add gradients to those of the parameters; clamped parameters get 0."""
     for name, total in zip(values, found, strict=True):
         dparams[name] += np.where(values[name] == params[name], total, 0.0)

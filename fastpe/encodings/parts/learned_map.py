@@ -38,7 +38,7 @@ def fill(features: Array, weight: Array, scale: float, table: Array) -> None:
 
 
 def pull(features: Array, scale: float, dtable: Array, dweight: Array) -> None:
-    """Add scale features^T dtable to dweight."""
+    """Add scale features^T dtable to `dweight` (k, C)."""
     found = np.zeros(dweight.shape)
     _pull(features, dtable, found)
     dweight += scale * found

@@ -1,7 +1,8 @@
-"""Biases that are functions of the offset j - i, as slots with and without given positions.
+"""Slots of biases that are functions of the offset j - i, with and without given positions.
 
-Without given positions the slot is `bias` (H, 2N-1), one value for each offset; with them the difference of two
-positions is not a function of j - i, and `scores` (..., H, N, N), with a value for every pair, is filled instead.
+Without given positions the slot is `bias` (H, 2N-1), with one value for each offset. With given positions, the
+difference of two positions is not a function of j - i, so the slot is `scores` (..., H, N, N), with a value for every
+pair.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,8 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def blocks(spec: Spec, slots: Mapping[str, Array]) -> Iterator[tuple[Array, Array]]:
-    """Yield some offsets (...,), and their part (H, ...) of the slot or of its gradient.
+    """Yield some offsets, an array of any shape (...), and a view (H, ...) of their part of the slot or of its
+    gradient.
 
     `start` cancels and is left out, so that offsets of integers are exact.
     """

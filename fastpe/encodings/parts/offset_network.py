@@ -1,8 +1,8 @@
-"""A small network that maps offsets to a number for every head: linear maps with functions given by the encoding.
+"""A small network that maps offsets to a number for every head; the encoding defines the functions between its maps.
 
     z_0 = x w_in + b_in,    z_l = f(z_(l-1)) w_(l-1) + b_(l-1),    u = f(z_last) w_out + b_out
 
-Rows of x are offsets; the encoding defines f, with or without parameters.
+Rows of x are offsets. The function f may have parameters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ def forward(
 def backward(
     x: Array, network: Mapping[str, Array], layers: Sequence[tuple[Array, Back]], du: Array, found: Mapping[str, Array]
 ) -> None:
-    """Add the gradients of the maps to `found`, float64, given that of u."""
+    """From the gradient `du` of u, add the gradients of the maps to the float64 arrays `found`."""
     own = np.ascontiguousarray(du, np.float64)
     chain = zip(reversed(layers), reversed(_maps(network)), reversed(_maps(found)), strict=True)
     for (units, back), (w, _), (dw, db) in chain:

@@ -1,7 +1,7 @@
-"""Tables over the offsets between two cells of a grid, query minus key: their index and resampling.
+"""Tables over the offsets between two cells of a grid, query minus key: the index into a table, and its resampling.
 
-Tokens are in raster order; an offset (dy, dx) in a window of h by w cells has the entry
-(dy + h - 1) (2w - 1) + dx + w - 1. One or more tokens before the cells (a class token) have no cell.
+Tokens are in raster order. In the table of a window of h by w cells, the offset (dy, dx) has entry
+(dy + h - 1) (2w - 1) + dx + w - 1. Tokens before the cells, such as a class token, have no cell.
 
 A bias that is a function of the offset is computed once for each entry of the tokens' grid, or, if positions are given,
 for every pair.
@@ -28,7 +28,7 @@ WINDOW = Option(None, "rows and columns of the table; none: the grid of the trai
 
 
 def grid_of(spec: Spec, grid: Sides | None, extra: int = 0) -> Sides:
-    """Rows and columns of the tokens without `extra` ones.
+    """Rows and columns of the tokens after the first `extra`.
 
     Raises
     ------
@@ -58,13 +58,14 @@ def entries(window: Sides) -> int:
 
 
 def checked(params: Any, window: Any, new_window: Any, more: tuple[int, ...] = (0,)) -> tuple[Array, Sides, Sides]:
-    """The checked arguments of a `resize`: the table of `window`, possibly with `more` rows, and both windows."""
+    """Check the arguments of a `resize` function; return the table of `window`, which may have one of the numbers
+    `more` of additional rows, and both windows."""
     old, new = whole_sides("window", window, 2), whole_sides("new_window", new_window, 2)
     return only_table(params, tuple(entries(old) + each for each in more), "H"), old, new
 
 
 def cells(spec: Spec, grid: Sides | None, extra: int = 0) -> Array:
-    """Row and column of every token after the first `extra`, (..., cells, 2) float64, without `start`, which
+    """Row and column of every token after the first `extra`, (..., cells, 2) float64. `start` is left out, because it
     cancels."""
     if spec.positions is None:
         return raster(grid_of(spec, grid, extra))
@@ -105,7 +106,7 @@ def write_index(index: Array, spec: Spec, window: Sides, grid: Sides | None, ext
         places = (rows[:, None] * np.int32(width) + columns).reshape(-1)
     else:
         found = cells(spec, grid, extra)
-        found = found - found.min(axis=-2, keepdims=True)  # far from the origin entries would overflow int32
+        found = found - found.min(axis=-2, keepdims=True)  # otherwise entries far from the origin would overflow int32
         places = (found @ np.array([width, 1.0])).astype(np.int32)
     inner = index[..., extra:, extra:]
     np.subtract(places[..., :, None], places[..., None, :], out=inner)
@@ -150,13 +151,14 @@ def blocks(spec: Spec, slots: Mapping[str, Array], grid: Sides | None) -> Iterat
 
 
 def write_own_index(slots: Mapping[str, Array], spec: Spec, grid: Sides | None) -> None:
-    """If positions are not given, fill `index` with the entries of `blocks`."""
+    """Unless positions are given, fill `index` with the entry of every pair in the `values` of `blocks`."""
     if spec.positions is None:
         write_index(slots["index"], spec, grid_of(spec, grid), grid)
 
 
 def printed_offsets(spec: Spec, grid: Sides | None) -> tuple[Array, Array | None]:
-    """For references: the offsets (..., 2) of all entries, and the index; or of all pairs of given positions."""
+    """For references: the offsets (..., 2) of all entries, and the index of every pair; or, with given positions, the
+    offsets of all pairs, and None."""
     points = cells(spec, grid)
     c = points[..., :, None, :] - points[..., None, :, :]
     if spec.positions is not None:
@@ -206,8 +208,8 @@ Line = Callable[[int, int], Array]
 
 
 def resized(table: Array, window: Sides, grid: Sides, line: Line = bicubic) -> Array:
-    """A window's table (V, H) resampled along both sides for another window: float64, or unchanged if they are
-    equal."""
+    """Resample a window's table (V, H) along both sides for another window. The result is float64; if the windows are
+    equal, it is `table` itself."""
     if window == grid:
         return table
     old, new = ([2 * side - 1 for side in each] for each in (window, grid))
@@ -217,7 +219,7 @@ def resized(table: Array, window: Sides, grid: Sides, line: Line = bicubic) -> A
 
 
 def resized_gradient(dtable: Array, window: Sides, grid: Sides, line: Line = bicubic) -> Array:
-    """The transpose of `resized`."""
+    """The pullback of `resized`: the gradient of `table` from the gradient `dtable` of the result."""
     if window == grid:
         return dtable
     old, new = ([2 * side - 1 for side in each] for each in (window, grid))

@@ -1,4 +1,4 @@
-"""Code shared by encodings that depend only on the offset j - i (key minus query).
+"""Code shared by encodings that depend only on the offset j - i, the position of the key minus that of the query.
 
 Row o + K of a slot's 2K+1 rows belongs to offset o; offsets beyond K share the first or the last row.
 """
@@ -35,17 +35,18 @@ def stream_of(rng: Any, parameter: str) -> Any:
 
 
 def per_head(rows: Array, heads: int) -> Array:
-    """(rows, C) as (H, rows, D)."""
+    """Reshape (rows, C) to (H, rows, D)."""
     return rows.reshape(len(rows), heads, -1).transpose(1, 0, 2)
 
 
 def whole_width(rows: Array) -> Array:
-    """(H, rows, D) as (rows, C), float64: the inverse of `per_head`."""
+    """Reshape (H, rows, D) to (rows, C), the inverse of `per_head`; return float64."""
     return rows.transpose(1, 0, 2).reshape(rows.shape[1], -1).astype(np.float64)
 
 
 def sides(slot: Array) -> tuple[Array, Array]:
-    """Views of (H, 2K+1, ...): the rows of keys at distance 0 .. K before the query, and of those after it.
+    """Two views of a slot (H, 2K+1, ...): the rows of keys at distances 0 .. K before the query, and the rows of keys
+    after it.
 
     >>> [side.tolist() for side in sides(np.array([[1, 2, 3]]))]
     [[[2, 1]], [[2, 3]]]
@@ -55,7 +56,7 @@ def sides(slot: Array) -> tuple[Array, Array]:
 
 
 def blocks(count: int, width: int) -> Iterator[slice]:
-    """Yield slices of 0 .. count - 1, short enough that `width` numbers per element stay in cache."""
+    """Yield slices of 0 .. count - 1 that are so short that `width` numbers per element fit in the cache."""
     rows = max(1, _BLOCK_ELEMENTS // width)
     for start in range(0, count, rows):
         yield slice(start, min(start + rows, count))

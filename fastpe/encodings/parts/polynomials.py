@@ -1,11 +1,12 @@
-"""Polynomials of Gegenbauer's family in a bounded map of the position, by a three-term recurrence.
+"""Gegenbauer polynomials of a bounded map of the position, computed by a three-term recurrence.
 
-Divided by their values at x = 1, Gegenbauer's polynomials R_l of the weight (1 - x^2)^(a - 1/2) have
+Let R_l be Gegenbauer's polynomials for the weight (1 - x^2)^(a - 1/2), divided by their values at x = 1. They satisfy
 
     R_{l+1} = x R_l + f_l (x R_l - R_{l-1}),   f_l = l / (l + 2a),      R_l' = l (l + 2a) / (2a + 1)  R_{l-1} of a + 1
 
-Legendre's polynomials are those with a = 1/2, Chebyshev's those with a = 0 and, of the second kind, a = 1. In this form
-the recurrence is exact at x = 1. With f_l = 1 from f_0 on it gives U_l, (l + 1) times R_l of a = 1.
+a = 1/2 gives Legendre's polynomials, and a = 0 Chebyshev's polynomials of the first kind. For a = 1, R_l is
+U_l / (l + 1), with U_l Chebyshev's polynomials of the second kind; with f_l = 1 for all l >= 0 the recurrence gives U_l
+itself. In this form the recurrence is exact at x = 1.
 """
 
 import math
@@ -39,7 +40,7 @@ Array = np.ndarray[Any, Any]
 
 
 def place(points: Array, length: int, name: str, gamma: float) -> Array:
-    """x(p) by the map `name`."""
+    """x(p) for positions p, by the map `name`."""
     if name == "tanh":
         return np.tanh(gamma * points / length)
     if name == "linear":
@@ -77,7 +78,7 @@ def follows(alpha: float, count: int) -> Array:
 
 
 def slopes(alpha: float, count: int) -> Array:
-    """R_l'(1) for l = 0, 1, ..., the factor of R_{l-1} of alpha + 1 in R_l', (count,).
+    """R_l'(1) for l = 0, 1, ..., (count,). R_l' is this factor times R_{l-1} of alpha + 1.
 
     >>> slopes(0.5, 4).tolist()
     [0.0, 1.0, 3.0, 6.0]
@@ -109,7 +110,8 @@ def add_gradient(
 ) -> None:
     """dgamma += sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), for the map `tanh`.
 
-    P_l' is `factor` (C,) times the polynomial of degree l - 1 with f_l = `follow` (C,).
+    P_l' is `factor[l]` times the polynomial of degree l - 1 whose recurrence has the f_l in `follow`; both arrays are
+    (C,).
     """
     ratio = spec.points().ravel() / spec.train_length
     x = np.tanh(float(params["gamma"][0]) * ratio)

@@ -19,13 +19,13 @@ def checked_names(params: Any, names: tuple[str, ...]) -> None:
 
 
 def only_table(params: Any, rows: tuple[int, ...] = (), width: str = "C") -> Array:
-    """The table of an encoding that has no other parameters, see `learned_table`."""
+    """Check that `params` has one parameter, `table`, and return it, checked by `learned_table`."""
     checked_names(params, ("table",))
     return learned_table("params['table']", params["table"], rows, width)
 
 
 def whole_sides(name: str, value: Any, count: int) -> tuple[int, ...]:
-    """`count` sides, integers >= 1.
+    """Check that `value` is `count` integers >= 1, and return them as a tuple.
 
     >>> whole_sides("grid", np.array([2, 3]), 2)
     (2, 3)
@@ -42,7 +42,8 @@ def whole_sides(name: str, value: Any, count: int) -> tuple[int, ...]:
 
 
 def learned_table(name: str, value: Any, rows: tuple[int, ...] = (), width: str = "C") -> Array:
-    """A finite table, float32 or float64, with one of these numbers of rows, or any; `width` names its columns.
+    """Check that `value` is a finite float32 or float64 table with one of the numbers of rows in `rows` (any if empty),
+    and return it as an array. `width` is the name of the number of columns in the message.
 
     >>> learned_table("table", [[1.0], [2.0]], (2,)).shape
     (2, 1)

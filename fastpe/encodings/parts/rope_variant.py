@@ -1,4 +1,4 @@
-"""What `rope` and the encodings that only change its frequencies have in common: everything except the frequencies."""
+"""Code shared by `rope` and the encodings that change only its frequencies: everything except the frequencies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,14 +36,14 @@ def rope_variant(
         (spec, theta, **options) -> the frequencies that `fill` uses. `theta` are those of `rope`. Both are tuples of
         R/2 `Decimal`, in radians per position. It is called with the precision of `precise`.
     printed : callable, optional
-        The same for `reference`, as the source prints it. By default `frequencies` itself: give it if `frequencies`
-        computes them in another way.
+        A function with the same arguments that computes the frequencies for `reference`, by the formula that the source
+        prints. Only needed if `frequencies` computes them in another way; by default `frequencies` is used.
     mscale : callable, optional
-        (spec, **options) -> the factor that multiplies the rotated channels of query and key. With it the encoding
+        (spec, **options) -> the factor that multiplies the rotated channels of query and key. If given, the encoding
         also has the slots `scale` and `rotors`.
     **fields
-        Fields of `Encoding`. By default pairs are checked to fit into a head, and a longer sequence changes earlier
-        angles if there is an option `factor` that is None.
+        Fields of `Encoding`. The default `check` requires an even number of rotated channels, and the default `moves`
+        says that a longer sequence changes earlier angles if there is an option `factor` and its value is None.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Rotations: their options and sizes, and their frequencies and rescalings, to more digits than float64 has.
+"""Rotations: their options and sizes, and their frequencies and rescalings in more than float64 precision.
 
 Frequencies are `Decimal`, in radians per position, the fastest first. A rescaling takes a tuple of frequencies and
 returns another one. `angles.py` computes angles from them, and `rope_variant.py` makes an encoding of a rescaling.
@@ -21,13 +21,13 @@ from fastpe.kernels.fills.trig import PI
 ROTATED = Option(
     None, "how many channels of a head are rotated, an even number; none: all", int, minimum=2, optional=True
 )
-LARGEST = 1e15  # limit of options that have no natural one: the printed formulas lose the digits of larger values
+LARGEST = 1e15  # limit of options without another limit: with larger values the printed formulas lose their digits
 FACTOR = Option(
-    None, "target length / training length; none: as the positions need", float, minimum=1, maximum=LARGEST,
+    None, "target length / training length; none: from the largest position", float, minimum=1, maximum=LARGEST,
     optional=True,
 )  # fmt: skip
 
-GRID = Option(None, "rows and columns; none: as close to a square as there is", tuple, optional=True)
+GRID = Option(None, "rows and columns; none: the closest factors", tuple, optional=True)
 CLASS_TOKEN = Option(False, "whether the first token has no cell and is not rotated", bool)
 
 
@@ -78,7 +78,7 @@ def shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[st
 
 
 def sharper_shapes(spec: Spec, *, rotated: int | None = None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """`shapes` of an encoding with a temperature, which `rotors` contains if some channels are not rotated."""
+    """As `shapes`, with a slot `rotors` for the temperature mscale if some channels are not rotated."""
     found = shapes(spec, rotated=rotated)
     if rotated_width(spec, rotated) < spec.head_dim:
         found["rotors"] = (1, 1, spec.head_dim, 1, 1)
@@ -103,12 +103,12 @@ def sharper_channels(spec: Spec, rotated: int | None, mscale: float) -> dict[str
 
 
 def check(spec: Spec, *, rotated: int | None = None, **options: Any) -> None:
-    """The rotated channels must form pairs."""
+    """Require an even number of rotated channels, at most a head's width."""
     rotated_width(spec, rotated)
 
 
 def check_order(larger: str, smaller: str, spec: Spec, *, rotated: int | None = None, **options: Any) -> None:
-    """The rotated channels must form pairs, and one option must be larger than another."""
+    """Require an even number of rotated channels, and that the option `larger` is larger than the option `smaller`."""
     rotated_width(spec, rotated)
     if not options[larger] > options[smaller]:
         raise ValueError(
@@ -122,19 +122,19 @@ def plain_pairs(spec: Spec, *, pairs: str, **options: Any) -> dict[str, Any]:
 
 
 def reach(spec: Spec) -> Decimal:
-    """The length that the positions need: the largest position plus one, but at least the training length."""
+    """The largest position plus one, but at least the training length."""
     with precise():
         return max(Decimal(farthest_of(spec)) + 1, Decimal(spec.train_length))
 
 
 def stretch(spec: Spec, factor: float | None) -> Decimal:
-    """s = target length / training length: the factor, or what the positions need if there is none."""
+    """s = target length / training length: `factor`, or `reach` divided by the training length if `factor` is None."""
     with precise():
         return reach(spec) / spec.train_length if factor is None else Decimal(factor)
 
 
 def check_cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> None:
-    """The tokens without the class token must fill the grid."""
+    """Require a grid with one cell for each token except a class token."""
     if spec.positions is None:
         if class_token and spec.length < 2:
             raise ValueError(f"length must be at least 2 with a class token, not {spec.length}")
@@ -149,7 +149,7 @@ def cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> Array:
 
 
 def raster_places(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> tuple[list[Array], int]:
-    """`axis_places` of all tokens but the class token, and the number of class tokens (0 if positions are given)."""
+    """`axis_places` of all tokens except a class token, and the number of class tokens (0 if positions are given)."""
     extra = int(class_token and spec.positions is None)
     sides = chosen_sides(spec, grid, 2, extra=extra) if spec.positions is None else (1, 1)
     return axis_places(spec, sides, extra=extra), extra
@@ -179,7 +179,7 @@ def interpolated(theta: Frequencies, s: Decimal) -> Frequencies:
 
 
 def of_larger_base(theta: Frequencies, s: Decimal) -> Frequencies:
-    """The frequencies for the base times s^(R/(R-2)): each of the R/2, numbered t, is divided by s^(t/(R/2-1))."""
+    """The frequencies of the base times s^(R/(R-2)): frequency t of the R/2 is divided by s^(t/(R/2-1))."""
     last = max(len(theta) - 1, 1)
     with precise():
         return tuple(each / s ** (Decimal(t) / last) for t, each in enumerate(theta))
@@ -194,7 +194,8 @@ def mixed(theta: Frequencies, s: Decimal, shares: tuple[Decimal, ...]) -> Freque
 def ramp_of_dimensions(
     base: float, pairs: int, length: int, fast: float, slow: float, truncate: bool = True
 ) -> tuple[Decimal, ...]:
-    """YaRN's shares as in its code: linear in t between the pairs that turn `fast` and `slow` times in `length`.
+    """YaRN's shares as in its code: linear in t between the pairs that turn `fast` and `slow` times in `length`
+    positions.
 
     With `truncate` the first index is rounded down and the last one up.
     """

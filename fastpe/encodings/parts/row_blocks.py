@@ -1,7 +1,7 @@
-"""Blocks of rows of the array that a fill writes to, with any strides, without a temporary array of its size.
+"""Blocks of rows of the array that a fill writes to: any strides are possible without a temporary array of its size.
 
-A compiled fill gets the first element of its table, so that it is compiled once for each dtype and not for every memory
-layout, and the strides, in elements, within a row (`step`) and between rows (`row_step`).
+A compiled fill gets the first element of its table, and the strides in elements within a row (`step`) and between rows
+(`row_step`). In this way it is compiled once for each dtype, not for each memory layout.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 def row_blocks(table: np.ndarray, elements: int = 0) -> Iterator[Rows]:
     """Yield blocks of rows of a table (..., C), numbered as if its leading axes were flattened.
 
-    A block has about half a million elements, so that temporary values per row stay small, or `elements` if given.
+    A block has about half a million elements, or `elements` if given, so that temporary values for each row stay small.
     """
     *batch, _, dim = table.shape
     most = max(1, (elements or _BLOCK_ELEMENTS) // dim)
@@ -43,8 +43,8 @@ def row_blocks(table: np.ndarray, elements: int = 0) -> Iterator[Rows]:
 
 
 def points_of(spec: Spec, rows: slice) -> np.ndarray:
-    """The positions of these rows, numbered as in `row_blocks`: a part of `spec.points()`, without computing all of
-    it."""
+    """The positions of these rows, numbered as in `row_blocks`: a part of `spec.points()`, computed without the other
+    parts."""
     if spec.positions is None:
         return np.arange(rows.start, rows.stop, dtype=np.float64) + spec.start
     return spec.positions.reshape(-1)[rows] + spec.start

@@ -1,4 +1,4 @@
-"""Factors on a query's products that grow with the number of keys it sees, as slots: see `fastpe.temperatures`."""
+"""Slots with a factor for the scores of each query, which grows with the number of its keys; see `temperatures`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def places(spec: Spec) -> np.ndarray:
 
 
 def logarithms(spec: Spec) -> np.ndarray:
-    """ln of the number of keys each query sees, (1, N) or (B, 1, N): those up to its position; without a causal mask
-    all N."""
+    """The logarithm of the number of keys that each query attends to, (1, N) or (B, 1, N): the keys up to its position,
+    or all N without a causal mask."""
     import numpy as np
 
     if not spec.causal:

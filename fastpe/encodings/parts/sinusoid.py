@@ -44,7 +44,8 @@ LAYOUTS = ("interleaved", "concatenated")
 def exact(points: Array, omega: Sequence[Decimal]) -> tuple[Array, Array]:
     """Sines and cosines of every point times every frequency, (..., frequencies) float64 each.
 
-    For references: angles in 60 decimal digits, reduced to a quarter turn, then NumPy's sine and cosine.
+    For references. Angles are computed with 60 decimal digits and reduced to a quarter turn; NumPy computes their sine
+    and cosine.
     """
     angles = np.empty((points.size, len(omega)))
     quarters = np.empty(angles.shape, dtype=np.int64)
@@ -66,7 +67,7 @@ def exact(points: Array, omega: Sequence[Decimal]) -> tuple[Array, Array]:
 
 
 def geometric(base: float, count: int, divisor: float) -> list[Decimal]:
-    """base**(-t/divisor), t = 0 .. count-1, in 60 decimal digits: for references."""
+    """For references: base**(-t/divisor) for t = 0 .. count-1, with 60 decimal digits."""
     with localcontext() as context:
         context.prec = 60
         context.Emin, context.Emax = -999999, 999999
@@ -78,8 +79,8 @@ def fill_sinusoid(
 ) -> None:
     """Fill a table (..., width) of any strides and dtype.
 
-    `points(rows)` are the positions of some rows, numbered as in `row_blocks`; `omega` is (2, ceil(width / 2)) as from
-    `frequencies.frequencies`.
+    `points(rows)` returns the positions of some rows, numbered as in `row_blocks`. `omega` is (2, ceil(width / 2)), as
+    returned by `frequencies.frequencies`.
     """
     dim = table.shape[-1]
     cosines = 0 if layout == "interleaved" else (dim + 1) // 2
@@ -107,7 +108,7 @@ def _fill(
         if fresh and rows >= 2 * _RUN:
             _all_turns(omega, turns)
     aside = large and step == 1 and row_step == dim
-    # values that take long to compute are written directly if rows are whole cache lines
+    # values that take long to compute are written to the table directly if its rows are whole cache lines
     direct = aside and dim % lanes(table) == 0 and before_boundary(table) == 0
     waiting = False  # whether the other block must still be copied while the next one is computed
     for i in range(0, rows, _RUN):
@@ -133,7 +134,7 @@ def _fill(
 
 @inner
 def _in_steps_of_one(points, i):  # type: ignore[no-untyped-def]
-    # exact: of a difference and two sums at least one is not rounded
+    # this test is exact, because at least one of a difference and two sums is not rounded
     found = True
     for k in range(1, _RUN):
         first, later = points[i], points[i + k]

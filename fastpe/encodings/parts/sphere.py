@@ -25,8 +25,8 @@ def check_latitudes(spec: Spec) -> None:
     latitude = spec.positions[..., 1]
     if (worst := max(abs(float(end) + spec.start) for end in (latitude.min(), latitude.max()))) > 90:
         raise ValueError(
-            "positions must be (longitude, latitude) in degrees with latitudes within ±90, but one, "
-            f"start={spec.start:g} included, is {worst:g} in size"
+            "positions must be (longitude, latitude) in degrees with latitudes within ±90, but one latitude has the "
+            f"absolute value {worst:g}, including start={spec.start:g}"
         )
 
 
@@ -40,7 +40,8 @@ def coordinates(spec: Spec) -> tuple[Array, Array]:
 
 
 def from_pole(spec: Spec) -> Array:
-    """Degrees to the nearer pole, (..., N), with the digits that latitudes near ±90 lose in their cosines."""
+    """The distance to the nearer pole in degrees, (..., N). Near the poles its sine is more accurate than the cosine of
+    the latitude."""
     if spec.positions is not None:
         return 90.0 - np.abs(spec.points()[..., 1])
     below, above = _from_poles(spec.points() + 0.5, spec.train_length)
@@ -48,7 +49,7 @@ def from_pole(spec: Spec) -> Array:
 
 
 def directions(spec: Spec, rows: slice) -> Array:
-    """cos and sin of the longitude, cos and sin of the latitude, (4, rows), for rows numbered as in `row_blocks`."""
+    """Cosine and sine of the longitude, then of the latitude, (4, rows), for rows numbered as in `row_blocks`."""
     if spec.positions is None:
         found = np.empty((4, rows.stop - rows.start))
         turns = _turns_per_position(spec.train_length)
@@ -62,8 +63,8 @@ def directions(spec: Spec, rows: slice) -> Array:
 
 
 def _turns_per_position(length: int) -> Decimal:
-    """sqrt(pi N)/2 turns over N positions, in more than float64 precision, which would lose four digits at 10^4
-    turns."""
+    """The turns of the spiral per position, sqrt(pi N)/2 over N positions, as a Decimal: float64 would lose four digits
+    at 10^4 turns."""
     with localcontext() as context:
         context.prec = 50
         return (PI / length).sqrt() / 2
@@ -73,9 +74,9 @@ def _spiral(points: Array, length: int) -> tuple[Array, Array]:
     """Longitude and latitude in degrees: the longitude is 180 sqrt(pi N) t - 180, the sine of the latitude 2t - 1, with
     t = (p + 1/2)/N.
 
-    The spiral makes sqrt(pi N)/2 turns from pole to pole; turns are about as far apart as points along them. Past the
-    training length N it turns back at the pole, and again at each pole; because the number of turns is irrational, no
-    point repeats.
+    The spiral makes sqrt(pi N)/2 turns from pole to pole; neighbouring turns are about as far apart as neighbouring
+    points of a turn. Past the training length N it turns back at the pole, and again at each pole; because the number
+    of turns is irrational, no point repeats.
     """
     places, each = points.ravel() + 0.5, _turns_per_position(length)
     with localcontext() as context:

@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a symmetric tridiagonal matrix and their vectors, in linear time each if they are few."""
+"""The largest eigenvalues of a symmetric tridiagonal matrix, and their eigenvectors; a few of them take linear time."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fastpe.kernels.compile.decorators import entry
 Array = np.ndarray[Any, Any]
 
 
-_FEW = 20  # an eigenvalue by bisection takes as long as this many if all are computed together
+_FEW = 20  # one eigenvalue by bisection takes as long as this many when all eigenvalues are computed together
 
 
 def largest_eigenvalues(diagonal: Array, beside: Array, count: int) -> Array:
@@ -44,7 +44,7 @@ _TWICE = 2  # the first factorisation improves the eigenvalue
 @entry(label="eigenvectors of a tridiagonal matrix")
 def _twisted(diagonal: Array, beside: Array, values: Array, vectors: Array) -> None:
     # Twisted factorisation (Dhillon and Parlett 2004): elimination from both ends meets at the row r with the smallest
-    # remainder; the vector is 1 there and follows outwards, with decreasing entries.
+    # remainder. The vector is 1 there; its other entries are computed outwards from r.
     n = len(diagonal)
     down, up = np.empty(n), np.empty(n)
     least = 1e-30 * (np.abs(diagonal).max() + 1.0)  # replaces a pivot that is zero

@@ -1,9 +1,10 @@
-"""The compiled functions of `fastpe.encodings.input.wavelet`: rows of a wavelet table, with positions as lanes.
+"""The compiled functions of `fastpe.encodings.input.wavelet`: rows of a wavelet table; each lane is a position.
 
 A row has few nonzero entries: for each scale j the shifts k for which p / 2^j - k lies in [0, L-1). Their values depend
 only on the last j binary digits of p, so in consecutive rows the values of the finer scales repeat; up to some level
-they are cached. Each coarser level takes one refinement, 2 L^2 operations for a vector of positions, and each function
-that reaches a row about ten more. The caller provides all scratch arrays, which makes this fast to compile.
+they are cached. Each coarser level takes one refinement, which is 2 L^2 operations for a vector of positions, and each
+function that reaches a row takes about ten more. The caller provides all scratch arrays, which makes these functions
+fast to compile.
 """
 
 import math
@@ -39,7 +40,7 @@ _LOST = 2.0**-600  # a sum of squares below this may have lost terms to underflo
 _TINY, _RAISED = 2.0**-400, 2.0**600  # rows whose largest entry is tiny are scaled up before they are squared
 
 
-# Long: a single pass over the rows keeps the cursors of all levels in local variables.
+# This function is long because a single pass over the rows keeps the cursors of all levels in local variables.
 @entry(label="wavelet table")
 def fill_rows(
     points: np.ndarray,
@@ -109,7 +110,7 @@ def fill_rows(
 
 @inner
 def _next_positions(points, i, phase, group, floors):  # type: ignore[no-untyped-def]
-    """Write points[i] and the next ones, and their integer parts, to the lanes of a group.
+    """Write the points from `i` on, and their integer parts, to the lanes of a group.
 
     Returns the smallest and largest integer part, and whether the points are consecutive integers aligned with cached
     values.
@@ -215,9 +216,9 @@ def _functions_in_reach(  # type: ignore[no-untyped-def]
 
 @inner
 def _finish_rows(found, used, total, unit, scale, column_of, out, out_step):  # type: ignore[no-untyped-def]
-    """Divide every row (one lane of the columns found) by its norm if `unit`, and multiply it by `scale`.
+    """Divide every row, which is one lane of the columns in `found`, by its norm if `unit`, and multiply it by `scale`.
 
-    `total` is the sum of squares.
+    `total` is the sum of squares of each row.
     """
     width = lanes(found)
     factor, raised = splat(1.0), splat(1.0)

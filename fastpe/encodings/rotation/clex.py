@@ -8,31 +8,31 @@ Source: Chen et al. 2023, "CLEX: Continuous Length Extrapolation for Large Langu
 DAMO-NLP-SG/CLEX, CLEX/clex_layer.py, ODELinear and LlamaCLEXScalingRotaryEmbedding.
 
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing by default (Wd is zero), or with `learned` both maps of
-the network, shared by all layers: `up` (R/2, f R), Wu, and `down` (f R, R/2), Wd.
+the network, shared by all layers: `up` (R/2, f R), which is Wu, and `down` (f R, R/2), which is Wd.
 
 **Initial values.** Wu is uniform in +-1/sqrt(f R), Wd is zero. This gives theta'_t = theta_t (2 tau - 1)^(-2t/(R-2)):
 the scaling of `rope_ntk` by 2 tau - 1, up to the error of the solver.
 
 **Options**
-- `original_length`: L0, up to which the frequencies are those of `rope`. By default the training length, or with
-  `learned` half of it, rounded up. Up to L0 nothing depends on the network, so a network can only be learned with a
-  training length above L0. The authors' training is `--positions random:L` with L = 16 L0, where each step uses the
-  frequencies of its largest position.
-- `learned`: learn the network.
+- `original_length`: L0, the length up to which the frequencies are those of `rope`. By default the training length, or
+  with `learned` half of it, rounded up. Up to L0 nothing depends on the network, so a network can only be learned with
+  a training length above L0. The authors' training corresponds to `--positions random:L` with L = 16 L0; each step then
+  uses the frequencies of its largest position.
+- `learned`: whether the network is learned.
 - `max_factor`: the largest tau. Longer sequences use the frequencies of this tau.
-- `step`: step size of the solver, the 3/8 rule of fourth order.
+- `step`: step size of the solver, which is Kutta's 3/8 rule of fourth order.
 - `act`: activation of the network: `tanh`, as in the code's configuration, or `silu`.
 - `hidden`: f, the width of the network divided by R.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended.
 
-**Past the training length**: defined; the encoding is made for this. Up to L0 it is the same as `rope`.
+**Past the training length**: defined; the encoding is designed for longer sequences. Up to L0 it is the same as `rope`.
 
 **Accuracy.** The ODE is solved in float64. The error of an angle is its position times the rounding errors of the
 solver's steps.
 
 **Traps.** The authors draw a new tau in every training step, uniform in 1 .. max_factor; here the largest position
 determines tau. When a text exceeds a multiple of L0, the frequencies of all its tokens change, so keys must be cached
-before they are rotated. The fastest frequency does not stay 1. All samples of a batch share n.
+before they are rotated. The fastest frequency is not always 1. All samples of a batch share n.
 """
 
 import math
@@ -56,7 +56,7 @@ from fastpe.encodings.slots import Spec
 def check(
     spec: Spec, *, learned: bool, original_length: int | None, rotated: int | None, **options: Any
 ) -> None:  # fmt: skip
-    """The rotated channels must form pairs, and a learned network must have an effect in training."""
+    """Require an even number of rotated channels, and an original length at which a learned network has an effect."""
     rotated_width(spec, rotated)
     if learned and original_length is not None and original_length >= max(spec.train_length, 2):
         raise ValueError(
@@ -74,7 +74,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Kaiming-uniform numbers, as the authors' framework draws them, and zeros."""
+    """Kaiming-uniform `up`, as drawn by the authors' framework, and zeros for `down`."""
     shape = parameters(spec, **options)
     if not shape:
         return {}
@@ -85,7 +85,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def stage(
     spec: Spec, *, original_length: int | None, learned: bool, max_factor: int, **options: Any
 ) -> int:  # fmt: skip
-    """tau: the length that the positions need, in multiples of the original length, rounded up."""
+    """tau: the largest position plus one in multiples of the original length, rounded up, within 1 .. max_factor."""
     usual = (spec.train_length + 1) // 2 if learned else spec.train_length
     with precise():
         needed = math.ceil((Decimal(farthest_of(spec)) + 1) / (original_length or usual))
@@ -137,7 +137,7 @@ def _frequencies(spec: Spec, of: Flow, *, base: float, step: float, rotated: int
     Raises
     ------
     OverflowError
-        If one is not finite.
+        If a frequency is not finite.
     """
     theta, tau = ladder(base, rotated_width(spec, rotated)), stage(spec, **options)
     if tau == 1:
@@ -181,16 +181,16 @@ ENCODING = Encoding(
     options={
         "original_length": Option(
             None,
-            "length up to which frequencies are those of rope; none: that of training, or half of it",
+            "length up to which frequencies are those of rope; none: the training length, or half of it if learned",
             int,
             minimum=1,
             optional=True,
         ),
         "learned": Option(False, "whether the network of the ODE is learned", bool),
-        "max_factor": Option(16, "largest multiple of that length", int, minimum=1, maximum=256),
+        "max_factor": Option(16, "largest ratio of the length to original_length", int, minimum=1, maximum=256),
         "step": Option(0.01, "step size of the solver", float, minimum=0.005, maximum=1.0, samples=(0.25,)),
         "act": Option("tanh", "activation of the network", str, ("tanh", "silu")),
-        "hidden": Option(1, "width of the network over the rotated channels", int, minimum=1, maximum=64),
+        "hidden": Option(1, "width of the network, in multiples of the rotated channels", int, minimum=1, maximum=64),
         **rope_options("half"),
     },
     beyond="defined",
@@ -199,7 +199,7 @@ ENCODING = Encoding(
     source="Chen et al. 2023, arXiv:2310.16450, and released code",
     reported=Reported(
         "tuned",
-        "Models trained on 4,096 tokens and tuned at that length do as well at over 4, and nearly 8 times it.",
+        "Models trained and tuned on 4,096 tokens do as well at more than 4 or almost 8 times this length.",
         "Chen et al. 2023, arXiv:2310.16450, abstract",
     ),
     ulp=lambda spec, **options: 2.0 if stage(spec, **options) == 1 else 64.0 * (1.0 + spec.farthest),

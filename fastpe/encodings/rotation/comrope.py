@@ -12,26 +12,27 @@ Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and 
 **Initial values.** B is drawn from N(0, std^2), a from N(0, 1).
 
 **Options**
-- `variant`: `ld`, the generators of all axes are linearly dependent: one generator with a factor for each axis; `ap`,
-  each block rotates with one axis only.
-- `block`: b, channels per block. By default the largest divisor of the head width up to 8.
+- `variant`: `ld`: the generators of all axes are linearly dependent, so each block has one generator and a factor for
+  each axis. `ap`: each block rotates with one axis only.
+- `block`: b, the number of channels of a block. By default the largest divisor of the head width up to 8.
 - `coordinates`: n, the number of coordinates of a position.
-- `grid`: sides of the grid, if n > 1; `train_grid`: sides of the grid of training.
+- `grid`: sides of the grid, if n > 1.
+- `train_grid`: sides of the training grid, if n > 1.
 - `std`: standard deviation of the initial generators.
 
-Coordinates are x_k = (p_k + 1/2) / m_k, where m_k is the training length, or a side of the grid of training. If
-positions are given, they are p and may be real.
+Coordinates are x_k = (p_k + 1/2) / m_k, where m_k is the training length or, with n > 1, the side of the training grid
+along axis k. If positions are given, they are the p_k and may be real numbers.
 
 **Past the training length**: defined; x then exceeds 1.
 
 **Accuracy.** An error of 2^-53 in a generator changes the rotation by this error times x: the error of the entries is
 about b 2^-53 (1 + |x|) times the size of the generator.
 
-**Facts.** R_j(x)^T R_j(y) = R_j(y - x), as the matrices of one block are powers of one rotation. With b = 2 this is a
-rotary encoding with learned frequencies.
+**Facts.** R_j(x)^T R_j(y) = R_j(y - x), because the matrices of one block are powers of one rotation. With b = 2 this
+is a rotary encoding with learned frequencies.
 
-**Traps.** The generator is B - B^T of a full B, not of its upper triangle. With `ap`, blocks are assigned to the axes
-in turn: block j to axis j mod n.
+**Traps.** The generator is B - B^T with a full matrix B, not with its upper triangle. With `ap`, blocks are assigned to
+the axes in turn: block j to axis j mod n.
 """
 
 from typing import Any
@@ -46,7 +47,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, block: int | None, coordinates: int, grid: Grid, train_grid: Grid, **options: Any) -> None:
-    """The block size must divide the head width, and the tokens must fill the grid."""
+    """Require a block size that divides the head width, and a grid with one cell for each token."""
     parts.block_of(spec, block)
     parts.trained_sides(spec, coordinates=coordinates, grid=grid, train_grid=train_grid)
 
@@ -56,8 +57,8 @@ def parameters(
 ) -> dict[str, tuple[int, ...]]:
     """Generators, and with `ld` the multipliers of the axes."""
     b = parts.block_of(spec, block)
-    found: dict[str, tuple[int, ...]] = {"generators": (spec.heads, spec.head_dim // b, b, b)}
-    return found | ({"multipliers": (spec.head_dim // b, coordinates)} if variant == "ld" else {})
+    generators: dict[str, tuple[int, ...]] = {"generators": (spec.heads, spec.head_dim // b, b, b)}
+    return generators | ({"multipliers": (spec.head_dim // b, coordinates)} if variant == "ld" else {})
 
 
 def init(spec: Spec, rng: Any, *, std: float, **options: Any) -> dict[str, Any]:
@@ -128,7 +129,9 @@ ENCODING = Encoding(
     summary="learned rotations of blocks that commute",
     slots=("rotors",),
     options={
-        "variant": Option("ld", "generators of axes: linearly dependent, or one axis per block", str, ("ld", "ap")),
+        "variant": Option(
+            "ld", "ld: generators of the axes are linearly dependent; ap: one axis per block", str, ("ld", "ap")
+        ),
         "block": parts.BLOCK,
         "coordinates": parts.COORDINATES,
         "grid": parts.GRID,

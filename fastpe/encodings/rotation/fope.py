@@ -1,4 +1,4 @@
-"""FoPE: each pair of channels rotates with a sum of frequencies, without those that are too slow.
+"""FoPE: each pair of channels rotates with a sum of frequencies; slow frequencies are left out.
 
     C_p,c = sum_t cos(p omega_t) Wc_htc,   S_p,c = sum_t sin(p omega_t) Ws_htc,   c < m;     C = S = 1 for m <= c < D/2
     (a, b) -> (a C - b S, b C + a S),   where channels c and c + D/2 are a pair
@@ -12,22 +12,22 @@ Generalization" (arXiv:2412.17739); TsinghuaC3I/Fourier-Position-Embedding, olmo
 **Slots**: `rotors` (H, N, D/2, 2, 2), `pairs`, always `half`. **Learns**: nothing by default (Wc and Ws are drawn
 once), or with `learned` these matrices, `cosines` and `sines` (H, n, m). Each layer learns separate matrices.
 
-**Initial values.** Entry (i ceil(n/m), i) is 1, the others are 0, and a normal number of standard deviation
-gain sqrt(2 / (n + m)) is added to each entry.
+**Initial values.** In both matrices, the entries (i ceil(n/m), i) are 1 and the others are 0; then a normal random
+number of standard deviation gain sqrt(2 / (n + m)) is added to each entry.
 
 **Options**
 - `base`: the slowest frequency of `rope`, before any is dropped, is about 1/base.
 - `gain`: scale of the random part. The authors use 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
-- `learned`: learn both matrices; the authors do not by default.
-- `draw`: index of the random matrices, if they are not learned. They do not depend on the seed of a model, and all
+- `learned`: whether both matrices are learned; by default the authors do not learn them.
+- `draw`: seed of the random matrices, if they are not learned. They do not depend on the seed of a model, and all
   layers share them.
 
 **Past the training length**: defined.
 
 **Accuracy.** The error of an entry is at most (8 + 4 n) 2^-52 times the size of the matrices.
 
-**Facts.** The map is not orthogonal: norms of queries and keys change, and a score depends on both positions, not on
-their offset only.
+**Facts.** The map is not orthogonal: norms of queries and keys change, and a score depends on both positions, not only
+on their offset.
 
 **Traps.** For the pairs that have no frequency left (m <= c), the released code sets both C and S to 1. Such a pair
 (a, b) becomes (a - b, a + b): it is rotated by 45 degrees and scaled by sqrt 2. As this happens to queries and keys
@@ -54,7 +54,7 @@ from fastpe.kernels.fills.trig import PI
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The channels of a head must form pairs."""
+    """Require an even head width."""
     rotated_width(spec, None)
 
 
@@ -70,7 +70,7 @@ def _sizes(spec: Spec, base: float) -> tuple[int, int]:
     def slow(t: int) -> bool:
         return Decimal(base) ** (Decimal(-2 * t) / width) * spec.train_length < 2 * PI
 
-    with precise():  # by bisection: a shape must be known before any array of the size of a head is made
+    with precise():  # by bisection, because the shapes of parameters must be cheap to compute for any width
         count = max(1, bisect_left(range(width // 2), True, key=slow))
     return count, min(count, max(1, spec.head_dim // 4))
 
@@ -174,7 +174,7 @@ ENCODING = Encoding(
         "base": base_option(),
         "gain": Option(0.3, "scale of the random part of the matrices", float, minimum=0.0, maximum=1e3),
         "learned": Option(False, "whether the matrices are learned", bool),
-        "draw": Option(0, "index of the random matrices, if they are not learned", int, minimum=0),
+        "draw": Option(0, "seed of the random matrices, if they are not learned", int, minimum=0),
     },
     beyond="defined",
     direction="yes",

@@ -3,30 +3,31 @@
     theta_t = exp(log_freq_t / scale),  t = 0 .. D/2 - 1,         the angle of pair t at position p is p theta_t
 
 Source: GRAPE, multiplicative and without context (Zhang et al. 2025, arXiv:2512.07805), from its released code,
-model-architectures/GRAPE, model/llama-mha-grape-m-nonctx.py. The code was read and not run: no value here has been
-compared with a value of that code.
+model-architectures/GRAPE, model/llama-mha-grape-m-nonctx.py. We read this code but did not run it, so no value here has
+been compared with its values.
 
 **Slots**: `angles` (1 or H, N, D/2), `pairs`. **Learns**: `log_freq` (1 or H, D/2). Each layer learns separate values.
 
 **Initial values.** log_freq_t = -scale (2t/D) ln(base), which gives the frequencies of `rope`.
 
 **Options**
-- `scale`: divides the learned numbers. The initial rotations do not depend on it. A step of Adam has about the size of
-  the learning rate, whatever the size of the gradient, and changes the logarithm of a frequency by this size divided by
-  `scale`. The models of the code use 16.
+- `scale`: divides the learned numbers. The initial rotations do not depend on `scale`. A step of Adam changes a
+  parameter by about the learning rate, whatever the size of the gradient, so it changes the logarithm of a frequency by
+  about the learning rate divided by `scale`. The models of the code use 16.
 - `shared`: whether all heads have the same frequencies, as in the authors' models.
-- `base`: the slowest initial frequency is about 1/base. `pairs`: as for `rope`; the code uses `half`.
+- `base`: the slowest initial frequency is about 1/base.
+- `pairs`: as for `rope`; the code uses `half`.
 
-Positions may be real or negative.
+Positions may be any real numbers, including negative ones.
 
-**Past the training length**: defined, as for `rope`: slow pairs reach angles that did not occur in training.
+**Past the training length**: defined, as for `rope`: the slow pairs reach angles that did not occur in training.
 
 **Accuracy.** An angle is as exact as that of `rope` for the given log_freq. Rounding log_freq to float32 changes the
 initial frequencies by up to 10^-6 of their values.
 
 **Traps.** The gradient of log_freq is a sum over tokens weighted by their positions. The code rotates in the opposite
 direction, which does not change any score. It also normalises queries and keys after rotating them, with a weight for
-each channel (QK-RMSNorm): if the two weights of a pair differ, its scores depend on more than the offset.
+each channel (QK-RMSNorm): if the two weights of a pair differ, scores depend on more than the offset.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""LieRE: learned rotations of blocks of channels, exponentials of generators times coordinates.
+"""LieRE: blocks of channels are rotated by exponentials of learned generators times coordinates.
 
     R(x) = exp( sum_k x_k (U_k - U_k^T) ),   U_k the strict upper triangle of W_k; query and key are multiplied by R(x)
 
@@ -11,25 +11,27 @@ The lower triangles are not used.
 **Initial values.** W is uniform in [0, 2 pi).
 
 **Options**
-- `block`: b, channels per block, which the authors vary up to D. By default the largest divisor of the head width up
-  to 8. With b = 2 this is mixed RoPE (`rope_mixed`).
+- `block`: b, the number of channels of a block; the authors try values up to D. By default the largest divisor of the
+  head width up to 8. With b = 2 this is mixed RoPE (`rope_mixed`).
 - `coordinates`: n, the number of coordinates of a position.
-- `grid`: sides of the grid, if n > 1; `train_grid`: sides of the grid of training.
-- `class_token`: the first token has no cell and is not rotated.
+- `grid`: sides of the grid, if n > 1.
+- `train_grid`: sides of the training grid, if n > 1.
+- `class_token`: whether the first token is a class token, which has no cell and is not rotated.
 
-Coordinates are x_k = p_k / (m_k - 1), where m_k is the training length, or a side of the grid of training: from 0 to 1
-at this size, both included, as in the released code. At other sizes the code's steps have a slightly different width.
-If positions are given, they are p and may be real.
+Coordinates are x_k = p_k / (m_k - 1), where m_k is the training length or, with n > 1, the side of the training grid
+along axis k. At this size they run from 0 to 1, both included, as in the released code; at other sizes the steps of the
+code have a slightly different width. If positions are given, they are the p_k and may be real numbers.
 
 **Past the training length**: defined; x then exceeds 1.
 
 **Accuracy.** An error of 2^-53 in a generator changes the rotation by this error times x: the error of the entries is
 about b 2^-53 (1 + |x|) times the size of the generator.
 
-**Facts.** With one coordinate a score depends on the offset only. With several it does not, as generators do not
-commute and R(x)^T R(y) differs from R(y - x): the same offset gives different scores in different parts of a grid.
+**Facts.** With one coordinate a score depends on the offset only. With several coordinates it depends on more, because
+generators do not commute and R(x)^T R(y) differs from R(y - x): the same offset gives different scores in different
+parts of a grid.
 
-**Traps.** The released code subtracts 1/2 from the triangle of W, which cancels.
+**Traps.** The released code also subtracts 1/2 from the triangle of W; this cancels.
 """
 
 import math
@@ -47,10 +49,12 @@ from fastpe.encodings.slots import Spec
 def check(
     spec: Spec, *, block: int | None, coordinates: int, grid: Grid, train_grid: Grid, class_token: bool,
 ) -> None:  # fmt: skip
-    """The block size must divide the head width, and the tokens must fill the grid."""
+    """Require a block size that divides the head width, and a grid with one cell for each token."""
     parts.block_of(spec, block)
     if class_token and spec.positions is None and min(spec.length, spec.train_length) < 2:
-        raise ValueError(f"length and train_length must be at least 2 with a class token, not {spec.length}")
+        raise ValueError(
+            f"length and train_length must be at least 2 with a class token, not {spec.length} and {spec.train_length}"
+        )
     parts.trained_sides(
         spec, coordinates=coordinates, grid=grid, train_grid=train_grid, extra=_extra(spec, class_token)
     )
@@ -99,7 +103,8 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def _spectra(x: Array, skew: Array) -> tuple[parts.Spectrum, Array]:
-    """With one axis a spectral decomposition for all tokens and the factor of each, otherwise one for each token."""
+    """Spectral decompositions and factors as for `exponentials`: for one axis, one decomposition with a factor for each
+    token; for several axes, a decomposition for each token."""
     if len(skew) == 1:
         return parts.spectrum(skew[0]), x
     return parts.spectrum(_combined(x, skew)), np.ones((1, 1))

@@ -14,26 +14,28 @@ models/qwen3_vl/modeling_qwen3_vl.py, apply_interleaved_mrope; `time_last`: Vide
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `sections`: (n_t, n_h, n_w), with the sum D/2. By default height and width each have 3/8 of the pairs, rounded down,
-  and time has the rest: (16, 24, 24) for D = 128, as in the authors' model. With `deal` = `interleaved` they have 5/16
-  each: (24, 20, 20).
+- `sections`: (n_t, n_h, n_w), with the sum D/2. By default row and column each have 3/8 of the pairs, rounded down, and
+  time has the rest: (16, 24, 24) for D = 128, as in the authors' model. With `deal` = `interleaved` row and column have
+  5/16 each: (24, 20, 20).
 - `deal`: which pairs belong to which axis. `sections`: as above (Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni). `interleaved`
   (Qwen3-VL, Qwen3-Omni): time, row and column in turn while row and column have pairs left, then time, so that each
   axis has fast and slow pairs. `time_last` (VideoRoPE): row and column in turn, then time, which has the slowest pairs.
-- `grid`: frames, rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default
-  tokens are those of a text: all three coordinates are the index, which is exactly `rope` with the same base.
-- `base`: the slowest frequency is about 1/base; 1000000 in Qwen2-VL. `pairs`: as for `rope`; the code uses `half`.
+- `grid`: frames, rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the
+  tokens form a text: all three coordinates of a token are its index, so the encoding is exactly `rope` with the same
+  base.
+- `base`: the slowest frequency is about 1/base; 1000000 in Qwen2-VL.
+- `pairs`: as for `rope`; the code uses `half`.
 
-If positions are given, they are (time, row, column) and may be real. A token of a text has the same number on all three
-axes, and a text continues after the largest number before it. In a video, rows and columns start at this number as
-well. Time is
+If positions are given, they are (time, row, column) and may be real numbers. The three coordinates of a token of a text
+are equal. A text continues with the number after the largest coordinate before it, and the rows and columns of a video
+start at this number. The time of a token is
 
 - the number of the frame (Qwen2-VL);
 - whole ticks of the frame's time, 25 per second (Qwen2.5-Omni's TM-RoPE);
-- 2 per frame in VideoRoPE, where a patch of a frame with Ny rows and Nx columns is at
-  (T, T + row - (Ny - 1) // 2, T + column - (Nx - 1) // 2).
+- twice the number of the frame (VideoRoPE, where a patch of a frame with Ny rows and Nx columns is at
+  (T, T + row - (Ny - 1) // 2, T + column - (Nx - 1) // 2)).
 
-The function `positions` of this module computes all of them.
+The function `positions` of this module computes all three variants.
 
 **Past the training length**: defined, as for `rope`.
 
@@ -66,7 +68,7 @@ from fastpe.encodings.slots import Spec
 def check(
     spec: Spec, *, sections: tuple[int, ...] | None, deal: str, grid: tuple[int, ...] | None, **options: Any
 ) -> None:
-    """Each pair must belong to one section, and the tokens must fill the grid."""
+    """Require sections that cover all pairs, and a grid with one cell for each token."""
     pairs = rotated_width(spec, None) // 2
     if sections is not None:
         if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs:
@@ -110,21 +112,22 @@ def positions(
     Parameters
     ----------
     parts : sequence of int or tuple
-        In order: the number of tokens of a text, or (frames, rows, columns) of an image or video in raster order.
+        The parts of the sequence in order: the number of tokens of a text, or (frames, rows, columns) of an image or
+        video, whose tokens are in raster order.
     seconds : float
         Seconds from one frame to the next. Time is then in whole ticks, floor(frame seconds per_second), as in Qwen2.5.
         If 0, time is the number of the frame, as in Qwen2-VL, or twice this number if `centred`.
     per_second : float
         Ticks per second: 25 in Qwen2.5-Omni (TM-RoPE), 4 in Qwen2.5-VL.
     centred : bool
-        If True, VideoRoPE's layout: rows and columns count from the middle of a frame, which has the number of its
-        time, and a following text continues after the time of the last frame. If False, they count from the start, and
-        a following text continues after the largest number.
+        If True, use VideoRoPE's layout: the row and the column of the middle of a frame equal the frame's time, and a
+        following text continues after the time of the last frame. If False, rows and columns are counted from the first
+        number of the part, and a following text continues after the largest number.
 
     Returns
     -------
     array of shape (N, 3)
-        For the argument `positions` of `fastpe.build`, float64.
+        Time, row and column of each token, float64, for the argument `positions` of `fastpe.build`.
 
     Raises
     ------
@@ -136,23 +139,23 @@ def positions(
     >>> positions([2, (1, 2, 2), 1]).T.tolist()
     [[0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 4.0], [0.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0, 2.0, 3.0, 4.0]]
     """
-    start, found = 0.0, [np.empty((0, 3))]
+    start, blocks = 0.0, [np.empty((0, 3))]
     for part in parts:
         sides = (part,) if isinstance(part, int) else tuple(part)
         if len(sides) not in (1, 3) or min(sides) < 1:
             raise ValueError(f"a part must be a number of tokens or 3 sides, all at least 1, not {part}")
-        own = raster(sides)
+        cells = raster(sides)
         if len(sides) == 1:
-            found.append(start + np.repeat(own, 3, axis=1))
+            blocks.append(start + np.repeat(cells, 3, axis=1))
             start += sides[0]
             continue
-        time = np.floor(own[:, 0] * seconds * per_second) if seconds else own[:, 0] * (2 if centred else 1)
-        own[:, 0] = time
+        time = np.floor(cells[:, 0] * seconds * per_second) if seconds else cells[:, 0] * (2 if centred else 1)
+        cells[:, 0] = time
         if centred:
-            own[:, 1:] += time[:, None] - (np.array(sides[1:]) - 1) // 2
-        found.append(start + own)
-        start += (time.max() if centred else own.max()) + 1
-    return np.concatenate(found)
+            cells[:, 1:] += time[:, None] - (np.array(sides[1:]) - 1) // 2
+        blocks.append(start + cells)
+        start += (time.max() if centred else cells.max()) + 1
+    return np.concatenate(blocks)
 
 
 def _points(spec: Spec, grid: tuple[int, ...] | None) -> Array:
@@ -165,7 +168,7 @@ def reference(
     spec: Spec, params: dict[str, Any], *, sections: tuple[int, ...] | None, deal: str,
     grid: tuple[int, ...] | None, base: float, pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """theta_t times the coordinate of its section."""
+    """theta_t times the coordinate of the section of pair t."""
     width, points = rotated_width(spec, None), _points(spec, grid)
     theta = list(printed_ladder(base, width))
     axis = axis_of_pairs(spec, sections, deal)
@@ -183,11 +186,11 @@ def fill(
         fill_line(spec, theta, angles)
         return
     places = axis_places(spec, (1, 1, 1) if spec.positions is not None else chosen_sides(spec, grid, 3))
-    own = [np.flatnonzero(axis_of_pairs(spec, sections, deal) == axis) for axis in range(3)]
-    order = np.concatenate(own)
+    pairs_of = [np.flatnonzero(axis_of_pairs(spec, sections, deal) == axis) for axis in range(3)]
+    order = np.concatenate(pairs_of)
     in_order = bool((np.diff(order) > 0).all())
     target = angles if in_order else np.empty(angles.shape)
-    fill_sections(spec, places, [(axis, tuple(theta[t] for t in own[axis])) for axis in range(3)], target)
+    fill_sections(spec, places, [(axis, tuple(theta[t] for t in pairs_of[axis])) for axis in range(3)], target)
     if not in_order:
         angles[..., order] = target
 
@@ -211,7 +214,7 @@ ENCODING = Encoding(
     source="Wang et al. 2024, arXiv:2409.12191, section 2.1",
     reported=Reported(
         "partly",
-        "Trained with at most 16K tokens a video, Qwen2-VL 72B is reported to do well at up to 80K tokens.",
+        "Trained with at most 16K tokens per video, Qwen2-VL 72B is reported to do well at up to 80K tokens.",
         "Wang et al. 2024, arXiv:2409.12191, section 3.3.2 and fig. 5",
     ),
     ulp=2.0,

@@ -1,4 +1,4 @@
-"""PoPE: each channel is a point in the plane: its radius is content, its angle the position.
+"""PoPE: each channel is a point in the plane, with its radius from the content and its angle from the position.
 
     S_ij = scale sum over c of softplus(q_ic) softplus(k_jc) cos((j - i) theta_c + phi_hc),   theta_c = base^(-c/D)
 
@@ -10,8 +10,8 @@ layers; phi are the phases clipped to [-2 pi, 0].
 
 RoPE rotates two channels together, as one point in the plane, so the angle of that point also depends on the content,
 namely on the ratio of the two channels. Here an angle depends only on the positions and on a phase of the key that each
-head learns. There are D frequencies, twice as many as in `rope`. Scores are dot products of vectors of 2 D channels,
-and the scale is still 1/sqrt(D).
+head learns. There are D frequencies, twice as many as in `rope`. Scores are dot products of vectors of 2 D channels;
+the scale is 1/sqrt(D) nevertheless.
 
 **Initial values.** Phases are 0.
 
@@ -23,13 +23,14 @@ Angles are as precise as those of `rope`.
 
 **Past the training length**: defined.
 
-**Facts.** If all phases are 0, a score depends on the distance only, so left and right are the same, and the score of a
-token with itself is never below 0. There is no option `rotated`: all channels are rotated, the last ones slowly.
+**Facts.** If all phases are 0, the position enters a score only through the distance, so keys to the left and right are
+treated alike, and the score of a token with itself is never below 0. There is no option `rotated`: all channels are
+rotated, the last ones slowly.
 
-**Traps.** The phase is added to the angle of the key; added to the angle of the query it would have the opposite sign.
-The gradient of a phase is that of phi inside the interval and at its ends, and 0 outside: after a step upwards from 0
-the phase is outside the interval, and its phi stays 0 unless weight decay brings the phase back. Terms that use queries
-and keys as vectors of D channels, such as `rel_key`, cannot be added.
+**Traps.** The phase is added to the angle of the key; added to the angle of the query it would have the opposite
+effect. The gradient of a phase is that of phi inside the interval [-2 pi, 0] and at its ends, and 0 outside. After an
+update from 0 upwards, the phase is outside the interval, and its phi stays 0 unless weight decay brings the phase back.
+Terms that use queries and keys as vectors of D channels, such as `rel_key`, cannot be added.
 """
 
 import math
@@ -58,7 +59,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The number of heads must divide the width."""
+    """Require a number of heads that divides the width."""
     parameters(spec)
 
 
@@ -99,7 +100,7 @@ ENCODING = Encoding(
     slots=("polar", "angles"),
     options={
         "base": base_option(),
-        "initial": Option("zero", "phases at first: zero, or uniform in (-2 pi, 0]", str, ("zero", "uniform")),
+        "initial": Option("zero", "initial phases: zero, or uniform in (-2 pi, 0]", str, ("zero", "uniform")),
     },
     beyond="defined",
     direction="yes",

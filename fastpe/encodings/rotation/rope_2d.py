@@ -12,24 +12,26 @@ only.
 **Options**
 - `grid`: rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the two
   factors of N that are closest to each other.
-- `class_token`: the first token has no cell and is not rotated.
-- `base`: 100, as images have fewer rows than texts have words. `pairs`: as for `rope`.
+- `class_token`: whether the first token is a class token, which has no cell and is not rotated.
+- `base`: the base of the frequencies; 100, because images have fewer rows than texts have tokens.
+- `pairs`: as for `rope`.
 - `first`: which block of pairs comes first, that of the `column` or that of the `row`.
-- `train_grid`: rows and columns of the grid of training, to which other grids are scaled: row y of Ny rows becomes
-  y / Ny times the number of rows in training. None: rows and columns are not scaled.
+- `train_grid`: rows and columns of the training grid, to which other grids are scaled: row y of Ny rows becomes y / Ny
+  times the number of rows of `train_grid`. None: rows and columns are not scaled.
 
 EVA-02 uses base=10000, first=row and class_token, and train_grid=16,16 (224 pixels in patches of 14) if it is
 fine-tuned on other sizes.
 
-If positions are given, they are (row, column) = (y, x) and may be real; (0, 0) is not rotated. With `train_grid` they
-refer to `grid`, or to the grid of training if `grid` is not given. The width of a head must be a multiple of 4.
+If positions are given, they are (row, column) = (y, x) and may be real numbers; (0, 0) is not rotated. With
+`train_grid` they are rows and columns of `grid`, or of `train_grid` if `grid` is not given. The width of a head must be
+a multiple of 4.
 
-**Past the training length**: defined, for any grid. Models get worse on grids larger than those of training, unless
-`train_grid` scales them to the angles of training.
+**Past the training length**: defined, for any grid. Models get worse on grids larger than the training grid, unless
+`train_grid` scales the coordinates to the range of training.
 
-**Traps.** Each half of the pairs depends on one axis: no pair rotates along a diagonal, which `rope_mixed` learns. The
-x block comes first, as in the code (the paper assigns the pairs to x and y in turn), although y comes first in a
-position.
+**Traps.** Each half of the pairs depends on one axis: no pair rotates along a diagonal (`rope_mixed` learns such
+directions). The x block comes first, as in the code (the paper assigns the pairs to x and y in turn), although y comes
+first in a position.
 """
 
 from decimal import Decimal
@@ -60,7 +62,7 @@ Grid = tuple[int, ...] | None
 
 
 def check(spec: Spec, *, grid: Grid, class_token: bool, train_grid: Grid, **options: Any) -> None:
-    """A head must have pairs for both axes, and the tokens must fill the grid."""
+    """Require a head width that is a multiple of 4, and a grid with one cell for each token."""
     if spec.head_dim % 4:
         raise ValueError(f"dim / heads must be a multiple of 4, not {spec.dim} / {spec.heads}")
     check_cells(spec, grid, class_token)
@@ -71,7 +73,7 @@ def check(spec: Spec, *, grid: Grid, class_token: bool, train_grid: Grid, **opti
 
 
 def _steps(spec: Spec, grid: Grid, class_token: bool, train_grid: Grid) -> list[Fraction]:
-    """The step of one row and of one column, in rows and columns of training."""
+    """The step of one row and of one column, in rows and columns of the training grid."""
     if train_grid is None or (spec.positions is not None and grid is None):
         return [Fraction(1), Fraction(1)]
     sides = grid if spec.positions is not None else chosen_sides(spec, grid, 2, extra=class_token)
@@ -101,10 +103,10 @@ def fill(
     (places, extra), theta = raster_places(spec, grid, class_token), ladder(base, spec.head_dim, 4)
     steps = _steps(spec, grid, class_token, train_grid)
     with precise():
-        own = [tuple(each * step.numerator / step.denominator for each in theta) for step in steps]
+        scaled = [tuple(each * step.numerator / step.denominator for each in theta) for step in steps]
     out["angles"][..., :extra, :] = 0.0
     axes = (1, 0) if first == "column" else (0, 1)
-    fill_sections(spec, places, [(axis, own[axis]) for axis in axes], out["angles"][..., extra:, :])
+    fill_sections(spec, places, [(axis, scaled[axis]) for axis in axes], out["angles"][..., extra:, :])
 
 
 ENCODING = Encoding(
@@ -118,7 +120,7 @@ ENCODING = Encoding(
         "first": Option("column", "whose pairs come first", str, ("column", "row")),
         "train_grid": Option(
             None,
-            "rows and columns of training; other grids are scaled to these",
+            "rows and columns of the training grid; other grids are scaled to it",
             tuple,
             optional=True,
             samples=((4, 3),),
@@ -132,7 +134,7 @@ ENCODING = Encoding(
     source="Heo et al. 2024, arXiv:2403.13298, section 3.2",
     reported=Reported(
         "partly",
-        "ViT-B trained at 224 px: 83.6 %; untuned 83.9 % at 384 px; a ViT-S falls from 80.9 to 80.0 %.",
+        "ViT-B trained at 224 px: 83.6 %, and untuned 83.9 % at 384 px; a ViT-S falls from 80.9 to 80.0 %.",
         "Heo et al. 2024, arXiv:2403.13298; naver-ai/rope-vit, README.md",
     ),
     ulp=2.0,

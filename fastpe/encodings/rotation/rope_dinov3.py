@@ -1,4 +1,4 @@
-"""DINOv3's RoPE: pairs rotate with the row or the column, which are between -1 and 1 on any grid.
+"""DINOv3's RoPE: pairs rotate with the row or the column, both scaled to the range -1 to 1 on any grid.
 
     y = 2 (row + 1/2) / Ny - 1,   x = 2 (column + 1/2) / Nx - 1
     period_t = base^(4t/D), t = 0 .. D/4 - 1,     or  p_min (p_max/p_min)^(t/(D/4 - 1))
@@ -17,21 +17,21 @@ dinov3/layers/rope_position_encoding.py, RopePositionEmbedding, and layers/atten
 - `normalise`: the values of Ny and Nx in the formula: `separate`, the two sides; `max` or `min`, the longer or the
   shorter side for both. With `max` and `min` an image that is not square is not centred on (0, 0), and with `min` its
   coordinates exceed 1.
-- `base`: the base of the periods; 100. `period_min`, `period_max`: the smallest and the largest period, which replace
-  `base`; give both or none.
+- `base`: the base of the periods; 100.
+- `period_min`, `period_max`: the smallest and the largest period, which replace `base`; give both or none.
 - `pairs`: as for `rope`; the code uses `half`.
 
-If positions are given, they are (row, column) and may be real. With `grid` they are converted into (y, x) as above;
-without `grid` they are (y, x). The second form allows the authors' augmentation: in training, coordinates are shifted,
-jittered and rescaled with one draw per batch, (y, x) -> ((y, x) + u) e^w e^z, where u and w differ by axis and z does
-not (released models: only e^z, from 1/2 to 2).
+If positions are given, they are (row, column) and may be real numbers. With `grid` they are converted into (y, x) as
+above; without `grid` they are used as (y, x). The second form allows the authors' augmentation: in training,
+coordinates are shifted, jittered and rescaled with one draw per batch, (y, x) -> ((y, x) + u) e^w e^z, where u and w
+are drawn for each axis, and z for both axes together. (The released models use only e^z, from 1/2 to 2.)
 
 **Past the training length**: defined. Coordinates stay in (-1, 1) (`separate`, `max`), so in a larger grid the patches
 are closer together and no new angle occurs.
 
-**Traps.** Rows come first, unlike in `rope_2d`. With `separate` the angle from one patch to the next depends on the
-aspect ratio. The fastest pair, with period 1, makes two turns over the image. A token at (0, 0) is at the centre of the
-image; it does not lack a position.
+**Traps.** Rows come first, unlike in `rope_2d`. With `separate` the angle between neighbouring patches depends on the
+aspect ratio of the image. The fastest pair, with period 1, makes two turns over the image. A token at (0, 0) is at the
+centre of the image; it does not lack a position.
 """
 
 from decimal import Decimal
@@ -53,7 +53,7 @@ Grid = tuple[int, ...] | None
 def check(
     spec: Spec, *, grid: Grid, prefix_tokens: int, period_min: float | None, period_max: float | None, **options: Any
 ) -> None:
-    """A head must have pairs for both axes, and the patches must fill the grid."""
+    """Require a head width that is a multiple of 4, and a grid with one cell for each patch."""
     if spec.head_dim % 4:
         raise ValueError(f"dim / heads must be a multiple of 4, not {spec.dim} / {spec.heads}")
     if (period_min is None) != (period_max is None):
@@ -101,7 +101,7 @@ def reference(
 def _frequencies(
     width: int, base: float, period_min: float | None, period_max: float | None, divisor: int
 ) -> Frequencies:  # fmt: skip
-    """Radians for a step of 1 in 2 row + 1 - Ny."""
+    """The frequencies of one axis, in radians per unit of 2 row + 1 - Ny."""
     quarter = width // 4
     with precise():
         first, ratio, steps = Decimal(1), Decimal(base), Decimal(quarter)
@@ -144,14 +144,14 @@ ENCODING = Encoding(
     options={
         "grid": GRID,
         "prefix_tokens": Option(0, "how many tokens at the start have no patch", int, minimum=0),
-        "normalise": Option("separate", "which side coordinates are divided by", str, ("separate", "max", "min")),
-        "base": Option(100.0, "the slowest period is about the base, in half images", float, minimum=1.0),
+        "normalise": Option("separate", "by which side coordinates are divided", str, ("separate", "max", "min")),
+        "base": Option(100.0, "the largest period is about the base, in units of half an image", float, minimum=1.0),
         "period_min": Option(
-            None, "the fastest period, in place of base", float, minimum=1e-6, optional=True, maximum=LARGEST,
+            None, "the smallest period; replaces base", float, minimum=1e-6, optional=True, maximum=LARGEST,
             samples=(None,),
         ),
         "period_max": Option(
-            None, "the slowest period, in place of base", float, minimum=1e-6, optional=True, maximum=LARGEST,
+            None, "the largest period; replaces base", float, minimum=1e-6, optional=True, maximum=LARGEST,
             samples=(None,),
         ),
         "pairs": pairs_option("half"),

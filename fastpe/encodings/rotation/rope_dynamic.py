@@ -15,16 +15,16 @@ modeling_qwen.py, get_ntk_alpha.
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: f, how fast the base grows with the rule `smooth`. By default 1: base' = base (n/L0)^(R/(R-2)), the scaling
-  that n needs. Published models use 2 or more.
+- `factor`: f, how fast the base grows with the rule `smooth`. By default 1: base' = base (n/L0)^(R/(R-2)), so that the
+  last frequency is divided by n/L0. Published models use 2 or more.
 - `rule`: `smooth`, or `steps`: alpha is 1 up to the training length, 3 up to twice it, then 7, 15 and so on, so the
-  angles change only where the length passes the next power of two times the training length. Qwen keeps the alpha of
-  the prompt's length.
+  angles change only where the length passes the next power of two times the training length. While generating, Qwen
+  keeps the alpha of the prompt's length.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 
-**Past the training length**: defined; the encoding is made for this. Up to the training length it is the same as
-`rope`, so short sequences lose nothing.
+**Past the training length**: defined; the encoding is designed for longer sequences. Up to the training length it is
+the same as `rope`, so short sequences lose nothing.
 
 **Traps.** One more token changes the angles of all tokens before it, so keys must be cached before they are rotated.
 All samples of a batch share n.
@@ -45,7 +45,7 @@ from fastpe.encodings.slots import Spec
 def printed(
     spec: Spec, theta: Frequencies, *, factor: float, rule: str, base: float, **options: Any
 ) -> Frequencies:  # fmt: skip
-    """base'^(-2t/R), with the base as printed."""
+    """base'^(-2t/R), with base' computed by the printed formula."""
     width, f = 2 * len(theta), Decimal(factor)
     if width == 2:
         return theta
@@ -60,7 +60,7 @@ def printed(
 
 
 def frequencies(spec: Spec, theta: Frequencies, *, factor: float, rule: str, **options: Any) -> Frequencies:
-    """The same, by dividing each frequency."""
+    """The frequencies of `printed`, computed by dividing each frequency of `rope`."""
     lengths = reach(spec) / spec.train_length
     alpha = 1 + Decimal(factor) * (lengths - 1)
     if rule == "steps":

@@ -8,15 +8,16 @@ Source: Chen et al. 2023, "Extending Context Window of Large Language Models via
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: s. By default the length that the positions need, divided by the training length, at least 1. No angle is
-  then larger than the largest one of training.
+- `factor`: s. By default the largest position plus one, divided by the training length, but at least 1. With this
+  default no angle is larger than the largest angle of training.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended.
 
-**Past the training length**: defined; the encoding is made for this. The authors fine-tune the model at the new length.
+**Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune the model at
+the new length.
 
 **Traps.** Without a `factor` the angles depend on the length of the sequence: keys that were cached at another length
-do not fit. The fast pairs are slowed down s times as well, so neighbouring positions are harder to tell apart; the
-later rescalings avoid this.
+do not fit. The fast pairs are slowed down s times as well, so neighbouring positions are harder to tell apart; later
+methods, such as `rope_ntk` and `rope_yarn`, avoid this.
 """
 
 from typing import Any

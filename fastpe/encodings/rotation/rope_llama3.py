@@ -15,12 +15,14 @@ no formula.
 temperature.
 
 **Options**
-- `factor`: f, the stretch of long wavelengths. It is fixed and does not depend on the length.
-- `low_freq_factor`, `high_freq_factor`: low and high, in turns that a pair makes in L0 positions.
-- `base`: 500000 in Llama 3. `pairs`: `interleaved` as in Meta's code, `half` in the Hugging Face versions. `rotated`:
-  as for `rope`.
+- `factor`: f, by which long wavelengths are multiplied. It does not depend on the length.
+- `low_freq_factor`, `high_freq_factor`: low and high, the numbers of turns in L0 positions between which the
+  frequencies are blended.
+- `base`: 500000 in Llama 3.
+- `pairs`: `interleaved` as in Meta's code, `half` in the Hugging Face versions.
+- `rotated`: as for `rope`.
 
-**Past the training length**: defined; the encoding is made for this, up to about f training lengths.
+**Past the training length**: defined; the encoding is designed for sequences of up to about f training lengths.
 
 **Traps.** The frequencies differ from those of `rope` at every length, also below the training length.
 """
@@ -59,7 +61,7 @@ def printed(
 def frequencies(
     spec: Spec, theta: Frequencies, *, factor: float, low_freq_factor: float, high_freq_factor: float, **options: Any
 ) -> Frequencies:  # fmt: skip
-    """The same, with YaRN's ramp in turns."""
+    """The frequencies of `printed`, computed with YaRN's ramp in turns."""
     return mixed(theta, Decimal(factor), ramp_of_turns(theta, spec.train_length, high_freq_factor, low_freq_factor))
 
 
@@ -70,7 +72,7 @@ ENCODING = rope_variant(
     use="current",
     slots=("angles", "pairs"),
     options={
-        "factor": Option(8.0, "the stretch of long wavelengths", float, minimum=1.0, maximum=LARGEST),
+        "factor": Option(8.0, "by which long wavelengths are multiplied", float, minimum=1.0, maximum=LARGEST),
         "low_freq_factor": Option(
             1.0, "pairs with fewer turns in the training length are stretched", float, above=0.0, maximum=LARGEST
         ),

@@ -3,8 +3,8 @@
     theta'_t = theta_t / lambda_t                                        (`rope`: theta_t = base^(-2t/R))
     mscale   = sqrt(1 + ln s / ln L0),   scale = mscale^2 / sqrt(D)      s = target length / training length L0
 
-lambda is the list `long` if the target length, or the length of the sequence (`chosen_by`), is larger than L0, and the
-list `short` otherwise. The first n0 tokens keep theta_t.
+lambda is the list `long` if the target length is larger than L0, and the list `short` otherwise; the option `chosen_by`
+uses the length of the sequence instead of the target length. The first n0 tokens keep theta_t.
 
 Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), section
 3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su; `chosen_by` = `sequence`: the Phi-3 models,
@@ -17,27 +17,27 @@ The lists come from a search with the model that is extended; published models i
 **Options**
 - `short`, `long`: the lists, R/2 numbers each. By default all ones, which is `rope` with the temperature only.
 - `start_tokens`: n0. Positions with |p| < n0 keep the frequencies of `rope`.
-- `factor`: s, fixed; the target length is then s L0. By default the length that the positions need, divided by the
-  training length, at least 1.
+- `factor`: s, fixed; the target length is then s L0. By default the largest position plus one, divided by the training
+  length, but at least 1.
 - `chosen_by`: the length that chooses the list. `target`: s L0, as in the authors' code, so a fixed `factor` above 1
-  always selects `long`. `sequence`: the length that the positions need, as in Phi-3, where mscale still follows
-  `factor`. Without `factor` the two are the same.
+  always selects `long`. `sequence`: the largest position plus one, as in Phi-3, where mscale still depends on `factor`.
+  Without `factor` the two are the same.
 - `mscale`: replaces the formula above.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for
   Hugging Face models, uses `half`.)
 
 LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the same formula and a different search,
-around a critical pair: frequencies from this pair on are divided by s. `critical_list` of this module returns the list
-that such a search starts from, for `long`; `short` stays all ones.
+around a critical pair: frequencies from this pair on are divided by s. The function `critical_list` of this module
+returns the list that such a search starts from, for the option `long`; `short` keeps its default.
 
-**Past the training length**: defined; the encoding is made for this. The authors fine-tune at two lengths on the way to
-the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is fixed and `chosen_by` is
-`target`.
+**Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune at two
+lengths on the way to the longest one. A longer sequence changes the angles of earlier positions, unless `factor` is
+fixed and `chosen_by` is `target`.
 
 **Traps.** When the length that chooses the list exceeds L0, every angle jumps, and keys that were cached before do not
-fit. In a batch the longest sequence chooses for all. With `start_tokens` the score of two tokens on different sides of
-n0 depends on more than their distance. Some models store their `short` list for the length of the first fine-tuning,
-not for L0.
+fit. The longest sequence of a batch determines the list for all its sequences. With `start_tokens` the score of two
+tokens on different sides of n0 depends on more than their distance. Some models store their `short` list for the length
+of the first fine-tuning, not for L0.
 """
 
 import math
@@ -70,23 +70,23 @@ def check(
     spec: Spec, *, short: tuple[float, ...] | None, long: tuple[float, ...] | None, factor: float | None,
     mscale: float | None, rotated: int | None, **options: Any,
 ) -> None:  # fmt: skip
-    """A list must have one number per pair, and the formula of the temperature must not divide by ln 1 = 0."""
+    """Require one number per pair in each list, and a training length > 1 if mscale follows from the formula."""
     pairs = rotated_width(spec, rotated) // 2
     for name, factors in (("short", short), ("long", long)):
         if factors is not None and (len(factors) != pairs or min(factors) < _LEAST):
             raise ValueError(f"option {name!r} must be {pairs} numbers >= {_LEAST:g}, one per pair, not {factors}")
     if mscale is None and spec.train_length == 1 and stretch(spec, factor) > 1:
         raise ValueError(
-            "train_length must be at least 2, as the temperature divides by its logarithm, not 1; or give 'mscale'"
+            "train_length must be at least 2, not 1, if option 'mscale' is none: mscale then divides by its logarithm"
         )
 
 
 def critical_list(
     pairs: int, factor: float, *, train_length: int, base: float = 10000.0, critical: int | None = None
 ) -> tuple[float, ...]:
-    """Divisors by LongRoPE 2's rule: s from the critical pair t_c on, and s^(t / t_c) before it.
+    """Compute divisors by LongRoPE 2's rule: s from the critical pair t_c on, and s^(t / t_c) before it.
 
-    Before the critical pair this is the effect of a larger base.
+    Before the critical pair the divisors have the effect of a larger base.
 
     Parameters
     ----------
@@ -105,11 +105,12 @@ def critical_list(
     Returns
     -------
     tuple of float
+        The `pairs` divisors, for the option `long`.
 
     Raises
     ------
     ValueError
-        If `critical` is not the index of a pair, given or computed, or `factor` is below 1.
+        If `critical`, given or computed, is not from 1 to `pairs`, or if `factor` is below 1.
 
     Source: Shang et al. 2025, arXiv:2502.20082, section 3.1, which calls the larger base "NTK".
 
@@ -207,10 +208,10 @@ ENCODING = Encoding(
             None, "divisors past the training length", tuple, optional=True, item=float,
             samples=((1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 9.0, 12.5),),
         ),
-        "start_tokens": Option(0, "how many first tokens keep the plain frequencies", int, minimum=0),
+        "start_tokens": Option(0, "number of first tokens that keep the frequencies of rope", int, minimum=0),
         "factor": FACTOR,
         "chosen_by": Option(
-            "target", "which length chooses the list: factor times the training length, or the sequence's", str,
+            "target", "length that chooses the list: factor times the training length, or that of the sequence", str,
             ("target", "sequence"),
         ),
         "mscale": Option(

@@ -15,10 +15,11 @@ authors do not define, the first half has one pair more.)
 **Options**
 - `grid`: rows and columns, whose product is N; tokens are in raster order, with columns fastest. By default the two
   factors of N that are closest to each other.
-- `class_token`: the first token has no cell and is not rotated.
-- `base`: the base of the initial values. `pairs`: as for `rope`.
+- `class_token`: whether the first token is a class token, which has no cell and is not rotated.
+- `base`: the base of the initial values.
+- `pairs`: as for `rope`.
 
-If positions are given, they are (row, column) = (y, x) and may be real; (0, 0) is not rotated.
+If positions are given, they are (row, column) = (y, x) and may be real numbers; (0, 0) is not rotated.
 
 **Past the training length**: defined, for any grid.
 
@@ -50,8 +51,8 @@ from fastpe.kernels.fills.trig import PI
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
     """A frequency along each axis for each head and pair."""
-    each = (spec.heads, rotated_width(spec, None) // 2)
-    return {"fx": each, "fy": each}
+    shape = (spec.heads, rotated_width(spec, None) // 2)
+    return {"fx": shape, "fy": shape}
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -60,7 +61,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, class_token: bool, **options: Any) -> None:
-    """The channels of a head must form pairs, and the tokens must fill the grid."""
+    """Require an even head width, and a grid with one cell for each token."""
     rotated_width(spec, None)
     check_cells(spec, grid, class_token)
 
@@ -130,7 +131,7 @@ ENCODING = Encoding(
     source="Heo et al. 2024, arXiv:2403.13298, eq. (14)",
     reported=Reported(
         "partly",
-        "ViT-B trained at 224 px: 83.8 %; untuned 84.4 % at 384 px; a ViT-S rises from 80.9 to 81.8 %.",
+        "ViT-B trained at 224 px: 83.8 %, and untuned 84.4 % at 384 px; a ViT-S rises from 80.9 to 81.8 %.",
         "Heo et al. 2024, arXiv:2403.13298; naver-ai/rope-vit, README.md",
     ),
     ulp=2.0,

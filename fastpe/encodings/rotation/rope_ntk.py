@@ -1,4 +1,4 @@
-"""NTK-aware scaling: RoPE with a larger base, which slows down the slow pairs and not the fast.
+"""NTK-aware scaling: RoPE with a larger base, which slows down the slow pairs but not the fast ones.
 
     base' = base s^(R/(R-2)),   theta'_t = base'^(-2t/R),     s = target length / training length
 
@@ -12,16 +12,16 @@ scaled_rope/LlamaNTKScaledRotaryEmbedding.py.
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: s, fixed. By default the length that the positions need, divided by the training length, at least 1.
+- `factor`: s, fixed. By default the largest position plus one, divided by the training length, but at least 1.
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 
-**Past the training length**: defined; the encoding is made for this. It works without fine-tuning, but up to less than
-s training lengths, as the pairs between the first and the last are interpolated by less than s. For this reason s is
-chosen larger than needed.
+**Past the training length**: defined; the encoding is designed for longer sequences. It works without fine-tuning, but
+only for sequences shorter than s training lengths, because the frequencies of all pairs but the last are divided by
+less than s. In practice s is therefore larger than the ratio of the lengths.
 
 **Traps.** Without a `factor` the angles depend on the length of the sequence: keys that were cached at another length
-do not fit. If only two channels are rotated, there is only the first pair, and nothing changes.
+do not fit. If only two channels are rotated, the first pair is the only one, and the encoding is that of `rope`.
 """
 
 from decimal import Decimal
@@ -37,7 +37,7 @@ from fastpe.encodings.slots import Spec
 def printed(
     spec: Spec, theta: Frequencies, *, factor: float | None, base: float, **options: Any
 ) -> Frequencies:  # fmt: skip
-    """base'^(-2t/R), with the base as printed."""
+    """base'^(-2t/R), with base' computed by the printed formula."""
     width = 2 * len(theta)
     if width == 2:
         return theta
@@ -45,7 +45,7 @@ def printed(
 
 
 def frequencies(spec: Spec, theta: Frequencies, *, factor: float | None, **options: Any) -> Frequencies:
-    """The same, by dividing each frequency."""
+    """The frequencies of `printed`, computed by dividing each frequency of `rope`."""
     return of_larger_base(theta, stretch(spec, factor))
 
 
@@ -59,7 +59,7 @@ ENCODING = rope_variant(
     source="bloc97 2023; Peng et al. 2023, arXiv:2309.00071, section 3.1, eq. (16)",
     reported=Reported(
         "partly",
-        "Without fine-tuning it reaches, as a later paper sums up, at most about four times the trained length.",
+        "According to a later paper, it reaches at most about four times the trained length without fine-tuning.",
         "Ding et al. 2024, arXiv:2402.13753, section 2.1",
     ),
 )

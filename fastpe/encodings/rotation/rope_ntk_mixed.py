@@ -9,14 +9,16 @@ Source: Su 2023, "Transformer's upgrade path 11" (kexue.fm/archives/9706); bojon
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `factor`: k, fixed. By default the length that the positions need, divided by the training length, at least 1. The
+- `factor`: k, fixed. By default the largest position plus one, divided by the training length, but at least 1. The
   author uses 12 for models of 4096 tokens.
-- `power`: b; 0.75. With 1 the frequencies form a geometric sequence again, and every one is also divided by k^(2/R).
+- `power`: b; 0.75. With b = 1 the frequencies form a geometric sequence again, the first of which is divided by
+  k^(2/R).
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 
-**Past the training length**: defined; the encoding is made for this, without fine-tuning. The author also multiplies
-queries by max(1, ln(i + 1) / ln L0), where L0 is the training length; no slot of this encoding does this.
+**Past the training length**: defined; the encoding is designed for longer sequences, without fine-tuning. The author
+also multiplies queries by max(1, ln(i + 1) / ln L0), where L0 is the training length; this encoding leaves out that
+factor.
 
 **Traps.** Without a `factor` the angles depend on the length of the sequence: keys that were cached at another length
 do not fit.
@@ -39,7 +41,7 @@ def printed(spec: Spec, theta: Frequencies, *, factor: float | None, power: floa
 
 
 def frequencies(spec: Spec, theta: Frequencies, *, factor: float | None, power: float, **options: Any) -> Frequencies:
-    """The same: frequency t is divided by k^(((t+1) / (R/2))^b)."""
+    """The frequencies of `printed`: frequency t is divided by k^(((t+1) / (R/2))^b)."""
     k = stretch(spec, factor)
     return tuple(each / k ** ((Decimal(t + 1) / len(theta)) ** Decimal(power)) for t, each in enumerate(theta))
 
@@ -54,7 +56,7 @@ ENCODING = rope_variant(
         "factor": FACTOR,
         "power": Option(
             0.75,
-            "b; the smaller, the more fast pairs are slowed down",
+            "b; a smaller value slows down the fast pairs more",
             float,
             above=0.0,
             maximum=100.0,

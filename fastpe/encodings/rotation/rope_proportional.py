@@ -13,8 +13,9 @@ score depends on the content only, at any distance.
 **Options**
 - `proportion`: p, the share of the pairs that are rotated. Gemma 4 uses 0.25 in its global layers, with a base of
   1000000; in the paper 0.75 was best, with 10000. 1 gives `rope`, 0 gives `nope`.
-- `factor`: s, positions are divided by this factor, as in `rope_linear`.
-- `base`, `pairs`: as for `rope`; the code uses `half`.
+- `factor`: s, by which positions are divided, as in `rope_linear`.
+- `base`: as for `rope`.
+- `pairs`: as for `rope`; the code uses `half`.
 
 **Past the training length**: defined. Pairs that are not rotated have the angle 0, as in training; the slowest of the
 other pairs reach angles that did not occur in training.
@@ -37,14 +38,14 @@ from fastpe.encodings.slots import Spec
 def frequencies(
     spec: Spec, theta: Frequencies, *, proportion: float, factor: float, **options: Any
 ) -> Frequencies:  # fmt: skip
-    """theta_t / s, and zero from t = n on; n in the authors' arithmetic: in float64, then rounded down."""
+    """theta_t / s for t < n, otherwise 0; n is computed in float64 and rounded down, as in the authors' code."""
     n = int(proportion * (2 * len(theta)) // 2)
     return interpolated(theta[:n], Decimal(factor)) + (Decimal(0),) * (len(theta) - n)
 
 
 ENCODING = rope_variant(
     frequencies,
-    summary="rotary, the slowest pairs of a head at rest",
+    summary="rotary, but the slowest pairs are not rotated",
     use="current",
     slots=("angles", "pairs"),
     options={

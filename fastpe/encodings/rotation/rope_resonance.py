@@ -3,7 +3,7 @@
     wavelength_t = round(2 pi / theta_t),   theta'_t = 2 pi / wavelength_t,   the angle at position p is p theta'_t
 
 theta are the frequencies of `rope`, or the result of a rescaling. A pair whose wavelength is at most the training
-length takes all its angles in training: larger integer positions add no new angle.
+length takes all its angles in training, and larger integer positions add no new angle.
 
 Source: Wang, Kobyzev, Lu, Rezagholizadeh and Liu 2024, "Resonance RoPE: Improving Context Length Generalization of
 Large Language Models" (arXiv:2403.00071); sheryc/resonance_rope,
@@ -13,21 +13,22 @@ src/models/components/positional_embedding/rotary_resonance.py.
 **Learns**: nothing.
 
 **Options**
-- `rescaling`: the frequencies that are rounded: `none`, those of `rope`; `ntk`, those of `rope_ntk`; `yarn`, those of
-  `rope_yarn`, together with its temperature, as in the paper's extended models.
-- `factor`: s of the rescaling. By default the length that the positions need, divided by the training length, at least
+- `rescaling`: the frequencies whose wavelengths are rounded: `none`, those of `rope`; `ntk`, those of `rope_ntk`;
+  `yarn`, those of `rope_yarn`, together with its temperature, as in the paper's extended models.
+- `factor`: s of the rescaling. By default the largest position plus one, divided by the training length, but at least
   1.
 - `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code uses 2 and 1 instead of YaRN's 32 and 1.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
-Halves are rounded to even. Real positions are defined, but angles repeat only after a full wavelength.
+Wavelengths halfway between two integers are rounded to the even one. Positions may be real numbers; between integers a
+pair then takes angles that do not occur at integers.
 
 **Past the training length**: defined. Pairs with longer wavelengths still reach angles that did not occur in training;
 for this reason the paper rescales them.
 
 **Traps.** Frequencies are rescaled first and rounded afterwards. The smallest wavelength is 6, for theta = 1; a
 frequency above 4 pi/3 would have wavelength 1, and its pair would not rotate at any integer position. The authors
-tabulate one period with angles in [0, 2 pi); here angles lie in (-pi, pi], which are the same rotations.
+tabulate one period with angles in [0, 2 pi); here angles lie in (-pi, pi]; the rotations are the same.
 """
 
 import math
@@ -134,7 +135,7 @@ def fill(
 def _make_exact(angles: Array, products: Array) -> None:
     """Set the angles of whole and half turns to exactly 0 and pi, where a rounded frequency leaves a small error.
 
-    No other position comes as close to a whole turn, as the next position to p is 2^-53 p away.
+    No other position is as close to a whole turn, because the float64 numbers next to p are at least 2^-53 p away.
     """
     angles[np.abs(angles) < 2.0**-60 * products] = 0.0
     angles[angles == -math.pi] = math.pi

@@ -18,20 +18,21 @@ by mscale^2, which `scale` contains. Otherwise `rotors` multiplies the rotated c
 and `scale` is 1/sqrt(D).
 
 **Options**
-- `factor`: s, fixed (released models: 16 and 32). By default the length that the positions need, divided by the
-  training length, at least 1.
+- `factor`: s, fixed (released models: 16 and 32). By default the largest position plus one, divided by the training
+  length, but at least 1.
 - `beta_fast`, `beta_slow`: pairs with more than `beta_fast` turns in L0 positions keep their frequency, pairs with
   fewer than `beta_slow` turns are interpolated.
 - `ramp`: `dimensions`, linear in the index t of the pair, as in the code; or `turns`, linear in the number of turns, as
   printed in the paper: ramp_t = 1 - clip((L0 theta_t / (2 pi) - beta_slow) / (beta_fast - beta_slow), 0, 1).
-- `truncate`: whether lo is rounded down and hi up, as above. GPT-OSS does not round, with base 150000, factor 32 and
-  L0 = 4096 (huggingface/transformers, modeling_rope_utils.py, _compute_yarn_parameters).
+- `truncate`: whether lo is rounded down and hi is rounded up, as above. GPT-OSS does not round; it uses base 150000,
+  factor 32 and L0 = 4096 (huggingface/transformers, modeling_rope_utils.py, _compute_yarn_parameters).
 - `base`, `pairs`, `rotated`: as for `rope`. Use the values of the model that is extended. (The code, written for the
   Hugging Face versions of LLaMA, uses `half`.)
 
-**Past the training length**: defined; the encoding is made for this. The authors fine-tune briefly at the new length.
+**Past the training length**: defined; the encoding is designed for longer sequences. The authors fine-tune briefly at
+the new length.
 
-**Traps.** hi is limited to R - 1, not to R/2 - 1, the index of the last pair, so the ramp may stay below 1. With a
+**Traps.** hi is limited to R - 1, although the index of the last pair is R/2 - 1, so the ramp may stay below 1. With a
 training length below 2 pi no pair makes a full turn, hi falls below lo, and the ramp of the code runs backwards; here
 hi is then set to lo. Without a `factor` the angles and `scale` depend on the length of the sequence.
 """
@@ -69,7 +70,7 @@ def printed(
     spec: Spec, theta: Frequencies, *, factor: float | None, beta_fast: float, beta_slow: float, ramp: str,
     truncate: bool, base: float, **options: Any,
 ) -> Frequencies:  # fmt: skip
-    """The formulas of the page, one after the other."""
+    """The formulas at the top of this file, evaluated one after the other."""
     width, length, scaled = 2 * len(theta), spec.train_length, []
     s, turn = stretch(spec, factor), 2 * PI
 
@@ -96,7 +97,7 @@ def frequencies(
     spec: Spec, theta: Frequencies, *, factor: float | None, beta_fast: float, beta_slow: float, ramp: str,
     truncate: bool, base: float, **options: Any,
 ) -> Frequencies:  # fmt: skip
-    """The same, from the ramps that other encodings use too."""
+    """The frequencies of `printed`, computed with the ramps that this encoding shares with others."""
     if ramp == "turns":
         shares = ramp_of_turns(theta, spec.train_length, beta_fast, beta_slow)
     else:
@@ -119,7 +120,12 @@ ENCODING = rope_variant(
         "beta_slow": Option(
             1.0, "pairs with fewer turns in the training length are interpolated", float, above=0.0, maximum=LARGEST
         ),
-        "ramp": Option("dimensions", "what the ramp between them is linear in", str, ("dimensions", "turns")),
+        "ramp": Option(
+            "dimensions",
+            "whether the ramp is linear in the index of a pair or in its number of turns",
+            str,
+            ("dimensions", "turns"),
+        ),
         "truncate": Option(True, "whether the ramp of dimensions begins and ends at whole pairs", bool),
         **rope_options("half", LOGARITHMIC_BASE),
     },

@@ -16,29 +16,30 @@ lambda = 2i Im fft(c). So P is the real transform, with rows sqrt(2/D) cos(2 pi 
 for the bins b = 1 .. D/2 - 1. Each bin is a pair with the frequency f_b = 2 sum_m c_m sin(2 pi b m / D); bins 0 and D/2
 are the last pair, which is not rotated.
 
-**Initial values.** S = 0, so P = I, and the frequencies of `rope`, assigned to several axes in turn: pair t rotates
-with axis t mod n and the frequency base^(-2t/D). c is chosen such that bin t + 1 has the frequencies of pair t. (The
-paper does not give initial values; here both forms start as a rotary encoding.)
+**Initial values.** S = 0, so P = I. The frequencies are those of `rope`, assigned to the axes in turn: pair t rotates
+with axis t mod n and the frequency base^(-2t/D). The columns c are chosen such that bin t + 1 has the frequencies of
+pair t. (The paper does not give initial values; here both forms start as a rotary encoding.)
 
 **Options**
 - `form`: `cayley` or `circulant`.
-- `base`: the slowest initial frequency is about 1/base. `pairs`: as for `rope`.
+- `base`: the slowest initial frequency is about 1/base.
+- `pairs`: as for `rope`.
 - `coordinates`: n, the number of coordinates of a position.
 - `grid`: sides of the grid, if n > 1.
 
-Positions are x, with a step of one per token or cell. If positions are given, they may be real.
+x is the position, in tokens or cells. If positions are given, they are x and may be real numbers.
 
 **Past the training length**: defined.
 
-**Accuracy.** The error of an angle is two units of rounding; P is the solution of P (I + S) = I - S in float64. A
-circulant frequency is a sum of D products, and its rounding error is multiplied by the position.
+**Accuracy.** The error of an angle is about two unit roundoffs. P is computed by solving P (I + S) = I - S in float64.
+A circulant frequency is a sum of D products, and its rounding error is multiplied by the position.
 
 **Facts.** Every smooth encoding R(x) with R(0) = I whose scores depend on y - x only is P^T RoPE(x) P with one
 orthogonal P for all positions (theorem 3.4). The outer P^T cancels in a score, so P could also be a part of the maps to
-queries and keys: it changes how a model learns, not which functions it can represent.
+queries and keys. Learning P therefore changes how a model learns, not which functions it can represent.
 
-**Traps.** With -S instead of S, P becomes its inverse; this is the other reading of eq. (10). Only c_m - c_(D-m) of c
-has an effect, so half of the numbers in c are redundant.
+**Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. Only the differences c_m
+- c_(D-m) have an effect, so half of the numbers in c are redundant.
 """
 
 import math
@@ -59,7 +60,7 @@ from fastpe.kernels.fills.trig import PI
 
 
 def check(spec: Spec, *, coordinates: int, grid: Grid, **options: Any) -> None:
-    """The channels of a head must form pairs, and the tokens must fill the grid."""
+    """Require an even head width, and a grid with one cell for each token."""
     rotated_width(spec, None)
     parts.check_places(spec, coordinates=coordinates, grid=grid)
 
@@ -79,7 +80,7 @@ def parameters(spec: Spec, *, form: str, coordinates: int, **options: Any) -> di
 
 
 def init(spec: Spec, rng: Any, *, form: str, base: float, coordinates: int, **options: Any) -> dict[str, Any]:
-    """P = I, or the columns of least norm; and the frequencies of `rope`, assigned to the axes in turn."""
+    """The identity as P, or the columns of least norm, and the frequencies of `rope`, assigned to the axes in turn."""
     shape = parameters(spec, form=form, coordinates=coordinates)
     t = np.arange(spec.head_dim // 2)
     ladder = base ** (-2.0 * t / spec.head_dim) * (t % coordinates == np.arange(coordinates)[:, None])
@@ -216,7 +217,9 @@ ENCODING = Encoding(
     summary="rotary in a learned basis, learned frequencies",
     slots=("rotors", "angles", "pairs"),
     options={
-        "form": Option("cayley", "what is learned: a map and frequencies, or columns", str, ("cayley", "circulant")),
+        "form": Option(
+            "cayley", "what is learned: a map and frequencies, or circulant columns", str, ("cayley", "circulant")
+        ),
         "base": base_option(),
         "pairs": pairs_option("interleaved"),
         "coordinates": parts.COORDINATES,

@@ -1,9 +1,10 @@
-"""xPos: RoPE with a decay: query and key are multiplied by a factor of the position and its inverse.
+"""xPos: RoPE with a decay: the query is multiplied by a factor of its position, the key by the inverse factor.
 
     zeta_t = (2t/R + gamma) / (1 + gamma),   t = 0 .. R/2 - 1
     q'_i = R_i q_i zeta^((i - ctr)/B),       k'_j = R_j k_j zeta^(-(j - ctr)/B)        R_i: the rotation of `rope`
 
-so pair t of a score contains the factor zeta_t^((i-j)/B): it decays as the key is further back.
+The part of a score from pair t thus contains the factor zeta_t^((i-j)/B): it decays with the distance of a key before
+the query.
 
 Source: Sun et al. 2022, "A Length-Extrapolatable Transformer" (arXiv:2212.10554), section 3.2 and algorithm 1;
 microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
@@ -11,7 +12,8 @@ microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
 **Slots**: `angles` (1, N, R/2), `growth` (N, R/2) = ((i - ctr)/B) ln zeta_t, `pairs`. **Learns**: nothing.
 
 **Options**
-- `scale_base`: B. `gamma`: the smallest zeta is gamma / (1 + gamma) for any R: 0.2857 by default.
+- `scale_base`: B, the number of positions over which pair t decays by zeta_t.
+- `gamma`: the smallest zeta is gamma / (1 + gamma) for any R, by default 0.2857.
 - `centre`: ctr. It cancels in every score. The authors use half the length, so that no factor overflows. Here `growth`
   contains exponents, and only differences of exponents are used, so 0 is sufficient.
 - `base`, `pairs`, `rotated`: as for `rope`.
@@ -44,10 +46,10 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The model must be causal."""
+    """Require an even number of rotated channels, and a causal model."""
     check_width(spec, **options)
     if not spec.causal:
-        raise ValueError("'xpos' needs causal=True: a key after its query grows without bound")
+        raise ValueError("'xpos' needs causal=True: the score of a key after its query grows without bound")
 
 
 def reference(
@@ -91,9 +93,9 @@ ENCODING = Encoding(
     use="proposed",
     slots=("angles", "growth", "pairs"),
     options={
-        "scale_base": Option(512.0, "positions over which a pair decays by its factor", float, above=0.0),
-        "gamma": Option(0.4, "the strongest decay is gamma / (1 + gamma)", float, above=0.0, maximum=LARGEST),
-        "centre": Option(0.0, "the position where the factors are 1; cancels", float),
+        "scale_base": Option(512.0, "number of positions over which pair t decays by zeta_t", float, above=0.0),
+        "gamma": Option(0.4, "the smallest zeta_t is gamma / (1 + gamma)", float, above=0.0, maximum=LARGEST),
+        "centre": Option(0.0, "the position at which all factors are 1; cancels in scores", float),
         **rope_options("interleaved"),
     },
     beyond="defined",

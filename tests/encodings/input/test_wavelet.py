@@ -116,7 +116,7 @@ def test_orthonormal_and_close_to_the_cascade(name: str) -> None:
     [
         ("bior2.2", "'bior2.2' is biorthogonal"),
         ("rbio3.1", "'rbio3.1' is biorthogonal"),
-        ("dmey", r"'dmey' has no finite orthogonal filter: its coefficients miss the identities by 2.\de-03"),
+        ("dmey", r"'dmey' has no finite orthogonal filter: its coefficients violate the identities by 2.\de-03"),
         ("db39", "'db39' is unknown; did you mean 'db9' or 'db3"),
         ("morl", "'morl' is unknown"),
     ],
@@ -182,7 +182,7 @@ def test_fewer_functions_than_columns() -> None:
     got = chosen(8, 64)
     assert [(got.kind == kind).sum() for kind in (2, 1, 0)] == [43, 8, 13]
     (remark,) = remarks(parse("wavelet"), make_spec(8))
-    assert "only 43 functions to choose from for 64 columns: 8 columns are filled up" in remark
+    assert "there are only 43 functions for 64 columns: 8 columns are filled up" in remark
     assert "13 with zeros" in remark
     np.testing.assert_array_equal(table(8, 8)[:, 51:], 0)
     assert remarks(parse("wavelet"), make_spec(50)) == ()

@@ -321,7 +321,7 @@ def test_xpos_is_rope_with_growth_and_does_not_overflow() -> None:
         ("rope_longrope", {"dim": 4, "short": (1.0, 1.0, 1.0), "chosen_by": "sequence"}, "must be 2 numbers"),
         ("rope_longrope", {"chosen_by": "length"}, "option 'chosen_by' must be one of 'target', 'sequence', not"),
         ("rope_longrope", {"train_length": 1}, "train_length must be at least 2"),
-        ("xpos", {"dim": 8}, "'xpos' needs causal=True: a key after its query"),
+        ("xpos", {"dim": 8}, "'xpos' needs causal=True: the score of a key after its query"),
     ],
 )  # fmt: skip
 def test_bad_requests_name_what_is_wrong(name: str, keywords: dict, message: str) -> None:
