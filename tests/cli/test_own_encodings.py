@@ -167,11 +167,11 @@ def test_a_file_that_is_no_encoding_costs_one_line(folder, command):
         (('{"bias": -', '{"bias": np.ones(3) - '), "mine.py, line 34: ValueError: operands could not be broadcast"),
         (
             ('return {"bias": -', 'return {"table": -'),
-            "mine.py: reference gives slot 'table'; by ENCODING.slots it may",
+            "mine.py: reference gives slot 'table', but ENCODING.slots allows only",
         ),
         (
             filled_by("out['bias'] = np.ones(3)"),
-            "mine.py: fill puts an array of shape (3,) in the place of out['bias']",
+            "mine.py: fill replaces out['bias'], of shape",
         ),
         (without("pull"), "'mine' learns 'slope', but mine.py does not define pull"),
     ],
