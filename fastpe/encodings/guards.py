@@ -134,7 +134,7 @@ class _Border:
             raise self._error(f"init must return {sorted(stated)}, as `parameters` does, not {sorted(found, key=str)}")
         drawn = {name: self._finite("init", name, value).astype(np.float64) for name, value in found.items()}
         for name, value in drawn.items():
-            self._same(f"init draws {name!r}", value.shape, stated[name])
+            self._same(f"init gives {name!r}", value.shape, stated[name])
         return drawn
 
     def reference(self, spec: Spec, params: Mapping[str, Any], **options: Any) -> dict[str, np.ndarray]:

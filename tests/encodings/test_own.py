@@ -199,7 +199,7 @@ def test_files_that_cannot_be_read(tmp_path):
         (filled_by("pass"), r"slot 'bias', of shape \(2, 9\), but its first entry is unwritten or NaN"),
         (filled_by("out['bias'][:, :-1] = 0"), "but its last entry is unwritten or NaN"),
         (filled_by("out['bias'][...] = np.zeros(3)"), r"mine\.py, line \d+: ValueError: could not broadcast"),
-        (("rng.uniform(spec.heads)", "rng.uniform(3)"), r"init draws 'slope' the shape \(3,\), not \(2,\)"),
+        (("rng.uniform(spec.heads)", "rng.uniform(3)"), r"init gives 'slope' the shape \(3,\), not \(2,\)"),
         (('return {"slope": rng', 'return {"slop": rng'), r"init must return \['slope'\], as `parameters` does, not"),
         (('{"slope": (spec.heads,)}', '{"slope": 2}'), "parameters must map names to tuples of sizes, not 'slope'"),
         (("\nENCODING", "\ndef shapes(spec, **options):\n    return {'bias': (2, 4)}\n\n\nENCODING"),

@@ -16,7 +16,7 @@ Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501
 **Past the training length**: defined; the encoding is made for this range.
 
 **Traps.** The factor is computed from positions: if a window or padding hides some keys, the query sees fewer keys than
-the factor assumes. The first query has the factor 0, which does no harm because it sees only one key. With s = 1 / ln n,
+the factor assumes. The first query has the factor 0, which does no harm because it sees only one key. With s = 1/ln(n),
 attention over n keys equals standard attention; s = 0.43 corresponds to ten keys.
 """
 

@@ -9,8 +9,8 @@ Source: Lin, Nikishin, He and Courville 2025, "Forgetting Transformer: Softmax A
 (arXiv:2503.02130), eq. (7) and section 3.1; zhixuan-lin/forgetting-transformer, ForgettingAttentionLayer.
 
 **Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute
-from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f); the query's part of the sum cancels in the
-softmax. **Learns**, separately in every layer: `weight` (H, C) and `bias` (H,).
+from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f); the query's part of the sum cancels in
+the softmax. **Learns**, separately in every layer: `weight` (H, C) and `bias` (H,).
 
 **Options**
 - `gate`: `full`, or `bias_only`, which learns only `bias`: this is ALiBi with learned slopes, softplus(-b).
