@@ -92,7 +92,7 @@ def axes(parts: Sequence[Part], *, given: bool) -> int:
 
 
 def check(parts: Sequence[Part], spec: Spec) -> None:
-    """Raise an error if a part refuses this spec and its options."""
+    """Raise an error if an encoding does not support this spec with its options."""
     for part in parts:
         part.encoding.check(spec, **part.options)
 

@@ -107,7 +107,7 @@ class _Border:
 
     def ulp(self, spec: Spec, **options: Any) -> np.ndarray:
         """Return the stated error of the fill."""
-        assert callable(self._own.ulp)  # wrapped only where it is
+        assert callable(self._own.ulp)  # this method replaces only a callable `ulp`
         return self._finite("ulp", "error", self._own.ulp(spec, **options))
 
     def resize(self, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.ndarray]:

@@ -246,14 +246,14 @@ def all_terms(name: str) -> tuple[str, ...]:
 
 
 def own_files(name: str) -> dict[str, dict[str, str]]:
-    """Return key -> name and SHA-256 of the file, for the parts of a name that do not come with fastpe."""
+    """Return key -> name and SHA-256 of the file, for the encodings of a name that do not come with fastpe."""
     return ENCODINGS.own_files(all_keys(name))
 
 
 def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> tuple[str, str]:
     """Return the encoding and option of an option key ("scale", or "wavelet.scale" in a sum).
 
-    others: the other keywords of the called function. An error may suggest them.
+    others: other arguments of the public function. The error for an unknown option may suggest them.
     """
     scheme, dot, option = key.partition(".")
     if not dot and len(schemes) == 1:
@@ -268,7 +268,7 @@ def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> t
 def parse(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
     """Validate a name, which may be a sum, and its options. Missing options get their defaults.
 
-    others: the other keywords of the called function. The error for an unknown option may suggest them.
+    others: other arguments of the public function. The error for an unknown option may suggest them.
 
     >>> parse("alibi", {"alpha0": 0.1})[0].options["learned"]
     False

@@ -129,7 +129,7 @@ SLOTS: Mapping[str, Slot] = {
     "rotors": Slot("(H or 1, N or 1, D/b, b, b)", "maps blocks of b channels of query and key", "alone"),
     "polar": Slot("(H or 1, D)", "turns each channel into a radius and an angle; holds the phases of keys", "alone"),
     "angles": Slot("(H or 1, N, R/2)", "rotates the first R channels of query and key", dtype="float64"),
-    "growth": Slot("(N, R/2)", "natural logarithm of a factor on query and, inverted, on key", dtype="float64"),
+    "growth": Slot("(N, R/2)", "natural log of a factor that multiplies queries and divides keys", dtype="float64"),
     "row_scale": Slot("(H or 1, N)", "multiplies the products of each query and its keys", "multiply"),
     "rel_gain": Slot("(H or 1, 2K+1, D)", "multiplies the products of query and key", "multiply"),
     "rel_key": Slot("(H or 1, 2K+1, D)", "score: query times a vector of the offset"),

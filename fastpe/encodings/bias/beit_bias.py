@@ -115,7 +115,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Zeros."""
+    """A table of zeros."""
     return {"table": np.zeros(parameters(spec, **options)["table"])}
 
 

@@ -58,7 +58,7 @@ def parameters(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any) -> dict[str, Any]:
-    """N(0, 0.1^2) and 1."""
+    """`w` drawn from N(0, 0.1^2), and `v` equal to 1."""
     return {"w": 0.1 * stream_of(rng, "w").normal(spec.heads), "v": np.ones(spec.heads)}
 
 

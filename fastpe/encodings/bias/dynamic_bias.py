@@ -49,7 +49,7 @@ def _width(spec: Spec, hidden: int | None) -> int:
 
 
 def parameters(spec: Spec, *, hidden: int | None, depth: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The network."""
+    """The weights and biases of the network."""
     return offset_network.parameters((), _width(spec, hidden), depth, spec.heads)
 
 

@@ -14,8 +14,8 @@ GraphAttnBias. The tables in this code have 512 rows; row 0 is for padding and s
 edges is left out, because edges have no features here.
 
 **Options**
-- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `edges`: the undirected graph, as the two nodes of each edge in turn: u1, v1, u2, v2, ..., with nodes 0 .. N-1; for
+  example `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
 - `spatial_max`: pairs with d at least this large do not attend to each other: their entry of `values` is -1e30, which
   leaves no weight (the authors use -inf). The default, as in the authors' code, cuts off nothing; a value of at most
   510 also separates nodes that no path joins.
@@ -86,7 +86,7 @@ def parameters(spec: Spec, *, centrality: bool, virtual_node: bool, **options: A
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2); the row of padding is zero."""
+    """Parameters drawn from N(0, 0.02^2); the row for padding is zero."""
     found = {}
     for name, shape in parameters(spec, **options).items():
         found[name] = 0.02 * replace(rng, step=name).normal(shape)

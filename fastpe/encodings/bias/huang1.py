@@ -41,7 +41,7 @@ def shapes(spec: Spec, *, reach: int | None, per_head: bool) -> dict[str, tuple[
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Ones."""
+    """Ones, which change nothing."""
     return {name: np.ones(shape) for name, shape in parameters(spec, **options).items()}
 
 

@@ -82,7 +82,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Zeros."""
+    """Tables of zeros."""
     return {name: np.zeros(shape) for name, shape in parameters(spec, **options).items()}
 
 

@@ -47,7 +47,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """-r1 ln(1 + r2 r)."""
+    """The formula above, -r1 ln(1 + r2 r)."""
     r1, r2 = (np.maximum(params[name], 0.01)[:, None, None] for name in ("r1", "r2"))
     return as_slots(spec, -r1 * np.log1p(r2 * np.abs(pairwise(spec))[..., None, :, :]))
 

@@ -50,7 +50,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """-a r^p."""
+    """The formula above, -a r^p."""
     a = np.maximum(params["a"], 0.01)[:, None, None]
     p = np.minimum(np.maximum(params["p"], 0.01), 2)[:, None, None]
     return as_slots(spec, -a * np.abs(pairwise(spec))[..., None, :, :] ** p)

@@ -45,7 +45,7 @@ def shapes(spec: Spec, *, reach: int, **options: Any) -> dict[str, tuple[int, ..
 
 
 def init(spec: Spec, rng: Any, *, reach: int, **options: Any) -> dict[str, Any]:
-    """N(0, 1/D) and N(0, 0.02^2)."""
+    """`vector` drawn from N(0, 1/D), and `table` from N(0, 0.02^2)."""
     return {
         "vector": stream_of(rng, "vector").normal(spec.head_dim) / math.sqrt(spec.head_dim),
         "table": STANDARD_DEVIATION * stream_of(rng, "table").normal((2 * reach + 1, spec.head_dim)),

@@ -14,8 +14,9 @@ all pairs have the same type.
 `out_bias` (H,), initially uniform in ±1/sqrt(K).
 
 **Positions** are points, (N, 3) or (B, N, 3), in the unit of mu and sigma; `start` is added to every coordinate, which
-changes no distance. If no positions are given, the points lie on a helix, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), t = p/N
-with N the training length: three turns, and a distance that grows with |i - j|, from 0 to 3.
+changes no distance. If no positions are given, the points lie on a helix, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), where t
+is the index of the point divided by the training length. The helix makes three turns over the training length, and
+distances grow with |i - j|, from 0 to 3.
 
 **Options**
 - `gaussians`: K, also the width of the hidden layer.

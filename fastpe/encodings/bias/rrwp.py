@@ -10,8 +10,8 @@ LiamMa/GRIT, grit/transform/rrwp.py and grit/encoder/rrwp_encoder.py. As in this
 (K, H), initially uniform in ±sqrt(6/(rows + columns)).
 
 **Options**
-- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `edges`: the undirected graph, as the two nodes of each edge in turn: u1, v1, u2, v2, ..., with nodes 0 .. N-1; for
+  example `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
 - `walk_length`: K, the number of columns of P; the authors use 21 on ZINC, and 16 to 32 elsewhere. As in their code, 1
   gives two columns, I and M, just as 2 does.
 

@@ -18,8 +18,8 @@ runs over t = 1 .. dbar/2, and it subtracts dbar/2, which does not change the so
 on.
 
 **Traps.** The bias is even in j - i: without a causal mask the model cannot tell left from right. At distance 0 the
-bias is dbar/2, not 0; the softmax depends only on its differences. A sum over t = 1 .. dbar/2 instead gives a different
-bias.
+sum is dbar/2, not 0; this does not matter, because the softmax depends only on differences. A sum over t = 1 .. dbar/2
+gives a different bias.
 
 **Accuracy.** Sines and cosines of some distances, or of integer positions, are exact to a unit in the last place; the
 angle addition formulas give those of the other distances. The bias is exact to a few units in the last place of dbar/2

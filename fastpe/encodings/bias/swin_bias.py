@@ -77,7 +77,7 @@ def parameters(spec: Spec, *, grid: Sides | None, window: Sides | None, **option
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """A table drawn from N(0, 0.02^2)."""
     return {"table": STANDARD_DEVIATION * rng.normal(parameters(spec, **options)["table"])}
 
 

@@ -54,12 +54,12 @@ def check(spec: Spec, *, hidden: int, grid: Sides | None, window: Sides | None) 
 
 
 def parameters(spec: Spec, *, hidden: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The network."""
+    """The weights and biases of the network."""
     return {"w1": (2, hidden), "b1": (hidden,), "w2": (hidden, spec.heads)}
 
 
 def init(spec: Spec, rng: Any, *, hidden: int, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2), and zeros."""
+    """Weights drawn from N(0, 0.02^2), and zeros for `b1`."""
     drawn = STANDARD_DEVIATION * rng.normal(2 * hidden + hidden * spec.heads)
     w1, w2 = np.split(drawn, [2 * hidden])
     return {"w1": w1.reshape(2, hidden), "b1": np.zeros(hidden), "w2": w2.reshape(hidden, spec.heads)}

@@ -20,10 +20,11 @@ N(0, 1/C), as in the Hugging Face implementation.
 - `max_distance`: all distances from this one on share the last bucket.
 - `scaled`: divide the product of query and key by sqrt(D), unlike the published model.
 
-`causal` selects the kind of buckets: T5's encoder has the bidirectional ones, its decoder the causal ones.
+A causal model uses the causal buckets, as T5's decoder does; other models use the bidirectional buckets, as T5's
+encoder does.
 
-**Past the training length**: clipped: all distances from `max_distance` on share a bucket; with the defaults all
-distances from 113 (causal) or 91 (bidirectional) on share it.
+**Past the training length**: clipped: all distances from `max_distance` on share the last bucket. With the defaults it
+begins already at distance 113 (causal) or 91 (bidirectional).
 
 **Traps.** With 32 buckets a bidirectional model has 16 per side, and only 8 of them hold a single distance. The bucket
 for j > i at distance 0 is never used and keeps its initial value. A bucket whose distances do not occur in training
@@ -118,7 +119,7 @@ def parameters(spec: Spec, *, buckets: int, **options: Any) -> dict[str, tuple[i
 
 
 def init(spec: Spec, rng: Any, *, buckets: int, **options: Any) -> dict[str, Any]:
-    """N(0, 1/C)."""
+    """A table drawn from N(0, 1/C)."""
     return {"table": rng.normal((buckets, spec.heads)) / np.sqrt(spec.dim)}
 
 

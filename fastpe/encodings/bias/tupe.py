@@ -93,7 +93,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2), zeros and ones."""
+    """Weights drawn from N(0, 0.02^2), zeros for biases, and ones for `norm_weight`."""
     found = {name: np.zeros(shape) for name, shape in parameters(spec, **options).items()}
     found["norm_weight"] += 1.0
     for name in {"position", "query", "key", "table"} & set(found):

@@ -108,7 +108,7 @@ def shapes(spec: Spec, *, reach: int, c2p: bool, p2c: bool, **options: Any) -> d
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """Parameters drawn from N(0, 0.02^2)."""
     return {
         name: STANDARD_DEVIATION * stream_of(rng, name).normal(shape)
         for name, shape in parameters(spec, **options).items()

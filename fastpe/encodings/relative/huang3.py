@@ -40,7 +40,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Ones."""
+    """Ones, which change nothing."""
     return {"weight": np.ones((*offset_sets(spec, **options), spec.head_dim))}
 
 

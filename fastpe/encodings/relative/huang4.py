@@ -41,7 +41,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """Vectors drawn from N(0, 0.02^2)."""
     return {"weight": STANDARD_DEVIATION * rng.normal((*offset_sets(spec, **options), spec.head_dim))}
 
 

@@ -53,7 +53,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _reach(spec: Spec, clamp_len: int | None) -> int:
-    """K."""
+    """K, the largest distance that has its own row."""
     return spec.length - 1 if clamp_len is None else min(spec.length - 1, clamp_len)
 
 
@@ -71,7 +71,7 @@ def shapes(spec: Spec, *, clamp_len: int | None) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """Parameters drawn from N(0, 0.02^2)."""
     return {name: STANDARD_DEVIATION * stream_of(rng, name).normal(shape) for name, shape in parameters(spec).items()}
 
 
