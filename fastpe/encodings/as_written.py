@@ -13,14 +13,13 @@ _RECORD = "ENCODING = "
 
 
 def record(file: Path) -> dict[str, Any]:
-    """The literal fields of a file's `ENCODING` that it gives, whether it is `gated`, and `learned`: "yes", "optional"
-    or "no".
+    """Return the fields of `FIELDS` that a file's `ENCODING` sets, and `learned`: "yes", "optional" or "no".
 
-    An encoding that learns has a `pull` or a gate; if learning is optional, it has the option `learned`, which is False
-    by default.
+    `learned` is "no" if the file has neither a `pull` nor a gate, and "optional" if it has a `pull` and an option
+    `learned` that is False by default. For an encoding with a gate, the result also has `gated`, which is True.
 
-    >>> found = record(Path(__file__).parent / "bias" / "alibi.py")
-    >>> found["slots"], found["learned"], found["reported"].outcome
+    >>> fields = record(Path(__file__).parent / "bias" / "alibi.py")
+    >>> fields["slots"], fields["learned"], fields["reported"].outcome
     (('bias', 'scores'), 'optional', 'holds')
     """
     text = file.read_text(encoding="utf-8")
@@ -28,13 +27,13 @@ def record(file: Path) -> dict[str, Any]:
     node = ast.parse(_RECORD + rest).body[0]
     assert isinstance(node, ast.Assign)
     assert isinstance(node.value, ast.Call)
-    given = {keyword.arg: keyword.value for keyword in node.value.keywords}
-    found = {name: _value(given[name]) for name in FIELDS if name in given}
-    if "gate" in given:
-        return found | {"learned": "yes", "gated": True}
-    if "pull" not in given and "\ndef pull(" not in text:
-        return found | {"learned": "no"}
-    return found | {"learned": "optional" if "options" in given and _by_choice(given["options"]) else "yes"}
+    keywords = {keyword.arg: keyword.value for keyword in node.value.keywords}
+    fields = {name: _value(keywords[name]) for name in FIELDS if name in keywords}
+    if "gate" in keywords:
+        return fields | {"learned": "yes", "gated": True}
+    if "pull" not in keywords and "\ndef pull(" not in text:
+        return fields | {"learned": "no"}
+    return fields | {"learned": "optional" if "options" in keywords and _by_choice(keywords["options"]) else "yes"}
 
 
 def _value(node: ast.expr) -> Any:

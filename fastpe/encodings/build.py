@@ -23,9 +23,9 @@ _SIZES = set(make_spec.__kwdefaults__ or ()) - {"axes"}
 def requested(
     name: str, length: int, keywords: Mapping[str, Any], others: Collection[str] = ()
 ) -> tuple[tuple[Part, ...], Spec]:
-    """Return the parts of an encoding and its sizes from keywords: those of `make_spec`, and options of the encoding.
+    """Split `keywords` into sizes (the arguments of `make_spec`) and options; return the encoding's parts and `Spec`.
 
-    others: further keywords of the called function. The error for an unknown keyword may suggest them.
+    others: other arguments of the public function. The error for an unknown keyword may suggest them.
     """
     sizes = {key: value for key, value in keywords.items() if key in _SIZES}
     options = {key: value for key, value in keywords.items() if key not in sizes}
@@ -44,7 +44,7 @@ def _seeded(parts: Sequence[Part], spec: Spec, seed: int) -> dict[str, np.ndarra
     for part in parts:
         stream = Stream(seed, "init", f"encoding.{part.scheme}")
         drawn = part.encoding.init(spec, stream, **part.options)
-        for name in part.encoding.parameters(spec, **part.options):  # one order, whatever that of `init` is
+        for name in part.encoding.parameters(spec, **part.options):  # `init` may have another order
             values[key(parts, part, name)] = combined.typed(parts, name, drawn[name], spec)
     return values
 
@@ -82,8 +82,8 @@ def build(
         Whether the model that uses the encoding is causal.
     positions : array, optional
         (N,) or (B, N), integers or reals in any order. Default: 0, 1, ..., N-1. With the axis B, slots that depend on
-        positions get it as their leading axis. An encoding of several coordinates takes (N, axes) or (B, N, axes); its
-        page states the default.
+        positions get a leading axis B. If the positions of the encoding have several coordinates, the shape is
+        (N, axes) or (B, N, axes), and the encoding's page states the default.
     start : float
         A number that is added to every position.
     dtype : float32 or float64
@@ -95,16 +95,16 @@ def build(
     reference : bool
         Whether to use the NumPy formula. The arrays are then float64.
     out : dict, optional
-        Arrays to fill, one for each slot, of the right shape and dtype; strides may be any. Objects that support the
-        buffer protocol, or ``__dlpack__`` on the CPU, are accepted. An array must not share memory with another one,
-        nor with `params` or `positions`.
+        Slot name -> array to fill, with the shape and dtype of the slot and any strides. Objects that support the
+        buffer protocol, or ``__dlpack__`` on the CPU, are accepted. The arrays must not share memory with each other,
+        with `params` or with `positions`.
     **options
-        The options of the encoding; in a sum in the form ``**{"wavelet.scale": 2.0}``.
+        The options of the encoding. In a sum, their names start with the encoding's key: ``**{"wavelet.scale": 2.0}``.
 
     Returns
     -------
     dict
-        Slot name -> array; shapes are those of `fastpe.encodings.slots.SLOTS`. "scale", "pairs" and "rectify" are plain
+        Slot name -> array; `fastpe.encodings.slots.SLOTS` lists the shapes. "scale", "pairs" and "rectify" are plain
         values. `fastpe.attention` accepts all slots except those that are added at the input.
 
     Raises
@@ -126,10 +126,10 @@ def build(
     others = ("params", "seed", "reference", "out")
     parts, spec = requested(name, length, {**sizes, "positions": positions, "start": start, **options}, others)
     if params is None:
-        if combined.parameter_shapes(parts, spec):  # drawing them may be work
+        if combined.parameter_shapes(parts, spec):  # check first: drawing initial values may take long
             combined.check(parts, spec)
             combined.check_parameters(parts, spec)
-            combined.outlines(parts, spec)  # what has no room is refused before
+            combined.outlines(parts, spec)  # raises an error if a slot does not fit in memory
         params = _seeded(parts, spec, seed)
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))
@@ -149,7 +149,7 @@ def build(
         combined.outlines(parts, spec),
         inputs,
     )
-    # fills count strides in whole elements; only a field of a packed record can have others
+    # fills need strides of whole elements; only a field of a packed record can have other strides
     targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in given.items()}
     combined.fill(parts, spec, values, targets, reference, sizes=magnitudes.values())
     for slot, array in targets.items():
@@ -211,7 +211,7 @@ def pull(
     params: Mapping[str, Any],
     **request: Any,
 ) -> dict[str, np.ndarray]:
-    """Turn gradients of the slots into gradients of the parameters: the transpose of `build` at `params`.
+    """Turn gradients of the slots into gradients of the parameters: the vector-Jacobian product of `build`.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def pull(
     Raises
     ------
     ValueError, TypeError
-        If a gradient or a parameter is missing or has another shape; and in the same cases as for `build`.
+        If a gradient or a parameter is missing or has the wrong shape, and for the same reasons as `build`.
 
     Examples
     --------
@@ -251,7 +251,7 @@ def pull(
     slot_shapes = combined.slot_shapes(parts, spec)
     kinds = {slot: np.dtype(np.float64) if SLOTS[slot].dtype == "float64" else spec.dtype for slot in slot_shapes}
     widest = max(kinds.values(), key=lambda kind: kind.itemsize, default=spec.dtype)
-    if isinstance(dslots, Mapping):  # attention also returns the gradient of a scale, which nothing here learns
+    if isinstance(dslots, Mapping):  # attention also returns the gradient of `scale`, which no encoding learns
         dslots = {slot: x for slot, x in dslots.items() if slot not in combined.plain(parts, spec)}
     given = arrays("dslots", dslots, slot_shapes, widest, some=True, measure=combined.largest)
     gradients = {slot: array.astype(kinds[slot], copy=False) for slot, array in given.items()}
@@ -263,12 +263,12 @@ def pull(
 
 
 def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
-    """Return the frequencies of a rotary encoding in radians per position, as `theta` of `fastpe.attention`.
+    """Return the frequencies of a rotary encoding in radians per position, for the slot `theta` of `fastpe.attention`.
 
     Parameters
     ----------
     name : str
-        Key of an encoding with angles that are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
+        Key of an encoding whose angles are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
     length : int
         The length for which the frequencies are computed, if they depend on it.
     **request
@@ -278,19 +278,20 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     Returns
     -------
     (R,) float64
+        One frequency for each rotated pair of channels.
 
     Raises
     ------
     TypeError, ValueError
-        For the same reasons as `fastpe.build`. Also if the angles are not positions times frequencies, or the encoding
-        fills `rotors`, which attention with bands does not support.
+        For the same reasons as `fastpe.build`. Also if the angles are not positions times frequencies, or if the
+        encoding fills `rotors`, which attention with the argument `bands` does not support.
 
     Examples
     --------
     >>> frequencies("rope", 8, dim=4).tolist()
     [1.0, 0.01]
     """
-    import numpy as np  # the command line knows this module without it
+    import numpy as np  # the command line imports this module without NumPy
 
     last = max(whole("length", length, 1, 2**27) - 1.0, 1.0)
     points = np.array([0.0, 0.5, 1.0, last])
@@ -303,4 +304,4 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
         off = np.abs(np.exp(1j * angles[0]) - np.exp(1j * points[:, None] * theta))
         if np.all(off <= 1e-12 * (1 + points[:, None])):
             return np.asarray(theta)
-    raise ValueError(f"name must be an encoding that turns all heads by positions times frequencies, not {name!r}")
+    raise ValueError(f"name must be an encoding that rotates all heads by positions times frequencies, not {name!r}")

@@ -1,6 +1,6 @@
-"""The catalogue of all encodings: their entries in lists, filters, and groups.
+"""The catalogue of all encodings: entries of lists, filters and groups.
 
-For encodings of this package, lists read the files without importing them.
+Files of this package's encodings are read without being imported.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ NEEDS: Mapping[str, str] = {
     "coordinates": "Positions of several coordinates: a grid, a sphere, space",
     "graph": "A graph: a plain sequence is a path",
 }
-"""What an encoding needs in addition to positions, as a word -> a title. Its group is the last that applies; "":
-none."""
+"""Word for what an encoding needs in addition to positions -> title of a group; "": it needs nothing. An encoding
+belongs to the group of the last word that applies to it."""
 
 ORDERS = ("use", "year", "place", "needs")
 """The properties by which a list can be grouped."""
@@ -100,8 +100,10 @@ def entry(key: str) -> Entry:
 
 
 def entries() -> tuple[list[Entry], dict[str, str]]:
-    """The entries of all encodings, sorted by key, and the errors of those in installed packages that cannot be
-    loaded."""
+    """Return the entries of all encodings, sorted by key, and key -> error of encodings that cannot be loaded.
+
+    Only encodings of installed packages may fail to load.
+    """
     found, broken = [], {}
     for key in list_encodings():
         try:
@@ -122,7 +124,7 @@ def chosen(
     causal: bool = False,
     axes: int | None = None,
 ) -> list[Entry]:
-    """The entries of `every` that meet all given criteria; a collection is met by any of its words.
+    """Return the entries that meet all criteria. An entry meets a collection of words if it has one of them.
 
     >>> "alibi" in [each.key for each in chosen(entries()[0], slots=["bias"], reported=["holds"], causal=True)]
     True
@@ -141,10 +143,10 @@ def chosen(
 
 
 def grouped(entries: Iterable[Entry], by: str = "use") -> dict[str, list[Entry]]:
-    """Title of a group -> its encodings, without empty groups.
+    """Group the entries: title of a group -> its entries. Empty groups are left out.
 
-    by: one of `ORDERS`: "use", their field of use; "year", the year of the source, newest first; "place", where they
-    act; "needs", the most special thing that they need.
+    by: one of `ORDERS`: "use", the field of use; "year", the year of the source, newest first; "place", where the
+    encoding acts; "needs", the last word of `NEEDS` that applies to the encoding.
 
     >>> [each.key for each in grouped(entries()[0], "year")["2018"]]
     ['shaw', 'sinusoidal_t2t']
@@ -202,10 +204,10 @@ def learned(encoding: Encoding) -> str:
 
 
 def needs(key: str) -> tuple[str, ...]:
-    """What an encoding needs in addition to positions, by default, in words of `NEEDS`, from its record and its
-    formula.
+    """Return the words of `NEEDS` that apply to an encoding with its default options.
 
-    For a user's encoding that cannot be filled, only from its record.
+    Whether the encoding depends on the training length is found by filling its slots. If this fails, as it may for a
+    user-defined encoding, the word "length" is left out.
 
     >>> needs("rope"), needs("fire"), needs("learned_2d")
     ((), ('training', 'causal'), ('training', 'length', 'coordinates'))
@@ -223,7 +225,7 @@ def needs(key: str) -> tuple[str, ...]:
 
 def _knows_training_length(key: str, causal: bool) -> bool:
     """Whether the slots for the same positions depend on the training length."""
-    import numpy as np  # lists do not need it
+    import numpy as np  # most lists do not need NumPy
 
     from fastpe.encodings.build import build
 
@@ -234,7 +236,7 @@ def _knows_training_length(key: str, causal: bool) -> bool:
             filled.append(build(key, _POSITIONS, **sizes, dtype="float64", reference=True))
         except BeyondTrainingLength:
             return True
-        except (ValueError, TypeError):  # a faulty encoding of the user, which lists still contain
+        except (ValueError, TypeError):  # a faulty user-defined encoding is still listed
             return False
     one, other = filled
     return one.keys() != other.keys() or any(
@@ -262,7 +264,7 @@ def coordinates(encoding: Encoding) -> int:
 
 
 def suits_sequences(encoding: Encoding) -> bool:
-    """Whether it suits a causal model of a plain sequence: positions have one coordinate, and it needs no graph.
+    """Whether an encoding suits a causal model of a plain sequence: one coordinate for each position, and no graph.
 
     >>> suits_sequences(get("xpos")), suits_sequences(get("rope_2d")), suits_sequences(get("graphormer"))
     (True, False, False)

@@ -1,6 +1,6 @@
 """Sums of encodings, such as "wavelet+alibi", treated as one encoding: parameters, slots and gradients.
 
-A single encoding is a sum of one. All functions take the validated parts that `registry.parse` returns.
+A single encoding is a sum of one term. All functions take the validated parts that `registry.parse` returns.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SPARE_BITS = 32
-_LARGE = 2**18  # number of elements from which an array does not fit in a fast cache
+_LARGE = 2**18  # arrays with at least this many elements do not fit in a fast cache
 
 
 def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
-    """Arrays for every slot that the parts fill together, aligned to cache lines.
+    """Return a zero array, aligned to cache lines, for every slot that the parts fill together.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
 
 
 def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
-    """Arrays of the shapes and dtypes of `allocate`, of one element each."""
+    """Return arrays with the shapes and dtypes of `allocate` that take no memory: views of one element each."""
     import numpy as np
 
     out: dict[str, np.ndarray] = {}
@@ -49,7 +49,7 @@ def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
 
 
 def _dtype(slot: str, shape: tuple[int, ...], spec: Spec) -> np.dtype:
-    """float64 for factors of single channels, as for angles: both apply to queries of any dtype."""
+    """Return the dtype of a slot. `rotors` of single channels are float64, like angles, for queries of any dtype."""
     import numpy as np
 
     if slot == "rotors" and shape[-1] == 1:
@@ -92,7 +92,7 @@ def axes(parts: Sequence[Part], *, given: bool) -> int:
 
 
 def check(parts: Sequence[Part], spec: Spec) -> None:
-    """Raise an error if a part refuses this spec and its options."""
+    """Raise an error if an encoding does not support this spec with its options."""
     for part in parts:
         part.encoding.check(spec, **part.options)
 
@@ -106,7 +106,7 @@ def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
 
 
 def typed(parts: Sequence[Part], name: str, value: np.ndarray, spec: Spec) -> np.ndarray:
-    """A parameter's initial value in the spec's dtype; a ValueError if it overflows."""
+    """Return a parameter's initial value in the spec's dtype. Raises ValueError if it overflows."""
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -123,7 +123,7 @@ def _check_room(what: str, parts: Sequence[Part], shape: tuple[int, ...], dtype:
 
 
 def numbers(parts: Sequence[Part]) -> list[str]:
-    """Descriptions of options that are numbers other than the defaults."""
+    """Describe the numerical options that differ from their defaults, for error messages."""
     return [
         f"option {key(parts, part, name)}={f'{value:g}' if isinstance(value, float) else value}"
         for part in parts
@@ -168,7 +168,7 @@ def slot_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, ...]]
 
 
 def _own(parts: Sequence[Part], part: Part, params: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
-    """The parameters of one part, from those of the sum."""
+    """Return the parameters of one part, by their plain names, from the parameters of the sum."""
     if len(parts) == 1:
         return dict(params)
     return {name: params[key(parts, part, name)] for name in part.encoding.parameters(spec, **part.options)}
@@ -192,10 +192,11 @@ def fill(
     parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool = False,
     finite: bool = True, sizes: Collection[float] | None = None, checked: bool = False,
 ) -> None:  # fmt: skip
-    """Fill `out`, arrays as from `allocate` with any strides, with the sum of the parts.
+    """Fill `out`, arrays with the shapes and dtypes of `allocate` and any strides, with the sum of the parts.
 
-    Values that overflow the dtype are an error, unless `finite` is false. `sizes`: the largest absolute values of the
-    parameters, if they are known. `checked`: whether the same parts were filled for the same spec before.
+    finite: raise an error for values that overflow the dtype.
+    sizes: the largest absolute value of each parameter, if known.
+    checked: skip the checks, because the same parts were filled for the same spec before.
     """
     import numpy as np
 
@@ -245,8 +246,9 @@ def _fill_part(part: Part, spec: Spec, own: dict[str, Any], out: dict[str, Any],
 def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out: Mapping[str, np.ndarray]) -> bool:
     """Whether a value may overflow its dtype; if not, large arrays need not be checked.
 
-    Assumes that values are at most 2^32 times the product of all numbers that they depend on, each taken as it is or
-    inverted, whichever is larger. Legendre's linear map grows faster, and has a `check` of its own.
+    Assumes that a value is at most 2^32 times the product of max(|x|, 1/|x|) over all numbers x that it depends on:
+    options, positions, the training length and parameters. The linear map of `legendre` may grow faster, so `legendre`
+    checks it.
     """
     import numpy as np
 
@@ -261,7 +263,7 @@ def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out
 
 
 def largest(value: np.ndarray) -> float:
-    """`validation.largest`, compiled to a single pass for large arrays only."""
+    """Return the largest absolute value, like `validation.largest`; large arrays are read in one compiled pass."""
     if value.size < _LARGE or not value.flags.c_contiguous:
         return validation.largest(value)
     from fastpe.kernels.fills.table import largest_of
@@ -294,7 +296,7 @@ def add_gradients(
     dslots: Mapping[str, np.ndarray],
     dparams: Mapping[str, np.ndarray],
 ) -> None:
-    """Add the parameters' gradients to `dparams`, given those of the slots (C-contiguous, in `spec.dtype`)."""
+    """Add the parameters' gradients to `dparams`, given the slots' gradients (C-contiguous, in `spec.dtype`)."""
     import numpy as np
 
     with np.errstate(over="ignore", invalid="ignore"):  # gradients of a diverging model may not be finite
@@ -327,7 +329,7 @@ def check_gradients(parts: Sequence[Part], spec: Spec) -> None:
 def _times_others(
     parts: Sequence[Part], part: Part, slot: str, spec: Spec, params: Mapping[str, Any], gradient: np.ndarray
 ) -> np.ndarray:
-    """The gradient of one factor, given that of the product; the gradient of a term is that of the sum."""
+    """Return the gradient of a part's slot from that of the combined slot: times all other factors if it multiplies."""
     import numpy as np
 
     if SLOTS[slot].combine != "multiply":
@@ -342,5 +344,5 @@ def _times_others(
 
 
 def remarks(parts: Sequence[Part], spec: Spec) -> tuple[str, ...]:
-    """The remarks of the parts for the user: padded channels, clipped positions and so on."""
+    """Return the remarks of the parts for the user: on padded channels, clipped positions and so on."""
     return tuple(f"{part.scheme}: {text}" for part in parts for text in part.encoding.remarks(spec, **part.options))

@@ -1,7 +1,7 @@
-"""Slots that several encodings fill together: their common shape, and each encoding's array in it.
+"""Combine slots that several encodings fill: find a common shape, and widen the array of each encoding to it.
 
-An array over fewer offsets is widened by repeating its first and last rows, as in clipping; an array shared by all
-heads, or all samples, is repeated for each.
+An array with fewer offsets is widened by repeating its first and last rows, as clipping does. An array that all heads
+or all samples share is repeated for each of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def common_shape(slot: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...
 
 
 def widened(slot: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The array in the common shape; do not write to it.
+    """Return the array, widened to the common shape. It may be a view: do not write to it.
 
     >>> import numpy as np
     >>> widened("bias", np.array([[1, 2, 3]]), (2, 7)).tolist()
@@ -58,7 +58,7 @@ def widened(slot: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def narrowed(slot: str, gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The gradient of an array of this shape, given that of the widened array: the adjoint of `widened`.
+    """Return the gradient of an array of this shape from that of the widened array: the transpose of `widened`.
 
     >>> import numpy as np
     >>> narrowed("bias", np.arange(14.0).reshape(2, 7), (1, 3)).tolist()

@@ -1,5 +1,4 @@
-"""`Encoding`, the record that the file of an encoding defines, completed by functions of the file, and `Part`, one term
-of a sum.
+"""`Encoding`, the record that the file of an encoding defines, and `Part`, one term of a sum of encodings.
 
 An encoding fills a few small arrays, its *slots*. Each slot is used at one fixed point of a transformer
 (`fastpe.encodings.slots.SLOTS`).
@@ -35,13 +34,13 @@ USES: Mapping[str, str] = {
 well-known models; "proposed": proposed in a paper, not used in a well-known model; "study": from papers about formulas,
 or from this library."""
 
-SUMMARY = 50  # the largest number of characters, so that it fits in a list
+SUMMARY = 50  # largest number of characters of a summary, so that it fits in a list
 _OWN = "own construction"
-_YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # but no arXiv number
+_YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # and not a part of an arXiv number
 
 
 class BeyondTrainingLength(ValueError):
-    """Raised if the encoding is undefined at this length or position; the message says why.
+    """Raised if an encoding is undefined at the requested length or position; the message says why.
 
     Examples
     --------
@@ -60,8 +59,9 @@ class Reported(NamedTuple):
     Parameters
     ----------
     outcome : {"holds", "partly", "fails", "tuned"}
-        "holds": quality holds well past the training length without further training; "partly": up to some length, or
-        in some reports; "fails": it does not hold; "tuned": it holds after interpolation or further training.
+        "holds": quality holds well past the training length without further training; "partly": it holds up to some
+        length, or in some reports; "fails": it does not hold; "tuned": it holds after interpolation or further
+        training.
     evidence : str
         The result, in a sentence.
     source : str
@@ -91,8 +91,8 @@ class Needs(NamedTuple):
         with several coordinates, set by the encoding's option ``grid``. "graph": a graph, set by the encoding's option
         ``edges``.
     default : str
-        The default of a run. For "digits" the value of `positions`, such as ``"digits:99"``; for the others a
-        description of how the encoding treats a sequence. "": no default, the run is refused.
+        What a run uses by default. For "digits", the value of `positions`, such as ``"digits:99"``; otherwise a
+        description of how the encoding treats a plain sequence. "": there is no default, and the run raises an error.
 
     Examples
     --------
@@ -105,27 +105,28 @@ class Needs(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """What a layer computes from its input: offsets of keys, see `fastpe.reference.gate`; slopes, from its queries and
-    keys, see `fastpe.columns.gated_slopes`; angles, see `fastpe.angles.selective`; or reflections, see
-    `fastpe.reference.reflections`.
+    """What a layer computes from its input in place of a slot: offsets of keys, slopes, angles or reflections.
 
-    The encoding's parameters are those of the gate:
+    The parameters of the encoding are those of the gate:
 
-    - of offsets: ``bias`` (H,), and optionally ``weight`` (H, C) and ``rate`` (H,);
-    - of slopes: ``weight`` (H,), and the directions ``key`` (H, D), ``query`` (H, D) or both;
-    - of angles: ``down`` (C, rank), ``up`` (rank, C/2) and ``taps`` (4, C/2);
-    - of reflections: ``down`` (C, rank), ``up`` (rank, C), ``taps`` (3, C), ``weight`` (H, C) and ``bias`` (H,).
+    - offsets of keys (`fastpe.reference.gate`): ``bias`` (H,), and optionally ``weight`` (H, C) and ``rate`` (H,);
+    - slopes, from queries and keys (`fastpe.columns.gated_slopes`): ``weight`` (H,), and the directions ``key`` (H, D),
+      ``query`` (H, D) or both;
+    - angles (`fastpe.angles.selective`): ``down`` (C, rank), ``up`` (rank, C/2) and ``taps`` (4, C/2);
+    - reflections (`fastpe.reference.reflections`): ``down`` (C, rank), ``up`` (rank, C), ``taps`` (3, C), ``weight``
+      (H, C) and ``bias`` (H,).
 
     Parameters
     ----------
     sign : {-1, 1, 0}
-        The sign of the argument of softplus: -1 for a gate that keeps, 1 for a gate that forgets; 0 for other kinds.
+        For offsets of keys, the sign of the argument of softplus: -1 if large values of the gate keep earlier keys, 1
+        if they forget them. 0 for the other kinds.
     slopes : callable, optional
-        Number of heads -> the fixed factors of their slopes.
+        Number of heads -> (H,), the fixed factor of each head's slopes.
     frequencies : callable, optional
-        (D, **options) -> the angle of each pair of channels for a step of 1.
+        (D, **options) -> (D/2,), the angle of each pair of channels for a step of 1.
     reflects : bool
-        Whether it computes reflections.
+        Whether the gate computes reflections.
 
     Examples
     --------
@@ -140,12 +141,12 @@ class Gate(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it does: "adds" to scores, "turns" or "reflects"; a layer has at most one of each kind."""
+        """What the gate does: it "adds" to scores, "turns" or "reflects" queries. A layer has at most one of each."""
         return "reflects" if self.reflects else "turns" if self.turns else "adds"
 
     @property
     def turns(self) -> bool:
-        """Whether it computes angles."""
+        """Whether the gate computes angles."""
         return self.frequencies is not None
 
 
@@ -154,8 +155,8 @@ class Gate(NamedTuple):
 class Encoding:
     """A position encoding, as defined by its file.
 
-    The file's docstring is the page of the encoding. The functions below are taken from the file by these names; they
-    need not be passed here.
+    The file's docstring is the page of the encoding. The callables from `reference` to `resize`, except `column`,
+    default to the functions of the same names in the file; you need not pass them.
 
     Parameters
     ----------
@@ -168,8 +169,8 @@ class Encoding:
     beyond : {"defined", "clipped", "resized", "undefined"}
         What the formula does past the training length.
     direction : {"yes", "no", "causal", "unknown"}
-        Whether a model without a causal mask can tell left from right by it. "no": it is equal for both sides;
-        "causal": it is made for causal models only.
+        Whether the encoding lets a model without a causal mask tell left from right. "no": it treats both sides alike;
+        "causal": it is for causal models only.
     source : str
         The publication, with authors and year first, so that `year_of` finds the year.
     use : str
@@ -180,22 +181,23 @@ class Encoding:
         What it needs that a plain sequence of tokens does not have: positions of digits, several coordinates, or a
         graph.
     ulp : float or callable
-        Error of a float64 fill in units of `eps * max|slot|`: a number, or a function (spec, **options) that returns
-        one or an array that broadcasts against the slot; see `fastpe.doctor.allowed_error.fill_bound`.
+        Bound on the error of a float64 fill, in units of `eps * max|slot|`: a number, or a function (spec, **options)
+        that returns a number or an array that broadcasts against the slot. See
+        `fastpe.doctor.allowed_error.fill_bound`.
     per_layer : tuple of str
         The parameters that each layer has separately.
     paper : dict
         Options named by Li (2025), used by the preset `TrainConfig.paper`.
     tested : dict
-        Options that a training run uses by default in place of the usual defaults. A run tests beyond the training
-        length, where the usual defaults raise an error.
+        Defaults of a training run that replace those of `options`. A run also tests sequences longer than in training,
+        for which the usual defaults would raise an error.
     gate : Gate, optional
         What the model's layers compute from their input with the encoding's parameters, instead of a slot.
     reference : callable
         (spec, params, **options) -> {slot: float64 array}: the printed formula in NumPy.
     fill : callable, optional
-        (spec, params, out, **options) writes to arrays of any strides, usually with compiled loops. Default: the
-        reference.
+        (spec, params, out, **options) writes the slots to the arrays of the dict `out`, which may have any strides,
+        usually with compiled loops. Default: the results of `reference` are copied.
     pull : callable, optional
         (spec, params, dslots, dparams, **options) adds the parameters' gradients to dparams. Required to train
         parameters.
@@ -208,21 +210,20 @@ class Encoding:
     plain : callable
         (spec, **options) -> {slot: value} for the slots that are not arrays: "scale", "pairs", "rectify".
     axes : callable
-        (**options) -> the number of coordinates of given positions.
+        (**options) -> the number of coordinates of a position.
     moves : callable
         (**options) -> whether, past the training length, a longer sequence changes the slots of earlier positions (or
         of the cells of a grid), so that cached keys become invalid.
     column : callable
-        (spec, **options) -> a tuple with the slope of each head, if in a causal model its scores grow by this amount
-        per position of the key and depend on the position in no other way; otherwise None. With it the encoding can use
-        positions that depend on the tokens.
+        (spec, **options) -> a tuple with one slope for each head, or None. A tuple states that in a causal model the
+        scores of a head grow by its slope per position of the key, and depend on positions in no other way. Only then
+        can the encoding use positions that depend on the tokens.
     check : callable
         (spec, **options) raises an error for an invalid request before any computation.
     remarks : callable
-        (spec, **options) -> sentences about this request for the user.
+        (spec, **options) -> tuple of sentences about this request, which the user is shown.
     resize : callable, optional
-        (params, *, sizes by name) -> {parameter: array}: learned parameters, converted to another length, grid or
-        window.
+        (params, **sizes) -> {parameter: array}: learned parameters, converted to another length, grid or window.
     file : str
         For an encoding of your own, the name of the file that defines it; set by `fastpe.register`.
 
@@ -277,7 +278,7 @@ def of_module(module: ModuleType) -> Encoding:
 
 
 def year_of(source: str) -> int | None:
-    """The first year in a source; None if there is none, or if the source is an own construction (after any author).
+    """Return the first year in a source; None if it has no year or contains the words "own construction".
 
     >>> year_of("Su 2023, kexue.fm/archives/9706"), year_of("arXiv:2009.13658, 2020"), year_of("own construction")
     (2023, 2020, None)

@@ -1,7 +1,7 @@
-"""Checks at every call of a registered encoding, since kernels trust the shapes of the slots that it fills.
+"""Checks at every call of a user-defined encoding, because kernels trust the shapes of the slots that it fills.
 
-The encodings of fastpe are tested instead. Only checks that take almost no time are made here. `fastpe check` checks
-everything.
+These checks take almost no time; `fastpe check` checks everything. The encodings of fastpe are tested, and not checked
+at every call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def guarded(own: Encoding, path: Path) -> Encoding:
     """Return the encoding with checked functions. An error names the file, the line and what is wrong."""
     given = {name: getattr(own, name) for name in (*FUNCTIONS, "ulp")}
     functions = {name: each for name, each in given.items() if callable(each) and each is not getattr(Encoding, name)}
-    # a `check` of the file may raise its own errors
+    # errors of these types are passed on unchanged: the file's `check` may raise its own ValueErrors
     passed_on = {name: ValueError if name == "check" else BeyondTrainingLength for name in functions}
     careful: dict[str, Any] = {name: told(each, path, passed_on[name]) for name, each in functions.items()}
     safe = replace(own, **careful)
@@ -47,20 +47,20 @@ class _Border:
         self._own, self._file = own, file
 
     def check(self, spec: Spec, **options: Any) -> None:
-        """Reject positions for encodings by offset, and everything that the `check` of the file rejects."""
+        """Run the file's `check`, and reject given positions if the encoding fills a slot by offset."""
         self._own.check(spec, **options)
         if spec.positions is not None and (slots := self._shapes(spec, options).keys() & OF_OFFSETS):
             raise ValueError(
-                f"positions cannot be given: {self._file} fills {min(slots)!r}, which knows the offsets of consecutive "
-                "positions alone"
+                f"positions cannot be given: {self._file} fills {min(slots)!r}, which depends only on the offsets of "
+                "consecutive positions"
             )
 
     def shapes(self, spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the slots, and check that kernels can take them."""
         found = self._shapes(spec, options)
         self._known("shapes", found, arrays=True)
-        if ("index" in found) != ("values" in found):  # a kernel follows the one into the other
-            raise self._error(f"shapes gives slot {min(found.keys() & _LOOKED_UP)!r} alone: {ALONE}")
+        if ("index" in found) != ("values" in found):  # a kernel reads `values` at `index`
+            raise self._error(f"shapes gives only slot {min(found.keys() & _LOOKED_UP)!r}: {ALONE}")
         for slot, shape in found.items():
             whole = isinstance(shape, tuple) and all(type(size) is int for size in shape)
             if not whole or misfit(slot, shape, spec, found):
@@ -107,7 +107,7 @@ class _Border:
 
     def ulp(self, spec: Spec, **options: Any) -> np.ndarray:
         """Return the stated error of the fill."""
-        assert callable(self._own.ulp)  # wrapped only where it is
+        assert callable(self._own.ulp)  # this method replaces only a callable `ulp`
         return self._finite("ulp", "error", self._own.ulp(spec, **options))
 
     def resize(self, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.ndarray]:
@@ -131,10 +131,10 @@ class _Border:
         found = self._dict("init", self._own.init(spec, rng, **options))
         stated = self.parameters(spec, **options)
         if found.keys() != stated.keys():
-            raise self._error(f"init draws {sorted(found, key=str)}, and parameters states {sorted(stated)}")
+            raise self._error(f"init must return {sorted(stated)}, as `parameters` does, not {sorted(found, key=str)}")
         drawn = {name: self._finite("init", name, value).astype(np.float64) for name, value in found.items()}
         for name, value in drawn.items():
-            self._same(f"init draws {name!r}", value.shape, stated[name])
+            self._same(f"init gives {name!r}", value.shape, stated[name])
         return drawn
 
     def reference(self, spec: Spec, params: Mapping[str, Any], **options: Any) -> dict[str, np.ndarray]:
@@ -142,7 +142,7 @@ class _Border:
         found, expected = self._own.reference(spec, _read_only(params), **options), self._shapes(spec, options)
         self._known("reference", found, arrays=True)
         if found.keys() != expected.keys():
-            raise self._error(f"reference gives {sorted(found)}, and the slots are {sorted(expected)}")
+            raise self._error(f"reference must return the slots {sorted(expected)}, not {sorted(found)}")
         arrays = {slot: self._numbers("reference", slot, value) for slot, value in found.items()}
         for slot, array in arrays.items():
             self._same(f"reference gives slot {slot!r}", array.shape, expected[slot])
@@ -150,7 +150,7 @@ class _Border:
         return arrays
 
     def fill(self, spec: Spec, params: Mapping[str, Any], out: Mapping[str, np.ndarray], **options: Any) -> None:
-        """Fill the slots, and check that the arrays are written in place from the first entry to the last."""
+        """Run the file's `fill`, and check that it writes in place, at least the first and last entry of each array."""
         import numpy as np
 
         given = dict(out)
@@ -164,11 +164,11 @@ class _Border:
             for place in places:
                 value = out[slot][place]
                 left = math.isnan(value) if out[slot].dtype.kind == "f" else value == -1
-                # where parameters have diverged, training finds it
+                # diverged parameters may give NaN, which training reports
                 if left and all(np.isfinite(value).all() for value in params.values()):
                     raise self._error(
-                        f"fill leaves slot {slot!r}, of shape {out[slot].shape}, unwritten or no number at its "
-                        f"{'first' if place[0] == 0 else 'last'} entry"
+                        f"fill must write numbers to slot {slot!r}, of shape {out[slot].shape}, but its "
+                        f"{'first' if place[0] == 0 else 'last'} entry is unwritten or NaN"
                     )
         _check_index(self._file, out)
 
@@ -176,18 +176,18 @@ class _Border:
         self, spec: Spec, params: Mapping[str, Any], dslots: Mapping[str, Any], dparams: Mapping[str, Any],
         **options: Any,
     ) -> None:  # fmt: skip
-        """Pull gradients, and check that they are added into `dparams` in place."""
+        """Run the file's `pull`, and check that it adds to the arrays of `dparams` in place."""
         given = dict(dparams)
         self._own.pull(spec, _read_only(params), _read_only(dslots), given, **options)  # type: ignore[misc] # likewise
         self._in_place("pull", "dparams", given, dparams)
 
     def remarks(self, spec: Spec, **options: Any) -> tuple[str, ...]:
-        """Return the remarks of the file. If it has no fill, they say that the formula is used."""
+        """Return the remarks of the file, and one that NumPy fills the slots if the file defines no `fill`."""
         found = self._own.remarks(spec, **options)
         if not isinstance(found, tuple) or not all(isinstance(text, str) for text in found):
             raise self._error(f"remarks must return a tuple of sentences, not {found!r}")
         if self._own.fill is None:
-            found += (f"{self._file} defines no fill: its formula in NumPy serves, which may take longer",)
+            found += (f"{self._file} defines no fill, so its NumPy formula is used, which may be slower",)
         return found
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class _Border:
         for slot in self._dict(function, found):
             if slot not in self._own.slots or bool(SLOTS[slot].dtype) != arrays:
                 named = [each for each in self._own.slots if bool(SLOTS[each].dtype) == arrays]
-                raise self._error(f"{function} gives slot {slot!r}; by ENCODING.slots it may give {', '.join(named)}")
+                raise self._error(f"{function} gives slot {slot!r}, but ENCODING.slots allows only {', '.join(named)}")
 
     def _numbers(self, function: str, name: str, value: Any) -> np.ndarray:
         import numpy as np
@@ -213,7 +213,7 @@ class _Border:
             unmasked(name, value)
             array = np.asarray(value)
         except Exception as error:  # ragged, or on another device
-            raise self._error(f"{function} gives {name!r} as no array: {_line(error)}") from error
+            raise self._error(f"{function} must give {name!r} as an array: {_line(error)}") from error
         if array.dtype.kind not in "biuf":
             raise self._error(f"{function} gives {name!r} as {array.dtype}, not as real numbers")
         return array
@@ -234,18 +234,18 @@ class _Border:
         import numpy as np
 
         if added := given.keys() - before.keys():
-            raise self._error(f"{function} adds {min(added, key=str)!r} to {name}, which holds {sorted(before)}")
+            raise self._error(f"{function} adds {min(added, key=str)!r} to {name}, which must keep {sorted(before)}")
         for key, array in before.items():
             if given.get(key) is not array:
                 found = f"an array of shape {np.shape(given[key])}" if key in given else "nothing"
                 raise self._error(
-                    f"{function} puts {found} in the place of {name}[{key!r}], of shape {array.shape}: write into it, "
+                    f"{function} replaces {name}[{key!r}], of shape {array.shape}, by {found}: write into the array, "
                     f"as in {name}[{key!r}][...] = values"
                 )
 
 
 def _read_only(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return read-only views, so that arrays which are used again cannot be changed."""
+    """Return read-only views, so that the user's function cannot change arrays that are used again."""
     views = {name: value.view() for name, value in given.items()}
     for view in views.values():
         view.flags.writeable = False
@@ -257,7 +257,7 @@ def _line(error: BaseException) -> str:
 
 
 def _check_index(file: str, slots: Mapping[str, Any]) -> None:
-    """Reject an index with fractions or outside of the values, where a kernel would read memory that is not its own."""
+    """Reject an index that has fractions or lies outside of `values`, where a kernel would read out of bounds."""
     import numpy as np
 
     if "index" not in slots:
@@ -266,4 +266,7 @@ def _check_index(file: str, slots: Mapping[str, Any]) -> None:
     if (broken := index != np.floor(index)).any():
         raise ValueError(f"{file}: slot 'index' must hold whole numbers, not {index[broken][0]}")
     if index.min() < 0 or index.max() >= count:
-        raise ValueError(f"{file}: slot 'index' points to {index.min()} .. {index.max()}, and there are {count} values")
+        raise ValueError(
+            f"{file}: slot 'index' must lie in 0 .. {count - 1}, the entries of 'values', not in {index.min()} .. "
+            f"{index.max()}"
+        )

@@ -1,6 +1,6 @@
-"""What the terms of an encoding need that a plain sequence does not have, and whether options provide it.
+"""What the terms of an encoding need beyond a plain sequence of tokens, and whether the options provide it.
 
-For encodings of this package without options, the files are read but not imported.
+Files of this package's encodings are read without being imported, unless options are given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.registry import all_terms, file_of, get, parse_all
 
 _OPTIONS = {"coordinates": "grid", "graph": "edges"}
-"""The option that provides what an encoding needs."""
+"""What an encoding needs -> the option that provides it."""
 
 
 class Needed(NamedTuple):
@@ -31,16 +31,19 @@ class Needed(NamedTuple):
         return told(get(self.term), self.needs)
 
     def refusal(self, why: str = "") -> str:
-        """The message for a run that does not provide what is needed; why: for digits, what it provides instead."""
+        """Return the error message for a run that does not provide what is needed.
+
+        why: for digits, the end of the message, which says what the run has instead.
+        """
         if self.needs.what == "digits":
             return f"encoding {self.term!r} needs positions='digits:K', as in {self.needs.default!r}, {why}"
         encoding = get(self.term)
         if self.needs.what == "graph":
-            return f"encoding {self.term!r} needs a graph: give option edges=0,1,1,2, the two nodes of every edge"
-        missing = f"encoding {self.term!r} needs positions of several coordinates, and a task's sequences have one"
+            return f"encoding {self.term!r} needs a graph: set option edges=0,1,1,2, ..., the two nodes of every edge"
+        missing = f"encoding {self.term!r} needs positions with several coordinates, but sequences of tasks have one"
         if "grid" in encoding.options:
-            return f"{missing}: give option grid=A,B, the sides of a grid whose cells are the tokens"
-        return f"{missing}: it cannot be trained on a task, only filled by fastpe.build(..., positions=...)"
+            return f"{missing}: set option grid=A,B, the sides of a grid whose cells are the tokens"
+        return f"{missing}: it cannot be trained on a task; use fastpe.build(..., positions=...)"
 
 
 def needed(name: str, options: Mapping[str, Any] | None = None) -> list[Needed]:
@@ -61,27 +64,27 @@ def needed(name: str, options: Mapping[str, Any] | None = None) -> list[Needed]:
 
 
 def of(encoding: Encoding, options: Mapping[str, Any]) -> Needs | None:
-    """What an encoding needs, given all its options: from its file, or from its number of coordinates."""
+    """Return what an encoding needs with these options: its `needs`, or coordinates if a position has several."""
     if encoding.needs is None and encoding.axes(**options) > 1:
         return Needs("coordinates")
     return encoding.needs
 
 
 def told(encoding: Encoding, needs: Needs) -> str:
-    """What an encoding needs, how a run provides it, and the default, in words.
+    """Describe what an encoding needs, how a run provides it, and the default.
 
     >>> told(get("laplacian"), Needs("graph", "the graph is a path"))
-    'a graph: a run gives it by option edges; by default the graph is a path'
+    'a graph: set option edges; by default the graph is a path'
     """
     if needs.what == "digits":
-        return f"tokens that are digits: a run has positions='digits:K', by default {needs.default!r}"
+        return f"tokens that are digits: set positions='digits:K'; the default is {needs.default!r}"
     if needs.what == "graph":
-        found = "a graph: a run gives it by option edges"
+        text = "a graph: set option edges"
     elif "grid" in encoding.options:
-        found = "positions of several coordinates: a run gives them by option grid"
+        text = "positions with several coordinates: set option grid"
     else:
-        found = "positions of several coordinates, which no task has: fastpe.build takes them"
-    return f"{found}; by default {needs.default}" if needs.default else found
+        text = "positions with several coordinates, which no task has: pass them to fastpe.build"
+    return f"{text}; by default {needs.default}" if needs.default else text
 
 
 def _of_term(term: str, options: Mapping[str, Any] | None) -> Needs | None:

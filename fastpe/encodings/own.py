@@ -1,4 +1,4 @@
-"""Encodings that users define: turn a module that `fastpe.base.own` has run into a checked encoding."""
+"""User-defined encodings: turn a module that `fastpe.base.own` has executed into a checked encoding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def template() -> str:
 
 
 def completed(kind: Kind[Encoding], module: ModuleType, path: Path) -> Encoding:
-    """Return the encoding of a user's module with its functions. It is checked here and at every later call.
+    """Return the encoding that a user's module defines. It is checked here and at every later call.
 
     Raises
     ------

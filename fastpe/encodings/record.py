@@ -16,7 +16,7 @@ from fastpe.encodings.slots import SLOTS
 
 _WORDS = {"beyond": encoding.BEYOND, "direction": encoding.DIRECTIONS}
 _KINDS = (bool, int, float, str, tuple)
-_LONGEST = 100  # characters, of a summary
+_LONGEST = 100  # characters of a summary
 TAKEN = frozenset(
     {
         "name", "length", "dim", "heads", "train_length", "causal", "positions", "start", "dtype", "params", "seed",
@@ -24,11 +24,11 @@ TAKEN = frozenset(
     }
 )  # fmt: skip
 """Names that options may not have: the parameters of `fastpe.build` and of the functions of an encoding."""
-ALONE = "'index' chooses from 'values', so that neither acts without the other"
+ALONE = "'index' selects entries of 'values', so an encoding must fill both or neither"
 
 
 def fault(own: Encoding, module: ModuleType) -> str:
-    """Return what is wrong with an encoding or missing in it, or "" if it is complete."""
+    """Return an error message that says what is wrong with an encoding or missing, or "" if it is complete."""
     return _slots(own) or _words(own) or _options(own) or _functions(own, module) or _needs(own) or _missing(own)
 
 
@@ -39,9 +39,9 @@ def _slots(own: Encoding) -> str:
         if not isinstance(slot, str) or slot not in SLOTS:
             return f"slot {slot!r} is unknown; {nearest(str(slot), SLOTS)}"
     if len(set(own.slots)) < len(own.slots):
-        return f"slots are {own.slots!r}, which names one of them twice"
+        return f"slots must name every slot only once, not {own.slots!r}"
     if ("index" in own.slots) != ("values" in own.slots):
-        return f"slots are {own.slots!r}: {ALONE}"
+        return f"slots must not be {own.slots!r}: {ALONE}"
     return ""
 
 
@@ -78,9 +78,9 @@ def _options(own: Encoding) -> str:
         return f"options must be a dict of names to fastpe.Option, not {given!r}"
     for name, option in given.items():
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            return f"options: {name!r} is no name"
+            return f"options: {name!r} is not a valid Python name"
         if name in TAKEN:
-            return f"options: {name!r} means something else to fastpe.build: give the option another name"
+            return f"options: {name!r} is an argument of fastpe.build or of a function of the file: rename the option"
         if wrong := _option(option):
             return f"option {name!r}: {wrong}"
         try:
@@ -93,7 +93,7 @@ def _options(own: Encoding) -> str:
             return f"{field} must be a dict of options to values, not {values!r}"
         for name, value in values.items():
             if name not in given:
-                return f"{field} names {name!r}, which is none of the options; {nearest(str(name), given)}"
+                return f"{field} names {name!r}, which is not an option; {nearest(str(name), given)}"
             try:
                 given[name].validate(name, value)
             except (TypeError, ValueError) as error:
@@ -122,13 +122,13 @@ def _functions(own: Encoding, module: ModuleType) -> str:
         taken, there = getattr(own, name), vars(module).get(name)
         if taken is not None and not callable(taken):
             return f"{name} must be a function, not {taken!r}"
-        if taken is there or taken not in (None, getattr(Encoding, name, None)):  # else ENCODING gives another
+        if taken is there or taken not in (None, getattr(Encoding, name, None)):  # else ENCODING sets another
             continue
         if there is not None and not callable(there):
             return f"{name} must be a function, not {there!r}"
         if there is not None:
             home = getattr(there, "__module__", None) or type(there).__module__
-            return f"{name} is imported from {home}: name it in ENCODING, as in fastpe.Encoding(..., {name}={name})"
+            return f"{name} is imported from {home}: set it in ENCODING, as in fastpe.Encoding(..., {name}={name})"
     return ""
 
 
@@ -144,9 +144,9 @@ def _needs(own: Encoding) -> str:
     if needs.what == "digits" and not needs.default.startswith("digits:"):
         return f"needs.default must be a value of the setting positions, as in 'digits:99', not {needs.default!r}"
     if needs.what == "graph" and "edges" not in own.options:
-        return "needs is a graph: define the option 'edges', by which a run gives one"
+        return "needs.what is 'graph': define the option 'edges', which sets the graph"
     if needs.what == "coordinates" and own.axes is Encoding.axes:
-        return "needs is coordinates: define axes(**options) -> number of coordinates"
+        return "needs.what is 'coordinates': define axes(**options) -> number of coordinates"
     return ""
 
 
@@ -158,11 +158,11 @@ def _missing(own: Encoding) -> str:
         missing = "init(spec, rng, **options) -> {parameter: array}" if stated else (
             "parameters(spec, **options) -> {parameter: shape}"
         )  # fmt: skip
-        return f"what is learned needs its shapes and its initial values: define {missing} too"
+        return f"learned parameters need shapes and initial values: define {missing} too"
     shapeless = [slot for slot in own.slots if SLOTS[slot].dtype and SLOTS[slot].shape is None]
     if shapeless and own.shapes is None:
         slot = shapeless[0]
         return f"slot {slot!r} {SLOTS[slot].axes} has no usual shape: define shapes(spec, **options) -> {{slot: shape}}"
     if any(not SLOTS[slot].dtype for slot in own.slots) and own.plain is Encoding.plain:
-        return "a slot that is no array has its value from plain(spec, **options) -> {slot: value}: define it"
+        return "a slot is not an array: define plain(spec, **options) -> {slot: value}, which gives its value"
     return ""

@@ -1,4 +1,4 @@
-"""Find encodings and their options by name, also in sums; `fastpe.base.registry` finds the single names.
+"""Find encodings and their options by name; a name may be a sum, or a pattern over the layers of a model.
 
 Importing this module does not import NumPy or Numba, so the command line lists encodings quickly.
 """
@@ -23,7 +23,7 @@ FOLDERS = ("input", "rotation", "relative", "bias", "content")
 
 
 def _completed(module: ModuleType, path: Path) -> Encoding:
-    from fastpe.encodings import own  # NumPy comes with it
+    from fastpe.encodings import own  # this imports NumPy
 
     return own.completed(ENCODINGS.kind, module, path)
 
@@ -120,24 +120,24 @@ def _resolved_sum(name: str) -> str:
     cut = any("/" in part and not _labelled(part)[0].endswith(".py") for part in parts)
     if len(parts) > 1 and (cut or ("+" in folder and isfile(name))):
         raise ValueError(
-            f"{name}: a path with '+' cannot be part of a sum: fastpe.register takes it, and returns its key"
+            f"{name}: a path with '+' cannot be part of a sum: pass it to fastpe.register, and use the key it returns"
         )
     return "+".join(ENCODINGS.resolve(scheme) + label for scheme, label in map(_labelled, parts))
 
 
 def _labelled(part: str) -> tuple[str, str]:
-    """Return a term without its label, and the label: ("rope", "@far") for "rope@far"; the name of a file has none."""
+    """Split "rope@far" into the term "rope" and the label "@far"; the label of a file's path is ""."""
     found = None if is_path(part) and isfile(part) else _LABELLED.fullmatch(part)
     return (found[1], found[2]) if found else (part, "")
 
 
 def _known(name: str) -> tuple[str, str]:
-    """Return the key of a part of a name, and its label.
+    """Return the key of one term of a name, and its label, "" if it has none.
 
     A label, as in "rope@far", distinguishes terms of the same encoding that have different options.
     """
     if isinstance(name, str) and "+" in name:
-        raise ValueError(f"one encoding is wanted here, not the sum {name!r}")
+        raise ValueError(f"encoding must be a single encoding, not the sum {name!r}")
     found = _LABELLED.fullmatch(name) if isinstance(name, str) else None
     scheme, label = found.groups() if found else (name, "")
     return ENCODINGS.known(scheme), label
@@ -188,12 +188,12 @@ def split(name: str) -> tuple[str, ...]:
     check_length("encoding", name)
     if _is_pattern(name):
         raise ValueError(
-            f"encoding {name!r} says what each layer of a model has: one encoding, or a sum, is wanted here"
+            f"encoding must be one encoding or a sum, not {name!r}, which is a pattern over the layers of a model"
         )
     schemes = tuple("".join(_known(part.strip())) for part in name.split("+"))
     if len(set(schemes)) < len(schemes):
         raise ValueError(
-            f"encoding {name!r} names the same encoding twice: labels, as in 'rope@a+rope@b', tell terms apart"
+            f"encoding {name!r} names the same encoding twice: add labels to tell them apart, as in 'rope@a+rope@b'"
         )
     return schemes
 
@@ -203,9 +203,10 @@ def _is_pattern(name: str) -> bool:
 
 
 def layers(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the keys that each layer of a model adds up. The pattern repeats after its last layer.
+    """Return the keys of the encodings that each layer of a model adds up.
 
-    A name is a pattern over layers, such as "rope*3,nope", or one sum for all layers.
+    A name is a pattern over layers, such as "rope*3,nope", which repeats after its last layer, or one sum for all
+    layers.
 
     >>> layers("rope*2,alibi+nope"), layers("wavelet")
     ((('rope',), ('rope',), ('alibi', 'nope')), (('wavelet',),))
@@ -220,7 +221,7 @@ def layers(name: str) -> tuple[tuple[str, ...], ...]:
 def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
     """Return the shortest form of a sum or of a pattern over layers.
 
-    names: names to write in place of keys.
+    names: key -> name to write in its place.
 
     >>> canonical("rope, rope,nope"), canonical("rope*3", {"rope": "./mine.py"})
     ('rope*2,nope', './mine.py')
@@ -245,14 +246,14 @@ def all_terms(name: str) -> tuple[str, ...]:
 
 
 def own_files(name: str) -> dict[str, dict[str, str]]:
-    """Return key -> name and SHA-256 of the file, for the parts of a name that do not come with fastpe."""
+    """Return key -> name and SHA-256 of the file, for the encodings of a name that do not come with fastpe."""
     return ENCODINGS.own_files(all_keys(name))
 
 
 def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> tuple[str, str]:
     """Return the encoding and option of an option key ("scale", or "wavelet.scale" in a sum).
 
-    others: the other keywords of the called function. An error may suggest them.
+    others: other arguments of the public function. The error for an unknown option may suggest them.
     """
     scheme, dot, option = key.partition(".")
     if not dot and len(schemes) == 1:
@@ -267,7 +268,7 @@ def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> t
 def parse(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
     """Validate a name, which may be a sum, and its options. Missing options get their defaults.
 
-    others: the other keywords of the called function. The error for an unknown option may suggest them.
+    others: other arguments of the public function. The error for an unknown option may suggest them.
 
     >>> parse("alibi", {"alpha0": 0.1})[0].options["learned"]
     False

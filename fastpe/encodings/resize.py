@@ -21,7 +21,7 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
         Key of an encoding that has such a method: `learned` (linear), `learned_2d` (bilinear), `factorised_st` (nearest
         neighbour), `swin_bias` (bicubic), `beit_bias` (an uneven spline).
     params : dict
-        Its parameters, as from `fastpe.init` or a trained model.
+        Parameter name -> array, as returned by `fastpe.init` or learned by a model.
     **sizes
         `length` for `learned`; `grid`, `new_grid` and `class_token` for `learned_2d` and `factorised_st`; `window` and
         `new_window` for `swin_bias` and `beit_bias`.
@@ -29,7 +29,7 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
     Returns
     -------
     dict
-        Parameter -> array, of the given dtype.
+        Parameter name -> array, with the dtype of the given array.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
     rule = get(resolve(name)).resize
     if rule is None:
         able = ", ".join(key for key in list_encodings() if get(key).resize is not None)
-        raise ValueError(f"encoding {name!r} has nothing that can be resized; those that have: {able}")
+        raise ValueError(f"encoding {name!r} cannot be resized; encodings that can: {able}")
     try:
         inspect.signature(rule).bind(params, **sizes)
     except TypeError as error:

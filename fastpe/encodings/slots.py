@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_POSITION = 2.0**27
-"""Largest absolute value of a position, up to which every encoding keeps its stated accuracy."""
+"""Largest absolute value of a position. Within it, every encoding keeps its stated accuracy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +28,10 @@ class Spec:
     train_length : int
         The training length.
     causal : bool
-        Whether the model that uses it is causal.
+        Whether the model that uses the encoding is causal.
     positions : array or None
-        None: 0, 1, ..., N-1, or the raster of a grid. Else float64: of shape (N,) or (B, N), or, for an encoding whose
-        positions have several coordinates, (N, axes) or (B, N, axes).
+        None: 0, 1, ..., N-1, or the cells of a grid in raster order. Otherwise float64 of shape (N,) or (B, N), or
+        (N, axes) or (B, N, axes) if a position has several coordinates.
     start : float
         Added to every position.
     dtype : dtype
@@ -83,7 +83,7 @@ class Spec:
         return max(abs(float(end) + self.start) for end in (self.positions.min(), self.positions.max()))
 
     def points(self) -> np.ndarray:
-        """The positions, offset included: float64 of shape (N,) or (B, N), or (..., N, axes) if they are given."""
+        """The positions plus `start`, float64: (N,) by default, otherwise the shape of the given positions."""
         import numpy as np
 
         base = np.arange(self.length, dtype=np.float64) if self.positions is None else self.positions
@@ -127,9 +127,9 @@ SLOTS: Mapping[str, Slot] = {
     "qk_table": Slot("(N, C)", "added to the input of every layer's query and key maps", shape=_rows),
     "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
     "rotors": Slot("(H or 1, N or 1, D/b, b, b)", "maps blocks of b channels of query and key", "alone"),
-    "polar": Slot("(H or 1, D)", "turns each channel into a radius and an angle: phases of keys", "alone"),
+    "polar": Slot("(H or 1, D)", "turns each channel into a radius and an angle; holds the phases of keys", "alone"),
     "angles": Slot("(H or 1, N, R/2)", "rotates the first R channels of query and key", dtype="float64"),
-    "growth": Slot("(N, R/2)", "natural logarithm of a factor on query and, inverted, on key", dtype="float64"),
+    "growth": Slot("(N, R/2)", "natural log of a factor that multiplies queries and divides keys", dtype="float64"),
     "row_scale": Slot("(H or 1, N)", "multiplies the products of each query and its keys", "multiply"),
     "rel_gain": Slot("(H or 1, 2K+1, D)", "multiplies the products of query and key", "multiply"),
     "rel_key": Slot("(H or 1, 2K+1, D)", "score: query times a vector of the offset"),
@@ -141,16 +141,16 @@ SLOTS: Mapping[str, Slot] = {
     "index": Slot("(N, M)", "score: index of the entry of values that is added", "alone", "int32"),
     "values": Slot("(H, V)", "score: the entries that index selects from", "alone"),
     "scores": Slot("(H, N, M)", "added to the score", shape=_pairs),
-    "counts": Slot("(H or 1, P, D)", "score: query times a vector of the number of keys it counts", "alone"),
-    "mlp_in": Slot("(W, 2H, T)", "score: adds a network of the scores and biases of all heads: its first map", "alone"),
-    "mlp_bias": Slot("(W,)", "the bias of that map", "alone"),
-    "mlp_out": Slot("(H, W, T)", "the second map of the network, to a number for each head", "alone"),
+    "counts": Slot("(H or 1, P, D)", "score: query times a vector for the number of keys that it counts", "alone"),
+    "mlp_in": Slot("(W, 2H, T)", "score: first map of a network of the scores and biases of all heads", "alone"),
+    "mlp_bias": Slot("(W,)", "score: the bias of this first map", "alone"),
+    "mlp_out": Slot("(H, W, T)", "score: the second map of this network, to a number for each head", "alone"),
     "rel_value": Slot("(H or 1, 2K+1, D)", "output: attention times a vector of the offset"),
     "scale": Slot("float or (H,)", "factor of the score, 1/sqrt(D) by default", "alone", ""),
     "pairs": Slot("'interleaved' or 'half'", "which channels a rotation pairs", "alone", ""),
 }
-"""Name -> slot. If positions depend on the tokens (documents that restart at 0, positions of digits), gather tables,
-``table[positions]``, and rotations, ``angles[:, positions]``; a model does this with its setting `positions`."""
+"""Name -> slot. For positions that depend on the tokens (documents that restart at 0, positions of digits), gather rows
+of a slot, as in ``table[positions]`` and ``angles[:, positions]``. The setting `positions` of a model does this."""
 
 
 OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.axes)
@@ -158,7 +158,7 @@ OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.ax
 
 
 def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """A neutral slot, which changes nothing (`polar` has none).
+    """Return an array for this slot that changes nothing. (`polar` has no such array.)
 
     >>> neutral("gain", (1, 3), "float32").tolist(), neutral("rotors", (1, 1, 1, 2, 2), "float32")[0, 0, 0].tolist()
     ([[1.0, 1.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]])
@@ -170,7 +170,9 @@ def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def misfit(slot: str, shape: tuple[int, ...], spec: Spec, beside: Collection[str] = ()) -> bool:
-    """Whether an array of this shape cannot be this slot, given other slots: with `polar` there are D angles.
+    """Whether an array of this shape cannot be this slot.
+
+    beside: the other filled slots. With `polar`, there are D angles.
 
     >>> misfit("rel_key", (1, 5, 8), make_spec(3, dim=16, heads=2)), misfit("bias", (2, 4), make_spec(3, heads=2))
     (False, True)
@@ -221,7 +223,7 @@ def make_spec(
     dtype: Any = "float32",
     axes: int = 1,
 ) -> Spec:
-    """A validated `Spec`, from the arguments of `fastpe.build` and the number of coordinates of a position."""
+    """Return a validated `Spec` from arguments of `fastpe.build` and the number of coordinates of a position."""
     if train_length is not None:
         train_length = whole("train_length", train_length, 1, 2**27)
     length = whole("length", length, 1, 2**27)
@@ -237,7 +239,7 @@ def make_spec(
         axes=axes,
     )
     if not spec.farthest <= MAX_POSITION:
-        raise ValueError(f"positions plus start must lie within ±2**27, but one is {spec.farthest:g} in size")
+        raise ValueError(f"positions plus start must lie within ±2**27, but reach {spec.farthest:g} in absolute value")
     return spec
 
 

@@ -103,7 +103,7 @@ def test_a_masked_array_of_the_users_own_encoding_is_refused(tmp_path):
         "def reference(spec, params):\n"
         '    return {"table": np.ma.ones((spec.length, spec.dim))}\n'
     )
-    with pytest.raises(ValueError, match=r"^mine.py: reference gives 'table' as no array: table must not be a masked"):
+    with pytest.raises(ValueError, match=r"^mine.py: reference must give 'table' as an array: table must not be a m"):
         fastpe.build(str(path), 3)
 
 

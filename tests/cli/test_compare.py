@@ -171,7 +171,7 @@ def test_an_encoding_has_settings_and_options_of_its_own(folder):
         ("alibi:heads=", "alibi:heads= must be KEY=VALUE, not 'heads='"),
         ("alibbi:heads=2", "encoding 'alibbi' is unknown; did you mean 'alibi'?"),
         ("alibi:seed=2", "setting or option 'seed' is unknown"),
-        ("rope_2d", "encoding 'rope_2d' needs positions of several coordinates, and a task's sequences have one: "),
+        ("rope_2d", "encoding 'rope_2d' needs positions with several coordinates, but sequences of tasks have one: "),
         ("rope_2d:grid=2,2", "rope_2d:grid=2,2 on addition: option 'grid' must be 2 sides whose product is 9"),
         ("abacus:positions=usual", "encoding 'abacus' needs positions='digits:K', as in 'digits:99', not 'usual'"),
     ],
@@ -183,4 +183,4 @@ def test_what_is_wrong_with_an_encoding_is_said_before_any_run(encoding, said, f
 def test_a_study_in_a_file_is_held_to_what_encodings_need(folder):
     (folder / "study.toml").write_text("seeds = 1\n[encoding.geodesic]\n[task.addition]\n")
     said = refused(2, "compare", "--study", "study.toml")
-    assert "geodesic on addition: encoding 'geodesic' needs positions of several coordinates" in said
+    assert "geodesic on addition: encoding 'geodesic' needs positions with several coordinates" in said

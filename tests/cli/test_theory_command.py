@@ -255,7 +255,7 @@ def test_runs_that_are_damaged_or_of_another_version(run, folder):
     [
         ("", "name an ENCODING, or give --run RUN"),
         ("sinusoida", "'sinusoida' is unknown; did you mean 'sinusoidal'"),
-        ("rope*2,nope", "one encoding, or a sum, is wanted here"),
+        ("rope*2,nope", "encoding must be one encoding or a sum"),
         ("alibi --option slope=nan", "--option slope must be a finite number"),
         ("alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
         ("alibi --length 0", "--length must be at least 1, not 0"),

@@ -31,19 +31,19 @@ def test_no_option_may_have_the_name_of_a_parameter_of_build():
 @pytest.mark.parametrize("slot", ["index", "values"])
 def test_an_index_and_its_values_come_together(tmp_path, slot):
     alone = f"('{slot}',)"
-    with pytest.raises(ValueError, match=r"^mine\.py: slots are .*: 'index' chooses from 'values'"):
+    with pytest.raises(ValueError, match=r"^mine\.py: slots must not be .*: 'index' selects entries of 'values'"):
         fastpe.register(write(tmp_path, ('("index", "values")', alone), text=LOOKED_UP))
     key = fastpe.register(
         write(tmp_path, ("for slot in known", f"for slot in ['{slot}']"), text=LOOKED_UP, name="half.py")
     )
-    with pytest.raises(ValueError, match=rf"^half\.py: shapes gives slot '{slot}' alone: 'index' chooses"):
+    with pytest.raises(ValueError, match=rf"^half\.py: shapes gives only slot '{slot}': 'index' selects"):
         fastpe.build(key, 4, **SIZES)
 
 
 @pytest.mark.parametrize("value", ["0.5", "np.nan", "np.inf", "-1", "3", "2**40"])
 def test_an_index_holds_whole_numbers_that_point_to_values(tmp_path, value):
     key = fastpe.register(write(tmp_path, ("ENTRY = 0", f"ENTRY = {value}"), text=LOOKED_UP))
-    with pytest.raises(ValueError, match=r"^mine\.py: slot 'index' (must hold whole numbers, not|points to) "):
+    with pytest.raises(ValueError, match=r"^mine\.py: slot 'index' (must hold whole numbers, not|must lie in) "):
         fastpe.build(key, 4, **SIZES)
     right = fastpe.register(write(tmp_path, ("ENTRY = 0", "ENTRY = 2.0"), text=LOOKED_UP, name="right.py"))
     np.testing.assert_array_equal(fastpe.build(right, 4, **SIZES)["index"], np.full((4, 4), 2))
@@ -58,11 +58,11 @@ OPTION = 'fastpe.Option(0.5, "power of the distance", float, above=0.0, maximum=
     ("change", "message"),
     [
         (('("bias",)', '["bias"]'), r"slots must be a tuple of names, .*, not \['bias'\]"),
-        (('("bias",)', '("bias", "bias")'), "slots are .*, which names one of them twice"),
+        (('("bias",)', '("bias", "bias")'), "slots must name every slot only once, not "),
         (('("bias",)', '("bias", 3)'), "slot 3 is unknown"),
-        (('"power": fastpe', '"dim": fastpe'), "options: 'dim' means something else to fastpe.build"),
-        (('"power": fastpe', '"a b": fastpe'), "options: 'a b' is no name"),
-        (('"power": fastpe', '3: fastpe'), "options: 3 is no name"),
+        (('"power": fastpe', '"dim": fastpe'), "options: 'dim' is an argument of fastpe.build"),
+        (('"power": fastpe', '"a b": fastpe'), "options: 'a b' is not a valid Python name"),
+        (('"power": fastpe', '3: fastpe'), "options: 3 is not a valid Python name"),
         (('options={"power": ' + OPTION + "}", "options=3"), "options must be a dict of names to fastpe.Option, not 3"),
         (("float, above", "complex, above"), "option 'power': kind must be one of bool, int, float, str, tuple, not "),
         (("fastpe.Option(0.5,", "fastpe.Option(5.0,"), "the default of option 'power' must be a finite number > 0"),
@@ -78,10 +78,10 @@ OPTION = 'fastpe.Option(0.5, "power of the distance", float, above=0.0, maximum=
         (("ulp=4.0", "reported=fastpe.Reported('well', '', '')"), "reported.outcome must be one of holds, partly"),
         (("ulp=4.0", "per_layer='slope'"), "per_layer must be a tuple of names, as in .*, not 'slope'"),
         (("ulp=4.0", "paper=3"), "paper must be a dict of options to values, not 3"),
-        (("ulp=4.0", "paper={'powr': 1.0}"), "paper names 'powr', which is none of the options; did you mean 'power'"),
+        (("ulp=4.0", "paper={'powr': 1.0}"), "paper names 'powr', which is not an option; did you mean 'power'"),
         (("ulp=4.0", "tested={'power': 9.0}"), "tested: option 'power' must be a finite number > 0 and <= 4, not 9"),
         (("\n\nENCODING", "\n\naxes = 2\nENCODING"), "axes must be a function, not 2"),
-        (("\n\nENCODING", "\n\nfrom math import exp as fill\nENCODING"), "fill is imported from math: name it in ENC"),
+        (("\n\nENCODING", "\n\nfrom math import exp as fill\nENCODING"), "fill is imported from math: set it in ENC"),
     ],
 )  # fmt: skip
 def test_each_field_of_the_record_is_checked(tmp_path, change, message):
@@ -141,15 +141,15 @@ def defined(function, value):
         ([(RETURN, '{"bias": np.where(np.arange(9) == 3, np.inf, 1) * -')], r"slot 'bias' must be finite .* \(0, 3\)"),
         ([(RETURN, '{"bias": "a" if 1 else -')], "reference gives 'bias' as <U1, not as real numbers"),
         ([(RETURN, '{"bias": 1j * -')], "reference gives 'bias' as complex128, not as real numbers"),
-        ([(RETURN, '{"bias": [[1], [1, 2]] if 1 else -')], "reference gives 'bias' as no array: "),
-        ([(RETURN, '{3: 0, "bias": -')], "reference gives slot 3; by ENCODING.slots it may give bias"),
+        ([(RETURN, '{"bias": [[1], [1, 2]] if 1 else -')], "reference must give 'bias' as an array: "),
+        ([(RETURN, '{3: 0, "bias": -')], "reference gives slot 3, but ENCODING.slots allows only bias"),
         ([(DRAWN, '{"slope": np.full(2, np.nan)}')], "init gives 'slope' a value that is not finite"),
         ([(DRAWN, '{"slope": ["a", "b"]}')], "init gives 'slope' as <U1, not as real numbers"),
-        ([(DRAWN, '{"slope": 1, 3: 1}')], r"init draws \[3, 'slope'\], and parameters states \['slope'\]"),
+        ([(DRAWN, '{"slope": 1, 3: 1}')], r"init must return \['slope'\], as `parameters` does, not \[3, 'slope'\]"),
         ([defined("axes", "1.5")], "axes must return an integer of at least 1, not 1.5"),
         ([defined("plain", "{}"), SCALED], "plain gives no 'scale', which ENCODING.slots"),
         ([defined("plain", "{'scale': 1j}"), SCALED], "plain gives 'scale' as complex128"),
-        ([defined("plain", "{'scale': [[1], []]}"), SCALED], "plain gives 'scale' as no ar"),
+        ([defined("plain", "{'scale': [[1], []]}"), SCALED], "plain must give 'scale' as an ar"),
         ([defined("plain", "{'scale': np.inf}"), SCALED], "plain gives slot 'scale' the val"),
         ([defined("plain", "{'scale': True}"), SCALED], "plain gives slot 'scale' the value"),
     ],
@@ -245,7 +245,7 @@ def test_a_folder_whose_name_holds_a_plus(folder):
     (folder / "a+b").mkdir()
     path = write(folder / "a+b")
     for name in ("a+b/mine.py", str(path), f"{path}+alibi"):
-        with pytest.raises(ValueError, match=r"a path with '\+' cannot be part of a sum: fastpe.register takes it"):
+        with pytest.raises(ValueError, match=r"a path with '\+' cannot be part of a sum: pass it to fastpe.register"):
             fastpe.ModelConfig(name)
     assert fastpe.ModelConfig(f"{fastpe.register(path)}+alibi").encoding == "mine+alibi"
 
@@ -272,5 +272,5 @@ def test_a_module_without_an_encoding_is_not_run_again():
 
 def test_a_sum_has_no_page():
     for ask in (fastpe.page, lambda name: fastpe.resize(name, {}, length=3)):
-        with pytest.raises(ValueError, match=r"one encoding is wanted here, not the sum 'wavelet\+alibi'"):
+        with pytest.raises(ValueError, match=r"encoding must be a single encoding, not the sum 'wavelet\+alibi'"):
             ask("wavelet+alibi")

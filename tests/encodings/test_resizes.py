@@ -85,7 +85,7 @@ def test_a_class_token_is_or_is_not_there():
 
 
 def test_what_cannot_be_resized_or_with_what_is_said():
-    with pytest.raises(ValueError, match=r"'rope' has nothing that can be resized; those that have: beit_bias, facto"):
+    with pytest.raises(ValueError, match=r"'rope' cannot be resized; encodings that can: beit_bias, facto"):
         fastpe.resize("rope", {}, length=3)
     with pytest.raises(TypeError, match=r"resize of 'learned' takes length: .* 'grid'"):
         fastpe.resize("learned", {"table": np.ones((2, 2))}, length=3, grid=(1, 2))

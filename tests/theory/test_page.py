@@ -230,7 +230,7 @@ def test_encodings_for_causal_models_are_looked_at_in_one():
     ("request_", "words"),
     [
         ({"name": "sinusoida"}, "did you mean 'sinusoidal'"),
-        ({"name": "rope*2,nope"}, "one encoding, or a sum, is wanted here"),
+        ({"name": "rope*2,nope"}, "encoding must be one encoding or a sum"),
         ({"name": "alibi", "slope": math.nan}, "option 'slope' must be a finite number|slope must be a finite number"),
         ({"name": "alibi", "slop": 1.0}, "option 'slop' of encoding 'alibi' is unknown; did you mean 'slope'"),
         ({"name": "alibi", "length": 0}, "length must be at least 1, not 0"),

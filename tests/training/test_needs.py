@@ -43,7 +43,7 @@ def test_a_run_gives_what_is_needed_or_is_refused(name):
         assert TrainConfig.from_dict(config.to_dict()) == config
         return
     how = "option grid=A,B" if "grid" in options else r"fastpe\.build\(\.\.\., positions=\.\.\.\)"
-    with pytest.raises(ValueError, match=rf"^encoding '{name}' needs positions of several coordinates, .*{how}"):
+    with pytest.raises(ValueError, match=rf"^encoding '{name}' needs positions with several coordinates, .*{how}"):
         TrainConfig(name, **ADDITION)
     with pytest.raises(ValueError, match=f"^{name} on addition: encoding '{name}' needs "):
         Study(["nope", name], ["addition"])
@@ -56,7 +56,7 @@ def test_a_run_gives_what_is_needed_or_is_refused(name):
 def test_several_coordinates_by_an_option_are_needed_as_well():
     for name in ("comrope", "fourier", "liere", "string"):
         assert needed(name) == []
-        with pytest.raises(ValueError, match=f"^encoding '{name}' needs positions of several coordinates"):
+        with pytest.raises(ValueError, match=f"^encoding '{name}' needs positions with several coordinates"):
             TrainConfig(name, {"coordinates": 2}, **ADDITION)
         assert TrainConfig(name, {"coordinates": 2, "grid": (1, 17)}, **ADDITION).met_needs() == []
 
@@ -82,13 +82,13 @@ def test_an_encoding_of_one_s_own_declares_its_need(tmp_path):
     edges = ("options={", 'options={"edges": fastpe.Option(None, "of the graph", tuple, optional=True), ')
     taken = ("*, power", "*, power, edges=None")
     graph = own("graph", 'fastpe.Needs("graph")', edges, taken)
-    with pytest.raises(ValueError, match=r"^encoding 'graph' needs a graph: give option edges=0,1,1,2"):
+    with pytest.raises(ValueError, match=r"^encoding 'graph' needs a graph: set option edges=0,1,1,2"):
         TrainConfig(graph, **ADDITION)
     assert TrainConfig(graph, {"edges": (0, 1)}, **ADDITION).met_needs() == []
     default = own("default", 'fastpe.Needs("graph", "the graph is a ring")', edges, taken)
     assert TrainConfig(default, **ADDITION).met_needs() == ["default: the graph is a ring"]
     undeclared = own("undeclared", "None", ("ulp=4.0", "ulp=4.0, axes=lambda **options: 2"))
-    with pytest.raises(ValueError, match=r"^encoding 'undeclared' needs positions of several coordinates"):
+    with pytest.raises(ValueError, match=r"^encoding 'undeclared' needs positions with several coordinates"):
         TrainConfig(undeclared, **ADDITION)
 
 
@@ -98,8 +98,8 @@ def test_an_encoding_of_one_s_own_declares_its_need(tmp_path):
         ('"graph"', r"needs must be None or a fastpe\.Needs"),
         ('fastpe.Needs("grid")', "needs.what must be one of digits, coordinates, graph, not 'grid'"),
         ('fastpe.Needs("digits")', "needs.default must be a value of the setting positions"),
-        ('fastpe.Needs("graph")', "needs is a graph: define the option 'edges'"),
-        ('fastpe.Needs("coordinates")', "needs is coordinates: define axes"),
+        ('fastpe.Needs("graph")', "needs.what is 'graph': define the option 'edges'"),
+        ('fastpe.Needs("coordinates")', "needs.what is 'coordinates': define axes"),
     ],
 )
 def test_a_wrong_declaration_is_refused(tmp_path, needs, said):

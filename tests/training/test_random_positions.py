@@ -150,8 +150,8 @@ def test_the_largest_range_of_all_is_drawn_from_at_once() -> None:
         ("shaw", "positions cannot be given: 'shaw' supports only offsets of consecutive positions"),
         ("alibi+huang1", "positions cannot be given: 'huang1' supports only offsets"),
         ("graphormer", "positions cannot be given"),
-        ("rope_2d", "needs positions of several coordinates"),
-        ("wavelet+rope_2d", "needs positions of several coordinates"),
+        ("rope_2d", "needs positions with several coordinates"),
+        ("wavelet+rope_2d", "needs positions with several coordinates"),
     ],
 )
 def test_encodings_without_such_positions_refuse_before_any_work(name: str, words: str, tmp_path) -> None:

@@ -15,18 +15,20 @@ for j > i.
 **Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, take the slopes of the largest power of
 two below H, then append every second slope of twice as many heads, starting from the first, until there are H.
 
-**Forms.** `symmetric` is the formula above. It is also the paper's: a causal model masks the keys with j > i, which
-leaves -slope (i - j). For models without a mask the first author names two others (issue 5 of the code's repository):
-`one_sided` ("nonsymmetric with mask") shows the past to the first half of the heads and the future to the other half,
-each half with the slopes of H/2 heads; hidden keys get a slope of 2^30, so their scores are at least 10^9 lower.
-`nonsymmetric` ("with no mask") learns a slope for each side. The author initialises them as the sigmoid of N(-2, 1);
-here they start as the list of slopes.
+**Forms.** `symmetric` is the formula above. In a causal model it equals the paper's formula, -slope (i - j), because
+keys with j > i are masked. For models without a mask the first author names two more forms (issue 5 of the code's
+repository):
+
+- `one_sided` ("nonsymmetric with mask") shows the past to the first half of the heads and the future to the other half,
+  each half with the slopes of H/2 heads. Hidden keys get a slope of 2^30, so their scores are at least 10^9 lower.
+- `nonsymmetric` ("with no mask") learns a slope for each side. The author initialises the slopes as the sigmoid of
+  N(-2, 1); here they start with the values of the list.
 
 **Options**
 - `slope`: one slope for all heads instead of the list.
-- `alpha0`: one slope alpha0 / N_train for all heads, Li's form. Not together with `slope`.
-- `factor`: multiplies the slopes, whichever option sets them: 96 in BiPE (He et al. 2024, arXiv:2401.16421), where a
-  position is the index of a segment. Pass the segment indices as positions, or give a causal model
+- `alpha0`: one slope alpha0 / N_train for all heads, Li's form. It cannot be combined with `slope`.
+- `factor`: multiplies the slopes, whichever option sets them. BiPE (He et al. 2024, arXiv:2401.16421) uses 96; there a
+  position is the index of a segment. Pass the indices of segments as positions, or train a causal model with
   `--positions segments:SEP`.
 - `learned`: train the slopes; the values set by the other options are only the initial ones.
 - `form`: `symmetric`, `one_sided` or `nonsymmetric`.
@@ -35,15 +37,16 @@ here they start as the list of slopes.
   Improves ALiBi Extrapolation", arXiv:2310.13017). `log`: ln(1 + N_train) / ln(1 + N), a construction of this library
   that lies between these two: Li (2025), section 8, asks for slopes that adapt to the length but gives no formula.
 
-The released code adds slope * j instead, which gives the same result after the softmax of a causal row but is wrong in
-a bidirectional model. The bias is not multiplied by 1/sqrt(D).
+The released code adds slope * j instead. In a causal model this gives the same weights after the softmax; in a
+bidirectional model it is wrong. The bias is not multiplied by 1/sqrt(D).
 
 **Past the training length**: defined; the penalty keeps growing with the distance. A `schedule` makes it grow more
 slowly, and changes the penalty at every distance.
 
-**Traps.** Without a causal mask the symmetric bias is even in j - i: such a model commutes with reversing its input and
-cannot tell left from right. With a causal mask but no start token, equal tokens still give equal outputs. Li's slope
-0.1/50 = 0.002 is almost no bias. A learned slope may become negative; it then favours distant keys.
+**Traps.** The symmetric bias is even in j - i: without a causal mask, reversing the input reverses the output, so the
+model cannot tell left from right. With a causal mask but no start token, a sequence of equal tokens still has equal
+outputs at all positions. Li's slope, 0.1/50 = 0.002 for a training length of 50, is almost no bias. A learned slope may
+become negative; it then favours distant keys.
 """
 
 import math
@@ -272,7 +275,7 @@ ENCODING = Encoding(
         "alpha0": Option(None, "one slope alpha0 / train_length for all heads", float, minimum=0.0, optional=True),
         "factor": Option(1.0, "multiplies the slopes", float, minimum=0.0, samples=(96.0,)),
         "learned": Option(False, "whether the slopes are learned", bool),
-        "form": Option("symmetric", "what heads see, by which slopes", str, ("symmetric", "one_sided", "nonsymmetric")),
+        "form": Option("symmetric", "treatment of the two sides", str, ("symmetric", "one_sided", "nonsymmetric")),
         "schedule": Option(
             "constant", "how slopes shrink beyond the training length", str, ("constant", "linear", "log")
         ),

@@ -8,29 +8,32 @@ code; index and initial values: microsoft/unilm, beit/modeling_finetune.py, Rela
 beit/run_class_finetuning.py.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with three more rows for a class
-token, separately in every layer, as in the authors' fine-tuning (they pre-train with one table for all layers). It
-starts as zeros.
+token, separately in every layer, as in the authors' fine-tuning (they pre-train with one table for all layers). The
+table starts as zeros.
 
 **Options**
-- `class_token`: the first token is a class token, which has no cell; the grid then has one token fewer.
+- `class_token`: whether the first token is a class token, which has no cell. The grid then has N - 1 cells.
 - `grid`: rows and columns of this sequence's cells, in raster order. Default: the two factors of the number of cells
   that are closest to each other.
 - `window`: rows and columns of the grid that the table is made for. Default: the grid of the training length.
-- `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, a larger
-  one is refused. `resize`: the table is resampled by the authors' method (see below); the rows of the class token are
-  kept.
+- `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, and a
+  larger grid raises an error. `resize`: the table is resampled by the authors' method (see below); the rows of the
+  class token are kept.
 
-Positions, if given, are (N, 2) or (B, N, 2) integers, row and column; the class token's position is not read.
+Given positions are integers of shape (N, 2) or (B, N, 2), row and column. The class token's position is ignored.
 
-**Past the training length**: undefined, or resized by `beyond`. Each side of the grid is compared with the window, not
-the number of tokens. Resizing places the learned offsets 1, 2, 3, ... at 1, 1 + q, 1 + q + q^2, ..., with q chosen so
-that the last one lies at the end of the new grid, and reads a cubic spline through them at whole offsets: near offsets
-keep their values, far ones are spread. As in the released code, q is found by bisection in 1.01 .. 1.5, to 1e-6, and
-beyond the outermost point the spline keeps the value of that point; for a smaller grid, or one many times larger, no q
-in this range reaches the end. `resize` returns the resampled table for further training.
+**Past the training length**: undefined, or resized by `beyond`. What matters is whether each side of the grid fits in
+the window, not the number of tokens.
 
-**Traps.** The entry for the class token with itself is the last one; filling the class token's row and column of an
-index in the wrong order leaves another entry there. The table of zeros adds no bias until it has been trained.
+**Resizing** moves the learned offsets 1, 2, 3, ... to 1, 1 + q, 1 + q + q^2, ..., with q chosen so that the last one
+reaches the end of the new grid. A cubic spline through the moved values is evaluated at whole offsets: near offsets
+keep their values, and far offsets are spread out. As in the released code, q is found by bisection in 1.01 .. 1.5, to
+1e-6, and beyond the outermost point the spline keeps the value of that point. For a smaller grid, or one many times
+larger, no q in this range places the last offset at the end. `fastpe.resize` returns the resampled table for further
+training.
+
+**Traps.** The entry for the class token with itself is the last one. Code that fills the class token's row and column
+of the index must set this entry after both. The table starts as zeros, so it adds no bias until it has been trained.
 """
 
 from functools import lru_cache
@@ -81,7 +84,7 @@ def uneven_spline(source: int, target: int) -> Array:
 
 
 def check(spec: Spec, *, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str) -> None:
-    """Refuse offsets without an entry, unless the table is resampled."""
+    """Raise an error for offsets without an entry, unless the table is resampled."""
     own = offset_tables.window_of(spec, window, grid, class_token)
     offset_tables.check_inside("beit_bias", spec, own, grid, class_token, beyond == "resize")
 
@@ -112,7 +115,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Zeros."""
+    """A table of zeros."""
     return {"table": np.zeros(parameters(spec, **options)["table"])}
 
 

@@ -6,7 +6,7 @@
 
 Source: Wang et al. 2021, "CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention"
 (arXiv:2108.00154), section 3.2; number of layers, width and initial values: cheerss/CrossFormer, models/crossformer.py,
-DynamicPosBias, as the attention layers there create it: without residual connections.
+DynamicPosBias. The attention layers there create it without residual connections.
 
 **Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
 w; `scores` (H, N, N) if positions are given. **Learns**, separately in every layer: `w_in` (2, K), `b_in` (K,), `w`
@@ -20,17 +20,18 @@ w; `scores` (H, N, N) if positions are given. **Learns**, separately in every la
 - `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
   each other.
 
-Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real.
+Given positions have shape (N, 2) or (B, N, 2), row and column, and may be real.
 
-**Past the training length**: defined for any grid, which is the purpose of this encoding. The last normalisation bounds
-the bias by the size of its weights, for any offset.
+**Past the training length**: defined for any grid, which is the purpose of this encoding. Because of the last
+normalisation, the weights bound the bias at any offset.
 
-**Accuracy.** A normalisation divides its input by the standard deviation, but never by less than 0.003; rounding errors
-of large offsets may be multiplied by up to 300.
+**Accuracy.** A normalisation divides its input by the standard deviation, but never by less than 0.003, so it may
+multiply rounding errors of large offsets by up to 300.
 
-**Traps.** The first normalisation removes the length of an offset: only b_in, which starts as zeros, can tell near from
-far, so at first all offsets in one direction share a bias. A single unit is normalised to zero, so K = 1 gives a
-constant; two units keep little more than a sign. `dynamic_bias` is the variant of x-transformers for sequences.
+**Traps.** The first normalisation removes the length of an offset; only b_in makes near and far offsets differ. It
+starts as zeros, so at first all offsets in one direction share a bias. A single unit is normalised to zero, so K = 1
+gives a constant; with K = 2 little more than a sign is left. `dynamic_bias` is the variant of x-transformers for
+sequences.
 """
 
 from typing import Any
@@ -69,7 +70,7 @@ def parameters(spec: Spec, *, hidden: int | None, **options: Any) -> dict[str, t
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2), zeros and ones."""
+    """Weights drawn from N(0, 0.02^2), zeros for biases, and ones for `norm_weight`."""
     found = {name: np.zeros(shape) for name, shape in parameters(spec, **options).items()}
     found["norm_weight"] += 1.0
     for name in ("w_in", "w", "w_out"):
@@ -124,7 +125,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, hidden: int | None,
     grid: Sides | None,
 ) -> None:  # fmt: skip
-    """The network's chain rule, from the sums of the scores' gradients over the pairs of an offset."""
+    """Sum the gradients of all pairs with the same offset, and backpropagate them through the network."""
     network = offset_network.as_float64(params)
     found = {name: np.zeros(each.shape) for name, each in network.items()}
     for offsets, dvalues in offset_tables.blocks(spec, dslots, grid):
@@ -147,7 +148,7 @@ ENCODING = Encoding(
     beyond="defined",
     direction="yes",
     source="Wang et al. 2021, arXiv:2108.00154, section 3.2, and released code",
-    # sums of K products after each of four maps, and 1/sqrt(1e-5) times the rounding of the first, 0.06 per offset
+    # sums of K products in each of four maps, and 1/sqrt(1e-5) times the rounding of the first, 0.06 per unit offset
     ulp=lambda spec, *, hidden, **options: 256.0 + 64.0 * _width(spec, hidden) + 40.0 * spec.farthest,
     axes=lambda **options: 2,
     shapes=shapes,

@@ -6,19 +6,19 @@ Source: Wu, Wu and Huang 2021, "DA-Transformer: Distance-aware Transformer" (arX
 Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), eqs. (16) and
 (17). No official code is known.
 
-**Slots**: `gain` (H, 2N-1), and `rectify`, true. **Learns**, separately in every layer: `w` and `v` (H,). The authors'
-initial values are not on record; those here are N(0, 0.1^2) and 1.
+**Slots**: `gain` (H, 2N-1), and `rectify`, which is True. **Learns**, separately in every layer: `w` and `v` (H,). The
+authors' initial values are not known; here w starts as N(0, 0.1^2) and v as 1.
 
 **Options**: none.
 
-**The factor.** f(0) = 1. It falls to 0 with the distance where w < 0, rises to 1 + e^v where w > 0, and is 1
-everywhere where w = 0. v sets how far the rise or fall continues before the curve levels off.
+**The factor.** f(0) = 1. As the distance grows, f falls to 0 if w < 0, and rises to 1 + e^v if w > 0; if w = 0, it
+is 1 everywhere. The larger v is, the farther the rise or fall continues before the curve levels off.
 
 **Past the training length**: defined; at such distances the factor is close to its limit.
 
-**Accuracy.** Numerator and denominator are divided by the largest power of e, so that only f itself can overflow. The
-error is within 6 + 3 |v| units of 2^-52 times the largest factor. A v that makes a factor too large for the dtype is
-refused.
+**Accuracy.** Numerator and denominator are divided by their largest power of e, so that only f itself can overflow. The
+error is at most 6 + 3 |v| units of 2^-52 times the largest factor. A v that makes a factor too large for the dtype
+raises an error.
 
 **Traps.** A negative product becomes a score of 0, not a weight of 0: the softmax still gives that key some weight. The
 distance has no direction: without a causal mask the model cannot tell left from right. Positions cannot be given.
@@ -58,7 +58,7 @@ def parameters(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any) -> dict[str, Any]:
-    """N(0, 0.1^2) and 1."""
+    """`w` drawn from N(0, 0.1^2), and `v` equal to 1."""
     return {"w": 0.1 * stream_of(rng, "w").normal(spec.heads), "v": np.ones(spec.heads)}
 
 
@@ -72,7 +72,7 @@ def reference(spec: Spec, params: dict[str, Any]) -> dict[str, Any]:
         return {"gain": (one + np.exp(v - over)) / (one + np.exp((v - over) - w * distance))}
 
 
-_VANISHED, _SETTLED = 709.0, -42.0  # exponents from which e^-x is 0 here, and up to which 1 + e^x is 1
+_VANISHED, _SETTLED = 709.0, -42.0  # e^-x counts as 0 from x = 709 on, and 1 + e^x is 1 up to x = -42
 _AT_ONCE, _BLOCK = 4 * PIECE, 64
 
 

@@ -15,7 +15,7 @@ Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the i
 - `depth`: L, the number of hidden layers. Default: 2.
 - `logarithm`: the network's input is the signed logarithm of the look-back (see above) instead of the look-back.
 
-Positions, if given, may be real.
+Given positions may be real.
 
 **Past the training length**: defined. The output of SiLU units grows in proportion to their input, so without
 `logarithm` the bias of far keys keeps rising, or falling, in proportion to the distance.
@@ -49,7 +49,7 @@ def _width(spec: Spec, hidden: int | None) -> int:
 
 
 def parameters(spec: Spec, *, hidden: int | None, depth: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The network."""
+    """The weights and biases of the network."""
     return offset_network.parameters((), _width(spec, hidden), depth, spec.heads)
 
 
@@ -116,7 +116,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, logarithm: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """The network's chain rule, from the sums of the scores' gradients over the pairs of a look-back."""
+    """Sum the gradients of all pairs with the same look-back, and backpropagate them through the network."""
     network = offset_network.as_float64(params)
     found = {name: np.zeros(each.shape) for name, each in network.items()}
     for x, dvalues in _pieces(spec, dslots, logarithm, len(network["b_in"])):

@@ -1,4 +1,4 @@
-"""FIRE: a bias from a small network of the distance, which is divided by how far the query can look back.
+"""FIRE: a small network maps the distance, normalised by the query's position, to a bias.
 
     t_ij = ln(c x + 1) / (ln(c max(L, i) + 1) + eps),    x = i - j,    L = |multiplier| threshold
     S_ij = s q_i . k_j + b2_h + sum_k w2_kh max(w1_k t_ij + b1_k, 0)
@@ -14,22 +14,22 @@ layers; the network's weights are initially uniform in +-1/sqrt(fan in).
 **Options**
 - `hidden`: K, the width of the network.
 - `initial_c`: the initial value of c.
-- `threshold`: multiplied by the multiplier, which starts at 1, this gives L; positions below L share one divisor.
+- `threshold`: L is the threshold times the multiplier, which starts at 1. Positions below L share one divisor.
 - `eps`: added to the divisor.
 - `symmetric`: x = |i - j|, for models without a causal mask, as the port's absolute values imply. The paper has causal
   models only, so without this option the model must be causal.
 
-Keys after the query have x = 0: a causal model masks them.
+Without `symmetric`, keys after the query have x = 0; the causal mask hides them.
 
-**Past the training length**: defined; the encoding is designed to interpolate: for a causal model t stays in [0, 1].
+**Past the training length**: defined. The encoding is designed to interpolate: in a causal model t stays in [0, 1].
 
-**Traps.** With `symmetric` the divisor of an early query is smaller than its distance to far keys, so t exceeds 1 past
-L. The bias is even in j - i only where both positions are below L. `start` and given positions change i, and thus the
-divisor. The paper divides by i, some texts by i + 1.
+**Traps.** With `symmetric`, t exceeds 1 for keys that are farther from the query than max(L, i), which happens to early
+queries of sequences longer than L. The bias is even in j - i only if both positions are below L. `start` and given
+positions change i, and thus the divisor. The paper divides by i, some texts by i + 1.
 
-**Accuracy.** t is exact to a few units in the last place. The network is piecewise linear in t and is evaluated as
-such: all terms are summed once for each interval between two kinks. Digits that cancel in this sum are lost, as in any
-order of summation.
+**Accuracy.** t is exact to a few units in the last place. The network is a piecewise linear function of t: the sum over
+hidden units is computed once for each interval between two kinks, as a line. Digits that cancel in this sum are lost,
+as in any order of summation.
 """
 
 from collections.abc import Iterator
@@ -104,7 +104,7 @@ def reference(
 
 
 class _Pieces(NamedTuple):
-    """The network between its kinks: at t it is slope[p] t + level[p], p being the number of kinks below t."""
+    """The network as lines between its kinks: slope[p] t + level[p] at t, where p is the number of kinks below t."""
 
     kinks: Array  # (P - 1,)
     active: Array  # (P, K)
@@ -134,7 +134,7 @@ class _Map(NamedTuple):
 
     n: Array  # (rows, N), or (1, 2N-1)
     start: int
-    slope: Array  # as n: its derivative with respect to |c|
+    slope: Array  # derivative of n with respect to |c|, in the shape of n
     m: Array  # (rows,)
     d: Array  # (rows,)
 
@@ -172,8 +172,10 @@ def _row(shared, start, keys, i):  # type: ignore[no-untyped-def] # a kernel's t
 
 @inner
 def _pieces_of_row(n, d, kinks, keys, t, begin, piece):  # type: ignore[no-untyped-def]
-    """Write t = n / d of one query, and the start and piece of each run of adjacent keys on one piece; count the
-    runs."""
+    """Write t = n / d for one query, and the start and piece of each run of adjacent keys on the same piece.
+
+    Returns the number of runs.
+    """
     divisor, width = splat(d), lanes(splat(0.0))
     for j in range(0, keys, width):
         store_first(pointer(t), j, load_first(n, j, keys - j) / divisor, keys - j)
@@ -214,8 +216,8 @@ def _pull(
     n: Array, start: int, along: Array, d: Array, kinks: Array, slope: Array, keys: int, sums: Array, moments: Array,
     dmap: Array, first: Array, head_step: int, row_step: int,
 ) -> None:  # fmt: skip
-    """Sum the gradient, and the gradient times t, by piece and head (P, H); by query sum dt times `along`, and times
-    t."""
+    """For each piece and head, sum the gradient, and the gradient times t; for each query, sum dt times `along`, and
+    dt times t."""
     width = lanes(splat(0.0))
     t, dt = np.zeros(keys + width), np.zeros(keys + width)
     begin, piece = np.empty(keys + 1, np.int64), np.empty(keys + 1, np.int64)
@@ -257,8 +259,8 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, threshold: float,
     eps: float, symmetric: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """The network's gradient comes from the sums of dscores and dscores t on each piece, the map's from the quotient
-    rule."""
+    """Compute the network's gradients from the sums of dscores and dscores t on each piece; those of c and the
+    multiplier follow from the quotient rule."""
     c, multiplier, *network = (params[name].astype(np.float64) for name in _NAMES)
     size, least = abs(float(c[0])), abs(float(multiplier[0]) * threshold)
     pieces = _pieces(*network)
@@ -300,8 +302,8 @@ ENCODING = Encoding(
     source="Li et al. 2023, arXiv:2310.04418, section 3",
     reported=Reported(
         "partly",
-        "Authors: better on longer texts than T5, ALiBi and KERPLE; others: 17.1 at 1024 tokens (trained) but "
-        "102 at 4096.",
+        "Its authors: better on longer texts than T5, ALiBi and KERPLE. Others: perplexity 17.1 at the training length "
+        "of 1024 tokens, but 102 at 4096.",
         "Li et al. 2023, arXiv:2310.04418, abstract; Veisi et al. 2025, arXiv:2503.08067, table 1",
     ),
     ulp=64.0,

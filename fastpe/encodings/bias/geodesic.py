@@ -16,12 +16,12 @@ with the distance of two points in place of the distance of two tokens.
 - `scale`: multiplies the slopes of `alibi`. The steepest slope is 1/2 per radian for eight heads.
 - `learned`: train the slopes; the values set by the other options are only the initial ones.
 
-**Past the training length**: defined for every point. Past the training length the spiral turns back at the pole; its
-points within the training length do not move.
+**Past the training length**: defined for every point. The default spiral turns back at the pole past the training
+length; its points within the training length do not move.
 
-**Traps.** The angle is symmetric: without a second encoding the model cannot tell east from west, nor any point from
-its mirror image. The arc cosine of a product of unit vectors loses half of the digits of small angles; here the angle
-is computed as 4 arctan(|a - b| / (2 + |a + b|)), which loses none.
+**Traps.** The angle is symmetric: without a second encoding the model can tell neither east from west nor a set of
+points from its mirror image. The arc cosine of a product of unit vectors loses half of the digits of small angles; here
+the angle is computed as 4 arctan(|a - b| / (2 + |a + b|)), which loses none.
 """
 
 import math
@@ -83,7 +83,7 @@ def init(spec: Spec, rng: Any, *, slope: float | None, scale: float, learned: bo
 def reference(
     spec: Spec, params: dict[str, Any], *, slope: float | None, scale: float, learned: bool
 ) -> dict[str, Any]:
-    """The haversine formula for the angle and for pi minus the angle: as exact for near points as for opposite ones."""
+    """The haversine formulas of the angle and of pi minus the angle, which are exact for near and opposite points."""
     chosen = params["slope"] if learned else _chosen(spec, slope, scale)
     lon, lat = sphere.coordinates(spec)
     angles = _haversine(*(x[..., :, None] for x in (lon, lat)), *(x[..., None, :] for x in (lon, lat)))
@@ -134,7 +134,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 _QUARTER = math.tan(math.pi / 8)
-_ARC_TANGENT = np.array([(-1.0) ** k / (2 * k + 1) for k in range(21, 0, -1)])  # of y^43 ... y^3: |y| < 0.415
+_ARC_TANGENT = np.array([(-1.0) ** k / (2 * k + 1) for k in range(21, 0, -1)])  # for y^43 ... y^3, |y| < 0.415
 
 
 @inner

@@ -7,32 +7,32 @@ d is the number of edges of a shortest path; nodes that no path joins have d = 5
 
 Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?" (arXiv:2106.05234), section
 3.1, eqs. (5) and (6); microsoft/Graphormer, graphormer/modules/graphormer_layers.py, GraphNodeFeature and
-GraphAttnBias: its tables have 512 rows; row 0 is for padding and stays zero.
+GraphAttnBias. The tables in this code have 512 rows; row 0 is for padding and stays zero.
 
-**Slots**: `index` (N, N) and `values` (H, V); with `centrality` also `table` (N, C). **Learns**: `bias` (512, H), `zin`
-and `zout` (512, C), `virtual` (1, H); initially N(0, 0.02^2). All layers share them. The authors' term for edge
-features is left out: edges have no features here.
+**Slots**: `index` (N, N) and `values` (H, V); with `centrality` also `table` (N, C). **Learns**, shared by all layers:
+`bias` (512, H), `zin` and `zout` (512, C), `virtual` (1, H); initially N(0, 0.02^2). The authors' term for features of
+edges is left out, because edges have no features here.
 
 **Options**
-- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `edges`: the undirected graph, as the two nodes of each edge in turn: u1, v1, u2, v2, ..., with nodes 0 .. N-1; for
+  example `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
 - `spatial_max`: pairs with d at least this large do not attend to each other: their entry of `values` is -1e30, which
   leaves no weight (the authors use -inf). The default, as in the authors' code, cuts off nothing; a value of at most
   510 also separates nodes that no path joins.
-- `centrality`: whether the degrees' vectors are added to the embeddings.
+- `centrality`: whether the vectors of the degrees are added to the embeddings.
 - `virtual_node`: token 0 stands for the whole graph, and nodes 0 .. N-2 are the tokens after it. The row and column of
   scores of token 0 get `virtual` instead of a distance's bias, and its row of the table is zero.
 
-In undirected graphs the in-degree equals the out-degree, but both tables are added. Nodes are placed by their edges
-alone: `positions` are refused, and `start` changes nothing.
+In undirected graphs the in-degree equals the out-degree, but both tables are added. Only its edges determine the place
+of a node: given `positions` raise an error, and `start` changes nothing.
 
-**Past the training length**: clipped at d = 510, as at any length. On the path the rows of distances longer than those
-of training were never trained, so they add almost nothing. The last node of the path has one neighbour; on a longer
-path the same node has two, and so another row.
+**Past the training length**: clipped; at any length, distances of 510 and more share a row. On the path, the rows of
+distances that did not occur in training are untrained, so they add almost nothing. The last node of the path has one
+neighbour; on a longer path the same node has two, so it uses another row.
 
-**Traps.** `index` is quadratic in N for any graph; the path lengths of a given graph, which are computed once and kept,
-take half as much memory again. On the path the bias is even in j - i: without a causal mask the model cannot tell left
-from right. Degrees past 510 share a row; the released code fails on them.
+**Traps.** `index` takes O(N^2) memory for any graph. The path lengths of a given graph are computed once and cached;
+they take half as much memory again. On the path the bias is even in j - i: without a causal mask the model cannot tell
+left from right. Degrees past 510 share a row; the released code fails on them.
 """
 
 from dataclasses import replace
@@ -86,7 +86,7 @@ def parameters(spec: Spec, *, centrality: bool, virtual_node: bool, **options: A
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2); the row of padding is zero."""
+    """Parameters drawn from N(0, 0.02^2); the row for padding is zero."""
     found = {}
     for name, shape in parameters(spec, **options).items():
         found[name] = 0.02 * replace(rng, step=name).normal(shape)
@@ -168,7 +168,7 @@ def pull(
     centrality: bool,
     virtual_node: bool,
 ) -> None:
-    """Rows of `values` add to those of `bias`; rows of the table add to those of their degrees."""
+    """The gradient of `values` is added to that of `bias`, and the rows of dtable to the rows of their degrees."""
     dvalues = dslots["values"]
     dparams["bias"] += dvalues[:, :TABLE_ROWS].T
     if virtual_node:

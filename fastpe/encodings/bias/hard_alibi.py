@@ -14,7 +14,7 @@ skips tiles in which a head sees no key. **Learns**: nothing.
 - `masked`: the number of heads with windows. Default: 8, as in the authors' code, or all heads if there are fewer.
 
 Head 0 sees only the key at the query's position; head h also sees the h nearest keys before it. The model must be
-causal, so that keys after the query are masked; other models are refused. Positions, if given, may be real; i - j is
+causal, so that keys after the query are masked; other models raise an error. Given positions may be real; i - j is
 their difference.
 
 **Past the training length**: defined: the windows do not change, and the other heads use no positions.
@@ -46,13 +46,13 @@ def check(spec: Spec, *, masked: int | None) -> None:
 
 
 def _windows(spec: Spec, masked: int | None) -> np.ndarray:
-    """How many keys back each head sees, (H,)."""
+    """The number of keys before the query that each head sees, (H,); infinite without a window."""
     heads = np.arange(float(spec.heads))
     return np.where(heads < (_MASKED if masked is None else masked), heads, np.inf)
 
 
 def reference(spec: Spec, params: dict[str, Any], *, masked: int | None) -> dict[str, Any]:
-    """Head by head."""
+    """The formula above, one head at a time."""
     back = -pairwise(spec)
     count = min(8, spec.heads) if masked is None else masked
     scores = [-(2.0**30) * (back > h) if h < count else 0.0 * back for h in range(spec.heads)]
@@ -77,7 +77,7 @@ ENCODING = Encoding(
     use="proposed",
     slots=("bias", "scores"),
     options={
-        "masked": Option(None, "heads with windows; none: 8, or all if fewer", int, minimum=0, optional=True),
+        "masked": Option(None, "number of heads with windows; none: 8, or all if fewer", int, minimum=0, optional=True),
     },
     beyond="defined",
     direction="causal",

@@ -6,15 +6,15 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 (arXiv:2009.13658), method 1. No public code is known.
 
 **Slot**: `gain` (H, 2K-1). **Learns**, separately in every layer: `weight` (1, K), or (H, K) with `per_head`; initially
-1, which changes nothing (chosen here: the authors' initial values are not on record).
+1, which changes nothing (a choice of fastpe: the authors' initial values are not known).
 
 **Options**
 - `reach`: the number K of distances that have a weight, at most 10^6. Default: the training length. The slot keeps all
   2K-1 weights, even for shorter sequences.
-- `per_head`: learn separate weights for every head. Whether the authors share them between heads is not on record;
-  their released checkpoint, of method 4, shares them.
+- `per_head`: learn separate weights for every head. It is not known whether the authors share weights between heads;
+  their released checkpoint, of method 4, does.
 
-**Past the training length**: clipped; distances from K - 1 on share one weight.
+**Past the training length**: clipped; all distances from K - 1 on share one weight.
 
 **Traps.** A weight above 1 raises positive scores and lowers negative ones. Distances have no direction: without a
 causal mask the model cannot tell left from right. Positions cannot be given.
@@ -41,7 +41,7 @@ def shapes(spec: Spec, *, reach: int | None, per_head: bool) -> dict[str, tuple[
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Ones."""
+    """Ones, which change nothing."""
     return {name: np.ones(shape) for name, shape in parameters(spec, **options).items()}
 
 

@@ -6,14 +6,14 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 (arXiv:2009.13658), method 2. No public code is known.
 
 **Slot**: `gain` (H, 2K-1). **Learns**, separately in every layer: `weight` (1, 2K-1), or (H, 2K-1) with `per_head`;
-initially 1, which changes nothing (chosen here: the authors' initial values are not on record).
+initially 1, which changes nothing (a choice of fastpe: the authors' initial values are not known).
 
 **Options**
 - `reach`: the number K of distances on either side that have a weight, at most 10^6. Default: the training length. The
   slot keeps all 2K-1 weights, even for shorter sequences.
 - `per_head`: learn separate weights for every head, see `huang1`.
 
-**Past the training length**: clipped; offsets from K - 1 on share one weight on either side.
+**Past the training length**: clipped; on either side, all offsets from K - 1 on share one weight.
 
 **Traps.** A weight above 1 raises positive scores and lowers negative ones. Positions cannot be given.
 """
@@ -39,7 +39,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Ones."""
+    """Ones, which change nothing."""
     return {"weight": np.ones(offset_sets(spec, **options))}
 
 

@@ -11,28 +11,29 @@ Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for
 (arXiv:2107.14222), section 3.2, eqs. (18) to (25); the order of rounding, clipping and truncation: microsoft/Cream,
 iRPE/DeiT-with-iRPE/irpe.py, piecewise_index.
 
-**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` (G, V), or for `cross` `rows` and `columns` (G, 2B+1),
-G = 1 or H, separately in every layer. They start as zeros.
+**Slot**: `index` (N, N) and `values` (H, V). **Learns**, separately in every layer: `table` (G, V), or with method
+`cross` `rows` and `columns` (G, 2B+1), where G is 1 or H. They start as zeros.
 
 **Options**
 - `method`: `product` (the authors' default), `cross`, `euclidean` or `quant`.
-- `ratio`: alpha, from 1e-6 to 512; 1.9 gives B = 3, so 49 buckets by `product`.
+- `ratio`: alpha, from 1e-6 to 512. The default, 1.9, gives B = 3, so `product` has 49 buckets.
 - `shared_heads`: whether all heads share one table (G = 1), the authors' default, or each has one (G = H).
-- `class_token`: the first token is a class token, which has no cell; all pairs with it share one additional bucket.
+- `class_token`: whether the first token is a class token, which has no cell. All pairs with it share one additional
+  bucket.
 - `grid`: rows and columns of the cells, in raster order. Default: the two factors of the number of cells that are
   closest to each other.
 
-Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real; the class token's position is not read.
+Given positions have shape (N, 2) or (B, N, 2), row and column, and may be real. The class token's position is ignored.
 
 **Past the training length**: clipped: offsets beyond gamma share the outermost buckets, so the bias is defined for any
 grid.
 
-**Traps.** beta need not be an integer, and values clipped to it are truncated: with ratio 1.9, g = 0, 1, 2, 2, 3, 3,
-... Halves are rounded to even. `quant` follows the code; eq. (21) uses the rank of the squared distance among those
-that occur. The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (13) divides it too).
-`euclidean` and `quant` never use the buckets below B, and cannot tell left from right. The authors' other mode,
-"contextual", in which query, key or value is multiplied by a vector of the bucket, is not implemented here. The table
-of zeros adds no bias until it has been trained.
+**Traps.** beta need not be an integer, and values clipped to beta are truncated: with ratio 1.9, g(0), g(1), ... are 0,
+1, 2, 2, 3, 3, ... Halves are rounded to even. `quant` follows the code; eq. (21) uses the rank of the squared distance
+among the squared distances that occur. The bias is added to scores that are already divided by sqrt(D), as in the code;
+eq. (13) divides the bias too. `euclidean` and `quant` never use the buckets below B, and cannot tell left from right.
+The authors' other mode, "contextual", multiplies query, key or value by a vector of the bucket; it is not implemented
+here. The tables start as zeros, so they add no bias until they have been trained.
 """
 
 import math
@@ -81,7 +82,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Zeros."""
+    """Tables of zeros."""
     return {name: np.zeros(shape) for name, shape in parameters(spec, **options).items()}
 
 
@@ -184,7 +185,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, method: str, ratio: float,
     shared_heads: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """dtable = dvalues, summed over the heads that share it; each table of `cross` gets sums over the other table."""
+    """dtable = dvalues, summed over heads that share it; with `cross`, drows sums over columns, dcolumns over rows."""
     dvalues = dslots["values"].astype(np.float64)
     if shared_heads:
         dvalues = dvalues.sum(axis=0, keepdims=True)

@@ -1,4 +1,4 @@
-"""KERPLE, logarithmic kernel: a penalty r1 ln(1 + r2 distance), with r1 and r2 learned for each head.
+"""KERPLE, logarithmic kernel: the penalty is r1 ln(1 + r2 |j - i|), with r1 and r2 learned for each head.
 
     S_ij = s q_i . k_j - r1_h ln(1 + r2_h |j - i|)
 
@@ -14,14 +14,14 @@ megatron/mpu/layers.py, ParallelKerpleLog.
 **Past the training length**: defined. The penalty flattens: doubling the distance adds about r1 ln 2.
 
 **Accuracy.** Without given positions the error is at most 4 units in the last place in float64 and 0.52 in float32, at
-any distance. Past distance 64 one logarithm is computed for a run of distances, at its middle m, and the rest comes
-from the series of ln(1 + u), |u| < 1/16.
+any distance. Past distance 64, distances are grouped into runs. One logarithm is computed for each run, at its middle
+m; the other values follow from the series of ln(1 + u), |u| < 1/16.
 
-**Traps.** Before every use the authors set an r1 or r2 below 0.01 to 0.01. Here the parameter is not changed: it acts
-as 0.01 and its gradient is zero, so only the optimiser's momentum can move it back, whereas the authors' parameter can
-leave the clamp freely. The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (1) of the
-paper divides it too), and is even in j - i: without a causal mask the model cannot tell left from right. The released
-code is for causal models.
+**Traps.** Before every use, the authors' code sets values of r1 and r2 below 0.01 to 0.01, so that a parameter can
+leave this bound freely. Here the parameter itself is not changed: it acts as 0.01 and has a gradient of zero, so only
+the optimiser's momentum can move it back. The bias is added to scores that are already divided by sqrt(D), as in the
+code; eq. (1) of the paper divides the bias too. The bias is even in j - i: without a causal mask the model cannot tell
+left from right. The released code is for causal models.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """-r1 ln(1 + r2 r)."""
+    """The formula above, -r1 ln(1 + r2 r)."""
     r1, r2 = (np.maximum(params[name], 0.01)[:, None, None] for name in ("r1", "r2"))
     return as_slots(spec, -r1 * np.log1p(r2 * np.abs(pairwise(spec))[..., None, :, :]))
 

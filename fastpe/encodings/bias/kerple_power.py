@@ -1,4 +1,4 @@
-"""KERPLE, power kernel: a penalty a distance^p, with a and p learned for each head.
+"""KERPLE, power kernel: the penalty is a times |j - i|^p, with a and p learned for each head.
 
     S_ij = s q_i . k_j - a_h |j - i|^p_h,    0 < p <= 2
 
@@ -14,15 +14,15 @@ megatron/mpu/layers.py, ParallelKerplePower.
 **Past the training length**: defined; p = 1 is ALiBi with learned slopes, p = 2 a Gaussian window.
 
 **Accuracy.** Without given positions the error is at most 4 units in the last place in float64 and 0.52 in float32, at
-any distance. Past distance 64 one power is computed for a run of distances, at its middle m, and the rest comes from
-the series of (1 + u)^p, |u| < 1/16.
+any distance. Past distance 64, distances are grouped into runs. One power is computed for each run, at its middle m;
+the other values follow from the series of (1 + u)^p, |u| < 1/16.
 
-**Traps.** Before every use the authors set an a below 0.01 to 0.01, and a p outside [0.01, 2] to the nearest end. Here
-the parameter is not changed: it acts as that end and its gradient is zero, so only the optimiser's momentum can move it
-back, whereas the authors' parameter can leave the clamp freely. The bias is added to scores that are already divided by
-sqrt(D), as in the code (eq. (1) of the paper divides it too), and is even in j - i: without a causal mask the model
-cannot tell left from right. The released code, for causal models, can also multiply the scores by exp(-a' r^p'); that
-is not implemented here.
+**Traps.** Before every use, the authors' code sets values of a below 0.01 to 0.01, and values of p outside [0.01, 2] to
+the nearest end, so that a parameter can leave these bounds freely. Here the parameter itself is not changed: it acts as
+the bound and has a gradient of zero, so only the optimiser's momentum can move it back. The bias is added to scores
+that are already divided by sqrt(D), as in the code; eq. (1) of the paper divides the bias too. The bias is even in
+j - i: without a causal mask the model cannot tell left from right. The released code, for causal models, can also
+multiply the scores by exp(-a' r^p'); this is not implemented here.
 """
 
 from typing import Any
@@ -50,14 +50,14 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """-a r^p."""
+    """The formula above, -a r^p."""
     a = np.maximum(params["a"], 0.01)[:, None, None]
     p = np.minimum(np.maximum(params["p"], 0.01), 2)[:, None, None]
     return as_slots(spec, -a * np.abs(pairwise(spec))[..., None, :, :] ** p)
 
 
 def _powers(runs: Runs, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """m^p of each run's middle, (H, R); the u of one step, (1, 1, R); and the series of (1 + u)^p, (H, 1 + n)."""
+    """m^p at each run's middle m, (H, R); u for one step of distance, (1, 1, R); series of (1 + u)^p, (H, 1 + n)."""
     k = np.arange(1, most_terms(runs) + 1)
     series = np.cumprod(np.concatenate([np.ones((len(p), 1)), (p[:, None] - k + 1) / k], axis=1), axis=1)
     return runs.middle ** p[:, None], 1.0 / np.maximum(runs.middle, 1.0)[None, None], series

@@ -6,8 +6,8 @@ Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer 
 Shaw's encoding. It is not the same: the query is not multiplied by the vector of the offset, so each offset has a
 single number. This is T5's table without buckets, with D parameters for each number.
 
-**Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D). If `scaled` is false, the slot `scale`
-is filled too, with 1.
+**Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D). If `scaled` is False, also `scale`,
+which is 1.
 **Learns**, shared by all layers: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values: N(0, 1/D) and
 N(0, 0.02^2).
 
@@ -16,11 +16,11 @@ N(0, 0.02^2).
 - `scaled`: whether the product of query and key is divided by sqrt(D), as in the paper's own model. The printed
   equation has no such division: set `scaled` to False to follow it.
 
-**Past the training length**: clipped; all offsets beyond K share one number on either side.
+**Past the training length**: clipped; on either side, all offsets beyond K share one number.
 
-**Traps.** Rows of the table are ordered by i - j (query minus key), those of the slot by j - i: the order is reversed.
-Positions cannot be given. The gradient of each of the two parameters is the other one times a number: if both start
-near zero, neither moves.
+**Traps.** Rows of the table are ordered by i - j (query minus key), and rows of the slot by j - i: the order is
+reversed. Positions cannot be given. The gradient of `vector` is proportional to `table`, and that of `table` to
+`vector`: if both start near zero, neither moves.
 """
 
 import math
@@ -45,7 +45,7 @@ def shapes(spec: Spec, *, reach: int, **options: Any) -> dict[str, tuple[int, ..
 
 
 def init(spec: Spec, rng: Any, *, reach: int, **options: Any) -> dict[str, Any]:
-    """N(0, 1/D) and N(0, 0.02^2)."""
+    """`vector` drawn from N(0, 1/D), and `table` from N(0, 0.02^2)."""
     return {
         "vector": stream_of(rng, "vector").normal(spec.head_dim) / math.sqrt(spec.head_dim),
         "table": STANDARD_DEVIATION * stream_of(rng, "table").normal((2 * reach + 1, spec.head_dim)),

@@ -13,8 +13,8 @@ bojone/rerope; Qwen 1 uses it for texts longer than those of training.
 **Past the training length**: defined; the encoding is made for this range, and up to the training length it changes
 nothing. "rope+log_n" combines it with RoPE.
 
-**Traps.** The factor counts positions: if a window or padding hides some keys, a query sees fewer than that. The factor
-multiplies the products of queries and keys, not biases.
+**Traps.** The factor is computed from positions: if a window or padding hides some keys, the query sees fewer keys than
+the factor assumes. The factor multiplies the products of queries and keys, not biases.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def check(spec: Spec, **options: Any) -> None:
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Su 2021."""
+    """The formula of Su 2021."""
     return {"row_scale": np.maximum(sharpness.logarithms(spec) / np.log(spec.train_length), 1.0)}
 
 

@@ -1,21 +1,22 @@
-"""A learned function of the distance of two points in space, a network of Gaussians, added to the score.
+"""A bias for the distance of two points in space, computed by a learned network of Gaussians.
 
     S_ij = s q_i . k_j + MLP(g(y_ij))_h,   y_ij = mul |x_i - x_j| + bias
     g_k(y) = exp(-((y - mu_k)/s_k)^2 / 2) / (sqrt(2 pi) s_k),   s_k = |sigma_k| + 1e-5,   k = 1 .. K
     MLP(g) = gelu(g hidden_weight + hidden_bias) out_weight + out_bias
 
 Source: Shi et al. 2022, "Benchmarking Graphormer on Large-Scale Molecular Modeling Datasets" (arXiv:2203.04810), the
-3-D bias; its numbers: microsoft/Graphormer, graphormer/models/graphormer_3d.py, GaussianLayer, NonLinear and
-Graphormer3D, where each pair of atom types has its own mul and bias (here all pairs have the same type) and pi is
-3.14159.
+3-D bias; constants and initial values: microsoft/Graphormer, graphormer/models/graphormer_3d.py, GaussianLayer,
+NonLinear and Graphormer3D. There each pair of atom types has its own mul and bias, and pi is rounded to 3.14159; here
+all pairs have the same type.
 
 **Slot**: `scores` (H, N, N), quadratic in N. **Learns**, shared by all layers: `mu`, `sigma` (K,), initially uniform in
 (0, 3); `mul`, `bias` (1,), initially 1 and 0; `hidden_weight` (K, K), `hidden_bias` (K,), `out_weight` (K, H),
 `out_bias` (H,), initially uniform in ±1/sqrt(K).
 
 **Positions** are points, (N, 3) or (B, N, 3), in the unit of mu and sigma; `start` is added to every coordinate, which
-changes no distance. If no positions are given, the points lie on a helix, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), t = p/N
-with N the training length: three turns, and a distance that grows with |i - j|, from 0 to 3.
+changes no distance. If no positions are given, the points lie on a helix, (cos(6 pi t)/4, sin(6 pi t)/4, 3t), where t
+is the index of the point divided by the training length. The helix makes three turns over the training length, and
+distances grow with |i - j|, from 0 to 3.
 
 **Options**
 - `gaussians`: K, also the width of the hidden layer.
@@ -23,11 +24,11 @@ with N the training length: three turns, and a distance that grows with |i - j|,
 **Past the training length**: defined. Points within the training length do not move, and the helix continues. At
 distances past 3, beyond all initial Gaussians, the scores tend to the output of the MLP for an input of zeros.
 
-**Facts.** Translating, rotating or reflecting all points does not change the scores: mirror images have equal scores.
-On the helix the scores of i - j and j - i are equal. The score of a token with itself is that of distance 0.
+**Symmetries.** Translating, rotating or reflecting all points does not change the scores, so mirror images have equal
+scores. On the helix the bias depends only on |i - j|. The bias of a token with itself is that of distance 0.
 
-**Speed.** On the helix a score depends only on |i - j|: N distances are computed with 4 K^2 operations each, which is 3
-million at N = 50 and K = 128, and four times that with gradients. Given points need all pairs i <= j, 80 million.
+**Speed.** On the helix only N distances occur. Each takes 4 K^2 operations: 3 million in total at N = 50 and K = 128,
+and four times as many with gradients. Given points need all pairs i <= j: 80 million operations.
 """
 
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ Array = np.ndarray[Any, Any]
 _LEAST = 1e-5
 _DENSITY = 1 / np.sqrt(2 * np.pi)
 _PAIRS = 2**16  # computed in a buffer before they are copied
-_RUN = 60  # pairs that fit in cache: ten rows of a matrix product's tile
+_RUN = 60  # pairs computed together: they fit in cache, and fill ten tiles of the matrix product
 _ROWS = 256  # queries whose gradients are added up together
 _NONE, _ONE = np.int64(0), np.int64(1)
 
@@ -132,7 +133,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, gaussians: 
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, gaussians: int
 ) -> None:
-    """The transpose of every step, from the scores of (i, j) and (j, i) back to the Gaussians."""
+    """Backpropagate from the scores of (i, j) and (j, i), which share a distance, to the Gaussians."""
     values = _prepared(params)
     mu, inverse, affine, hidden_weight, hidden_bias, out_weight, out_bias = (
         aligned_zeros(v.shape, v.dtype) for v in values
@@ -142,14 +143,14 @@ def pull(
     for distance, dfound in _distance_gradients(spec, dslots["scores"]):
         work = aligned_zeros((4, _RUN * gaussians), np.float64)
         _backward(distance, *values, *turned, work, np.ascontiguousarray(dfound.T), *gradients)
-    slope = -np.sign(params["sigma"]) * values[1] ** 2  # of 1/s_k
+    slope = -np.sign(params["sigma"]) * values[1] ** 2  # derivative of 1/s_k with respect to sigma_k
     found = (mu, inverse * slope, affine[:1], affine[1:], hidden_weight, hidden_bias, out_weight, out_bias)
     for name, gradient in zip(_ORDER, found, strict=True):
         dparams[name] += gradient
 
 
 def _along_the_helix(spec: Spec) -> Array:
-    """The distances of points whose indices differ by 0 .. N - 1: on a helix they depend on nothing else."""
+    """The distances of points whose indices differ by 0 .. N - 1; on a helix they depend only on this difference."""
     t = np.arange(spec.length) / spec.train_length
     return np.hypot(np.sin(3 * np.pi * t) / 2, 3 * t)
 
@@ -161,10 +162,10 @@ def _distance_gradients(spec: Spec, dscores: Array) -> Iterator[tuple[Array, Arr
         total = np.zeros((spec.heads, 2 * n - 1))  # by j - i
         for first in range(0, n, _ROWS):
             rows = dscores[:, first : first + _ROWS]
-            count, room = rows.shape[1], np.zeros((spec.heads, rows.shape[1], 2 * n))
-            room[:, :, :n] = rows[:, ::-1]
-            # read with rows shorter by one, so that each row begins one element later than the previous one
-            shifted = room.reshape(spec.heads, -1)[:, : count * (2 * n - 1)].reshape(spec.heads, count, 2 * n - 1)
+            count, padded = rows.shape[1], np.zeros((spec.heads, rows.shape[1], 2 * n))
+            padded[:, :, :n] = rows[:, ::-1]
+            # viewed with rows shorter by one, so that each row is shifted by one element from the previous row
+            shifted = padded.reshape(spec.heads, -1)[:, : count * (2 * n - 1)].reshape(spec.heads, count, 2 * n - 1)
             behind = n - first - count
             total[:, behind:] += shifted.sum(axis=1)[:, : 2 * n - 1 - behind]
         total[:, n:] += total[:, n - 2 :: -1]

@@ -1,36 +1,37 @@
-"""Relative random walk probabilities: the probability that t steps lead from node i to j, for every pair.
+"""Relative random walk probabilities: for every pair of nodes, the probabilities that t steps lead from i to j.
 
     P_ij = [I_ij, M_ij, (M^2)_ij, .., (M^(K-1))_ij],   M = D^-1 A,   A the adjacency matrix, D the degrees
     PE[i] = P_ii weight          S_ij = s q_i . k_j + (P_ij pair_weight)_h
 
 Source: Ma et al. 2023, "Graph Inductive Biases in Transformers without Message Passing" (arXiv:2305.17589), GRIT;
-LiamMa/GRIT, grit/transform/rrwp.py and grit/encoder/rrwp_encoder.py, whose maps have no constant row either.
+LiamMa/GRIT, grit/transform/rrwp.py and grit/encoder/rrwp_encoder.py. As in this code, the linear maps have no bias.
 
 **Slots**: `table` (N, C) and `scores` (H, N, N). **Learns**, shared by all layers: `weight` (K, C) and `pair_weight`
 (K, H), initially uniform in ±sqrt(6/(rows + columns)).
 
 **Options**
-- `edges`: the undirected graph, as the nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1 for length N; for example
-  `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
+- `edges`: the undirected graph, as the two nodes of each edge in turn: u1, v1, u2, v2, ..., with nodes 0 .. N-1; for
+  example `edges=0,1,1,2,2,0`. A repeated edge counts once. Default: the path 0-1-2-...
 - `walk_length`: K, the number of columns of P; the authors use 21 on ZINC, and 16 to 32 elsewhere. As in their code, 1
   gives two columns, I and M, just as 2 does.
 
 **Parts of GRIT that are left out.** The attention of GRIT is not a dot product: for every pair and channel it adds q
-and k, multiplies the sum by a map of P, adds another map, takes signed roots and a ReLU, and then sums over channels;
-its layers also update the features of pairs. Here P is added to the score once, as a bias, the same in all layers, by a
-linear map to the heads instead of a map to C channels.
+and k, multiplies the sum by a map of P, adds another map, takes signed roots and a ReLU, and then sums over channels.
+Its layers also update the features of pairs. Here a linear map of P to one number for each head, instead of C channels,
+is added to the score as a bias, which is the same in all layers.
 
-Nodes are placed by their edges alone: `positions` are refused, and `start` changes nothing.
+Only its edges determine the place of a node: given `positions` raise an error, and `start` changes nothing.
 
-**Past the training length**: defined. On the path only walks that reach an end differ from those of a longer path, so
-on a longer path the rows of the far end move to the new end. Nodes K or more edges apart have P_ij = 0.
+**Past the training length**: defined. On the path, only the rows of nodes from which a walk reaches an end depend on
+the length: on a longer path, the nodes near the new end have the rows that the nodes near the old end had. Nodes K or
+more edges apart have P_ij = 0.
 
 **Traps.** P is not symmetric: M_ij is one over the degree of i, the query. However, a reversed path has the same P, so
 without a causal mask the model cannot tell left from right. A node without edges has P_ii = 1, 0, 0, ..; column 0 of
 P_ii is 1 for every node, so it adds the same vector to all nodes.
 
-**Speed.** `scores` is quadratic in N: edges * N * K operations for the walks (cached if there are few), and N^2 K H for
-the map.
+**Speed.** `scores` takes O(N^2) memory. The walks take edges * N * K operations and are cached for small graphs; the
+map takes N^2 K H operations.
 """
 
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
 
 
 def remarks(spec: Spec, *, walk_length: int, **options: Any) -> tuple[str, ...]:
-    """Remark that walk_length=1 gives two columns."""
+    """Return a remark that walk_length=1 gives two columns."""
     return ("walk_length=1 has two columns, as in the authors' code",) if walk_length == 1 else ()
 
 
@@ -79,7 +80,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, edges: Edges, walk_length: int) -> dict[str, Any]:
-    """All powers of D^-1 A together."""
+    """The formula above, with all powers of D^-1 A in memory."""
     adjacent = graphs.dense(spec.length, edges)
     walk = adjacent / np.maximum(adjacent.sum(axis=1, keepdims=True), 1)
     powers = [np.linalg.matrix_power(walk, t) for t in range(_columns(walk_length))]

@@ -1,29 +1,29 @@
-"""Sandwich: the dot product of two rows of the sinusoidal table, a function of their distance, used as a bias.
+"""Sandwich: a bias proportional to the dot product of rows i and j of the sinusoidal table, a function of |j - i|.
 
     S_ij = s q_i . k_j + (1 / g_h) sum_{t=0}^{dbar/2 - 1} cos((j - i) 10000^(-2t/dbar))
 
 Source: Chi, Fan, Rudnicky and Ramadge 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive
-Field Analysis" (arXiv:2212.10356). We read its abstract and definitions but no code of the authors, so the divisors g_h
-are **unverified**. A port, NVIDIA/NeMo, sandwich_relative_position_embedding.py, uses the same divisors; its sum runs
-over t = 1 .. dbar/2, and it subtracts dbar/2 (to which the softmax is invariant).
+Field Analysis" (arXiv:2212.10356). Its abstract and definitions were read, but no code of the authors, so the divisors
+g_h are **unverified**. A port, NVIDIA/NeMo, sandwich_relative_position_embedding.py, uses the same divisors; its sum
+runs over t = 1 .. dbar/2, and it subtracts dbar/2, which does not change the softmax.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) if positions are given. **Learns**: nothing.
 
 **Options**
 - `dbar`: the number of terms of the dot product, twice the number of frequencies; an even number up to 10^6. The
-  authors use 128. The bias takes N dbar/2 additions; `scores` at fractional positions take N^2 dbar/2 cosines.
+  authors use 128. `bias` takes N dbar/2 additions; `scores` at fractional positions take N^2 dbar/2 cosines.
 - `divisors`: g_h, one for each head or one for all. Default: 8(h+1)/H, h = 0 .. H-1.
 
 **Past the training length**: defined; the bias falls logarithmically with the distance, and oscillates from about 10^4
 on.
 
 **Traps.** The bias is even in j - i: without a causal mask the model cannot tell left from right. At distance 0 the
-bias is dbar/2, not 0; the softmax depends only on its differences. A sum over t = 1 .. dbar/2 instead gives a different
-bias.
+sum is dbar/2, not 0; this does not matter, because the softmax depends only on differences. A sum over t = 1 .. dbar/2
+gives a different bias.
 
-**Accuracy.** Sines and cosines of some distances, or of whole positions, are exact to a unit in the last place; those
-in between follow from the angle addition formulas. The bias is exact to a few units in the last place of dbar/2 at any
-distance.
+**Accuracy.** Sines and cosines of some distances, or of integer positions, are exact to a unit in the last place; the
+angle addition formulas give those of the other distances. The bias is exact to a few units in the last place of dbar/2
+at any distance.
 """
 
 from collections.abc import Iterator
@@ -49,9 +49,9 @@ def check(spec: Spec, *, dbar: int, divisors: tuple[float, ...] | None) -> None:
     if dbar % 2:
         raise ValueError(f"option 'dbar' must be even, not {dbar}")
     if divisors is not None and (len(divisors) not in (1, spec.heads) or min(divisors, default=0) <= 0):
-        raise ValueError(f"option 'divisors' must be 1 or heads={spec.heads} numbers > 0, not {divisors}")
+        raise ValueError(f"option 'divisors' must have 1 or heads={spec.heads} numbers > 0, not {divisors}")
     if not dbar <= float(np.finfo(spec.dtype).max) * float(min(_divisors(spec, divisors))):
-        raise ValueError(f"option 'divisors' must leave {spec.dtype} finite, not {divisors}")
+        raise ValueError(f"option 'divisors' must be so large that biases are finite in {spec.dtype}, not {divisors}")
     if spec.positions is not None and np.ptp(spec.positions, axis=-1).max() > 2**27:
         raise ValueError("positions must be at most 2**27 apart")
 
@@ -79,8 +79,10 @@ def _waves(points: np.ndarray, dbar: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(length: int, dbar: int, room: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield `first` and the sums of cosines of distances first, first + 1, ...; a larger `room` in bytes gives more of
-    them."""
+    """Yield `first` and the sums of cosines of distances first, first + 1, ...
+
+    `room` is the approximate size in bytes of the tables of sines and cosines; larger tables give more sums at a time.
+    """
     root, most = (length.bit_length() - 1) // 2, room // (32 * dbar)
     half = 1 << max(2, min(root - 1, 8, max(5, most.bit_length() - 1)))
     sine, cosine = (np.ascontiguousarray(each.T) for each in _waves(np.arange(half + 1.0), dbar))
@@ -130,7 +132,7 @@ def fill(
 
 @entry(label="Sandwich bias")
 def _sums_of(distances: np.ndarray, omega: np.ndarray, count: int, found: np.ndarray) -> None:
-    # for rounded distances; lanes are frequencies, and padding lanes have frequency 0 and cosine 1
+    # distances may be fractional; lanes are frequencies; padding lanes have frequency 0, so their cosine is 1
     width, high = lanes(pointer(omega)), pointer(omega)
     for i in range(distances.shape[0]):
         for j in range(distances.shape[1]):

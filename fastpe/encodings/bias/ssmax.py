@@ -10,14 +10,14 @@ Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501
 **Slot**: `row_scale` (H, N). **Learns**, separately in every layer: `scale` (H,), which is s.
 
 **Options**
-- `initial`: the initial s. 0.43 is the value in the paper's figure 1. The initial value of its models was not verified,
-  nor was its form with a bias, s_h ln(i + 1) + b_h.
+- `initial`: the initial s. The default, 0.43, is the value in the paper's figure 1. The initial value of the paper's
+  models was not verified. The paper's form with a bias, s_h ln(i + 1) + b_h, is not implemented.
 
 **Past the training length**: defined; the encoding is made for this range.
 
-**Traps.** The factor counts positions: if a window or padding hides some keys, a query sees fewer than that. The first
-row has the factor 0, which does no harm because it sees one key. s = 1 / ln n gives plain attention over n keys; 0.43
-does so for ten.
+**Traps.** The factor is computed from positions: if a window or padding hides some keys, the query sees fewer keys than
+the factor assumes. The first query has the factor 0, which does no harm because it sees only one key. With s = 1/ln(n),
+attention over n keys equals standard attention; s = 0.43 corresponds to ten keys.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Refuse negative positions: the factor counts keys."""
+    """Raise an error for negative positions, because the factor counts keys."""
     sharpness.check("ssmax", spec)
 
 
@@ -41,17 +41,17 @@ def parameters(spec: Spec, *, initial: float) -> dict[str, tuple[int, ...]]:
 
 
 def shapes(spec: Spec, *, initial: float) -> dict[str, tuple[int, ...]]:
-    """Factors of each head."""
+    """A factor for every head and query."""
     return {"row_scale": (*spec.batch, spec.heads, spec.length)}
 
 
 def init(spec: Spec, rng: Any, *, initial: float) -> dict[str, Any]:
-    """All the same."""
+    """`initial` for every head."""
     return {"scale": np.full(spec.heads, initial)}
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Nakanishi 2025: s ln n."""
+    """The formula of Nakanishi 2025, s ln n."""
     return {"row_scale": params["scale"][:, None] * sharpness.logarithms(spec)}
 
 

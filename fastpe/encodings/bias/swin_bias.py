@@ -7,20 +7,22 @@ section 3.2, eq. (4); the index, query minus key: microsoft/Swin-Transformer, mo
 WindowAttention.
 
 **Slot**: `index` (N, N) and `values` (H, V); heads share the index, so the biases themselves take O(V) memory.
-**Learns**: `table` ((2h-1)(2w-1), H), separately in every layer; it starts as N(0, 0.02^2); the authors' truncation at
-+-2 does not change this distribution.
+**Learns**, separately in every layer: `table` ((2h-1)(2w-1), H), initially N(0, 0.02^2). The authors truncate this
+distribution at +-2, which has no effect.
 
 **Options**
 - `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
   each other.
 - `window`: rows and columns of the window that the table is made for. Default: the grid of the training length.
-- `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, a larger
-  one is refused. `resize`: the table is resampled bicubically, as the authors do to fine-tune with other windows.
+- `beyond`: how a grid other than the window is handled. `error`: a smaller grid uses the middle of the table, and a
+  larger grid raises an error. `resize`: the table is resampled bicubically, as the authors do to fine-tune with other
+  windows.
 
-Positions, if given, are (N, 2) or (B, N, 2) integers, row and column; all must fit in one window.
+Given positions are integers of shape (N, 2) or (B, N, 2), row and column; all must fit in one window.
 
-**Past the training length**: undefined, or resized by `beyond`. Each side of the grid is compared with the window, not
-the number of tokens, so a longer sequence may fit. `resize` returns the resampled table for further training.
+**Past the training length**: undefined, or resized by `beyond`. What matters is whether each side of the grid fits in
+the window, not the number of tokens, so a longer sequence may fit. `fastpe.resize` returns the resampled table for
+further training.
 
 **Traps.** With `resize` every grid other than the window's is resampled, smaller ones too, and the bias of an offset
 then changes with the grid. A sequence is one window here: partitioning into windows and shifting them are left to the
@@ -52,7 +54,7 @@ def resize(params: Any, *, window: Sides, new_window: Sides) -> dict[str, Array]
 
 
 def check(spec: Spec, *, grid: Sides | None, window: Sides | None, beyond: str) -> None:
-    """Refuse offsets without an entry, unless the table is resampled."""
+    """Raise an error for offsets without an entry, unless the table is resampled."""
     own = offset_tables.window_of(spec, window, grid)
     offset_tables.check_inside("swin_bias", spec, own, grid, 0, beyond == "resize")
 
@@ -75,7 +77,7 @@ def parameters(spec: Spec, *, grid: Sides | None, window: Sides | None, **option
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """A table drawn from N(0, 0.02^2)."""
     return {"table": STANDARD_DEVIATION * rng.normal(parameters(spec, **options)["table"])}
 
 

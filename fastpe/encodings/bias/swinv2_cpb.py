@@ -1,6 +1,6 @@
 """Swin Transformer V2's bias: a small network of the offset between two cells, in logarithmic coordinates.
 
-    l(c) = sign(c) log2(|8 c / (side - 1)| + 1) / log2 8       of each coordinate c of the offset, query minus key
+    l(c) = sign(c) log2(|8 c / (side - 1)| + 1) / log2 8       for each coordinate c of the offset, query minus key
     S_ab = s q_a . k_b + 16 sigmoid(sum_k w2_kh max(w1_yk l(dy) + w1_xk l(dx) + b1_k, 0))
 
 Source: Liu et al. 2022, "Swin Transformer V2: Scaling Up Capacity and Resolution" (arXiv:2111.09883), section 3.3,
@@ -15,13 +15,13 @@ layer. The weights start as N(0, 0.02^2), b1 as zeros.
 - `hidden`: K, the width of the network.
 - `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
   each other.
-- `window`: rows and columns of the window used in training; coordinates are divided by its sides. Default: the grid of
-  the training length.
+- `window`: rows and columns of the window used in training; offsets are divided by its sides minus 1, as above.
+  Default: the grid of the training length.
 
-Positions, if given, are (N, 2) or (B, N, 2), row and column, and may be real.
+Given positions have shape (N, 2) or (B, N, 2), row and column, and may be real.
 
-**Past the training length**: defined, which is the purpose of this encoding: a grid of twice the window reaches l =
-1.36 instead of 1.06.
+**Past the training length**: defined, which is the purpose of this encoding: on a grid with twice the sides of the
+window, l reaches 1.36 instead of 1.06.
 
 **Traps.** Only the bias is implemented: the published attention also replaces the product q . k by a cosine with a
 learned scale per head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which does not change the
@@ -54,12 +54,12 @@ def check(spec: Spec, *, hidden: int, grid: Sides | None, window: Sides | None) 
 
 
 def parameters(spec: Spec, *, hidden: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The network."""
+    """The weights and biases of the network."""
     return {"w1": (2, hidden), "b1": (hidden,), "w2": (hidden, spec.heads)}
 
 
 def init(spec: Spec, rng: Any, *, hidden: int, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2), and zeros."""
+    """Weights drawn from N(0, 0.02^2), and zeros for `b1`."""
     drawn = STANDARD_DEVIATION * rng.normal(2 * hidden + hidden * spec.heads)
     w1, w2 = np.split(drawn, [2 * hidden])
     return {"w1": w1.reshape(2, hidden), "b1": np.zeros(hidden), "w2": w2.reshape(hidden, spec.heads)}
@@ -115,7 +115,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, hidden: int,
     grid: Sides | None, window: Sides | None,
 ) -> None:  # fmt: skip
-    """du = dvalues 16 sigmoid' (u), then the network's chain rule."""
+    """du = dvalues 16 sigmoid'(u), then backpropagate through the network."""
     network = _network(params)
     dw1, db1, dw2 = (np.zeros(each.shape) for each in network)
     for places, dvalues in _blocks(spec, dslots, grid, window):

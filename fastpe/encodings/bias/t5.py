@@ -20,17 +20,19 @@ N(0, 1/C), as in the Hugging Face implementation.
 - `max_distance`: all distances from this one on share the last bucket.
 - `scaled`: divide the product of query and key by sqrt(D), unlike the published model.
 
-`causal` selects the kind of buckets: T5's encoder has the bidirectional ones, its decoder the causal ones.
+A causal model uses the causal buckets, as T5's decoder does; other models use the bidirectional buckets, as T5's
+encoder does.
 
-**Past the training length**: clipped: all distances from `max_distance` on share a bucket; with the defaults all
-distances from 113 (causal) or 91 (bidirectional) on share it.
+**Past the training length**: clipped: all distances from `max_distance` on share the last bucket. With the defaults it
+begins already at distance 113 (causal) or 91 (bidirectional).
 
-**Traps.** With 32 buckets a bidirectional model has 16 per side, and only 8 of them hold a single distance. One bucket,
-distance 0 to the right, is never used and keeps its initial value. A bucket whose distances do not occur in training
+**Traps.** With 32 buckets a bidirectional model has 16 per side, and only 8 of them hold a single distance. The bucket
+for j > i at distance 0 is never used and keeps its initial value. A bucket whose distances do not occur in training
 stays untrained: `max_distance` helps only if training reaches the last bucket.
 
-**Accuracy.** Values are copied without rounding. The bounds of buckets are computed in integers, n^m e^k >= e^m M^k for
-the k-th of m buckets from e to M; a rounded quotient of logarithms may fall on either side of a bound.
+**Accuracy.** Values are copied without rounding. The bounds of buckets are computed with integers: of the m buckets
+from distance e to M, bucket k = 0, 1, ... begins at the smallest n with n^m e^k >= e^m M^k. A rounded quotient of
+logarithms may fall on the wrong side of a bound.
 """
 
 from functools import lru_cache
@@ -46,7 +48,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, buckets: int, max_distance: int, scaled: bool) -> None:
-    """Require at least two buckets per side, a last bucket beyond the exact ones, and integer positions."""
+    """Require two or more buckets per side, a `max_distance` beyond the exact buckets, and integer positions."""
     check_integers(spec, "t5")
     side = buckets if spec.causal else buckets // 2
     if side < 2:
@@ -89,7 +91,7 @@ def bucket(offsets: np.ndarray, causal: bool, buckets: int, max_distance: int) -
 
 
 def printed_bucket(offset: np.ndarray, causal: bool, buckets: int, max_distance: int) -> np.ndarray:
-    """`bucket` by logarithms, for references; quotients are rounded to 12 digits so that integers stay integers."""
+    """`bucket` by logarithms, for references; quotients are rounded to 12 digits, so that integers stay integers."""
     n, side = np.maximum(-offset, 0) if causal else np.abs(offset), buckets if causal else buckets // 2
     exact = side // 2
     wide = np.log(np.maximum(n, exact) / exact) / np.log(max_distance / exact) * (side - exact)
@@ -117,7 +119,7 @@ def parameters(spec: Spec, *, buckets: int, **options: Any) -> dict[str, tuple[i
 
 
 def init(spec: Spec, rng: Any, *, buckets: int, **options: Any) -> dict[str, Any]:
-    """N(0, 1/C)."""
+    """A table drawn from N(0, 1/C)."""
     return {"table": rng.normal((buckets, spec.heads)) / np.sqrt(spec.dim)}
 
 

@@ -3,9 +3,9 @@
     S_ij = f_i scale q_i . k_j,    f_i = 1 + a ln(1 + floor((i + 1) / L))      "llama4"
                                    f_i = 1 + a ln(1 + floor(i / L))            "ministral"
 
-i counts from 0, a is `strength`, L `every`.
+i counts from 0, a is `strength`, and L is `every`.
 
-Source: Llama 4 (Meta 2025), in its layers without positions, as in `Llama4TextAttention` of Hugging Face's
+Source: Llama 4 (Meta 2025), in its layers without positions, implemented as in `Llama4TextAttention` of Hugging Face's
 transformers; Ministral 3 and Mistral 4 (Mistral AI 2025), in every layer together with YaRN, as in the same library.
 
 **Slot**: `row_scale` (1, N). **Learns**: nothing.
@@ -17,8 +17,9 @@ transformers; Ministral 3 and Mistral 4 (Mistral AI 2025), in every layer togeth
 
 **Past the training length**: defined. "rope_yarn+temperature" combines it with YaRN.
 
-**Traps.** Llama 4's formula was announced for inference only; the library applies it in training too, and so does
-fastpe. Below L positions it changes nothing. The factor multiplies the products of queries and keys, not biases.
+**Traps.** Llama 4's formula was announced for inference only; Hugging Face's library also applies it in training, and
+so does fastpe. The encoding changes nothing in sequences shorter than L. The factor multiplies the products of queries
+and keys, not biases.
 """
 
 from typing import Any
@@ -33,7 +34,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Refuse negative positions: steps are counted from 0."""
+    """Raise an error for negative positions, because steps are counted from 0."""
     sharpness.check("temperature", spec)
 
 
@@ -47,7 +48,7 @@ ENCODING = Encoding(
     summary="sharper attention, in steps, for later queries",
     slots=("row_scale",),
     options={
-        "rule": Option("llama4", "whose steps", str, choices=("llama4", "ministral")),
+        "rule": Option("llama4", "whose formula", str, choices=("llama4", "ministral")),
         "strength": Option(0.1, "factor of the logarithm", float, minimum=-100.0, maximum=100.0, samples=(0.5,)),
         "every": Option(8192, "number of positions of a step", int, minimum=1, samples=(2, 16384)),
     },

@@ -1,4 +1,4 @@
-"""TUPE: adds products of positions with positions, computed by separate maps, to the products of contents.
+"""TUPE: adds products of position vectors, with their own query and key maps, to the products of contents.
 
     S_ij = (q_i . k_j + (P^_i U_Q + b_Q)_h . (P^_j U_K + b_K)_h) / sqrt(2 D) + table[bucket(j - i), h]
     P^ = norm_weight (P - mean P) / sqrt(var P + 1e-5) + norm_bias
@@ -25,13 +25,13 @@ by all layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `quer
 - `max_distance`: all distances from this one on share the last bucket.
 - `rows`: the number of positions that have vectors. Default: the training length. `fastpe train` uses 1024.
 
-Positions, if given, are integers from 0 to rows - 1.
+Given positions are integers from 0 to rows - 1.
 
 **Past the training length**: undefined, because there are no vectors; with more `rows` the vectors past the training
 length exist but are untrained.
 
-**Traps.** The scale of the content changes too: with equal maps scores are 1/sqrt(2) of the usual ones. A causal model
-also has buckets for both sides, and never uses half of them.
+**Traps.** The scale of the contents changes too: their products are 1/sqrt(2) times those of a model without TUPE. A
+causal model also has buckets for both sides, and never uses half of them.
 """
 
 import math
@@ -53,7 +53,7 @@ from fastpe.kernels.products.float_gemm import FROM
 Array = np.ndarray[Any, Any]
 
 _ROWS = 256  # queries whose scores are computed in a buffer before they are copied
-_CLASS, _FIRST = 0, 1  # the rows of P whose products with themselves are the terms of a class token
+_CLASS, _FIRST = 0, 1  # rows of P; the product of query and key of one such row is a term of the class token
 
 
 def _scale(spec: Spec) -> float:
@@ -93,7 +93,7 @@ def parameters(
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2), zeros and ones."""
+    """Weights drawn from N(0, 0.02^2), zeros for biases, and ones for `norm_weight`."""
     found = {name: np.zeros(shape) for name, shape in parameters(spec, **options).items()}
     found["norm_weight"] += 1.0
     for name in {"position", "query", "key", "table"} & set(found):

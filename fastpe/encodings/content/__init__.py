@@ -1,1 +1,1 @@
-"""Encodings whose distances depend on the content: gates computed from a layer's input, and rotations by it."""
+"""Encodings that depend on the content: gates, rotations and reflections from a layer's input; networks over scores."""

@@ -13,14 +13,14 @@ axiomlab/Cable, src/Cable.py, CausalSelfAttention.
 
 **Options**
 - `initial`: the initial bias.
-- `scaled`: whether scores are divided by sqrt(D), as usual. In the released code they are in effect not divided: the
-  code divides by the square root of a size that always equals 1.
+- `scaled`: whether scores are divided by sqrt(D), as usual. In effect, the released code does not divide them: it
+  divides by the square root of a size that always equals 1.
 
 **Past the training length**: defined. For causal models only.
 
-**Traps.** It is `fox` with the sign of z reversed: softplus(z) = -log sigmoid(-z). So the same `initial` acts in
-opposite directions: a large one forgets almost everything here, and almost nothing in `fox`. The two also differ in the
-scale: by default, `cable` does not divide scores by sqrt(D).
+**Traps.** `cable` is `fox` with the sign of z reversed: softplus(z) = -log sigmoid(-z). So the same `initial` acts in
+opposite directions: with a large value, `cable` forgets almost everything, and `fox` almost nothing. The two also
+differ in the scale: by default, `cable` does not divide scores by sqrt(D).
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Stream, *, initial: float, scaled: bool) -> dict[str, Any]:
-    """As `fox`."""
+    """The initial values of `fox`."""
     return gate_values(spec, rng, initial, weight=True)
 
 

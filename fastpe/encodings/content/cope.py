@@ -14,9 +14,9 @@ layer: `vectors` (P, D), initially 0.
 
 **Options**
 - `most`: P - 1, the largest count, at most 2^20. Default: the training length, as in the authors' code, whose table has
-  one row more than a block has tokens; lucidrains' x-transformers has 15.
-- `divided`: whether the added term is also divided by sqrt(D), the authors' default. Their option `cope_nodiv`, the
-  paper's listing and x-transformers do not divide it.
+  one row more than a block has tokens. The default of lucidrains' x-transformers is 15.
+- `divided`: whether the added term is also divided by sqrt(D), as in the authors' code by default. With its option
+  `cope_nodiv`, in the paper's listing and in x-transformers, the term is not divided.
 
 **Past the training length**: clipped: counts above P - 1 become P - 1. For causal models only.
 
@@ -36,10 +36,10 @@ _MOST = 2**20
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Require a causal model whose width the heads divide."""
+    """Require a causal model, and a width that is a multiple of the number of heads."""
     _ = spec.head_dim
     if not spec.causal:
-        raise ValueError("'cope' needs causal=True: it counts keys from the query back")
+        raise ValueError("'cope' needs causal=True: it counts the keys from the query backwards")
 
 
 def _rows(spec: Spec, most: int | None) -> int:

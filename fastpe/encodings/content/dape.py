@@ -6,8 +6,8 @@ b is the bias of a second encoding, as in "alibi+dape", "kerple_log+dape" or "fi
 vectors of offsets, and gains of other encodings are part of C, as in "rope+shaw+dape". Terms of gates, as in
 "fox+dape", are added to S and are not an input of the network. Without another encoding b is 0, and "dape" depends on
 position only through the causal mask and, with `reach`, the order of keys. With `reach` > 0 (version 2) W1 and W2 are
-convolutions along the keys. x is 0 for hidden keys; the hidden layer is 0 there too, except, in causal attention, at
-keys after the query.
+convolutions along the keys. x is 0 at masked keys. The network's hidden layer is 0 there too, except at keys after the
+query in causal attention.
 
 Source: Zheng et al. 2024, "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation" (arXiv:2405.14722), and
 "DAPE V2: Process Attention Score as Feature Map for Length Extrapolation" (arXiv:2410.04798);
@@ -20,14 +20,15 @@ initially uniform in +-1/sqrt(fan-in), the default of the authors' framework.
 - `units`: the width W, 32 in the released code.
 - `reach`: the number of keys on either side that both maps read, so T = 2 reach + 1: 0 in version 1, 1 in version 2.
 
-**Past the training length**: defined; the network then meets larger biases than it was trained on.
+**Past the training length**: defined; the network then reads larger biases than in training.
 
 **Traps.** The authors' second map also has a bias. It is constant along a row, so it does not change the softmax, and
-it is left out here. In version 2 the hidden layer is not 0 one key past the query, and contributes to the score of the
-query's own key; no information from the future enters. In the authors' code, and in `fastpe.attention`, the hidden
-layer is 0 past the last key, so the output of the last query changes when another key follows. Models in fastpe compute
-it as if another key followed; text generated token by token then has the same outputs as the complete text. By default
-the class in the released code cuts away all of ALiBi's slopes.
+it is left out here. In version 2 the hidden layer is not 0 one key past the query, where it contributes to the score of
+the key at the query's position. No information from the future enters, because x is 0 there. In the authors' code and
+in `fastpe.attention`, the hidden layer is 0 past the last key, so the output of the last query changes when another key
+follows. Models in fastpe compute the hidden layer as if another key followed, so that text generated token by token has
+the same outputs as the complete text. With its default arguments, the class in the released code drops all of ALiBi's
+slopes.
 """
 
 import math
@@ -47,7 +48,7 @@ def parameters(spec: Spec, *, units: int, reach: int) -> dict[str, tuple[int, ..
 
 
 def init(spec: Spec, rng: Stream, *, units: int, reach: int) -> dict[str, Any]:
-    """Uniform, by the fan-in of each map."""
+    """Uniform in +-1/sqrt(fan-in), with the fan-in of each map."""
     taps = 2 * reach + 1
     limits = {"mlp_in": 2 * spec.heads * taps, "mlp_bias": 2 * spec.heads * taps, "mlp_out": units * taps}
     return {
@@ -81,7 +82,7 @@ ENCODING = Encoding(
     slots=("mlp_in", "mlp_bias", "mlp_out"),
     options={
         "units": Option(32, "width of the network", int, minimum=1, maximum=4096, samples=(3,)),
-        "reach": Option(0, "keys read on either side: 1 in version 2", int, minimum=0, maximum=31),
+        "reach": Option(0, "number of keys read on either side; 1 in version 2", int, minimum=0, maximum=31),
     },
     per_layer=("mlp_in", "mlp_bias", "mlp_out"),
     beyond="defined",

@@ -9,15 +9,15 @@ Source: Lin, Nikishin, He and Courville 2025, "Forgetting Transformer: Softmax A
 (arXiv:2503.02130), eq. (7) and section 3.1; zhixuan-lin/forgetting-transformer, ForgettingAttentionLayer.
 
 **Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute
-from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f): the query's part cancels in the softmax.
-**Learns**, separately in every layer: `weight` (H, C) and `bias` (H,).
+from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f); the query's part of the sum cancels in
+the softmax. **Learns**, separately in every layer: `weight` (H, C) and `bias` (H,).
 
 **Options**
-- `gate`: `full`, or `bias_only`, which learns only `bias`: ALiBi with learned slopes, softplus(-b).
-- `initial`: the initial bias. Near 0 in the authors' code; other implementations use 5, with which almost nothing is
-  forgotten.
+- `gate`: `full`, or `bias_only`, which learns only `bias`: this is ALiBi with learned slopes, softplus(-b).
+- `initial`: the initial bias. It is near 0 in the authors' code. Other implementations use 5, with which almost nothing
+  is forgotten.
 
-Initial `weight`: uniform in +-1/sqrt(C), the default of linear maps in the authors' framework.
+`weight` is initially uniform in +-1/sqrt(C), the default of linear maps in the authors' framework.
 
 **Past the training length**: defined; keys that are forgotten stay forgotten. For causal models only; for bidirectional
 attention with a gate for each direction see `fastpe.columns.two_sided`.

@@ -16,14 +16,15 @@ by their norms.
 **Options**
 - `gate`: whose content sets the slopes: `key`, `query` or `both`.
 
-Initial `weight`: softplus(w) = 1. Initial directions: normal with standard deviation 1/sqrt(D). The gate is initially
-near ln 2, so penalties are initially 0.69 times those of ALiBi.
+Initially softplus(w) = 1, and the directions are normal with standard deviation 1/sqrt(D). The gate is initially near
+ln 2, so penalties are about 0.69 times those of ALiBi.
 
 **Past the training length**: defined. For causal models only.
 
-**Traps.** The authors normalise q and k (RMS) first, and do not rotate. Here q and k are not normalised, and
+**Traps.** The authors normalise q and k first (RMS), and do not rotate them. Here q and k are not normalised, and
 "rope+grape_a" rotates the q and k of the products but not those of the gates. The term could also be computed with two
-more channels of q and k, without slots, but their products cancel far into a text, whereas offsets times slopes do not.
+more channels of q and k, without slots, but far into a text the products of these channels cancel and lose digits;
+offsets times slopes do not.
 """
 
 import math
@@ -38,7 +39,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, gate: str) -> None:
-    """Require a causal model whose width the heads divide."""
+    """Require a causal model, and a width that is a multiple of the number of heads."""
     _ = spec.head_dim
     if not spec.causal:
         raise ValueError("'grape_a' needs causal=True: scores of keys after the query would grow with the distance")

@@ -19,19 +19,19 @@ every layer: `down` (C, rank), `up` (rank, C), `taps` (3, C), oldest first, `wei
 **Options**
 - `rank`: the rank of the map to directions; 32 in the authors' code.
 
-Initial values: uniform in +-1/sqrt(fan in), 1/sqrt(3) for taps, the defaults of maps and convolutions in the authors'
-framework; beta is initially about 1.
+Initial values are uniform in +-1/sqrt(fan in), which is +-1/sqrt(3) for the taps. These are the defaults of linear maps
+and convolutions in the authors' framework. beta is initially about 1.
 
 **Past the training length**: defined; a product of reflections does not decay with distance. For causal models only.
 
-**Traps.** Other encodings that rotate or scale queries and keys, as in "rope+path", act before the reflections; those
-that add to scores act after them. "fox+path" is the authors' PaTH-FoX; here the gate is not multiplied by the scale, as
-in FoX, whereas their code scales it too. Factors on channels (`spe`, `xpos`, `huang3`) and radii (`pope`) cannot be
-combined with it in a meaningful way. Tokens outside a window of `sight` still reflect; with `--positions documents:SEP`
-tokens of other documents do not, and the convolution restarts with each document. The 1e-6 is the default of the norm
-in the authors' code, which rounds w to half precision; here w is not rounded. A cache must hold w and beta of all
-tokens and the last two p, in addition to the keys. The authors' norms of queries and keys, off by default, are left
-out.
+**Traps.** Other encodings that rotate or scale queries and keys, as in "rope+path", act before the reflections;
+encodings that add to scores act after them. "fox+path" is the authors' PaTH-FoX. Here, as in FoX, the gate is not
+multiplied by the scale; the authors' code multiplies it. Combinations with factors on channels (`spe`, `xpos`,
+`huang3`) and with radii (`pope`) are not meaningful. Tokens outside a window of `sight` still reflect; with
+`--positions documents:SEP` tokens of other documents do not, and the convolution restarts with each document. The 1e-6
+is the default of the norm in the authors' code, which rounds w to half precision; here w is not rounded. A key/value
+cache must also hold w and beta of all tokens and the last two p. The authors' norms of queries and keys, which are off
+by default, are not implemented.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ _TAPS = 3
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Require a causal model whose width the heads divide."""
+    """Require a causal model, and a width that is a multiple of the number of heads."""
     if spec.head_dim and not spec.causal:
         raise ValueError("'path' needs causal=True: tokens reflect the queries after them")
 

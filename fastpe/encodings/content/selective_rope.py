@@ -30,8 +30,8 @@ of it. For causal models only.
 turns are removed. The angle between two tokens depends on all tokens between them, not only on key - query. A cache
 must hold the last sums and the last three p in addition to the keys; both restart with each document (`documents:`).
 Options that are off by default in the authors' code are not implemented: a gate or a bias for f, an activation after
-the convolution, learned or other tau. In "rope+selective_rope" the angles add up; both must rotate all pairs in the
-same layout. "fox+selective_rope" adds a forget gate.
+the convolution, and a learned or different tau. In "rope+selective_rope" the angles add up; both encodings must rotate
+all pairs in the same layout. "fox+selective_rope" adds a forget gate.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ def check(spec: Spec, **options: Any) -> None:
     """Require a causal model and heads of an even width."""
     rotated_width(spec, None)
     if not spec.causal:
-        raise ValueError("'selective_rope' needs causal=True: its convolution and sums read what came before")
+        raise ValueError("'selective_rope' needs causal=True: its convolution and sums read earlier tokens")
 
 
 def parameters(spec: Spec, *, rank: int, **options: Any) -> dict[str, tuple[int, ...]]:

@@ -2,8 +2,8 @@
 
     D_t = softplus(w x_t + b),    S_ij = scale q_i . k_j - exp(a_h) sum over j < t <= i of D_h,t
 
-x is the input of a layer after normalisation. In the softmax this multiplies exp of the product by exp(-exp(a) sum of
-D), the weight that the state space model gives token j at token i.
+x is the input of a layer after normalisation. In the softmax, the exponential of the product is multiplied by
+exp(-exp(a) sum of D), the weight that the state space model gives token j at token i.
 
 Source: Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 7.2 for the decay; initial values of
 state-spaces/mamba, modules/mamba2.py. Its use as a bias of softmax attention is an own construction: Mamba-2 has no
@@ -13,8 +13,8 @@ softmax, and also multiplies the key by D_j.
 from their input. **Learns**, separately in every layer: `weight` (H, C), `bias` (H,) and `rate` (H,), which is a.
 
 **Options**
-- `slowest`, `fastest`: exp(a) is initially uniform between these, 1 and 16 in the source.
-- `shortest`, `longest`: D at x = 0 is initially log-uniform between these, 0.001 and 0.1 in the source.
+- `slowest`, `fastest`: exp(a) is initially uniform between these two values, 1 and 16 in the source.
+- `shortest`, `longest`: D at x = 0 is initially log-uniform between these two values, 0.001 and 0.1 in the source.
 
 **Past the training length**: defined. For causal models only.
 """
@@ -69,9 +69,9 @@ ENCODING = Encoding(
     slots=(),
     gate=Gate(1),
     options={
-        "slowest": Option(1.0, "least initial rate", float, minimum=1e-6, maximum=1e6, samples=(0.5,)),
-        "fastest": Option(16.0, "largest initial rate", float, minimum=1e-6, maximum=1e6, samples=(20.0,)),
-        "shortest": Option(0.001, "least initial time", float, minimum=1e-9, maximum=100.0, samples=(0.01,)),
+        "slowest": Option(1.0, "smallest initial rate of decay", float, minimum=1e-6, maximum=1e6, samples=(0.5,)),
+        "fastest": Option(16.0, "largest initial rate of decay", float, minimum=1e-6, maximum=1e6, samples=(20.0,)),
+        "shortest": Option(0.001, "smallest initial time", float, minimum=1e-9, maximum=100.0, samples=(0.01,)),
         "longest": Option(0.1, "largest initial time", float, minimum=1e-9, maximum=100.0, samples=(1.0,)),
     },
     per_layer=("weight", "bias", "rate"),

@@ -13,23 +13,23 @@ separately in every layer `key` W_K and `query` W_Q (C, C); all initially N(0, 0
 
 **Options**
 - `reach`: distances from this one on are not distinguished; at most 10^6, "max_relative_positions" in the code.
-- `buckets`: the number of buckets of distances, an even number; 256 in version 2. Default: no buckets, each distance
-  has a row.
+- `buckets`: the number of buckets of distances, an even number; 256 in version 2. Default: no buckets; each distance
+  has its own row of the table.
 - `p2c_index`: y as in the released `code` or as in the `paper`.
 - `c2p`, `p2c`: whether to use the first and the second position term.
 
-`span` is `buckets`, or `reach` without them. With b buckets, each distance up to mid = b/2 has its own bucket; a larger
-one has bucket sign(m) (mid + ceil( (mid-1) ln(|m|/mid) / ln((reach-1)/mid) )).
+`span` is the number of buckets, or `reach` without buckets. With b buckets, each distance |m| = |i - j| up to mid = b/2
+has its own bucket, m. A larger distance has the bucket sign(m) (mid + ceil( (mid-1) ln(|m|/mid) / ln((reach-1)/mid) )).
 
 **Separate projections.** The released models may share W_K and W_Q with the maps of the content (`share_att_key`). This
-is not implemented, because a fill has no access to those maps. The layer norm of version 3 on the table is left out
-too.
+is not implemented, because a fill has no access to those maps. Version 3's layer norm of the table is not implemented
+either.
 
-**Past the training length**: clipped; distances from `reach` on share one row on either side.
+**Past the training length**: clipped; on either side, all distances from `reach` on share one row.
 
-**Traps.** Distances are query minus key, the opposite of T5's. Clipping is not symmetric: a query `reach` after its key
-has the row of `reach - 1`. In the code's form the key is multiplied by the row of i - j, although the paper argues for
-j - i. Positions cannot be given.
+**Traps.** Distances are query minus key, the opposite of T5's. Clipping is not symmetric: a query that is `reach`
+positions after its key uses the row of `reach - 1`. In the code's form the key is multiplied by the row of i - j,
+although the paper argues for j - i. Positions cannot be given.
 """
 
 import math
@@ -55,7 +55,7 @@ Array = np.ndarray[Any, Any]
 
 
 def check(spec: Spec, *, reach: int, buckets: int | None, p2c_index: str, c2p: bool, p2c: bool) -> None:
-    """Require at least one term, and an even number of buckets, fewer than the distances."""
+    """Require at least one term, and an even number of buckets that is smaller than the number of distances."""
     check_offsets("deberta", spec)
     if not (c2p or p2c):
         raise ValueError("options 'c2p' and 'p2c' must not both be false: the score would not depend on positions")
@@ -108,7 +108,7 @@ def shapes(spec: Spec, *, reach: int, c2p: bool, p2c: bool, **options: Any) -> d
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """Parameters drawn from N(0, 0.02^2)."""
     return {
         name: STANDARD_DEVIATION * stream_of(rng, name).normal(shape)
         for name, shape in parameters(spec, **options).items()
@@ -175,7 +175,7 @@ ENCODING = Encoding(
         "buckets": Option(
             None, "number of buckets of distances; none: no buckets", int, minimum=2, optional=True, samples=(2, 6)
         ),
-        "p2c_index": Option("code", "the distance that multiplies the key", str, ("code", "paper")),
+        "p2c_index": Option("code", "sign of the distance in the key's term", str, ("code", "paper")),
         "c2p": Option(True, "whether queries multiply positions", bool),
         "p2c": Option(True, "whether keys multiply positions", bool),
     },

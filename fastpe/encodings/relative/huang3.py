@@ -6,14 +6,14 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 (arXiv:2009.13658), method 3. No public code is known.
 
 **Slot**: `rel_gain` (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, separately in every layer: `weight`, of
-the slot's shape; initially 1, which changes nothing (chosen here: the authors' initial values are not on record).
+the slot's shape; initially 1, which changes nothing (a choice of fastpe: the authors' initial values are not known).
 
 **Options**
 - `reach`: the number K of distances on either side that have weights, at most 10^6. Default: the training length. The
   slot keeps the weights of all 2K-1 offsets, even for shorter sequences.
 - `per_head`: learn separate weights for every head, see `huang1`.
 
-**Past the training length**: clipped; offsets from K - 1 on share one vector on either side.
+**Past the training length**: clipped; on either side, all offsets from K - 1 on share one vector.
 
 **Traps.** The products cannot be summed over channels before the offset is known, so this encoding has the most
 expensive score of all. Positions cannot be given.
@@ -40,7 +40,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """Ones."""
+    """Ones, which change nothing."""
     return {"weight": np.ones((*offset_sets(spec, **options), spec.head_dim))}
 
 

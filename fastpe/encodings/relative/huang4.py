@@ -10,12 +10,12 @@ with `relative_key_query`.
 every layer: `weight`, of the same shape, initially N(0, 0.02^2).
 
 **Options**
-- `reach`: the number K of distances on either side that have vectors, at most 10^6. Default: the training length, as
-  the maximal position in that code. The slots keep all 2K-1 vectors, even for shorter sequences.
+- `reach`: the number K of distances on either side that have vectors, at most 10^6. Default: the training length, like
+  the maximal position in the code. The slots keep all 2K-1 vectors, even for shorter sequences.
 - `per_head`: learn separate vectors for every head. In the code all heads share them.
 
-**Past the training length**: clipped; offsets from K - 1 on share one vector on either side. The code does not clip; it
-fails at such offsets.
+**Past the training length**: clipped; on either side, all offsets from K - 1 on share one vector. The code does not
+clip offsets: it fails past its maximal position.
 
 **Traps.** Rows of the code's table are ordered by i - j, the reverse of the order here. Positions cannot be given.
 """
@@ -41,7 +41,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """Vectors drawn from N(0, 0.02^2)."""
     return {"weight": STANDARD_DEVIATION * rng.normal((*offset_sets(spec, **options), spec.head_dim))}
 
 

@@ -13,10 +13,11 @@ tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 - `reach`: the clipping distance K, at most 10^6; 16 in the paper, 20 in the released settings.
 - `use_values`: whether vectors are added to the values too. The paper found no difference.
 
-**Past the training length**: clipped; all offsets beyond K share one vector on either side, at any length.
+**Past the training length**: clipped; on either side, all offsets beyond K share one vector, at any length.
 
-**Traps.** There are 2K+1 vectors; descriptions with 2K-1 confuse it with Huang's count. The vector is added to the key
-before the product is scaled. Positions cannot be given: the slots know only offsets of consecutive positions.
+**Traps.** There are 2K+1 vectors; descriptions with 2K-1 vectors confuse them with those of Huang's methods. The vector
+is added to the key before the product is scaled. Positions cannot be given, because the slots depend only on the
+offsets of consecutive positions.
 """
 
 import math
@@ -40,7 +41,7 @@ def parameters(spec: Spec, *, reach: int, use_values: bool) -> dict[str, tuple[i
 
 
 def shapes(spec: Spec, *, reach: int, use_values: bool) -> dict[str, tuple[int, ...]]:
-    """One table each, shared by all heads."""
+    """One table for each slot, shared by all heads."""
     return dict.fromkeys(_slots(use_values), (1, 2 * reach + 1, spec.head_dim))
 
 
@@ -93,8 +94,8 @@ ENCODING = Encoding(
     source="Shaw, Uszkoreit and Vaswani 2018, arXiv:1803.02155, sections 3.1 and 3.2, eqs. (3) and (4)",
     reported=Reported(
         "partly",
-        "In Transformer-XL longer attention at test time gains nothing with it; in translation it helps "
-        "longer sentences.",
+        "In the comparison of Transformer-XL, longer attention at test time gains nothing with it; in translation it "
+        "improves longer sentences.",
         "Dai et al. 2019, arXiv:1901.02860, table 6; Neishi and Yoshinaga 2019 (CoNLL), abstract",
     ),
     ulp=1.0,

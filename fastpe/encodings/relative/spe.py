@@ -1,29 +1,32 @@
-"""Stochastic positional encoding in the limit of infinitely many draws: cosines on the product of every channel.
+"""Stochastic positional encoding, averaged over its draws: cosines of the offset multiply the product of each channel.
 
     S_ij = s sum_c q_ic k_jc R_c(i - j) / (2K)
     R_c(m) = sum_k softplus(g_ck)^2 cos(2 pi f_ck m + theta_ck),   f = sigmoid(phi) / 2,   k = 1 .. K
 
 Source: Liutkus, Cifka, Wu, Simsekli, Yang and Richard 2021, "Relative Positional Encoding for Transformers with Linear
 Complexity" (arXiv:2105.08399), the sinusoidal encoding "sineSPE"; aliutkus/spe, src/pytorch/spe/spe.py, SineSPE. The
-authors draw random features of query and key, 256 by default, whose product has this mean, so that the encoding works
-with linear attention. Here the mean itself is used, the limit of infinitely many draws; nothing is random.
+authors draw random features of query and key, 256 by default, so that the encoding works with linear attention. The
+mean of their product is the formula above. Here this mean is used, the limit of infinitely many draws; nothing is
+random.
 
-**Slot**: `rel_gain` (H, 2N-1, D), row of offset o = j - i: R(-o) / (2K). **Learns**, shared by all layers, (H, D, K)
-each: `frequency` phi, `offset` theta and `gain` g. Initially phi ~ N(-4, 1), which gives periods of some hundred
-positions, theta ~ N(0, 1), and g ~ N(0, 1), times 2 and divided by the square root of the norm of its K numbers.
+**Slot**: `rel_gain` (H, 2N-1, D), row of offset o = j - i: R(-o) / (2K). **Learns**, shared by all layers: `frequency`
+phi, `offset` theta and `gain` g, each (H, D, K). Initially phi ~ N(-4, 1), which gives periods of about a hundred
+positions; theta ~ N(0, 1); and g ~ N(0, 1), multiplied by 2 and divided by the square root of the norm of the K numbers
+of a channel.
 
 **Options**
 - `sines`: K, the number of sines of each channel; 1 by default, as in the code.
 
 **Past the training length**: defined; the cosines continue.
 
-**Accuracy.** Angles are reduced by whole turns exactly: an entry is within (8 + 4K) 2^-52 of the largest sum of gains.
+**Accuracy.** Whole turns are removed from the angles exactly. The error of an entry is at most (8 + 4K) 2^-52 times the
+largest sum of gains.
 
-**Traps.** Initial factors are far from 1: with one sine their largest value over all offsets is below 0.2 for half of
-the channels and above 2.8 for a tenth, and both signs occur. The product of the random features has the factor sqrt(R)
-/ (2K sqrt(D)), and attention of width R divides by sqrt(R), which leaves the factor 1/(2K). The code's
-get_posattn_matrix leaves it out. The authors' gates, which mix R with 1, are not implemented. Positions cannot be
-given.
+**Traps.** Initial factors are far from 1: with one sine, their largest value over all offsets is below 0.2 for half of
+the channels and above 2.8 for a tenth, and both signs occur. The product of F random features has the factor sqrt(F) /
+(2K sqrt(D)), and attention of width F divides by sqrt(F), so the factor 1/(2K) remains, besides the usual 1/sqrt(D).
+The code's get_posattn_matrix omits it. The authors' gates, which mix R_c with 1, are not implemented. Positions cannot
+be given.
 """
 
 import math
@@ -109,7 +112,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, sines: int)
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, sines: int) -> None:
-    """Sums over offsets of dgain times the cosine, the sine and m times the sine, through softplus and sigmoid."""
+    """Sum dgain times the cosine, the sine, and m times the sine over offsets; differentiate softplus and sigmoid."""
     for head in range(spec.heads):
         phi, g = (params[name][head].astype(np.float64) for name in ("frequency", "gain"))
         cosines, sines_, lagged = np.zeros((3, *phi.shape))

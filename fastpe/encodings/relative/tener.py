@@ -13,18 +13,18 @@ sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, Relati
 1 unless `scaled` is set. **Learns**, separately in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
 
 **Options**
-- `form`: `paper` or `code`. They differ in the sign of the query's distance, in the key's term and in the table. The
-  published results come from the code.
+- `form`: `paper` or `code`. They differ in the sign of the distance in the query's term, in the key's term k . R, which
+  only `code` has, and in the table R. The published results come from the code.
 - `scaled`: divide the complete score, including v . R, by sqrt(D), as the code's `scale` does. The authors' models did
-  better without it, presumably, they write, because the weights are sharper.
+  better without this division; they write that the reason is presumably that the weights are sharper.
 
 If D is odd, form "paper" drops the last cosine and form "code" has a last channel of zeros.
 
 **Past the training length**: defined.
 
-**Traps.** Sines are odd and cosines even, so the model can tell the direction, but differently in the two forms. The
-code sets the table's row of the most negative distance to zero, because it is meant for padding; here it is a row like
-any other. Positions cannot be given.
+**Traps.** Sines are odd and cosines even, so the model can tell the direction, but in different ways in the two forms.
+The code sets the table's row of the most negative distance to zero, because it reserves this row for padding; here this
+row is like all others. Positions cannot be given.
 """
 
 import math
@@ -58,7 +58,7 @@ def _factor(spec: Spec, scaled: bool) -> float:
 
 
 def shapes(spec: Spec, *, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One table each, shared by all heads."""
+    """One table for each slot filled with R, shared by all heads, and vectors and rows for each head."""
     rows = 2 * spec.length - 1
     relative = dict.fromkeys(_relative(form), (1, rows, spec.head_dim))
     return relative | {"key_bias": (spec.heads, spec.head_dim), "bias": (spec.heads, rows)}
@@ -144,7 +144,7 @@ ENCODING = Encoding(
     use="earlier",
     slots=("rel_key", "rel_query", "key_bias", "bias", "scale"),
     options={
-        "form": Option("code", "which of the authors' two forms", str, ("paper", "code")),
+        "form": Option("code", "the formula of the paper or of the released code", str, ("paper", "code")),
         "scaled": Option(False, "divide scores by sqrt(D), unlike the published model", bool),
     },
     beyond="defined",

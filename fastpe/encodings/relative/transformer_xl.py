@@ -7,15 +7,16 @@ Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fix
 section 3.3; kimiyoung/transformer-xl, pytorch/mem_transformer.py, RelPartialLearnableMultiHeadAttn.
 
 **Slots**: `rel_key` (H, 2K+1, D), row of offset o = j - i: r_{-o} of each head; `key_bias` u; and `bias`, s v . r_{-o}.
-K is the smaller of N-1 and `clamp_len`. **Learns**: `u` and `v` (H, D), shared by all layers (the released code has an
-option for separate ones, which its settings do not use), and separately in every layer `weight` W_R (C, C); all
-initially N(0, 0.02^2).
+K is the smaller of N-1 and `clamp_len`. **Learns**: `u` and `v` (H, D), shared by all layers, and separately in every
+layer `weight` W_R (C, C); all initially N(0, 0.02^2). (With an option that its settings do not use, the released code
+learns separate u and v for each layer.)
 
 **Options**
-- `clamp_len`: larger distances are replaced by this one. The authors clamp only at evaluation. Default: no clamping.
+- `clamp_len`: larger distances are replaced by this distance. The authors clamp only in evaluation. Default: no
+  clamping.
 
-**Both directions.** The encoding was made for causal models, but the formula is defined for any sign of i - j, and a
-bidirectional model can tell left from right by the sines. If the width C is odd, there is one cosine less.
+**Both directions.** The encoding was made for causal models, but the formula is defined for any sign of i - j, and the
+sines let a bidirectional model tell left from right. If the width C is odd, there is one cosine fewer.
 
 **Past the training length**: defined; the released models extrapolate with a memory and `clamp_len`.
 
@@ -23,8 +24,8 @@ bidirectional model can tell left from right by the sines. If the width C is odd
 of at most C 2^-53 times the sum of their absolute values.
 
 **Traps.** R is fixed; only W_R is learned. Sines and cosines are concatenated, not interleaved. The usual
-implementation, which shifts rows of a matrix, leaves values of other queries above the diagonal, which only a causal
-mask hides. Positions cannot be given.
+implementation shifts the rows of a matrix. Above the diagonal this leaves values of other queries, so it is right only
+with a causal mask. Positions cannot be given.
 """
 
 import math
@@ -52,7 +53,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _reach(spec: Spec, clamp_len: int | None) -> int:
-    """K."""
+    """K, the largest distance that has its own row."""
     return spec.length - 1 if clamp_len is None else min(spec.length - 1, clamp_len)
 
 
@@ -70,7 +71,7 @@ def shapes(spec: Spec, *, clamp_len: int | None) -> dict[str, tuple[int, ...]]:
 
 
 def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
-    """N(0, 0.02^2)."""
+    """Parameters drawn from N(0, 0.02^2)."""
     return {name: STANDARD_DEVIATION * stream_of(rng, name).normal(shape) for name, shape in parameters(spec).items()}
 
 
@@ -142,8 +143,8 @@ ENCODING = Encoding(
     source="Dai et al. 2019, arXiv:1901.02860, section 3.3",
     reported=Reported(
         "holds",
-        "Trained with segments of 128 tokens: perplexity 27.02, and 26.77 with attention to 500; enwik8 goes "
-        "from 784 to 3800.",
+        "Trained with segments of 128 tokens: perplexity 27.02, and 26.77 with attention to 500. On enwik8, attention "
+        "goes from 784 in training to 3800 in tests.",
         "Dai et al. 2019, arXiv:1901.02860, section 4 and table 6",
     ),
     ulp=lambda spec, **options: 8.0 + 4.0 * spec.dim,  # of a sum of C products that do not cancel

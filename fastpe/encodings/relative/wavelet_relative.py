@@ -11,29 +11,34 @@ slot.
 
 **Options**
 - `scales`: n, at most D. The authors use 8 scales with 16 shifts each at D = 128; 16 scales with 8 shifts did slightly
-  better, 2 with 64 badly. If n does not divide D, the finest scales have one more shift (a choice of fastpe).
+  better, and 2 scales with 64 shifts did badly. If n does not divide D, the finest scales have one more shift (a choice
+  of fastpe).
 - `first_exponent`: e. Default: 0; the authors' model with 7 billion parameters uses 2.
 - `wavelet`: `ricker`, as above; `gaussian`, exp(-t^2); `haar`, 1 on [-1/2, 0) and -1 on [-1, -1/2); `morlet`,
   exp(-t^2) cos(a t), whose frequency per position is the same at every scale.
 
 The channels are ordered by scale. The paper does not give an order, and the query and key maps can undo any order.
 
-**Compared with `wavelet`**, Li's encoding (2025): both are psi(p / 2^j - k) at dyadic scales. In `wavelet`, psi is
-orthogonal with compact support (Daubechies) and has the factor 2^(-j/2); the shift k is in units of the scale, so that
-the shifts of every scale tile the training length; p is the absolute position; and rows are divided by their norm and
-added to the embeddings. Here shifts are single positions at every scale, so all stay near distance 0, amplitudes are 1,
-and p is the distance. No setting makes the two equal: Daubechies' first wavelet, `db1` there, is `haar` here up to the
-sign of its argument and a factor.
+**Compared with `wavelet`**, Li's encoding (2025): both are psi(p / 2^j - k) at dyadic scales.
+
+- In `wavelet`, psi is orthogonal with compact support (Daubechies) and has the factor 2^(-j/2). The shift k is in units
+  of the scale, so that the shifts of every scale cover the training length. p is the absolute position. Rows are
+  divided by their norm and added to the embeddings.
+- Here, shifts are in units of one position at every scale, so all wavelets stay near distance 0. Amplitudes are 1, and
+  p is the distance.
+
+No setting makes the two equal. Daubechies' first wavelet (`db1` in `wavelet`) equals `haar` here up to a factor and the
+sign of its argument.
 
 **Past the training length**: defined. p_m tends to 0, so the score of a far key depends only on its content: the norm
 of p_m at D = 128 is 7.95 at m = 0, 2.18 at 100, and 0 to nine digits at 1000.
 
-**Accuracy.** An entry is within 4 2^-52 of the exact one. Entries below 2^-126, which are subnormal in float32, are set
+**Accuracy.** The error of an entry is at most 4 * 2^-52. Entries below 2^-126, which are subnormal in float32, are set
 to 0.
 
 **Traps.** The unshifted wavelets are even (except `haar`): the model can tell left from right only by shifts b > 0, or
-with `haar`. At a = 128 the 16 shifts are almost equal columns. `mexh` of PyWavelets is this psi times 2 / (sqrt(3)
-pi^(1/4)) = 0.867. Positions cannot be given.
+with `haar`. At a = 128 the columns of the 16 shifts are almost equal. `mexh` of PyWavelets is this psi times 2 /
+(sqrt(3) pi^(1/4)) = 0.867. Positions cannot be given.
 """
 
 from typing import Any
@@ -114,9 +119,9 @@ ENCODING = Encoding(
     use="proposed",
     slots=("rel_key",),
     options={
-        "scales": Option(8, "number of scales, each twice the previous one", int, minimum=1),
+        "scales": Option(8, "number of scales; each is twice the previous scale", int, minimum=1),
         "first_exponent": Option(0, "the first scale is 2 to this power", int, minimum=0, maximum=26),
-        "wavelet": Option("ricker", "which function", str, ("ricker", "gaussian", "haar", "morlet")),
+        "wavelet": Option("ricker", "the wavelet psi", str, ("ricker", "gaussian", "haar", "morlet")),
     },
     beyond="defined",
     direction="yes",
