@@ -235,7 +235,8 @@ CLAIMS = (
             "ALiBi: capacity grows with length": GROWS_WITH_LENGTH,
         }),
         "The sinusoidal encoding learns {learned:.0f} numbers. The constant of a layer with ALiBi is {at_50:.7g} at "
-        "length 50 and {at_800:.7g} at 800. For learned tables and relative vectors only the bound grows",
+        "length 50 and {at_800:.7g} at 800. For learned and relative vectors the paper's statements are about bounds "
+        "only",
         _capacities,
         {"learned": "0", "at_50": "4.843424", "at_800": "4.843424"},
     ),

@@ -12,14 +12,14 @@ from fastpe.paper_claims.rules import WORST
 
 TITLES = {
     1: "Table 1: expressiveness", 2: "Table 2: generalisation", 3: "Table 3: extrapolation",
-    4: "Table 4: new encodings beside others",
+    4: "Table 4: new encodings compared with others",
 }  # fmt: skip
 CELLS: tuple[Cell, ...] = (
     *expressiveness_tables.CELLS, *capacity_tables.CELLS, *extrapolation_tables.CELLS, *summary_tables.CELLS,
 )  # fmt: skip
 """All cells, row by row in the order of the paper."""
 
-_SHOWN = 3  # values of a cell
+_SHOWN = 3  # number of values that a cell shows
 
 
 @dataclass(frozen=True)
