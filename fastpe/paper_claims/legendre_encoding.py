@@ -1,4 +1,4 @@
-"""The Legendre encoding of Li (2025), section 6.2: the numbers for the claims C78 to C119."""
+"""Numbers of the Legendre encoding of Li (2025), section 6.2, for the claims C78 to C119."""
 
 import math
 from typing import Any
@@ -86,7 +86,7 @@ def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Va
     -------
     dict
         - "trivial": the step at which the bound of C118 equals 2 sqrt(d);
-        - "claimed": N / d^2.5, the order that the paper states, with the constant 1;
+        - "claimed": N / d^2.5, the order that the paper states, taken with the constant 1;
         - "width": N^0.4, the width above which "claimed" is less than one position.
 
     Examples
@@ -128,7 +128,7 @@ def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float 
     return {
         "actual": exact(actual, "|P_l(x(N + step)) - P_l(x(N))|", **about),
         "paper": exact(paper, "2 l(l+1) gamma (step/N) e^(-2 gamma) (C117)", **about),
-        "ratio": exact(paper / actual, "paper over actual", **about) if actual else None,
+        "ratio": exact(paper / actual, "the paper's value divided by the actual one", **about) if actual else None,
     }
 
 
@@ -160,7 +160,12 @@ def bend(gamma: float = 1.0) -> Value:
     """
     gamma = positive("gamma", gamma)
     u = math.acosh(max(1.0, math.sqrt(gamma / math.tanh(gamma)))) / gamma
-    return exact(math.tanh(gamma * u) - u * math.tanh(gamma), "where the slope is the chord's", gamma=gamma, u=u)
+    return exact(
+        math.tanh(gamma * u) - u * math.tanh(gamma),
+        "at the point where the slope of tanh(gamma u) equals that of the chord",
+        gamma=gamma,
+        u=u,
+    )
 
 
 def gram(dim: int, end: float = 0.99) -> Array:
@@ -175,7 +180,7 @@ def gram(dim: int, end: float = 0.99) -> Array:
     """
     dim, end = whole("dim", dim, 1), positive("end", end)
     if end > 1.0:
-        raise ValueError(f"end must be at most 1, where the polynomials end, not {end}")
+        raise ValueError(f"end must be at most 1, the end of the polynomials' interval, not {end}")
     points, weights = leggauss(dim)
     values = np.sqrt(weights)[:, None] * _rows((points + 1.0) * (end / 2.0), dim)
     values /= np.linalg.norm(values, axis=0)
@@ -276,7 +281,7 @@ def growth(degree: int, x: float) -> dict[str, Value]:
         raise ValueError(f"x must be at least 1, not {x}")
     rate = x + math.sqrt(x - 1.0) * math.sqrt(x + 1.0)
     if n * math.log10(rate) > 300.0:
-        raise ValueError(f"degree must be lower at x = {x:g}, as P_{n} there is beyond float64")
+        raise ValueError(f"degree must be lower than {n} at x = {x:g}, because P_{n}(x) is too large for float64")
     about = {"degree": n, "x": x}
     return {
         "value": exact(float(_rows(np.array([x]), n + 1)[0, n]), "P_l(x) by the recurrence", **about),
@@ -324,7 +329,7 @@ def near_ones(table: Any, limit: float) -> Value | None:
     first = int(far[-1]) + 1 if len(far) else 0
     if first == len(gaps):
         return None
-    return exact(float(first), "from there on |T[p] - 1| is below the limit", rows=len(gaps), limit=limit)
+    return exact(float(first), "|T[p] - 1| is below the limit from this position on", rows=len(gaps), limit=limit)
 
 
 def _rows(x: Array, dim: int) -> Array:
