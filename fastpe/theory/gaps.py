@@ -69,7 +69,14 @@ def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0
     """
     parameters, samples, bits = whole("parameters", parameters, 0), whole("samples", samples, 1), whole("bits", bits, 1)
     high = math.sqrt((parameters * bits * math.log(2.0) - math.log(_delta(delta))) / (2.0 * samples))
-    return _capped("Occam", high, parameters=parameters, samples=samples, bits=bits, delta=delta)
+    return _capped(
+        "Occam bound over all models that can be stored",
+        high,
+        parameters=parameters,
+        samples=samples,
+        bits=bits,
+        delta=delta,
+    )
 
 
 def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: float = 0.1) -> Value:
@@ -100,7 +107,14 @@ def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: 
     parameters, samples = whole("parameters", parameters, 0), whole("samples", samples, 1)
     reach, width = at_least_zero("reach", reach), positive("width", width)
     high = width + math.sqrt(2.0 * parameters * math.log1p(2.0 * reach / width) / samples)
-    return _capped("net and Massart's lemma", high, parameters=parameters, samples=samples, reach=reach, width=width)
+    return _capped(
+        "a net of the parameters and Massart's lemma",
+        high,
+        parameters=parameters,
+        samples=samples,
+        reach=reach,
+        width=width,
+    )
 
 
 def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) -> Value:
@@ -121,7 +135,7 @@ def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) ->
     """
     sequences, largest = whole("sequences", sequences, 1), at_least_zero("largest", largest)
     high = largest * math.sqrt(math.log(2.0 / _delta(delta)) / (2.0 * sequences))
-    return certified("Hoeffding", high=high, sequences=sequences, largest=largest, delta=delta)
+    return certified("Hoeffding's inequality", high=high, sequences=sequences, largest=largest, delta=delta)
 
 
 def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
@@ -135,13 +149,13 @@ def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
     >>> found.value, round(found.high, 7)
     (0.5, 0.5429469)
     """
-    given = finite("losses", array("losses", losses), np.float64)
-    if given.ndim != 1 or given.size == 0 or given.min() < 0:
-        raise ValueError(f"losses must be numbers of at least 0, one for each sequence, not of shape {given.shape}")
-    width = held_out_width(len(given), largest, delta)
-    mean = float(np.minimum(given, largest).mean())
+    numbers = finite("losses", array("losses", losses), np.float64)
+    if numbers.ndim != 1 or numbers.size == 0 or numbers.min() < 0:
+        raise ValueError(f"losses must be numbers of at least 0, one for each sequence, not of shape {numbers.shape}")
+    width = held_out_width(len(numbers), largest, delta)
+    mean = float(np.minimum(numbers, largest).mean())
     low, high = max(0.0, mean - width.value), min(float(largest), mean + width.value)
-    return estimate(mean, low, high, "mean of held-out sequences, Hoeffding", **width.inputs)
+    return estimate(mean, low, high, "mean over held-out sequences, with Hoeffding's interval", **width.inputs)
 
 
 def zero_predictor_loss(length: int) -> Value:
@@ -155,13 +169,13 @@ def zero_predictor_loss(length: int) -> Value:
     25.5
     """
     length = whole("length", length, 1)
-    return exact((length + 1) / 2.0, "mean of the variances 1, ..., N", length=length)
+    return exact((length + 1) / 2.0, "the mean of the variances 1, ..., N of the running sums", length=length)
 
 
 def _capped(name: str, high: float, **inputs: Any) -> Value:
     vacuous = high >= 1.0
-    said = ": vacuous, since losses in [0, 1] differ by at most 1" if vacuous else ""
-    return certified(f"{name}{said}", high=high, vacuous=vacuous, **inputs)
+    remark = ": vacuous, since losses in [0, 1] differ by at most 1" if vacuous else ""
+    return certified(f"{name}{remark}", high=high, vacuous=vacuous, **inputs)
 
 
 def _delta(delta: float) -> float:
