@@ -8,7 +8,7 @@ import numpy as np
 from fastpe.theory.pairs import BLOCK, Array, Window, checked
 from fastpe.theory.value import Value, exact
 
-_MOST_ROWS = 4096  # of a kernel that is returned whole
+_MOST_ROWS = 4096  # largest number of rows for which a whole kernel is returned
 
 
 def spectrum(table: Any, window: Window | None = None) -> Array:
@@ -68,8 +68,12 @@ def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
         "effective": exact(
             math.exp(-float(kept @ np.log(kept))), "exp of the entropy of squared singular values", **about
         ),
-        "stable": exact(stable, "sum of squared singular values over the largest", **about),
-        "condition": exact(float(values[0]) / least, "largest singular value over the least above rounding", **about),
+        "stable": exact(stable, "sum of squared singular values divided by the largest one", **about),
+        "condition": exact(
+            float(values[0]) / least,
+            "largest singular value divided by the smallest one above the float64 tolerance",
+            **about,
+        ),
     }
 
 
@@ -129,7 +133,7 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
     largest = float(np.abs(rows).max())
     if not largest:
         return None
-    if not 1e-60 < largest < 1e60:  # fourth powers follow
+    if not 1e-60 < largest < 1e60:  # fourth powers of the entries are computed below
         rows = rows / largest
     means, apart = _lag_means(rows), 0.0
     for i in range(0, len(rows), BLOCK):
@@ -137,10 +141,14 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
         for k, line in enumerate(products):
             rest = line[k:]
             rest -= means[: len(rest)]
-            apart += 2.0 * float(rest @ rest) - float(rest[0]) ** 2  # each entry off the diagonal stands for two
-    narrow = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # of the same norm
+            apart += (
+                2.0 * float(rest @ rest) - float(rest[0]) ** 2
+            )  # each entry off the diagonal counts twice, for both triangles
+    narrow = (
+        rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T
+    )  # both products have the same Frobenius norm
     total = float(np.linalg.norm(narrow)) ** 2
-    why = "the part of T T^T that is not its diagonals' means, over T T^T, in Frobenius norm"
+    why = "Frobenius norm of T T^T minus the means of its diagonals, divided by the Frobenius norm of T T^T"
     return exact(math.sqrt(max(0.0, apart) / total), why, rows=len(rows), channels=rows.shape[1])
 
 
