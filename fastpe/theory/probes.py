@@ -104,7 +104,7 @@ def _drawn(config: TrainConfig, length: int, sequences: int, seed: int) -> Array
         blocks = len(tokens) // length
         if blocks < LEAST_SEQUENCES:
             raise ValueError(
-                f"length must leave at least {LEAST_SEQUENCES} validation blocks of the text, but {length} leaves {blocks}"
+                f"length must leave at least {LEAST_SEQUENCES} validation blocks, but {length} leaves {blocks}"
             )
         starts = length * Stream(seed, "probe", length).choice(blocks, min(sequences, blocks))
         return tokens[starts[:, None] + np.arange(length)]
