@@ -119,7 +119,7 @@ CLAIMS = (
         _filled, {"added": "4", "others": "0"}, ("others",), "only encodings that are tables are meant",
     ),
     Claim(
-        "C3", "equations (1), (2)", "The sinusoidal encoding: sines and cosines of pos / 10000^(2i/d).",
+        "C3", "equations (1), (2)", "The sinusoidal encoding consists of sines and cosines of pos / 10000^(2i/d).",
         Holds(lambda error: error.value <= 1.0),
         "This is a definition. The library's table differs from it by at most {error:.3g} units in the last place",
         _formula, {"error": "0 .. 1"},
@@ -167,7 +167,7 @@ CLAIMS = (
         _fourier, {"drawn": "1.992986", "between": "7.897897"},
     ),
     Claim(
-        "C9", "references", "Every reference is what it is cited for.",
+        "C9", "references", "Every reference treats the topic that it is cited for.",
         Holds(lambda twice: twice.value == 0.0),
         "{twice:.0f} arXiv number, 2002.04745, is given to two papers. 'Efficient attention' is cited for relative "
         "encodings and 'Transformers without tears' for Lipschitz constants, but neither paper treats the topic that "

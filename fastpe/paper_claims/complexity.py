@@ -113,7 +113,7 @@ AT_THE_RATE = Holds(at_the_rate)
 
 CLAIMS = (
     Claim(
-        "C33", "equation (7)", "The empirical Rademacher complexity.",
+        "C33", "equation (7)", "Equation (7) defines the empirical Rademacher complexity.",
         Holds(_within_bounds),
         "This is a definition. For readouts |w| <= 1 of ten rows, with all choices of signs, it is {sinusoidal:.10g} "
         "(sinusoidal), {legendre:.9g} (Legendre) and {wavelet:.9g} (wavelet). Each lies within the bounds of "
@@ -197,7 +197,7 @@ CLAIMS = (
         ("growing_exact", "level_exact"),
     ),
     Claim(
-        "C41", "section 4.2", "|PE(i)| <= sqrt d of the sinusoidal encoding.",
+        "C41", "section 4.2", "|PE(i)| <= sqrt d for the sinusoidal encoding.",
         Holds(lambda most: high(most) <= WIDTH**0.5),
         "Every row has norm sqrt(d/2) = {most:.10g} (the smallest is {least:.10g}), so the bound is loose by a factor "
         "of sqrt 2",

@@ -188,7 +188,7 @@ FIRST_QUARTER = Holds(lambda constant, spread: low(constant) > 0.0 and high(spre
 
 CLAIMS = (
     Claim(
-        "C10", "section 3.1", "Universal: the class F is dense in G in a suitable norm as L, H -> infinity.",
+        "C10", "section 3.1", "A class F is universal if it is dense in G in a suitable norm as L, H -> infinity.",
         Needs(("L", "H", "domain", "norm", "width", "bounds of weights"), ("L", "H")),
         "The paper defines two of the six notions that the statement needs",
         reading=
@@ -196,7 +196,7 @@ CLAIMS = (
         "sup norm, possibility in L^p as in Yun et al.",
     ),
     Claim(
-        "C11", "section 3.1 (a)", "How the encoding affects the size of F for fixed L, H.",
+        "C11", "section 3.1 (a)", "The encoding affects the size of F for fixed L, H.",
         Needs(("L", "H", "size of a class of functions"), ("L", "H")),
         "What can be computed instead: the number of parameters that the encoding learns in the paper's model, which "
         "is {sinusoidal:.0f} (sinusoidal), {learned:.0f} (learned table) and {alibi:.0f} (ALiBi), and the symmetry "
@@ -204,7 +204,7 @@ CLAIMS = (
         _added_numbers, {"sinusoidal": "0", "learned": "3200", "alibi": "0"}, ("sinusoidal", "learned", "alibi"),
     ),
     Claim(
-        "C12", "equation (4)", "Attention of one head.", Needs(_ATTENTION, _ATTENTION),
+        "C12", "equation (4)", "Equation (4) defines the attention of one head.", Needs(_ATTENTION, _ATTENTION),
         "This is a definition, without WO. Equations (5) and (6) omit the factor 1/sqrt(dk), which section 5.3 uses "
         "again",
     ),
@@ -338,12 +338,12 @@ CLAIMS = (
         Needs(("emphasis on absolute positions", "shorter")), "The paper names no quantity that could be compared",
     ),
     Claim(
-        "C32", "section 3.6", "The four key takeaways.",
+        "C32", "section 3.6", "The four key takeaways hold.",
         Sentences({
             "sinusoidal and learned encodings are universal at fixed length": UNIVERSAL,
             "relative encodings may miss absolute position": FIRST_QUARTER,
             "ALiBi is universal over any length": NO_UNIVERSALITY,
-            "proposed encodings potentially universal, with good extrapolation": Needs(("potentially", "good")),
+            "proposed encodings are potentially universal and extrapolate well": Needs(("potentially", "good")),
         }),
         "The sentences are judged like C15 (radius {radius:.9g}, tokens {apart:.2g} apart), C25 (error "
         "{constant:.6g}) and C29 (error {error:.6g})",

@@ -199,7 +199,7 @@ CLAIMS = (
     Claim(
         "C64", "section 5.1", "Clipping and interpolation perform poorly, as they do not preserve distinctions.",
         Sentences({
-            "clipping preserves no distinctions": COLLAPSED, "nor does interpolation": EQUAL_BETWEEN,
+            "clipping preserves no distinctions": COLLAPSED, "interpolation preserves no distinctions": EQUAL_BETWEEN,
             "they perform poorly": Measured(),
         }),
         "Clipped rows beyond the end of the table are {apart:.2g} apart; inside it the least distance is "
@@ -233,7 +233,7 @@ CLAIMS = (
             "endless": "1359.141141", "steep": "5.493135",
         },
         ("at_100", "at_2048", "endless", "steep"),
-        "the paper's slope 0.002 and its lengths",
+        "the slope is 0.002 and the lengths are those of the paper",
     ),
     Claim(
         "C68", "section 5.3", "For i, j > N the distance |i - j| extends beyond the training range.",
@@ -243,7 +243,7 @@ CLAIMS = (
         _neighbours, {"distance": "1", "trained": "49"},
     ),
     Claim(
-        "C69", "section 5.3", "An attention function A of three real numbers, used with two.",
+        "C69", "section 5.3", "A is an attention function of three real numbers, which the paper uses with two.",
         Needs(_ARGUMENTS, _ARGUMENTS[:2]),
         "A weight depends on all scores of its row", reading=
         "only one score changes, so that A is logistic; or the whole row of a text with equal content is meant",
@@ -304,7 +304,7 @@ CLAIMS = (
             "released_200": "0.672752941",
         },
         ("own_100", "released_100", "released_200"),
-        "up to 5 % in total variation, with keys aligned by distance",
+        "approximates means up to 5 % in total variation, with keys aligned by distance",
     ),
     Claim(
         "C75", "section 5.3", "With alpha = alpha0 / N logits differ by at most alpha0 |(d - dmax) / N|.",

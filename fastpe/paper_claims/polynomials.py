@@ -38,7 +38,7 @@ CLAIMS = (
         of.clamped, {"ones": "0 .. 0", "jump": "8.034420", "information": "0 .. 0"}, ("jump", "information"),
     ),
     Claim(
-        "C84", "section 5.4", "Complete inability to distinguish large positions.",
+        "C84", "section 5.4", "With the clamp, large positions cannot be distinguished at all.",
         Holds(lambda information: high(information) == 0.0),
         "Rows of [50, 100) contain {information:.2g} nats about the position. A causal model can find the position in "
         "other ways",
@@ -59,7 +59,7 @@ CLAIMS = (
         ("float32_distinct", "bfloat16_first", "bfloat16_distinct", "ones_float32", "ones_float64"),
     ),
     Claim(
-        "C86", "section 5.4", "Encodings converge again, and extrapolation is limited to moderate ranges.",
+        "C86", "section 5.4", "Rows converge again at large positions, and extrapolation is limited to moderate ranges.",
         Holds(lambda close: close.value < math.inf),
         "|T[p] - 1| is below 4 from {within_4:.0f} on, below 0.8 from {within_0_8:.0f} on and below 0.001 from "
         "{close:.0f} on. The paper does not state the range",
@@ -102,7 +102,7 @@ CLAIMS = (
         "nearly orthonormal means cosines below 0.1",
     ),
     Claim(
-        "C113", "section 6.2.2", "Continuous functions are approximated, and positions uniquely distinguished.",
+        "C113", "section 6.2.2", "The encoding can approximate continuous functions and uniquely distinguishes positions.",
         of.TELLS_APART,
         "x itself is a channel, so polynomials in x can approximate any continuous function (Weierstrass). The least "
         "distance of two rows is {apart:.6g}. The rank is {rank:.0f}, and {rank_float32:.0f} at float32 tolerance",
@@ -159,7 +159,7 @@ CLAIMS = (
         {"trivial": "0.201731", "claimed": "0.001525879", "width": "4.781762"}, ("trivial", "claimed", "width"),
     ),
     Claim(
-        "C120", "Table 4", "Costs: O(d) of tables, O(d^2) or O(d) of Legendre, O(1) of ALiBi and Shaw.",
+        "C120", "Table 4", "Costs are O(d) for tables, O(d^2) or O(d) for Legendre, and O(1) for ALiBi and Shaw.",
         Sentences({
             "wavelet O(d)": of.of_order("wavelet", 1), "Legendre, by recurrence, O(d)": of.of_order("legendre", 1),
             "Legendre, naive, O(d^2)": of.of_order("naive", 2), "ALiBi O(1) per pair": of.of_order("alibi", 0),
@@ -173,11 +173,11 @@ CLAIMS = (
         of.costs, of.COSTS,
     ),
     Claim(
-        "C121", "sections 7, 8", "The other statements of sections 7 and 8.",
+        "C121", "sections 7, 8", "The other statements of sections 7 and 8 hold.",
         Sentences({
             "x(pos) is about 1 for most pos > 100": Holds(lambda x: x.value > 0.95),
-            "Legendre embeddings collapse there": Holds(lambda legendre: low(legendre) <= 1e-6),
-            "sinusoidal degrades because of ambiguity": Holds(
+            "Legendre embeddings collapse at pos > 100": Holds(lambda legendre: low(legendre) <= 1e-6),
+            "sinusoidal encodings degrade because of ambiguity": Holds(
                 lambda sinusoidal_far, sinusoidal: high(sinusoidal_far) < low(sinusoidal) * (1.0 - 1e-9)
             ),
             "wavelets preserve distinctions beyond N": Holds(
@@ -185,8 +185,8 @@ CLAIMS = (
             ),
             "ALiBi extends universality": NO_UNIVERSALITY,
             "mutual information is a criterion": Needs(("the random variables", "the criterion")),
-            "the recurrence of Bonnet": Holds(lambda bonnet: bonnet.value < 1e-12),
-            "ALiBi has the error 0.0023, bidirectional": Holds(lambda least: low(least) <= of.PAPER_ALIBI),
+            "the recurrence of Bonnet holds": Holds(lambda bonnet: bonnet.value < 1e-12),
+            "bidirectional ALiBi has the error 0.0023": Holds(lambda least: low(least) <= of.PAPER_ALIBI),
         }),
         "The median of x is {x:.5g}. The least distance of rows in [100, 200) is {legendre:.6g} for Legendre rows, "
         "{sinusoidal_far:.10g} for sinusoidal rows (as inside N) and {wavelet_far:.7g} for wavelets ({wavelet:.6g} "

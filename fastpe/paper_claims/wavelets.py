@@ -16,7 +16,7 @@ CLAIMS = (
         lambda: {"support": support_length("db4")}, {"support": "7"},
     ),
     Claim(
-        "C80", "sections 5.4, 6.1", "The wavelet encoding and its dimension d.",
+        "C80", "sections 5.4, 6.1", "The wavelet encoding has the dimension d.",
         Agree(("section_5", "section_6")),
         "With J = 5 and ten shifts, section 5.4 gives {section_5:.0f} columns, the definition in section 6.1 gives "
         "{section_6:.0f}, and d = sum of K_j gives {sum:.0f}",
@@ -38,7 +38,7 @@ CLAIMS = (
         "rows are divided by their norm, as in the paper, and small means below that norm",
     ),
     Claim(
-        "C87", "section 6.1", "Daubechies-4.", Agree(("db4", "db2")),
+        "C87", "section 6.1", "The wavelet is Daubechies-4.", Agree(("db4", "db2")),
         "If the number counts vanishing moments, the wavelet has {db4:.0f} taps (db4). If it counts taps, it has "
         "{db2:.0f} (D4, which is db2)",
         of.daubechies, {"db4": "8", "db2": "4"},
@@ -54,7 +54,7 @@ CLAIMS = (
         ("first", "last", "rank", "rank_phi"),
     ),
     Claim(
-        "C89", "section 6.1", "<delta_pos, phi> = phi(pos).",
+        "C89", "section 6.1", "The inner product of a Dirac delta with phi is <delta_pos, phi> = phi(pos).",
         HoldsIf(
             lambda haar: haar.value < 1e-3, lambda db4: db4.value < 1e-3, "phi is continuous, unlike that of Haar"
         ),
@@ -131,7 +131,7 @@ CLAIMS = (
         of.fine_norms, of.NORMS, ("order", "raw_least", "raw_most"), "the layout is the fine one with all shifts",
     ),
     Claim(
-        "C99", "section 6.1.3", "Sum of K_j 2^j = O(N J), as K_j = O(2^j).",
+        "C99", "section 6.1.3", "The sum of K_j 2^j is O(N J), as K_j = O(2^j).",
         Holds(of.in_proportion),
         "With K_j = 2^j the sum is {sum_50:.0f} and N J = {claimed_50:.0f} at N = 50; they are {sum_500:.0f} and "
         "{claimed_500:.0f} at N = 500. To cover N, the fine layout needs K_j of the order N 2^j",
@@ -162,7 +162,7 @@ CLAIMS = (
         "The largest entry to the right of all supports is {outside:.2g}", of.outside, {"outside": "0 .. 0"},
     ),
     Claim(
-        "C104", "section 6.1.4", "It may be nonzero but decays rapidly outside its support, due to compact support.",
+        "C104", "section 6.1.4", "psi_jk(pos) may be nonzero but decays rapidly outside its support, due to compact support.",
         Holds(lambda outside: outside.value > 0.0), "It is {outside:.2g} there", of.outside, {"outside": "0 .. 0"},
     ),
     Claim(
