@@ -59,7 +59,7 @@ CLAIMS = (
         ("float32_distinct", "bfloat16_first", "bfloat16_distinct", "ones_float32", "ones_float64"),
     ),
     Claim(
-        "C86", "section 5.4", "Rows converge again at large positions, and extrapolation is limited to moderate ranges.",
+        "C86", "section 5.4", "Rows converge again at large positions: extrapolation is limited to moderate ranges.",
         Holds(lambda close: close.value < math.inf),
         "|T[p] - 1| is below 4 from {within_4:.0f} on, below 0.8 from {within_0_8:.0f} on and below 0.001 from "
         "{close:.0f} on. The paper does not state the range",
@@ -102,7 +102,8 @@ CLAIMS = (
         "nearly orthonormal means cosines below 0.1",
     ),
     Claim(
-        "C113", "section 6.2.2", "The encoding can approximate continuous functions and uniquely distinguishes positions.",
+        "C113", "section 6.2.2",
+        "The encoding can approximate continuous functions and uniquely distinguishes positions.",
         of.TELLS_APART,
         "x itself is a channel, so polynomials in x can approximate any continuous function (Weierstrass). The least "
         "distance of two rows is {apart:.6g}. The rank is {rank:.0f}, and {rank_float32:.0f} at float32 tolerance",

@@ -162,7 +162,8 @@ CLAIMS = (
         "The largest entry to the right of all supports is {outside:.2g}", of.outside, {"outside": "0 .. 0"},
     ),
     Claim(
-        "C104", "section 6.1.4", "psi_jk(pos) may be nonzero but decays rapidly outside its support, due to compact support.",
+        "C104", "section 6.1.4",
+        "psi_jk(pos) may be nonzero but decays rapidly outside its support, due to compact support.",
         Holds(lambda outside: outside.value > 0.0), "It is {outside:.2g} there", of.outside, {"outside": "0 .. 0"},
     ),
     Claim(

@@ -108,9 +108,11 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     decay : Decay or None
         None if the sum is infinite or not known.
     why : str or None
-        The reason. None if it is not known whether the sum is finite: for registered encodings that fill a bias; for
-        `dynamic_bias`, whose network may fall or grow without bound; and for several added biases if some of them fall
-        without bound (their sum is finite if the sum of one of them is).
+        The reason, or None if it is not known whether the sum is finite. It is not known for
+
+        - registered encodings that fill a bias;
+        - `dynamic_bias`, whose network may fall or grow without bound;
+        - sums of several biases if at least one of them falls without bound.
 
     Raises
     ------

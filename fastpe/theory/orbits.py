@@ -184,8 +184,8 @@ def _least_rev(m: _Moments, n: int) -> Fraction:
 
 def _least_perm(m: _Moments, n: int) -> Fraction:
     # the mean over all orders has one value on the diagonal, one value off it, and one offset
-    beside = (m.total - m.trace) ** 2 / (n * (n - 1)) if n > 1 else Fraction(0)
-    return (m.squares - m.trace**2 / n - beside - m.added**2 / n) / n
+    off_diagonal = (m.total - m.trace) ** 2 / (n * (n - 1)) if n > 1 else Fraction(0)
+    return (m.squares - m.trace**2 / n - off_diagonal - m.added**2 / n) / n
 
 
 def _least_const(m: _Moments, n: int) -> Fraction:

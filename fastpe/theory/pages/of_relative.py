@@ -85,7 +85,7 @@ def _drift(rows: Array, length: int, train_length: int, causal: bool) -> Value:
     """Return the largest distance of a vector of a longer text from the nearest vector of the training length."""
     own = slice(length - train_length, None if causal else length + train_length - 1)
     trained = rows[own]
-    beside = np.concatenate([trained, rows])
-    radius = drift.covering(beside, len(trained), (len(trained), len(beside)))["radius"]
+    joined = np.concatenate([trained, rows])
+    radius = drift.covering(joined, len(trained), (len(trained), len(joined)))["radius"]
     assert radius is not None
     return radius

@@ -50,11 +50,11 @@ def _of_windows(subject: Subject, slot: str) -> Iterator[Record]:
         found |= _information(table, window)
         if window[0] >= n:
             # on a grid or a graph, all rows change with the length
-            beside = np.concatenate([trained, table[slice(*window)]])
+            joined = np.concatenate([trained, table[slice(*window)]])
             new = (n, n + window[1] - window[0])
-            covering = drift.covering(beside, n, new)
+            covering = drift.covering(joined, n, new)
             found["drift"], found["drift.relative"] = covering["radius"], covering["relative"]
-            found["outside"] = drift.untrained_share(beside, n, new)
+            found["outside"] = drift.untrained_share(joined, n, new)
         for key, value in found.items():
             if value is not None:
                 yield quantity(key, slot).of(value, column)

@@ -51,8 +51,8 @@ _TABLE = (
      "up to which norm of embeddings no two tokens become equal"),
 )  # fmt: skip
 _BIAS = (
-    ("Q7", "perplexity.least", "keys used at zero content", "whether context beyond so many keys is used at all"),
-    ("Q7", "perplexity.most", "keys used at zero content", "whether context beyond so many keys is used at all"),
+    ("Q7", "perplexity.least", "keys used at zero content", "whether more keys than this are used at all"),
+    ("Q7", "perplexity.most", "keys used at zero content", "whether more keys than this are used at all"),
     ("Q7", "within.least", "99 % of the weight within", "how many keys a cache has to keep"),
     ("Q7", "within.most", "99 % of the weight within", "how many keys a cache has to keep"),
     ("Q7", "beyond", "weight beyond the training length",

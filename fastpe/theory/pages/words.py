@@ -100,13 +100,13 @@ def _of_table(page: Page, front: str, slot: str) -> Iterator[str]:
     def has(key: str) -> bool:
         return f"{front}{key}" in page
 
-    def said(key: str) -> str:
+    def shown(key: str) -> str:
         return cell(page[f"{front}{key}"])
 
     if not has("rank.float64"):
         return
     of = page[f"{front}rank.float64"].inputs["rows"]
-    line = f"rank {said('rank.float64')} (float32 {said('rank.float32')}, bfloat16 {said('rank.bfloat16')}) of {of}"
+    line = f"rank {shown('rank.float64')} (float32 {shown('rank.float32')}, bfloat16 {shown('rank.bfloat16')}) of {of}"
     if has("rank.effective"):
         effective, stable = (page[f"{front}rank.{kind}"].value for kind in ("effective", "stable"))
         line += f", effective {effective:.4g}, stable {stable:.4g}, condition {page[f'{front}condition'].value:.3g}"
@@ -116,20 +116,20 @@ def _of_table(page: Page, front: str, slot: str) -> Iterator[str]:
         share = page[f"{front}toeplitz"].value
         exactly = "kernel exactly Toeplitz: it depends only on the distance"
         kernel = exactly if share < _ROUNDING else f"kernel {100 * share:.3g} % non-Toeplitz"
-    alike = f"largest |cosine| of two rows {said('coherence')}" if has("coherence") else ""
+    alike = f"largest |cosine| of two rows {shown('coherence')}" if has("coherence") else ""
     if kernel or alike:
         yield " | ".join(filter(None, (kernel, alike)))
     rows = page[f"{front}distinct.float32"].inputs["rows"]
-    parts = [f"different rows of {rows:,}: float32 {said('distinct.float32')}, bfloat16 {said('distinct.bfloat16')}"]
+    parts = [f"different rows of {rows:,}: float32 {shown('distinct.float32')}, bfloat16 {shown('distinct.bfloat16')}"]
     for dtype in ("float32", "bfloat16"):
         if has(f"equal_from.{dtype}"):
-            parts.append(f"neighbouring rows equal in {dtype} from {said(f'equal_from.{dtype}')}")
+            parts.append(f"neighbouring rows equal in {dtype} from {shown(f'equal_from.{dtype}')}")
     if has("zero_from"):
-        parts.append(f"zero from {said('zero_from')}")
+        parts.append(f"zero from {shown('zero_from')}")
     yield " | ".join(parts)
     if has("collision"):
-        yield f"embeddings of norm below {said('collision')} never collide; larger ones can"
-    yield f"complexity of linear readouts: {said('readout')}, certified {said('readout.bounds')}"
+        yield f"embeddings of norm below {shown('collision')} never collide; larger ones can"
+    yield f"complexity of linear readouts: {shown('readout')}, certified {shown('readout.bounds')}"
 
 
 def _of_bias(subject: Subject, page: Page) -> Iterator[str]:
