@@ -267,9 +267,8 @@ class _Measured:
         """Return J^T u, (B, N, C)."""
         if self._base is None or self._base[0] is not z:
             self._base = z, self._outputs(z)
-        target = (
-            self._base[1] - 0.5 * u.size * u
-        )  # with this target, the gradient of the mean squared error with respect to y is u
+        # with this target, the gradient of the mean squared error with respect to the outputs is u
+        target = self._base[1] - 0.5 * u.size * u
         config, nothing = self._config(vocabulary=None), np.zeros(u.shape)
         slot_gradients = reference.model_loss_and_grads(config, self._numbers, self._with(z), nothing, target)[2]
         return np.asarray(slot_gradients[0]["table"])

@@ -141,12 +141,10 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
         for k, line in enumerate(products):
             rest = line[k:]
             rest -= means[: len(rest)]
-            apart += (
-                2.0 * float(rest @ rest) - float(rest[0]) ** 2
-            )  # each entry off the diagonal counts twice, for both triangles
-    narrow = (
-        rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T
-    )  # both products have the same Frobenius norm
+            # entries off the diagonal count twice, for both triangles
+            apart += 2.0 * float(rest @ rest) - float(rest[0]) ** 2
+    # both products have the same Frobenius norm
+    narrow = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T
     total = float(np.linalg.norm(narrow)) ** 2
     why = "Frobenius norm of T T^T minus the means of its diagonals, divided by the Frobenius norm of T T^T"
     return exact(math.sqrt(max(0.0, apart) / total), why, rows=len(rows), channels=rows.shape[1])

@@ -206,8 +206,8 @@ def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
     return _Moments(
         squares=_total(w * w * (last - first + 1) + b * b for w, first, last, b in rows),
         mirrored=_total(
-            w * v * max(0, min(last, n + 1 - begin) - max(first, n + 1 - end) + 1)
-            + b * c  # number of positions that both rows have
+            # the maximum is the number of positions that both rows share
+            w * v * max(0, min(last, n + 1 - begin) - max(first, n + 1 - end) + 1) + b * c
             for (w, first, last, b), (v, begin, end, c) in pairs
         ),
         trace=_total(w for i, (w, first, last, _) in enumerate(rows, 1) if first <= i <= last),

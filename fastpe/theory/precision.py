@@ -32,9 +32,8 @@ def rounded(values: Array, precision: str) -> Array:
         return values
     if precision == "bfloat16":
         exponent = np.frexp(values)[1]
-        step = np.ldexp(
-            1.0, np.maximum(exponent - 8, -133)
-        )  # 8 binary digits, at least the spacing of the smallest numbers
+        # a step for 8 binary digits, but at least the spacing of the smallest numbers
+        step = np.ldexp(1.0, np.maximum(exponent - 8, -133))
         values = np.rint(values / step) * step
     with np.errstate(over="ignore"):
         found: Array = values.astype(np.float32)
