@@ -69,14 +69,7 @@ def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0
     """
     parameters, samples, bits = whole("parameters", parameters, 0), whole("samples", samples, 1), whole("bits", bits, 1)
     high = math.sqrt((parameters * bits * math.log(2.0) - math.log(_delta(delta))) / (2.0 * samples))
-    return _capped(
-        "Occam bound over all models that can be stored",
-        high,
-        parameters=parameters,
-        samples=samples,
-        bits=bits,
-        delta=delta,
-    )
+    return _capped("Occam bound", high, parameters=parameters, samples=samples, bits=bits, delta=delta)
 
 
 def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: float = 0.1) -> Value:
@@ -107,14 +100,8 @@ def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: 
     parameters, samples = whole("parameters", parameters, 0), whole("samples", samples, 1)
     reach, width = at_least_zero("reach", reach), positive("width", width)
     high = width + math.sqrt(2.0 * parameters * math.log1p(2.0 * reach / width) / samples)
-    return _capped(
-        "a net of the parameters and Massart's lemma",
-        high,
-        parameters=parameters,
-        samples=samples,
-        reach=reach,
-        width=width,
-    )
+    why = "a net of the parameters and Massart's lemma"
+    return _capped(why, high, parameters=parameters, samples=samples, reach=reach, width=width)
 
 
 def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) -> Value:
