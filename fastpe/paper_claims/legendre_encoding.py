@@ -65,6 +65,11 @@ def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) ->
 def derivative_sum(dim: int) -> Value:
     """Return sum_{l < d} (l(l + 1))^2 = (d - 1) d (d + 1) (3 d^2 - 2) / 15 for the width d (C118).
 
+    Parameters
+    ----------
+    dim : int
+        Width d, at least 1.
+
     Examples
     --------
     >>> derivative_sum(64).value
@@ -109,6 +114,13 @@ def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Va
 def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float = 1.0) -> dict[str, Value | None]:
     """Return |P_l(x(N + step)) - P_l(x(N))| and the paper's value 2 l(l + 1) gamma (step/N) e^(-2 gamma) (C117).
 
+    Parameters
+    ----------
+    degree : int
+        The degree l, at least 0.
+    train_length, step, gamma
+        The same as for `step_bounds`.
+
     Returns
     -------
     dict
@@ -135,6 +147,11 @@ def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float 
 def end_gap(gamma: float = 1.0) -> dict[str, Value]:
     """Return 1 - x(N) = 1 - tanh gamma = 2 / (e^(2 gamma) + 1), and the paper's value 2 e^(-2 gamma) (C116).
 
+    Parameters
+    ----------
+    gamma : float
+        Slope of the map x, above 0.
+
     Examples
     --------
     >>> {name: round(value.value, 9) for name, value in end_gap().items()}
@@ -152,6 +169,11 @@ def bend(gamma: float = 1.0) -> Value:
     """Return max |tanh(gamma u) - u tanh(gamma)| over u in [0, 1], the distance of the paper's map from linear (C110).
 
     At the maximum the slope equals that of the chord, so cosh^2(gamma u) = gamma / tanh(gamma).
+
+    Parameters
+    ----------
+    gamma : float
+        Slope of the map x, above 0.
 
     Examples
     --------
@@ -173,6 +195,13 @@ def gram(dim: int, end: float = 0.99) -> Array:
 
     For an orthogonal basis this is the unit matrix. Gauss's rule with `dim` points is exact for these products.
 
+    Parameters
+    ----------
+    dim : int
+        Number of polynomials, at least 1.
+    end : float
+        End of the interval, in (0, 1].
+
     Examples
     --------
     >>> gram(2).round(6).tolist()
@@ -190,6 +219,13 @@ def gram(dim: int, end: float = 0.99) -> Array:
 
 def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
     """Return how far P_0 .. P_{dim - 1} on [0, end] are from the "nearly orthonormal basis" of C112.
+
+    Parameters
+    ----------
+    dim : int
+        Number of polynomials, at least 2.
+    end : float
+        End of the interval, in (0, 1].
 
     Returns
     -------
@@ -296,6 +332,15 @@ def saturation(train_length: int, gamma: float = 1.0, precision: str = "float64"
 
     tanh is nondecreasing, so the position is found by bisection.
 
+    Parameters
+    ----------
+    train_length : int
+        Training length N, at least 1.
+    gamma : float
+        Slope of the map x, above 0.
+    precision : "float64", "float32" or "bfloat16"
+        The precision to which x is rounded.
+
     Examples
     --------
     >>> [saturation(50, precision=name).value for name in ("float64", "float32")]
@@ -314,6 +359,12 @@ def saturation(train_length: int, gamma: float = 1.0, precision: str = "float64"
 
 def near_ones(table: Any, limit: float) -> Value | None:
     """Return the position from which on every row of the table is closer than `limit` to the all-ones vector (C86).
+
+    Parameters
+    ----------
+    table : (positions, channels)
+    limit : float
+        Largest Euclidean distance, above 0.
 
     Returns
     -------

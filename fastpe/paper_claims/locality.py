@@ -80,6 +80,15 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
 def normalised_difference(alpha0: float, train_length: int, distance: int) -> Value:
     """Return how far the logit at a distance is below the logit at distance N, for the slope alpha0 / N (C75).
 
+    Parameters
+    ----------
+    alpha0 : float
+        At least 0.
+    train_length : int
+        N, at least 1.
+    distance : int
+        The distance d, at least 0.
+
     Examples
     --------
     >>> round(normalised_difference(0.1, 50, 200).value, 12)

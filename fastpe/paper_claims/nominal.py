@@ -69,6 +69,15 @@ def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float
 
     For the stated class it is not a bound (`capacity.nuclear_complexity`, claim C43).
 
+    Parameters
+    ----------
+    token_norm : float
+        B, a bound of the norms of tokens.
+    samples : int
+        m, the number of training samples.
+    lipschitz : float
+        L, the Lipschitz constant of the model.
+
     Examples
     --------
     >>> nominal_complexity(9.0).value

@@ -19,6 +19,10 @@ from fastpe.theory.value import Value, certified, exact
 def steps(table: Any) -> Array:
     """Return |T[p + 1] - T[p]| for every p (C83, C92).
 
+    Parameters
+    ----------
+    table : (positions, channels)
+
     Examples
     --------
     >>> steps([[0.0], [1.0], [4.0]]).tolist()
@@ -176,6 +180,13 @@ def scale_counts(train_length: int, wavelet: str = "db4") -> list[int]:
     """Return K_j = N 2^j + L - 1, the number of shifts that meet [0, N] for each scale j = 0 .. J (C91, C99).
 
     The layout is the fine one.
+
+    Parameters
+    ----------
+    train_length : int
+        N, at least 1.
+    wavelet : str
+        Name of the wavelet.
 
     Examples
     --------

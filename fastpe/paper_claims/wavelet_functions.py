@@ -17,6 +17,11 @@ _ROUNDED = 1.0 + 1e-12  # factor that covers the rounding error of a bound
 def support_length(wavelet: str = "db4") -> Value:
     """Return L - 1, where L is the number of taps: phi and psi are zero outside [0, L - 1] (C77, C97).
 
+    Parameters
+    ----------
+    wavelet : str
+        An orthogonal wavelet of PyWavelets.
+
     Examples
     --------
     >>> support_length("db4").value

@@ -122,6 +122,11 @@ def causal_mean_information(length: int) -> Value:
 
     J is the attended key, with P(J = j) = (H_n - H_j) / n for j from 0; H_n are harmonic numbers.
 
+    Parameters
+    ----------
+    length : int
+        Number n of queries and of keys.
+
     Examples
     --------
     >>> round(causal_mean_information(50).value, 9)

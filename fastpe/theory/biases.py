@@ -82,6 +82,13 @@ def _square(name: str, value: Array, length: int) -> Array:
 def last_row(slots: Mapping[str, Any], length: int) -> Array:
     """Return the biases of the last query of a causal model by distance, (heads, N).
 
+    Parameters
+    ----------
+    slots : dict
+        The slots that `fastpe.build` returns for `length` positions.
+    length : int
+        Number of positions N.
+
     Examples
     --------
     >>> import fastpe
@@ -233,6 +240,11 @@ def _by_head(values: Array, why: str, **inputs: Any) -> list[Value]:
 def worst(values: Sequence[Value]) -> Value:
     """Return the largest of the values of the heads. The inputs of the result name the head.
 
+    Parameters
+    ----------
+    values : sequence of Value
+        The values of the heads, at least one.
+
     Examples
     --------
     >>> import fastpe
@@ -288,6 +300,13 @@ def alibi_drift(slope: float, train_length: int, length: int) -> Value:
     """Return `drifts` of a causal row with the bias -a times distance, where a is the slope, in closed form.
 
     It is (e^-aN - e^-aN') / (1 - e^-aN'), or 1 - N/N' if a is 0.
+
+    Parameters
+    ----------
+    slope : float
+        The slope a, at least 0.
+    train_length, length : int
+        N and N', with N' at least N.
 
     Examples
     --------

@@ -78,6 +78,11 @@ def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
     The upper bound follows from Jensen's inequality. The lower bound follows from Khintchine's inequality with the best
     constant (Latala and Oleszkiewicz 1994).
 
+    Parameters
+    ----------
+    rows, bound
+        The same as for `readout_complexity`.
+
     Examples
     --------
     >>> bounds = readout_bounds(np.eye(4))
@@ -91,6 +96,11 @@ def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
 
 def mean_absolute_sum(count: int) -> Value:
     """Return E|s_1 + ... + s_m| for m independent random signs, which is about sqrt(2 m / pi).
+
+    Parameters
+    ----------
+    count : int
+        Number of signs m, at least 1.
 
     Returns
     -------

@@ -18,6 +18,13 @@ def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
     The printed term 3 sqrt(ln(2/delta) / 2m) belongs to the empirical complexity. For the expected complexity
     sqrt(ln(1/delta) / 2m) is enough.
 
+    Parameters
+    ----------
+    samples : int
+        m, the number of samples, at least 1.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
+
     Returns
     -------
     dict of str to Value
@@ -39,6 +46,11 @@ def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
 def parameter_counts(config: ModelConfig) -> dict[str, Value]:
     """Count the parameters of a model ("model") and the parameters that its encoding adds ("slot").
 
+    Parameters
+    ----------
+    config : ModelConfig
+        The model and its encoding.
+
     Examples
     --------
     >>> {name: each.value for name, each in parameter_counts(ModelConfig("learned")).items()}
@@ -55,6 +67,17 @@ def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0
 
     P parameters of `bits` bits can store 2^(bits P) models. With probability 1 - delta the gap of each is at most
     sqrt((P bits ln 2 + ln(1/delta)) / 2m).
+
+    Parameters
+    ----------
+    parameters : int
+        P, the number of parameters of the model.
+    samples : int
+        m, the number of samples, at least 1.
+    bits : int
+        Number of bits in which a parameter is stored.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
 
     Returns
     -------
@@ -110,6 +133,15 @@ def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) ->
     With probability 1 - delta the difference is at most largest sqrt(ln(2/delta) / 2n) in either direction
     (Hoeffding's inequality).
 
+    Parameters
+    ----------
+    sequences : int
+        Number n of independent held-out sequences.
+    largest : float
+        Largest value of a loss; larger losses are clipped to it.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
+
     Returns
     -------
     Value
@@ -130,6 +162,15 @@ def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
 
     Losses are clipped to [0, largest].
 
+    Parameters
+    ----------
+    losses : (n,) numbers
+        The loss of each held-out sequence, at least 0.
+    largest : float
+        Largest value of a loss; larger losses are clipped to it.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
+
     Examples
     --------
     >>> found = held_out_loss(np.full(1000, 0.5), 1.0)
@@ -149,6 +190,11 @@ def zero_predictor_loss(length: int) -> Value:
     """Return the mean squared error of always answering 0 for running sums of standard normal numbers: (N + 1) / 2.
 
     The error grows with N without bound (C36).
+
+    Parameters
+    ----------
+    length : int
+        Number of positions N.
 
     Examples
     --------

@@ -71,6 +71,11 @@ def unbounded_example(radius: float) -> Value:
 
     It grows with R without bound, so a bound on the weights does not bound the slope (claim C38).
 
+    Parameters
+    ----------
+    radius : float
+        R, at least 0.
+
     Returns
     -------
     Value
@@ -91,6 +96,17 @@ def attained_share(draws: int = 300, tokens: int = 8, width: int = 4, radius: fl
 
     Tokens, weights and biases are random. Biases are normal with standard deviations up to 20, far beyond any
     alpha (N' - 1) of the paper.
+
+    Parameters
+    ----------
+    draws : int
+        Number of random draws.
+    tokens, width : int
+        Number of tokens and of channels.
+    radius : float
+        Largest norm of a token, above 0.
+    seed : int
+        Seed of the draws.
 
     Returns
     -------

@@ -14,6 +14,13 @@ _MOST_ROWS = 4096  # largest number of rows for which a whole kernel is returned
 def spectrum(table: Any, window: Window | None = None) -> Array:
     """Return the singular values of the table, largest first.
 
+    Parameters
+    ----------
+    table : (positions, channels)
+        At least one row and one channel of finite numbers.
+    window : (start, stop), optional
+        The rows to use. The default is all rows.
+
     Examples
     --------
     >>> spectrum([[3.0, 0.0], [0.0, 4.0]]).tolist()
@@ -80,6 +87,13 @@ def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
 def kernel(table: Any, window: Window | None = None) -> Array:
     """Return T T^T, (n, n), for a plot. The table may have up to 4096 rows.
 
+    Parameters
+    ----------
+    table : (positions, channels)
+        At least one row and one channel of finite numbers.
+    window : (start, stop), optional
+        The rows to use. The default is all rows.
+
     Examples
     --------
     >>> kernel([[1.0, 2.0], [0.0, 1.0]]).tolist()
@@ -94,6 +108,13 @@ def kernel(table: Any, window: Window | None = None) -> Array:
 
 def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
     """Return the mean of <T[p], T[p + k]> over p for each lag k = 0 .. n - 1: the Toeplitz part of the kernel.
+
+    Parameters
+    ----------
+    table : (positions, channels)
+        At least one row and one channel of finite numbers.
+    window : (start, stop), optional
+        The rows to use. The default is all rows.
 
     Examples
     --------

@@ -130,6 +130,19 @@ def equal_layers(
 ) -> tuple[Layer, ...]:
     """Return layers without biases or norms in which all maps have the spectral norm C_W (Li 2025, section 4.2).
 
+    Parameters
+    ----------
+    count : int
+        Number of layers.
+    weight : float
+        C_W, the spectral norm of all maps.
+    head_width : int
+        Channels of a head; scores are divided by its square root.
+    heads : int
+        Number of heads of a layer.
+    residual : bool
+        Whether the layers have residual connections.
+
     Examples
     --------
     >>> equal_layers(1)[0].heads[0].score

@@ -221,6 +221,13 @@ def influence_bound(layers: Sequence[Layer], radius: float, slope: float, length
 def influence_length(layers: Sequence[Layer], radius: float, slope: float, below: float = 0.5) -> Value:
     """Return the smallest length from which on `influence_bound` is less than `below`.
 
+    Parameters
+    ----------
+    layers, radius, slope
+        The same as for `influence_bound`.
+    below : float
+        The limit, above 0.
+
     Returns
     -------
     Value

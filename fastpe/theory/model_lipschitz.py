@@ -147,6 +147,10 @@ def _neutral(slot: str, array: Any) -> bool:
 def spectral_norm(matrix: Array) -> float:
     """Return the largest singular value, from the Gram matrix of the smaller side.
 
+    Parameters
+    ----------
+    matrix : (n, m) float64
+
     Examples
     --------
     >>> spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]]))

@@ -72,6 +72,13 @@ def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Arra
 def turns(omega: Array, length: int) -> Array:
     """Return how often each channel turns over the lags of a length, |w| (N - 1) / 2 pi, in the shape of `omega`.
 
+    Parameters
+    ----------
+    omega : array
+        Frequencies in radians per position, of any shape.
+    length : int
+        Number of positions N.
+
     >>> turns(np.array([[1.0, 0.01]]), 50).round(3).tolist()
     [[7.799, 0.078]]
     """
@@ -294,6 +301,11 @@ def similarity(angles: Array, growth: Array | None = None) -> Array:
 
 def least_similarity(angles: Array, growth: Array | None = None) -> Value:
     """Return the least value of `similarity` over all tokens and heads.
+
+    Parameters
+    ----------
+    angles, growth
+        The same as for `similarity`.
 
     Examples
     --------

@@ -51,6 +51,11 @@ def one_row(name: str, value: Array) -> Array:
 def entropy(shares: Array) -> Array:
     """Return the entropy in nats of weights that sum to 1, along the last axis.
 
+    Parameters
+    ----------
+    shares : (..., n)
+        Weights of at least 0, which sum to 1 along the last axis.
+
     Examples
     --------
     >>> float(entropy(np.array([0.25, 0.25, 0.5]))) == 1.5 * math.log(2)

@@ -19,6 +19,13 @@ _FRACTION = 38  # number of low bits of a float64 that bins of distances ignore;
 def windows(length: int, train_length: int) -> list[Window]:
     """Return the windows [0, N), [N, 2N) and [2N, 4N), cut at `length` and without empty ones.
 
+    Parameters
+    ----------
+    length : int
+        The largest length.
+    train_length : int
+        The training length N.
+
     Examples
     --------
     >>> windows(200, 50), windows(70, 50), windows(1, 1)
@@ -112,6 +119,11 @@ def collision_radius(table: Any, window: Window | None = None) -> Value | None:
 
     With the embeddings x_i = (T[j] - T[i]) / 2 = -x_j of this norm, the inputs at i and j are the same vector, so that
     no model without a mask can distinguish them. If all embeddings have a smaller norm, no two inputs are equal.
+
+    Parameters
+    ----------
+    table, window
+        The same as for `norms`.
 
     Returns
     -------
@@ -245,6 +257,11 @@ def _loudest(distances: Array, weights: Array, confusion: float) -> float:
 
 def coherence(table: Any, window: Window | None = None) -> Value | None:
     """Return the largest |cosine| between two rows (Q5). Rows of zeros have no direction and are left out.
+
+    Parameters
+    ----------
+    table, window
+        The same as for `norms`.
 
     Returns
     -------

@@ -55,6 +55,15 @@ class Value:
 def exact(value: float, why: str, **inputs: Any) -> Value:
     """Return a value that is known up to rounding.
 
+    Parameters
+    ----------
+    value : float
+        The number.
+    why : str
+        How the number is computed, in one sentence.
+    **inputs
+        The inputs of the computation.
+
     Examples
     --------
     >>> exact(12.25, "(N - 1) / 4", length=50).kind
@@ -68,6 +77,15 @@ def certified(why: str, *, low: float | None = None, high: float | None = None, 
 
     Its `value` is the middle of both bounds, or the only bound.
 
+    Parameters
+    ----------
+    why : str
+        How the bounds are computed, in one sentence.
+    low, high : float, optional
+        The proved bounds, at least one of them.
+    **inputs
+        The inputs of the computation.
+
     Examples
     --------
     >>> certified("P6", high=0.25).value, certified("P1", low=1.0, high=3.0).value
@@ -79,6 +97,17 @@ def certified(why: str, *, low: float | None = None, high: float | None = None, 
 
 def estimate(value: float, low: float, high: float, why: str, **inputs: Any) -> Value:
     """Return an estimate from random draws or data, with its 95 % interval.
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    low, high : float
+        The ends of its 95 % interval.
+    why : str
+        How the number is computed, in one sentence.
+    **inputs
+        The inputs of the computation.
 
     Examples
     --------
