@@ -1,19 +1,20 @@
 """The claims of one paper, Li (2025), recomputed and judged: `fastpe theory --claims`, and the paper's Tables 1 to 4.
 
-The package uses `fastpe.theory`; nothing in `fastpe.theory` uses it. Users of encodings do not need it.
+The package uses `fastpe.theory`; `fastpe.theory` does not use the package. Users of encodings do not need it.
 
-- The claims C1 to C121, one module for each section of the paper: `background`, `expressiveness`, `complexity`,
-  `generalisation`, `extrapolation`, `wavelets`, `polynomials`. The values that the last two are judged by are in
-  `wavelet_values` and `polynomial_values`.
-- What a claim is: `record`. How its verdict follows from the computed values: `rules`.
-- The cells of Tables 1 to 4: `tables`, `cell`, `expressiveness_tables`, `capacity_tables`, `extrapolation_tables`,
-  `summary_tables`.
-- The sizes and tables of the paper's setting: `setting`.
-- Computations that only the claims need: `wavelet_encoding`, `wavelet_functions`, `legendre_encoding`, `locality`,
-  `nominal`. Proof P9 (steps of Legendre rows) is in `legendre_encoding`, P14 (raw wavelets shrink) in
+- `background`, `expressiveness`, `complexity`, `generalisation`, `extrapolation`, `wavelets` and `polynomials` have the
+  claims C1 to C121, one module for each section of the paper. `wavelet_values` and `polynomial_values` compute the
+  values for the last two.
+- `record` defines a claim and its judgement. `rules` computes the verdict from the values.
+- `tables`, `cell`, `expressiveness_tables`, `capacity_tables`, `extrapolation_tables` and `summary_tables` have the
+  cells of Tables 1 to 4.
+- `setting` has the sizes and tables of the paper's setting.
+- `wavelet_encoding`, `wavelet_functions`, `legendre_encoding`, `locality` and `nominal` have computations that only the
+  claims need. Proof P9 (steps of Legendre rows) is in `legendre_encoding`, P14 (raw wavelets shrink) in
   `wavelet_encoding`.
 
-A claim that is true only under an assumption is TRUE IF. A claim of several sentences has the verdict of the worst one.
+A claim that is true only under an assumption has the verdict TRUE IF. A claim of several sentences has the worst
+verdict of its sentences.
 
 From outside: `tables`.
 """
@@ -59,7 +60,7 @@ def claim(identity: str) -> Claim:
     >>> claim("C23").statement
     'Offsets range in [-(N - 1), N - 1].'
     """
-    by_id = {each.id: each for each in CLAIMS}
+    by_id = {item.id: item for item in CLAIMS}
     if identity not in by_id:
         raise ValueError(f"claim {identity!r} is unknown (C1 to C{len(CLAIMS)}); {nearest(identity, by_id)}")
     return by_id[identity]

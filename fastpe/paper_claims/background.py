@@ -39,7 +39,7 @@ def _filled() -> Values:
 
 
 def _formula() -> Values:
-    """Return errors in units in the last place, compared with mpmath."""
+    """Return the largest error of sinusoidal rows, compared with mpmath, in units in the last place."""
     rows, worst = table("sinusoidal"), 0.0
     with mpmath.workdps(40):
         for p in (1, 49, 199):
@@ -47,7 +47,7 @@ def _formula() -> Values:
                 angle = p / mpmath.mpf(10000) ** (mpmath.mpf(c - c % 2) / WIDTH)
                 true = mpmath.cos(angle) if c % 2 else mpmath.sin(angle)
                 worst = max(worst, abs(float((mpmath.mpf(float(rows[p, c])) - true) / np.spacing(abs(rows[p, c])))))
-    return {"error": exact(worst, "units in the last place, beside mpmath with 40 digits", rows=3)}
+    return {"error": exact(worst, "error in units in the last place, against mpmath at 40 digits", rows=3)}
 
 
 def shifts() -> Values:
@@ -61,7 +61,7 @@ def shifts() -> Values:
     return {
         "sum": exact(float(np.linalg.norm(rows[0] + rows[1])), "|T[0] + T[1]|"),
         "row": norms(rows)["most"],
-        "residual": exact(residual, "the largest |T[p + 7] - T[p] M|, p < 60, M made of row 7 alone"),
+        "residual": exact(residual, "the largest |T[p + 7] - T[p] M| for p < 60, where M is computed from row 7 alone"),
     }
 
 
@@ -87,7 +87,7 @@ def _fourier() -> Values:
     draws = [slots("fourier", 4, seed=seed, draw=seed)["table"] for seed in (0, 1)]
     between = fastpe.build("fourier", 2, dim=WIDTH, positions=[0.0, 0.5], dtype="float64")["table"]
     return {
-        "drawn": exact(float(np.abs(draws[0] - draws[1]).max()), "the largest difference of two draws"),
+        "drawn": exact(float(np.abs(draws[0] - draws[1]).max()), "the largest difference between entries of two draws"),
         "between": exact(float(np.linalg.norm(between[1] - between[0])), "|T[1/2] - T[0]|"),
     }
 
@@ -96,7 +96,9 @@ def _references() -> Values:
     numbers = [number for _, number in _ARXIV]
     twice = sum(numbers.count(number) > 1 for number in set(numbers))
     return {
-        "twice": exact(float(twice), "arXiv numbers that the reference list gives to two papers", papers=len(_ARXIV))
+        "twice": exact(
+            float(twice), "number of arXiv numbers that the reference list gives to two papers", papers=len(_ARXIV)
+        )
     }
 
 
@@ -104,21 +106,22 @@ CLAIMS = (
     Claim(
         "C1", "section 2.1", "The transformer is permutation-invariant: f(Px) = f(x).",
         Holds(lambda invariance: low(invariance) <= 0.0),
-        "without positions outputs move with their tokens: f(Px) is P f(x) up to {equivariance:.3g}, and differs from "
-        "f(x) by {invariance:.6g} of the largest output: it is equivariant",
+        "Without positions, the outputs are reordered together with the tokens: f(Px) = P f(x) up to "
+        "{equivariance:.3g}. f(Px) differs from f(x) by {invariance:.6g} times the largest output, so the transformer "
+        "is equivariant, not invariant",
         _order, {"invariance": "1.051381", "equivariance": "0 .. 1e-10"}, ("equivariance",),
     ),
     Claim(
         "C2", "section 2.1", "Positional encodings are added to the embeddings: Z0 = X + P.",
         Holds(lambda added: added.value == len(_ADDED)),
-        "a definition: the {added:.0f} tables are added; of ALiBi, Shaw and RoPE {others:.0f} are, which Table 2 "
-        "forgets",
-        _filled, {"added": "4", "others": "0"}, ("others",), "of the encodings that are tables",
+        "This is a definition. The {added:.0f} tables are added to the embeddings. Of ALiBi, Shaw and RoPE "
+        "{others:.0f} are, but Table 2 treats them as if they were",
+        _filled, {"added": "4", "others": "0"}, ("others",), "only encodings that are tables are meant",
     ),
     Claim(
-        "C3", "equations (1), (2)", "The sinusoidal encoding: sines and cosines of pos / 10000^(2i/d).",
+        "C3", "equations (1), (2)", "The sinusoidal encoding consists of sines and cosines of pos / 10000^(2i/d).",
         Holds(lambda error: error.value <= 1.0),
-        "a definition; the library's table is within {error:.3g} units in the last place of it",
+        "This is a definition. The library's table differs from it by at most {error:.3g} units in the last place",
         _formula, {"error": "0 .. 1"},
     ),
     Claim(
@@ -129,20 +132,21 @@ CLAIMS = (
                 lambda residual: residual.value <= 1e-12
             ),
         }),
-        "|T[0] + T[1]| = {sum:.10g}, and every row has norm {row:.10g}; T[p + k] = T[p] M_k holds to {residual:.2g}",
+        "|T[0] + T[1]| = {sum:.10g}, but every row has norm {row:.10g}, so the sum is not a row. T[p + k] = T[p] M_k "
+        "holds up to {residual:.2g}",
         shifts, {"sum": "11.21756049", "row": "5.656854249", "residual": "0 .. 1e-14"},
     ),
     Claim(
         "C5", "section 2.2", "Learned and sinusoidal encodings perform similarly.", Measured(),
-        "training decides",
+        "Only training can decide this",
     ),
     Claim(
         "C6", "equation (3)", "The bias -alpha |i - j| makes the model attend more to nearby tokens.",
         HoldsIf(
             lambda loud: low(loud) > 0.0, lambda equal: low(equal) > 0.0, "all products of query and key are equal"
         ),
-        "ln(nearest / farthest weight) is {equal:.6g} at equal content, and {loud:.6g} where the nearest score is 1 "
-        "lower and the farthest 1 higher",
+        "With equal products of query and key, ln(weight of the nearest key / weight of the farthest key) is "
+        "{equal:.6g}. It is {loud:.6g} if the nearest score is 1 lower and the farthest score 1 higher",
         _near_and_far, {"equal": "0.09800000", "loud": "-1.902000"},
     ),
     Claim(
@@ -151,22 +155,23 @@ CLAIMS = (
             "the bias is defined beyond the training length": Holds(lambda size: high(size) < float("inf")),
             "attention stays where it was in training, up to 1 %": Holds(lambda moved: high(moved) < 0.01),
         }),
-        "at length 200 the bias is {size:.6g} at most, and {moved:.6g} of the weight of an unperturbed row lies "
-        "beyond the 50 trained distances",
+        "At length 200 the bias is at most {size:.6g}. With equal content scores, {moved:.6g} of the weight of a row "
+        "lies beyond the 50 trained distances",
         _defined_bias, {"size": "0.3980000", "moved": "0.711348595"},
     ),
     Claim(
         "C8", "section 2.5", "Fourier features are random, and take continuous positions.",
         Holds(lambda drawn, between: drawn.value > 0.0 and between.value > 0.0),
-        "two draws differ by {drawn:.6g}, and position 1/2 has a row of its own, {between:.6g} from that of 0",
+        "Two draws differ by up to {drawn:.6g}. Position 1/2 has its own row, at distance {between:.6g} from the row "
+        "of position 0",
         _fourier, {"drawn": "1.992986", "between": "7.897897"},
     ),
     Claim(
-        "C9", "references", "Every reference is what it is cited for.",
+        "C9", "references", "Every reference treats the topic that it is cited for.",
         Holds(lambda twice: twice.value == 0.0),
-        "{twice:.0f} arXiv number, 2002.04745, stands for two papers; 'Efficient attention' is cited for relative "
-        "encodings and 'Transformers without tears' for Lipschitz constants, of which neither treats; Shaw, T5 and "
-        "ALiBi are right",
+        "{twice:.0f} arXiv number, 2002.04745, is given to two papers. 'Efficient attention' is cited for relative "
+        "encodings and 'Transformers without tears' for Lipschitz constants, but neither paper treats the topic that "
+        "it is cited for. The citations of Shaw, T5 and ALiBi are right",
         _references, {"twice": "1"},
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from fastpe.paper_claims.rules import Rule
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell.
+    """One cell of a table of the paper.
 
     Attributes
     ----------
@@ -21,9 +21,9 @@ class Cell:
         The claim that the cell makes: one of C1 to C121, or a claim of this cell only, such as "T1.3.2" (table, row,
         column).
     parts : tuple of str
-        The sentences of the claim that the cell makes; empty for all of them.
+        The sentences of the claim that the cell states. An empty tuple stands for all sentences.
     shown : tuple of str
-        Names of the values that are shown in the cell; empty for the first values that decide.
+        Names of the values that are shown for the cell. An empty tuple stands for the first deciding values.
     """
 
     table: int
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Own:
-    """The judgement of a cell that makes a claim which is not among C1 to C121; fields as in `record.Claim`."""
+    """The claim of a cell that makes none of the claims C1 to C121. The fields are those of `record.Claim`."""
 
     rule: Rule
     reason: str
@@ -69,12 +69,17 @@ def row(
         The name of the row.
     columns : sequence of str
         The names of the columns.
-    entries : (printed, Own or On) for each column
+    entries : iterable of (str, Own or On)
+        The printed text and the claim of the cell in each column.
+
+    Returns
+    -------
+    tuple of Cell
 
     Examples
     --------
     >>> from fastpe.paper_claims.rules import Needs
-    >>> cell, = row(3, 4, "ALiBi", ["range"], [("Good for N' <= c N", Own(Needs(("c",)), "c is never given"))])
+    >>> cell, = row(3, 4, "ALiBi", ["range"], [("Good for N' <= c N", Own(Needs(("c",)), "no value is given"))])
     >>> cell.claim.id, cell.claim.judge().verdict
     ('T3.4.1', 'UNDEFINED')
     """

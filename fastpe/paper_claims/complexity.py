@@ -19,7 +19,7 @@ _COMPLEXITY = ("class", "sample", "signs", "supremum", "mean")
 
 
 def _read_outs() -> Values:
-    """Return the complexity of readouts of ten rows over all 2^10 signs, and its bounds."""
+    """Return the complexity of linear readouts of ten rows, over all 2^10 choices of signs, and its bounds."""
     found = {name: capacity.readout_complexity(table(name)[:10]) for name in _READ_OUT}
     return found | {f"{name}_bounds": capacity.readout_bounds(table(name)[:10]) for name in _READ_OUT}
 
@@ -33,7 +33,7 @@ def _within_bounds(
 
 
 def _right_sides() -> Values:
-    """Return the terms that eq. (8) adds for the classes with the least and with the largest complexity."""
+    """Return the terms that eq. (8) adds to the mean loss, for the classes of least and of largest complexity."""
     rest = gaps.slack(SAMPLES)["printed"].value
     small, large = (capacity.readout_complexity(table(name)[:10]) for name in ("wavelet", "sinusoidal"))
     why = "2 R + 3 sqrt(ln(2/delta) / 2m)"
@@ -66,7 +66,7 @@ def _other_sizes() -> Values:
 
 
 def _powers() -> Values:
-    """Return constants of two layers, with and without residuals, and the square of the constant of the first."""
+    """Return constants of two layers and the square of the first layer's constant, with and without residuals."""
     found: dict[str, Value] = {}
     for name, residual in (("growing", True), ("level", False)):
         bounds = stack_bounds(equal_layers(2, residual=residual), 9.0)
@@ -113,10 +113,11 @@ AT_THE_RATE = Holds(at_the_rate)
 
 CLAIMS = (
     Claim(
-        "C33", "equation (7)", "The empirical Rademacher complexity.",
+        "C33", "equation (7)", "Equation (7) defines the empirical Rademacher complexity.",
         Holds(_within_bounds),
-        "a definition; of readouts |w| <= 1 of ten rows, all signs tried: sinusoidal {sinusoidal:.10g}, Legendre "
-        "{legendre:.9g}, wavelet {wavelet:.9g}, each within the bounds of Khintchine and Jensen",
+        "This is a definition. For readouts |w| <= 1 of ten rows, with all choices of signs, it is {sinusoidal:.10g} "
+        "(sinusoidal), {legendre:.9g} (Legendre) and {wavelet:.9g} (wavelet). Each lies within the bounds of "
+        "Khintchine and Jensen",
         _read_outs,
         {
             "sinusoidal": "1.577573448", "legendre": "0.4214258", "wavelet": "0.312914724",
@@ -126,7 +127,8 @@ CLAIMS = (
     Claim(
         "C34", "section 4.1", "A smaller Rademacher complexity implies tighter generalisation bounds.",
         Holds(_grow_together),
-        "the right side of (8) grows with it: {small:.6g} and {large:.6g} give {of_small:.6g} and {of_large:.6g}",
+        "The right side of (8) grows with the complexity: complexities of {small:.6g} and {large:.6g} give "
+        "{of_small:.6g} and {of_large:.6g}",
         _right_sides, {"small": "0.312914724", "large": "1.577573448", "of_small": "0.6665725", "of_large": "3.1959"},
     ),
     Claim(
@@ -135,9 +137,9 @@ CLAIMS = (
             lambda loss, printed, valid: loss.value <= 1.0 and printed.value >= valid.value,
             lambda printed, valid: printed.value >= valid.value, "the loss lies in [0, 1]",
         ),
-        "the slack is that of the empirical complexity: {printed:.9g} where {valid:.9g} is enough beside the expected "
-        "one (m = 10,000, delta = 0.05; m = 1000: {printed_1000:.9g}, {valid_1000:.9g}); the squared errors of the "
-        "paper have the mean {loss:.6g} where the answer is 0",
+        "The slack belongs to the empirical complexity: it is {printed:.9g}, while {valid:.9g} is enough with the "
+        "expected complexity (m = 10,000, delta = 0.05; for m = 1000: {printed_1000:.9g} and {valid_1000:.9g}). The "
+        "squared errors of the paper are not in [0, 1]: always answering 0 has the mean error {loss:.6g}",
         _slack,
         {
             "printed": "0.0407430455", "valid": "0.0122387342", "loss": "25.50000", "printed_1000": "0.1288408225",
@@ -148,8 +150,8 @@ CLAIMS = (
     Claim(
         "C36", "sections 4.1, 7", "Equation (8) applies to the paper's squared errors.",
         Needs(("loss", "a bound M of the loss"), ("loss",)),
-        "answering 0 to running sums of normal numbers costs {loss:.6g} on average, without bound; clip at M, and "
-        "multiply the slack by M",
+        "Always answering 0 for running sums of normal numbers has the mean loss {loss:.6g}, and the loss has no "
+        "bound. A valid bound needs losses clipped at M and the slack multiplied by M",
         lambda: {"loss": gaps.zero_predictor_loss(TRAINED)}, {"loss": "25.50000"}, ("loss",),
     ),
     Claim(
@@ -158,21 +160,21 @@ CLAIMS = (
             {"values": "in [0, 1]", "sample": "independent", "loss": "Lipschitz"},
             {"values": "in [0, 1]", "sample": "independent"}, "Bartlett and Mendelson 2002, Theorem 8",
         ),
-        "it is needed only to pass from the losses' complexity to that of the functions",
+        "This is needed only to derive the complexity of the losses from the complexity of the functions",
     ),
     Claim(
         "C38", "section 4.2", "Each layer is Lipschitz in its input if |W| <= C_W.",
         Holds(lambda at_1000, at_100: at_1000.value <= at_100.value),
-        "tokens 0, R, -R and unit weights have d out_0 / d z_0 = 1/3 + 2 R^2/3 = {at_1:.6g}, {at_10:.6g}, "
-        "{at_100:.6g}, {at_1000:.6g} at R = 1, 10, 100, 1000 (Kim, Papamakarios, Mnih 2021)",
+        "For tokens 0, R, -R and unit weights, d out_0 / d z_0 = 1/3 + 2 R^2/3 is {at_1:.6g}, {at_10:.6g}, "
+        "{at_100:.6g} and {at_1000:.6g} at R = 1, 10, 100 and 1000. So it has no bound (Kim, Papamakarios, Mnih 2021)",
         _slopes, {"at_1": "1.000000", "at_10": "67.00000", "at_100": "6667.0", "at_1000": "666667.0"}, ("at_1",
         "at_10"),
     ),
     Claim(
         "C39", "section 4.2", "L_layer depends on C_W and H alone.",
         Holds(lambda radius_1, radius_10: radius_1.value == radius_10.value),
-        "at the same weights the slope is {radius_1:.6g} among tokens of norm 1, {radius_10:.6g} of norm 10; the "
-        "bound of P5 depends on dk too: {width_64:.6g} at 64, {width_16:.6g} at 16",
+        "With the same weights the slope is {radius_1:.6g} for tokens of norm 1 and {radius_10:.6g} for tokens of "
+        "norm 10. The bound of P5 also depends on dk: it is {width_64:.6g} at dk = 64 and {width_16:.6g} at dk = 16",
         _other_sizes, {"radius_1": "1.000000", "radius_10": "67.00000", "width_64": "44.50000", "width_16": "85.00000"},
         ("width_64", "width_16"),
     ),
@@ -181,10 +183,12 @@ CLAIMS = (
         HoldsIf(
             lambda growing, growing_power: growing.value <= growing_power.value * (1.0 + 1e-12),
             lambda level, level_power: level.value <= level_power.value * (1.0 + 1e-12),
-            "the ball of the tokens does not grow from layer to layer, as without residuals at C_W = 1",
+            "the radius of the ball that holds the tokens does not grow from layer to layer, as without residuals at "
+            "C_W = 1",
         ),
-        "two layers from R = 9 with residuals: {growing:.9g}, where L_layer^2 = {growing_power:.9g}; without: "
-        "{level:.9g} and {level_power:.9g}; from R = 1 + sqrt 32: {growing_exact:.10g}, {level_exact:.9g}",
+        "Two layers on tokens of norm R = 9 with residuals have the constant {growing:.9g}, but L_layer^2 = "
+        "{growing_power:.9g}. Without residuals these are {level:.9g} and {level_power:.9g}. For R = 1 + sqrt 32 the "
+        "constants are {growing_exact:.10g} with and {level_exact:.9g} without residuals",
         _powers,
         {
             "growing": "29014", "growing_power": "1980.25", "level": "451.5625", "level_power": "451.5625",
@@ -193,24 +197,26 @@ CLAIMS = (
         ("growing_exact", "level_exact"),
     ),
     Claim(
-        "C41", "section 4.2", "|PE(i)| <= sqrt d of the sinusoidal encoding.",
+        "C41", "section 4.2", "|PE(i)| <= sqrt d for the sinusoidal encoding.",
         Holds(lambda most: high(most) <= WIDTH**0.5),
-        "every row has norm sqrt(d/2) = {most:.10g}, at least {least:.10g}; the bound is loose by sqrt 2",
+        "Every row has norm sqrt(d/2) = {most:.10g} (the smallest is {least:.10g}), so the bound is loose by a factor "
+        "of sqrt 2",
         _norms, {"most": "5.656854249", "least": "5.656854249"}, ("least",),
     ),
     Claim(
         "C42", "section 4.2", "|z_i| <= B_x + sqrt d = B_0.",
         Holds(lambda exact, paper: high(exact) <= paper.value),
-        "with B_x = 1: {exact:.10g} at most, beside {paper:.6g}",
+        "With B_x = 1 the largest norm is {exact:.10g}, and the bound is {paper:.6g}",
         tokens, {"exact": "6.656854249", "paper": "9.000000"},
     ),
     Claim(
         "C43", "section 4.2", "R_m = O(L_trans B_0 / sqrt m) up to logarithmic factors in model size.",
         AT_THE_RATE,
-        "one map of spectral norm 1 on a grid of m = d^2 inputs has more by the factor {d_2:.7g}, {d_3:.7g}, "
-        "{d_4:.7g} (d = 2, 3, 4, all signs) and {d_64:.5g} (64), which tends to (8 / 3 pi) sqrt d = {limit:.7g} "
-        "(P10); a logarithm of d^2 grows by 3 from 4 to 64",
+        "On m = d^2 inputs on a grid, the complexity of one map of spectral norm at most 1 exceeds B / sqrt m by the "
+        "factor {d_2:.7g}, {d_3:.7g} and {d_4:.7g} for d = 2, 3 and 4 (all choices of signs) and {d_64:.5g} for d = "
+        "64. The factor approaches (8 / 3 pi) sqrt d, which is {limit:.7g} at d = 64 (P10). A logarithm of d^2 only "
+        "grows by a factor of 3 from d = 4 to 64",
         factors, FACTORS, ("d_2", "d_3", "limit"),
-        "the class as stated: all weights of bounded spectral norm",
+        "the class has all weights of bounded spectral norm, as stated",
     ),
 )  # fmt: skip

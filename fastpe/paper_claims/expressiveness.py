@@ -35,52 +35,52 @@ def _added_numbers() -> Values:
 
 
 def nearest_rows() -> Values:
-    """Return the distance of the nearest two sinusoidal rows (C13, C62)."""
+    """Return the least distance between two sinusoidal rows, its lag, and the squared distance at lag 1 (C13, C62)."""
     return {
         "nearest": nearest_lag(),
-        "lag": exact(float(nearest_lag().inputs["lag"]), "where it is attained", lags=MANY_LAGS),
+        "lag": exact(float(nearest_lag().inputs["lag"]), "the lag of the nearest two rows", lags=MANY_LAGS),
         "squared": lags.lag_distance(WIDTH, 1, squared=True),
     }
 
 
 def collision() -> Values:
-    """Return two embeddings, with norms of half the least distance, that make two tokens equal (P4, C15)."""
+    """Return the collision radii (P4), and the distance of two tokens that embeddings of that norm make equal (C15)."""
     rows, inside = table("sinusoidal"), (0, TRAINED)
     move = (rows[1] - rows[0]) / 2.0
     apart = float(np.linalg.norm((rows[0] + move) - (rows[1] - move)))
     found = {name: collision_radius(table(name), inside) for name in ("sinusoidal", "wavelet", "legendre")}
     radii = {name: value for name, value in found.items() if value is not None}
-    why = "|z_0 - z_1|, x_0 = (T[1] - T[0]) / 2 = -x_1"
+    why = "|z_0 - z_1| for x_0 = (T[1] - T[0]) / 2 = -x_1"
     return {"radius": radii["sinusoidal"], "apart": exact(apart, why, norm=float(np.linalg.norm(move)))} | {
         name: radii[name] for name in ("wavelet", "legendre")
     }
 
 
 def period() -> Values:
-    """Return the first sine after one printed period, 10000^0 = 1 (C16, C60)."""
+    """Return the first sine at 0 and one printed period of 10000^0 = 1 later, and the true period (C16, C60)."""
     sines = table("sinusoidal")[:2, 0]
     return {
         "start": exact(float(sines[0]), "sin(0)"),
-        "after": exact(float(sines[1]), "sin(1), 10000^(2i/d) = 1 position later"),
-        "period": exact(2.0 * np.pi, "of the first pair of channels, 2 pi 10000^0"),
+        "after": exact(float(sines[1]), "sin(1), one printed period of 10000^(2i/d) = 1 position later"),
+        "period": exact(2.0 * np.pi, "2 pi 10000^0, the period of the first pair of channels"),
     }
 
 
 def _rows_beyond() -> Values:
     beyond = table("sinusoidal")[TRAINED:]
     count = float(np.isfinite(beyond).all(axis=1).sum())
-    return {"beyond": exact(count, "finite rows in [50, 200)")}
+    return {"beyond": exact(count, "number of finite rows in [50, 200)")}
 
 
 def _channels() -> Values:
-    """Return the distance of the two nearest entries of one channel, in units of the largest rounding error."""
+    """Return the least difference between two entries of one sinusoidal channel (C19)."""
     ordered = np.sort(table("sinusoidal"), axis=0)
     gaps = np.diff(ordered, axis=0)
     return {"gap": exact(float(gaps.min()), "the least |T[p, c] - T[q, c]| over all c and p < q < 200", rows=200)}
 
 
 def learned_rows() -> Values:
-    """Return the number of rows of the learned table beyond the training length (C21)."""
+    """Return the number of rows of the learned table beyond the training length, for each `beyond` (C21)."""
     found = {}
     for beyond in ("error", "clip"):
         try:
@@ -93,12 +93,16 @@ def learned_rows() -> Values:
 
 def _slots_of_scores() -> Values:
     shaw, eq5 = set(slots("shaw")), set(slots("li_eq5"))
-    return {"shared": exact(float(len(shaw & eq5)), "slots that both fill", shaw=sorted(shaw), li_eq5=sorted(eq5))}
+    return {
+        "shared": exact(
+            float(len(shaw & eq5)), "number of slots that both encodings fill", shaw=sorted(shaw), li_eq5=sorted(eq5)
+        )
+    }
 
 
 def _offsets() -> Values:
     offsets = {i - j for i in range(TRAINED) for j in range(TRAINED)}
-    why = "offsets i - j of 50 positions"
+    why = "over the offsets i - j of 50 positions"
     return {
         "count": exact(float(len(offsets)), why), "least": exact(float(min(offsets)), why),
         "most": exact(float(max(offsets)), why),
@@ -107,7 +111,7 @@ def _offsets() -> Values:
 
 @cache
 def spread(name: str, causal: bool = False) -> Value:
-    """Return the difference of the outputs of identical tokens, in units of the largest output (P2)."""
+    """Return the largest difference between outputs of identical tokens, divided by the largest output (P2)."""
     return symmetry(name, causal=causal).const.spread
 
 
@@ -161,7 +165,7 @@ def _heard() -> Values:
 
 
 def same_outputs() -> Values:
-    """Return the least error that equal outputs for identical tokens cost ALiBi, and their spread (P2, C29)."""
+    """Return the least error of models with equal outputs for identical tokens, and the spread for ALiBi (P2, C29)."""
     return {
         "error": least_error("position_index", "const", TRAINED), "spread": spread("alibi"),
         "causal": spread("alibi", True),
@@ -175,7 +179,7 @@ def _takeaways() -> Values:
 
 UNIVERSAL = HoldsIf(
     lambda apart: low(apart) > 1e-12, lambda radius: low(radius) > 0.0,
-    "embeddings lie in a set of diameter below twice the collision radius (P4)",
+    "the embeddings lie in a set whose diameter is below twice the collision radius (P4)",
 )  # fmt: skip
 TRAINABLE = Quoted({"table": "trainable", "length": "fixed"}, {"table": "trainable", "length": "fixed"}, _YUN)
 NO_UNIVERSALITY = Holds(lambda error, spread: not (low(error) > 0.0 and high(spread) == 0.0))
@@ -184,40 +188,44 @@ FIRST_QUARTER = Holds(lambda constant, spread: low(constant) > 0.0 and high(spre
 
 CLAIMS = (
     Claim(
-        "C10", "section 3.1", "Universal: the class F is dense in G in a suitable norm as L, H -> infinity.",
+        "C10", "section 3.1", "A class F is universal if it is dense in G in a suitable norm as L, H -> infinity.",
         Needs(("L", "H", "domain", "norm", "width", "bounds of weights"), ("L", "H")),
-        "two of six notions are there",
-        reading="X compact in R^d, d fixed, all L, H and hidden sizes; the sup norm for what is impossible, L^p as in "
-        "Yun et al. for what is possible",
+        "The paper defines two of the six notions that the statement needs",
+        reading=
+        "X is compact in R^d, d is fixed, and all L, H and hidden sizes are allowed; impossibility is judged in the "
+        "sup norm, possibility in L^p as in Yun et al.",
     ),
     Claim(
-        "C11", "section 3.1 (a)", "How the encoding affects the size of F for fixed L, H.",
+        "C11", "section 3.1 (a)", "The encoding affects the size of F for fixed L, H.",
         Needs(("L", "H", "size of a class of functions"), ("L", "H")),
-        "instead: numbers that the encoding learns in the paper's model, {sinusoidal:.0f} of sinusoidal, "
-        "{learned:.0f} of a learned table, {alibi:.0f} of ALiBi; and symmetry classes",
+        "What can be computed instead: the number of parameters that the encoding learns in the paper's model, which "
+        "is {sinusoidal:.0f} (sinusoidal), {learned:.0f} (learned table) and {alibi:.0f} (ALiBi), and the symmetry "
+        "classes",
         _added_numbers, {"sinusoidal": "0", "learned": "3200", "alibi": "0"}, ("sinusoidal", "learned", "alibi"),
     ),
     Claim(
-        "C12", "equation (4)", "Attention of one head.", Needs(_ATTENTION, _ATTENTION),
-        "a definition, without WO; equations (5) and (6) leave out the 1/sqrt(dk) that section 5.3 has again",
+        "C12", "equation (4)", "Equation (4) defines the attention of one head.", Needs(_ATTENTION, _ATTENTION),
+        "This is a definition, without WO. Equations (5) and (6) omit the factor 1/sqrt(dk), which section 5.3 uses "
+        "again",
     ),
     Claim(
         "C13", "section 3.2", "PE(i) of the sinusoidal encoding is injective in i.",
         Holds(lambda nearest: low(nearest) > 0.0),
-        "the nearest two rows are {nearest:.16g} apart, at lag {lag:.0f}: all lags to 1e6, by interval arithmetic "
-        "where it matters; on all integers each channel alone is injective (P1)",
+        "The smallest distance between two rows is {nearest:.16g}, at lag {lag:.0f}. All lags up to 1e6 were tried, "
+        "with interval arithmetic for the smallest distances. On all integers every single channel is injective (P1)",
         nearest_rows, {"nearest": "1.471848048122478", "lag": "1", "squared": "2.166336676761948"},
         ("lag", "squared"),
     ),
     Claim(
         "C14", "section 3.2", "Yun et al. show universality with sinusoidal encodings, given width and depth.",
         Quoted({"table": "sinusoidal", "grows": "width and depth"}, {"table": "trainable", "grows": "depth"}, _YUN),
-        "the attribution is checked, not the theorem",
+        "Only the attribution is checked, not the theorem",
     ),
     Claim(
         "C15", "section 3.2", "A transformer with added sinusoidal encodings is universal at fixed N.", UNIVERSAL,
-        "x_0 = (T[1] - T[0]) / 2 = -x_1 of norm {radius:.9g} make tokens 0 and 1 equal up to {apart:.2g}, and with "
-        "them their outputs; radii of wavelet {wavelet:.9g}, Legendre {legendre:.9g}",
+        "The embeddings x_0 = (T[1] - T[0]) / 2 = -x_1 of norm {radius:.9g} make tokens 0 and 1 equal up to "
+        "{apart:.2g}, and so their outputs. The radius is {wavelet:.9g} for wavelets and {legendre:.9g} for Legendre "
+        "rows",
         collision,
         {"radius": "0.735924024", "apart": "0 .. 1e-15", "wavelet": "0.212894968", "legendre": "0.205177807"},
         ("wavelet", "legendre"),
@@ -225,7 +233,8 @@ CLAIMS = (
     Claim(
         "C16", "section 3.2", "The sinusoidal basis has the periods 10000^(2i/d).",
         Holds(lambda after, start: abs(after.value - start.value) < 1e-9),
-        "i = 0 has 10000^0 = 1, but sin(0) = {start:.0f} and sin(1) = {after:.15g}; the period is {period:.9f}",
+        "For i = 0 the printed period is 10000^0 = 1, but sin(0) = {start:.0f} and sin(1) = {after:.15g}. The period "
+        "is {period:.9f}",
         period, {"start": "0 .. 0", "after": "0.841470984807897", "period": "6.283185307"}, ("period",),
     ),
     Claim(
@@ -234,53 +243,56 @@ CLAIMS = (
             {"functions": "Boolean", "grows": "width"},
             {"functions": "continuous of compact support, L^p", "grows": "depth"}, _YUN,
         ),
-        "the attribution is checked; at fixed N, with tokens that differ, it is true of networks that grow deep",
+        "Only the attribution is checked. At fixed N, for inputs whose tokens all differ, the statement is true for "
+        "networks of growing depth",
     ),
     Claim(
         "C18", "section 3.2", "Expressiveness is restricted to positions for which PEs were computed.",
         Holds(lambda beyond: beyond.value == 0.0),
-        "the formula has {beyond:.0f} rows in [50, 200) as well", _rows_beyond, {"beyond": "150"},
+        "The formula also gives {beyond:.0f} rows in [50, 200)", _rows_beyond, {"beyond": "150"},
     ),
     Claim(
         "C19", "section 3.2", "Sinusoidal encodings repeat after 2 pi in each frequency dimension.",
         Holds(lambda gap: low(gap) <= 1e-15),
-        "on integers no channel ever repeats (P1); the nearest entries of one channel below 200 differ by {gap:.6g}",
+        "No channel repeats at integer positions (P1). The two nearest entries of one channel below position 200 "
+        "differ by {gap:.6g}",
         _channels, {"gap": "4.28682e-9"}, reading="positions are integers",
     ),
     Claim(
         "C20", "section 3.3", "Learned absolute encodings are universal up to N.", TRAINABLE,
-        "the table of the theorem is a learned one",
+        "The theorem is about a learned table",
     ),
     Claim(
         "C21", "section 3.3", "Learned encodings cannot generalise to i > N, as no embedding exists.",
         HoldsIf(lambda clip: clip.value == 0.0, lambda error: error.value == 0.0, "beyond='error'"),
-        "with beyond='error' there are {error:.0f} rows in [50, 200), with 'clip' {clip:.0f}, at distance 0 from the "
-        "last",
+        "With beyond='error' there are {error:.0f} rows in [50, 200). With beyond='clip' there are {clip:.0f}, all "
+        "equal to the last trained row",
         learned_rows, {"error": "0", "clip": "150"},
     ),
     Claim(
         "C22", "equation (5)", "The scores z_i WQ (z_j WK)^T + a^T R_{i-j} are the formulation of Shaw et al.",
         Holds(lambda shared: shared.value > 0.0),
-        "Shaw has q_i . (k_j + R_(j-i)), and vectors on the values too; one vector a makes it a number for each "
-        "offset, which is the encoding li_eq5: they share {shared:.0f} slots",
+        "The scores of Shaw et al. are q_i . (k_j + R_(j-i)), and they also add vectors to the values. With a fixed "
+        "vector a, equation (5) adds one number for each offset, as the encoding li_eq5 does. Both encodings share "
+        "{shared:.0f} slots",
         _slots_of_scores, {"shared": "0"},
     ),
     Claim(
         "C23", "section 3.4", "Offsets range in [-(N - 1), N - 1].",
         Holds(lambda count, least, most: (count.value, least.value, most.value) == (99.0, -49.0, 49.0)),
-        "50 positions have {count:.0f} offsets, {least:.0f} to {most:.0f}",
+        "50 positions have {count:.0f} offsets, from {least:.0f} to {most:.0f}",
         _offsets, {"count": "99", "least": "-49", "most": "49"},
     ),
     Claim(
         "C24", "section 3.4", "Relative encodings are as expressive as absolute ones for relative tasks (Yao et al.).",
         Needs(("tasks that depend on relative structure", "as expressive as")),
-        "the paper that is cited, 'Efficient attention', does not treat it",
+        "The cited paper, 'Efficient attention', does not treat this question",
     ),
     Claim(
         "C25", "section 3.4", "On labels of the first quarter a purely relative encoding may struggle.", FIRST_QUARTER,
-        "stronger: whatever acts on scores alone gives identical tokens identical outputs (spread {spread:.2g}), so "
-        "the error is at least {constant:.6g} on a constant input, {divisible:.6g} where 4 divides N; with a "
-        "symmetric bias {reversal:.6g} on any input",
+        "A stronger statement holds: an encoding that acts only on scores gives identical tokens identical outputs "
+        "(spread {spread:.2g}). So the error is at least {constant:.6g} on constant inputs, {divisible:.6g} if 4 "
+        "divides N. With a symmetric bias it is at least {reversal:.6g} on any input",
         _first_quarter, {"constant": "0.1924000", "spread": "0 .. 0", "reversal": "0.1300000",
         "divisible": "0.1875000"},
         ("reversal", "divisible"),
@@ -288,49 +300,53 @@ CLAIMS = (
     Claim(
         "C26", "equation (6)", "ALiBi's bias is relative, not learned, and unbounded in |i - j|.",
         Holds(_is_fixed_and_grows),
-        "sup |b| = alpha (N' - 1): {at_50:.6g}, {at_100:.6g}, {at_200:.6g}; {learned:.0f} learned numbers",
+        "sup |b| = alpha (N' - 1) is {at_50:.6g}, {at_100:.6g} and {at_200:.6g} at lengths 50, 100 and 200. The bias "
+        "has {learned:.0f} learned numbers",
         _bias_facts, {"at_50": "0.09800000", "at_100": "0.1980000", "at_200": "0.3980000", "learned": "0"},
     ),
     Claim(
         "C27", "section 3.5", "With ALiBi the model retains the same expressiveness for sequences of any length.",
         COPIES_FIRST,
-        "copying the first token to the last place: from length {steep:.0f} on no network of the class (slope 1/2, "
-        "two layers, unit norms) changes its output by more than {at_25:.9g} times what changes there (P8)",
+        "One task is to copy the first token to the last position. From length {steep:.0f} on, no network of the "
+        "class (slope 1/2, two layers, unit norms) changes its last output by more than {at_25:.9g} times the change "
+        "of the first token (P8)",
         influence, _INFLUENCE, ("constant", "steep", "released", "own"),
     ),
     Claim(
         "C28", "section 3.5", "The bias lets the model, in principle, distinguish token distances.",
         HoldsIf(lambda flat: low(flat) > 0.0, lambda own: low(own) > 0.0, "alpha > 0"),
-        "one score in content noise of deviation 1 tells {own:.12g} nats of the distance, of ln 50 = 3.912023; "
-        "without a slope {flat:.2g}",
+        "One score contains {own:.12g} nats about the distance, of ln 50 = 3.912023, if its content is noise of "
+        "standard deviation 1. Without a slope it contains {flat:.2g}",
         _heard, {"flat": "0 .. 0", "own": "0.000416326624"},
     ),
     Claim(
         "C29", "section 3.5", "A transformer with ALiBi is universal at fixed N.", NO_UNIVERSALITY,
-        "identical tokens have identical outputs (spread {spread:.2g}, causal {causal:.2g}; P2), so on a constant "
-        "input the target y_i = i costs at least {error:.6g}; section 3.4 says so itself (C25)",
+        "Identical tokens have identical outputs (P2; spread {spread:.2g}, with a causal mask {causal:.2g}). So on a "
+        "constant input the target y_i = i costs at least {error:.6g}. Section 3.4 of the paper says the same (C25)",
         same_outputs, {"error": "208.25", "spread": "0 .. 0", "causal": "0 .. 0"}, ("causal",),
     ),
     Claim(
         "C30", "section 3.5", "A sufficiently wide and deep transformer with ALiBi is universal for any length.",
         COPIES_FIRST,
-        "per length by C29; one network for all lengths by P8: c = {constant:.13g}, influence below 1/2 from length "
-        "{steep:.0f} (slope 1/2: {at_25:.9g}), {released:.0f} (2^-8), {own:.0f} (0.002)",
+        "It is false at a fixed length by C29. It is false for one network at all lengths by P8: with c = "
+        "{constant:.13g} the influence of the first token is below 1/2 from length {steep:.0f} on at slope 1/2 "
+        "({at_25:.9g} there), {released:.0f} at slope 2^-8 and {own:.0f} at slope 0.002",
         influence, _INFLUENCE, ("constant", "steep", "released", "own"),
     ),
     Claim(
         "C31", "section 3.5", "The linear bias might under-emphasise absolute positions for shorter sequences.",
-        Needs(("emphasis on absolute positions", "shorter")), "no quantity is named that could be compared",
+        Needs(("emphasis on absolute positions", "shorter")), "The paper names no quantity that could be compared",
     ),
     Claim(
-        "C32", "section 3.6", "The four key takeaways.",
+        "C32", "section 3.6", "The four key takeaways hold.",
         Sentences({
             "sinusoidal and learned encodings are universal at fixed length": UNIVERSAL,
             "relative encodings may miss absolute position": FIRST_QUARTER,
             "ALiBi is universal over any length": NO_UNIVERSALITY,
-            "proposed encodings potentially universal, with good extrapolation": Needs(("potentially", "good")),
+            "proposed encodings are potentially universal and extrapolate well": Needs(("potentially", "good")),
         }),
-        "as C15 (radius {radius:.9g}, tokens {apart:.2g} apart), C25 (error {constant:.6g}) and C29 ({error:.6g})",
+        "The sentences are judged like C15 (radius {radius:.9g}, tokens {apart:.2g} apart), C25 (error "
+        "{constant:.6g}) and C29 (error {error:.6g})",
         _takeaways,
         {"radius": "0.735924024", "apart": "0 .. 1e-15", "constant": "0.1924000", "spread": "0 .. 0",
          "error": "208.25"},

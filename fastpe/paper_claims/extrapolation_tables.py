@@ -1,4 +1,4 @@
-"""Table 3 of Li (2025), the 18 cells on extrapolation."""
+"""Table 3 of Li (2025): the 18 cells on extrapolation."""
 
 from fastpe.paper_claims import claim, extrapolation
 from fastpe.paper_claims import wavelet_encoding as waves
@@ -16,7 +16,7 @@ _WINDOWS = ((0, TRAINED), (TRAINED, 100), (100, 200))
 
 
 def separations(name: str) -> Values:
-    """Return the least distances of rows inside the training length, at twice and at four times this length."""
+    """Return the least distance of two rows in the windows [0, 50), [50, 100) and [100, 200)."""
     found = zip(("inside", "twice", "fourfold"), _WINDOWS, strict=True)
     return {word: known(separation(table(name), window)) for word, window in found}
 
@@ -24,7 +24,8 @@ def separations(name: str) -> Values:
 def _farthest() -> Values:
     twice = 2.0 * norms(table("sinusoidal"))["most"].value
     return {
-        "farthest": lags.scan_lags(WIDTH, MANY_LAGS)["farthest"], "bound": exact(twice, "2 sqrt(d/2), of any two rows"),
+        "farthest": lags.scan_lags(WIDTH, MANY_LAGS)["farthest"],
+        "bound": exact(twice, "2 sqrt(d/2), the largest possible distance of two rows"),
     }  # fmt: skip
 
 
@@ -35,13 +36,14 @@ def _clipped() -> Values:
 def _growth() -> Values:
     found = extrapolation.saturation()
     return {
-        "bias": exact(SLOPE * (200 - TRAINED), "alpha (N' - N)"), "half": exact(SLOPE * (125 - TRAINED), "half as far"),
+        "bias": exact(SLOPE * (200 - TRAINED), "alpha (N' - N)"),
+        "half": exact(SLOPE * (125 - TRAINED), "alpha (N' - N) for half the distance"),
         "near": found["near"], "far": found["far"],
     }  # fmt: skip
 
 
 def _wavelet_ends() -> Values:
-    """Return the largest difference from row N, times 2^(J/2), for raw rows and for unit rows."""
+    """Return the largest difference of a row from row N, times 2^(J/2), for raw rows and for unit rows."""
     found: dict[str, Value] = {}
     for n in (50, 800, 200):
         for word, normalise in (("raw", "none"), ("unit", "unit")):
@@ -51,18 +53,20 @@ def _wavelet_ends() -> Values:
 
 
 KEPT = Holds(lambda fourfold, inside: low(fourfold) >= 0.1 * inside.value)
-FLAT = 1.2  # from N = 50 to 800 the constant of O(2^(-J/2)) may grow by this
+FLAT = 1.2  # factor by which the constant of O(2^(-J/2)) may grow from N = 50 to 800
 
 CELLS: tuple[Cell, ...] = (
     *row(3, 1, "Sinusoidal", COLUMNS, (
         ("Unbounded periodic cycles", Own(
             Holds(lambda farthest, bound: low(farthest) > bound.value),
-            "no two rows are farther apart than {bound:.8g}; up to lag 1e6 {farthest:.7g}; and nothing repeats (C19)",
+            "No two rows are farther apart than {bound:.8g}; up to lag 1e6 the largest distance is {farthest:.7g}. No "
+            "row repeats (C19)",
             _farthest, {"farthest": "9.824901", "bound": "11.313708"},
         )),
         ("Poor beyond min{10000, d}", Own(
             Needs(("poor", "why a position is compared with a width")),
-            "rows are as far apart in every window: {inside:.7g}, {twice:.7g}, {fourfold:.7g}",
+            "The least distance of two rows is the same in every window: {inside:.7g} in [0, 50), {twice:.7g} in [50, "
+            "100) and {fourfold:.7g} in [100, 200)",
             lambda: separations("sinusoidal"),
             {"inside": "1.471848048", "twice": "1.471848048", "fourfold": "1.471848048"},
             ("inside", "twice", "fourfold"),
@@ -72,7 +76,8 @@ CELLS: tuple[Cell, ...] = (
     *row(3, 2, "Learned", COLUMNS, (
         ("Undefined / Constant (clipped)", Own(
             Holds(lambda error, clip, apart: error.value == 0.0 and clip.value > 0.0 and high(apart) == 0.0),
-            "beyond='error' has {error:.0f} rows there, 'clip' {clip:.0f}, which are {apart:.2g} apart",
+            "Beyond N there are {error:.0f} rows with beyond='error' and {clip:.0f} with beyond='clip', which are "
+            "{apart:.2g} apart",
             _clipped, {"error": "0", "clip": "150", "apart": "0 .. 0"},
         )),
         ("None", NO_VALUES),
@@ -83,8 +88,8 @@ CELLS: tuple[Cell, ...] = (
                              untrained_offsets, {"vectors": "33", "untrained": "0"}, ("untrained",))),
         ("None if pos - N > K", Own(
             Holds(lambda untrained: untrained.value > 0.0),
-            "|i - j| counts, not pos - N: tokens N + 100 and N + 101 are one apart; of {vectors:.0f} vectors "
-            "{untrained:.0f} are untrained",
+            "The distance |i - j| matters, not pos - N: tokens N + 100 and N + 101 have distance 1. {untrained:.0f} "
+            "of the {vectors:.0f} vectors are untrained",
             untrained_offsets, {"vectors": "33", "untrained": "0"}, ("vectors",),
         )),
         ("Distance clipping destroys distinction", On(claim("C65"))),
@@ -95,11 +100,11 @@ CELLS: tuple[Cell, ...] = (
                 "of the bias": Holds(lambda bias, half: abs(bias.value - 2.0 * half.value) < 1e-12),
                 "of the weight": extrapolation.LINEAR_ERROR,
             }),
-            "the bias moves by alpha (N' - N) = {bias:.6g} at 200, {half:.6g} half as far; a weight by {near:.6g} "
-            "over 1000 positions and {far:.6g} over 10000 (C73)",
+            "The bias changes by alpha (N' - N) = {bias:.6g} at 200 and by {half:.6g} at half this distance beyond N. "
+            "A weight changes by {near:.6g} over 1000 positions and by {far:.6g} over 10000 (C73)",
             _growth, {"bias": "0.3000000", "half": "0.1500000", "near": "1.5632e-3", "far": "1.80787e-3"},
         )),
-        ("Good for N' <= c N", Own(Needs(("c", "good")), "c is never given")),
+        ("Good for N' <= c N", Own(Needs(("c", "good")), "The paper gives no value of c")),
         ("Bias ensures monotonic decrease", On(claim("C6"))),
     )),
     *row(3, 5, "Wavelet", COLUMNS, (
@@ -108,8 +113,9 @@ CELLS: tuple[Cell, ...] = (
                 lambda unit_800, unit_50: unit_800.value <= FLAT * unit_50.value,
                 lambda raw_800, raw_50: raw_800.value <= FLAT * raw_50.value, "rows are not divided by their norm",
             ),
-            "the largest difference times 2^(J/2) is {raw_50:.4g} (N = 50), {raw_200:.4g} (200), {raw_800:.4g} (800) "
-            "of raw rows, only as all of them shrink (P14); of unit rows {unit_50:.4g}, {unit_200:.4g}, {unit_800:.4g}",
+            "For raw rows the largest difference times 2^(J/2) is {raw_50:.4g} (N = 50), {raw_200:.4g} (N = 200) and "
+            "{raw_800:.4g} (N = 800), but only because all raw rows shrink (P14). For unit rows it is {unit_50:.4g}, "
+            "{unit_200:.4g} and {unit_800:.4g}",
             _wavelet_ends,
             {
                 "raw_50": "6.234155", "raw_200": "6.856189", "raw_800": "6.877126", "unit_50": "9.209035",
@@ -117,23 +123,26 @@ CELLS: tuple[Cell, ...] = (
             },
             ("raw_200", "unit_200"),
         )),
-        ("Moderate", Own(Needs(("moderate",)), "no range is named")),
+        ("Moderate", Own(Needs(("moderate",)), "The paper names no range")),
         ("Fine scales vanish; coarse distinction preserved", Own(
-            KEPT, "the nearest rows go from {inside:.6g} over {twice:.6g} to {fourfold:.5g}",
+            KEPT,
+            "The least distance of two rows is {inside:.6g} in [0, 50), {twice:.6g} in [50, 100) and {fourfold:.5g} "
+            "in [100, 200)",
             lambda: separations("wavelet"),
             {"inside": "0.425790", "twice": "0.0499575", "fourfold": "2.073457e-5"}, ("twice",),
-            "a tenth of the least distance is left at four times the length",
+            "at four times the length at least a tenth of the least distance is left",
         )),
     )),
     *row(3, 6, "Legendre", COLUMNS, (
         ("Collapsed to constant if tanh saturates", On(claim("C86"))),
-        ("Limited", Own(Needs(("limited",)), "no range is named")),
+        ("Limited", Own(Needs(("limited",)), "The paper names no range")),
         ("Distinguishes moderately beyond N", Own(
-            KEPT, "the nearest rows go from {inside:.6g} over {twice:.6g} to {fourfold:.6g}: better kept than by the "
-            "wavelet",
+            KEPT,
+            "The least distance of two rows is {inside:.6g} in [0, 50), {twice:.6g} in [50, 100) and {fourfold:.6g} "
+            "in [100, 200). It decreases less than for wavelets",
             lambda: separations("legendre"),
             {"inside": "0.410356", "twice": "0.263341", "fourfold": "0.120940"}, ("twice",),
-            "a tenth of the least distance is left at four times the length",
+            "at four times the length at least a tenth of the least distance is left",
         )),
     )),
 )  # fmt: skip

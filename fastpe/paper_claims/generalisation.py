@@ -1,4 +1,4 @@
-"""Claims of sections 4.2 and 4.3 of Li (2025), C44 to C59: effects of encodings on capacity."""
+"""Claims of sections 4.2 and 4.3 of Li (2025), C44 to C59: effects of encodings on the capacity of models."""
 
 from functools import cache
 
@@ -17,7 +17,7 @@ from fastpe.theory.value import Value, exact
 
 
 def fixed_table() -> Values:
-    """Return the effect of the sinusoidal table on capacity (C44)."""
+    """Return the learned numbers and the nominal complexity that the sinusoidal table adds (C44)."""
     size = norms(table("sinusoidal"))["most"]
     return {"learned": learned_numbers("sinusoidal"), "shift": nominal_complexity(size.value, SAMPLES)}
 
@@ -46,10 +46,14 @@ def _larger_tables() -> Values:
 
 
 def logits() -> Values:
-    """Return the largest logits with relative vectors, and C_W B_0 + B_r (C48)."""
+    """Return the largest attained logits, the claimed C_W B_0 + B_r, and their ratios (C48)."""
     found, far = logit_bounds(9.0, 1.0), logit_bounds(900.0, 1.0)
     ratios = {
-        name: exact(each["attained_scaled"].value / each["claimed"].value, "attained over claimed", content=content)
+        name: exact(
+            each["attained_scaled"].value / each["claimed"].value,
+            "the attained logit divided by the claimed one",
+            content=content,
+        )
         for name, each, content in (("ratio", found, 9.0), ("ratio_far", far, 900.0))
     }
     return ratios | {"claimed": found["claimed"], "attained": found["attained"], "scaled": found["attained_scaled"]}
@@ -90,7 +94,7 @@ def added_norm(name: str) -> Values:
     """Return the norm that an encoding adds to a token, and the norm that Table 2 adds to its bound (C55, C56)."""
     found = token_norms(name, slots(name, 200))
     return {
-        "added": exact(found["exact"].value - 1.0, "the exact bound less B_x = 1"), "exact": found["exact"],
+        "added": exact(found["exact"].value - 1.0, "the exact bound minus B_x = 1"), "exact": found["exact"],
         "paper": found["paper"],
     }  # fmt: skip
 
@@ -114,21 +118,23 @@ CLAIMS = (
     Claim(
         "C44", "section 4.2", "Sinusoidal encodings do not increase capacity beyond a bounded constant shift.",
         NOTHING_LEARNED,
-        "they add {learned:.0f} learned numbers; the nominal bound shifts by {shift:.8g} at m = 10,000, L_trans = 1",
+        "They add {learned:.0f} learned numbers. The nominal complexity increases by {shift:.8g} at m = 10,000 and "
+        "L_trans = 1",
         fixed_table, {"learned": "0", "shift": "0.05656854"}, ("shift",),
     ),
     Claim(
         "C45", "section 4.2", "|z_i| <= B_x + B_p with learned encodings.",
         Holds(lambda exact, paper: high(exact) <= paper.value),
-        "as drawn (N(0, 0.02^2), seed 0) with B_x = 1: {exact:.7g}, and the bound is {paper:.7g}",
+        "For the initial table (N(0, 0.02^2), seed 0) and B_x = 1 the largest norm is {exact:.7g}, and the bound is "
+        "{paper:.7g}",
         learned_tokens, {"exact": "1.181666", "paper": "1.181666"},
     ),
     Claim(
         "C46", "section 4.2", "R_m = O(L_trans (B_x + B_p) / sqrt m) with learned encodings.",
         HoldsIf(at_the_rate, lambda claimed, linear: low(claimed) >= linear.value, "the class is x -> <w, x + p>"),
-        "not derived; the class contains that of C43, whose complexity is larger by {d_4:.7g} (d = 4), {d_64:.5g} "
-        "(64); of linear functions it is B_w (E|sum s x| + B_p E|sum s|) / m = {linear:.4g} beside {claimed:.6g}, "
-        "with E|sum s| = {signs:.10g} at m = 50",
+        "The bound is not derived. The class contains the class of C43, whose complexity is larger by the factor "
+        "{d_4:.7g} (d = 4) and {d_64:.5g} (d = 64). For linear functions the complexity is B_w (E|sum s x| + B_p "
+        "E|sum s|) / m = {linear:.4g} and the bound {claimed:.6g}, with E|sum s| = {signs:.10g} at m = 50",
         linear_class,
         FACTORS | {"linear": "0.84 .. 0.86", "claimed": "0.941421", "signs": "5.613758633"},
         ("d_2", "d_3", "limit", "signs"),
@@ -136,11 +142,12 @@ CLAIMS = (
     Claim(
         "C47", "section 4.2", "If B_p grows with N or d, generalisation may degrade.",
         Readings({
-            "the bound does": Holds(lambda large, small: large.value > small.value),
-            "the model does": Needs(("how the model's loss depends on B_p",)),
+            "the bound degrades": Holds(lambda large, small: large.value > small.value),
+            "the model degrades": Needs(("how the model's loss depends on B_p",)),
         }),
-        "the nominal bound goes from {small:.6g} to {large:.6g} with B_p from 0.2 to 0.4; rows drawn at random have E "
-        "max |p| <= {rows_50:.6g} (50 rows), {rows_200:.6g} (200), and {width_256:.6g} at d = 256",
+        "The nominal bound increases from {small:.6g} to {large:.6g} if B_p increases from 0.2 to 0.4. For random "
+        "rows E max |p| is at most {rows_50:.6g} (50 rows) and {rows_200:.6g} (200 rows) at d = 64, and "
+        "{width_256:.6g} (50 rows) at d = 256",
         _larger_tables,
         {"small": "0.01200000", "large": "0.01400000", "rows_50": "0.215943", "rows_200": "0.225105",
          "width_256": "0.375943"},
@@ -149,9 +156,9 @@ CLAIMS = (
     Claim(
         "C48", "section 4.2", "Logits with relative vectors are O(C_W B_0 + B_r).",
         Holds(lambda ratio_far, ratio: ratio_far.value <= ratio.value),
-        "z_i = z_j and unit weights have {attained:.6g} (equation (5) has no 1/sqrt dk), or {scaled:.6g}, where "
-        "{claimed:g} is claimed at B_0 = 9, B_r = 1; the ratio goes from {ratio:.6g} to {ratio_far:.6g} at B_0 = 900: "
-        "quadratic",
+        "For z_i = z_j and unit weights the logit is {attained:.6g} (equation (5) has no factor 1/sqrt dk), or "
+        "{scaled:.6g} with this factor. The claimed order is {claimed:g} at B_0 = 9, B_r = 1. The ratio increases "
+        "from {ratio:.6g} to {ratio_far:.6g} at B_0 = 900, so the logit is quadratic in B_0",
         logits,
         {"ratio": "1.0125", "ratio_far": "112.37514", "claimed": "10.00000", "attained": "81.00000",
          "scaled": "10.125"},
@@ -160,73 +167,76 @@ CLAIMS = (
     Claim(
         "C49", "section 4.2", "R_m = O(L_trans (B_x + B_r) / sqrt m) with relative encodings.",
         Needs(("L_trans", "B_x", "B_r", "|a|", "a covering argument"), ("L_trans", "B_x", "B_r"), AT_THE_RATE),
-        "not derived: |a| of equation (5) is missing, and the radius of the tokens is not B_x + B_r (C56)",
+        "The bound is not derived. |a| of equation (5) is missing in it, and the norm of tokens is not bounded by B_x "
+        "+ B_r (C56)",
     ),
     Claim(
         "C50", "section 4.2", "B_r typically scales with the size of the relative embedding matrix.",
         Holds(lambda k_64, k_16: 33.0 * k_64.value >= 129.0 * k_16.value),
-        "rows drawn at random: {k_16:.6g} at K = 16, {k_64:.6g} at K = 64, where the matrix is 3.9 times as large",
+        "For random rows it is {k_16:.6g} at K = 16 and {k_64:.6g} at K = 64, but the matrix is 3.9 times as large",
         _offsets, {"k_16": "0.212889", "k_64": "0.222353"},
     ),
     Claim(
         "C51", "section 4.2", "alpha typically lies in [0.01, 1].",
         Holds(lambda own: 0.01 <= own.value <= 1.0),
-        "the released slopes of 8 heads go down to {released:.8g}, and the paper's own is {own:.6g}",
+        "The released slopes of 8 heads go down to {released:.8g}, and the slope of the paper is {own:.6g}",
         _slopes, {"released": "0.00390625", "own": "0.002000000"}, ("released",),
     ),
     Claim(
         "C52", "section 4.2", "|b| <= alpha N in training.",
         Holds(lambda at_50: high(at_50) <= SLOPE * TRAINED),
-        "it is alpha (N - 1) = {at_50:.6g}: one less", lambda: {"at_50": bias_sizes()["at_50"]},
+        "The largest |b| is alpha (N - 1) = {at_50:.6g}", lambda: {"at_50": bias_sizes()["at_50"]},
         {"at_50": "0.09800000"},
     ),
     Claim(
         "C53", "section 4.2", "sup |b| = alpha (N' - 1) at inference.",
         Holds(grows_by_the_slope),
-        "exactly: {at_50:.6g}, {at_100:.6g}, {at_200:.6g}", bias_sizes,
+        "It is exactly {at_50:.6g}, {at_100:.6g} and {at_200:.6g} at the lengths 50, 100 and 200", bias_sizes,
         {"at_50": "0.09800000", "at_100": "0.1980000", "at_200": "0.3980000"},
     ),
     Claim(
         "C54", "section 4.2", "The Lipschitz constant at inference is L_trans (B_x + alpha (N' - 1)), linear in N'.",
         GROWS_WITH_LENGTH,
-        "the bias is in no constant of the token norm, of which random biases attain {share:.4g} (P5); that of the "
-        "Frobenius norm has the column sum {column:.7g} of slope 1/2 alone: {at_50:.7g} at N' = 50 and {at_800:.7g} "
-        "at 800, where {claimed_50:.6g} and {claimed_800:.7g} are claimed (R = 1)",
+        "In the token norm the bias does not enter the constant; random biases attain a share of {share:.4g} of it "
+        "(P5). In the Frobenius norm the bias enters only by the largest column sum, {column:.7g} at slope 1/2. The "
+        "constant is {at_50:.7g} at N' = 50 and {at_800:.7g} at N' = 800, while {claimed_50:.6g} and "
+        "{claimed_800:.7g} are claimed (R = 1)",
         lipschitz_at_lengths, _AT_LENGTHS, ("claimed_50", "claimed_800", "column", "share"),
     ),
     Claim(
         "C55", "Table 2", "ALiBi: |z_i| is bounded by B_x + alpha (N' - 1).", IN_THE_NORM,
-        "nothing is added to z: {exact:.6g} where {paper:.6g} is said at N' = 200, B_x = 1",
+        "Nothing is added to z. The bound is {exact:.6g}, and the paper says {paper:.6g} at N' = 200 and B_x = 1",
         lambda: added_norm("alibi"), {"added": "0 .. 0", "exact": "1.000000", "paper": "1.398000"}, ("exact", "paper"),
         "the encoding adds alpha (N' - 1) to the norm of a token",
     ),
     Claim(
         "C56", "Table 2", "Relative: |z_i| is bounded by B_x + B_r.", IN_THE_NORM,
-        "nothing is added to z: {exact:.6g} where {paper:.6g} is said, B_x = 1",
+        "Nothing is added to z. The bound is {exact:.6g}, and the paper says {paper:.6g} at B_x = 1",
         lambda: added_norm("shaw"), {"added": "0 .. 0", "exact": "1.000000", "paper": "2.280728"}, ("exact", "paper"),
         "the encoding adds B_r to the norm of a token",
     ),
     Claim(
-        "C57", "section 4.2", "Empirically ALiBi generalises well up to several times N.", Measured(), "training "
-        "decides",
+        "C57", "section 4.2", "Empirically ALiBi generalises well up to several times N.", Measured(),
+        "Only training can decide this",
     ),
     Claim(
         "C58", "section 4.2", "Arbitrarily long texts require alpha to be controlled: a small alpha helps.",
         Holds(lambda gentle, steep: gentle.value <= steep.value),
-        "constants do not grow with N' (C54); dilution needs alpha bounded below: an endless text uses {steep:.7g} "
-        "keys at slope 1/2, {gentle:.10g} at 0.002",
+        "Lipschitz constants do not grow with N' (C54). To avoid dilution, alpha must be bounded from below: in an "
+        "endless text attention uses {steep:.7g} keys at slope 1/2 and {gentle:.10g} at slope 0.002",
         dilution, {"steep": "5.493135", "gentle": "1359.141141"},
     ),
     Claim(
-        "C59", "section 4.3", "The four bullets on generalisation.",
+        "C59", "section 4.3", "The four bullets on generalisation hold.",
         Sentences({
             "sinusoidal: constant increase of capacity": NOTHING_LEARNED,
             "learned: hurts generalisation if B_p grows": Needs(("how the model's loss depends on B_p",)),
             "relative: B_r is often smaller": Needs(("the rows that are compared",)),
             "ALiBi: capacity grows with length": GROWS_WITH_LENGTH,
         }),
-        "sinusoidal learns {learned:.0f} numbers; the constant of a layer with ALiBi is {at_50:.7g} at 50 and "
-        "{at_800:.7g} at 800; of learned and relative vectors the bound says so",
+        "The sinusoidal encoding learns {learned:.0f} numbers. The constant of a layer with ALiBi is {at_50:.7g} at "
+        "length 50 and {at_800:.7g} at 800. For learned and relative vectors the paper's statements are about bounds "
+        "only",
         _capacities,
         {"learned": "0", "at_50": "4.843424", "at_800": "4.843424"},
     ),

@@ -1,4 +1,4 @@
-"""The Legendre encoding of Li (2025), section 6.2: the numbers for the claims C78 to C119."""
+"""Numbers of the Legendre encoding of Li (2025), section 6.2, for the claims C78 to C119."""
 
 import math
 from typing import Any
@@ -65,6 +65,11 @@ def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) ->
 def derivative_sum(dim: int) -> Value:
     """Return sum_{l < d} (l(l + 1))^2 = (d - 1) d (d + 1) (3 d^2 - 2) / 15 for the width d (C118).
 
+    Parameters
+    ----------
+    dim : int
+        Width d, at least 1.
+
     Examples
     --------
     >>> derivative_sum(64).value
@@ -86,7 +91,7 @@ def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Va
     -------
     dict
         - "trivial": the step at which the bound of C118 equals 2 sqrt(d);
-        - "claimed": N / d^2.5, the order that the paper states, with the constant 1;
+        - "claimed": N / d^2.5, the order that the paper states, taken with the constant 1;
         - "width": N^0.4, the width above which "claimed" is less than one position.
 
     Examples
@@ -109,6 +114,13 @@ def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Va
 def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float = 1.0) -> dict[str, Value | None]:
     """Return |P_l(x(N + step)) - P_l(x(N))| and the paper's value 2 l(l + 1) gamma (step/N) e^(-2 gamma) (C117).
 
+    Parameters
+    ----------
+    degree : int
+        The degree l, at least 0.
+    train_length, step, gamma
+        The same as for `step_bounds`.
+
     Returns
     -------
     dict
@@ -128,12 +140,17 @@ def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float 
     return {
         "actual": exact(actual, "|P_l(x(N + step)) - P_l(x(N))|", **about),
         "paper": exact(paper, "2 l(l+1) gamma (step/N) e^(-2 gamma) (C117)", **about),
-        "ratio": exact(paper / actual, "paper over actual", **about) if actual else None,
+        "ratio": exact(paper / actual, "the paper's value divided by the actual one", **about) if actual else None,
     }
 
 
 def end_gap(gamma: float = 1.0) -> dict[str, Value]:
     """Return 1 - x(N) = 1 - tanh gamma = 2 / (e^(2 gamma) + 1), and the paper's value 2 e^(-2 gamma) (C116).
+
+    Parameters
+    ----------
+    gamma : float
+        Slope of the map x, above 0.
 
     Examples
     --------
@@ -153,6 +170,11 @@ def bend(gamma: float = 1.0) -> Value:
 
     At the maximum the slope equals that of the chord, so cosh^2(gamma u) = gamma / tanh(gamma).
 
+    Parameters
+    ----------
+    gamma : float
+        Slope of the map x, above 0.
+
     Examples
     --------
     >>> round(bend(1.0).value, 7), round(bend(1.0).inputs["u"], 6)
@@ -160,13 +182,25 @@ def bend(gamma: float = 1.0) -> Value:
     """
     gamma = positive("gamma", gamma)
     u = math.acosh(max(1.0, math.sqrt(gamma / math.tanh(gamma)))) / gamma
-    return exact(math.tanh(gamma * u) - u * math.tanh(gamma), "where the slope is the chord's", gamma=gamma, u=u)
+    return exact(
+        math.tanh(gamma * u) - u * math.tanh(gamma),
+        "at the point where the slope of tanh(gamma u) equals that of the chord",
+        gamma=gamma,
+        u=u,
+    )
 
 
 def gram(dim: int, end: float = 0.99) -> Array:
     """Return the cosines between P_0 .. P_{dim - 1} as functions on [0, end], (dim, dim) (C112).
 
     For an orthogonal basis this is the unit matrix. Gauss's rule with `dim` points is exact for these products.
+
+    Parameters
+    ----------
+    dim : int
+        Number of polynomials, at least 1.
+    end : float
+        End of the interval, in (0, 1].
 
     Examples
     --------
@@ -175,7 +209,7 @@ def gram(dim: int, end: float = 0.99) -> Array:
     """
     dim, end = whole("dim", dim, 1), positive("end", end)
     if end > 1.0:
-        raise ValueError(f"end must be at most 1, where the polynomials end, not {end}")
+        raise ValueError(f"end must be at most 1, the end of the polynomials' interval, not {end}")
     points, weights = leggauss(dim)
     values = np.sqrt(weights)[:, None] * _rows((points + 1.0) * (end / 2.0), dim)
     values /= np.linalg.norm(values, axis=0)
@@ -185,6 +219,13 @@ def gram(dim: int, end: float = 0.99) -> Array:
 
 def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
     """Return how far P_0 .. P_{dim - 1} on [0, end] are from the "nearly orthonormal basis" of C112.
+
+    Parameters
+    ----------
+    dim : int
+        Number of polynomials, at least 2.
+    end : float
+        End of the interval, in (0, 1].
 
     Returns
     -------
@@ -276,7 +317,7 @@ def growth(degree: int, x: float) -> dict[str, Value]:
         raise ValueError(f"x must be at least 1, not {x}")
     rate = x + math.sqrt(x - 1.0) * math.sqrt(x + 1.0)
     if n * math.log10(rate) > 300.0:
-        raise ValueError(f"degree must be lower at x = {x:g}, as P_{n} there is beyond float64")
+        raise ValueError(f"degree must be lower than {n} at x = {x:g}, because P_{n}(x) is too large for float64")
     about = {"degree": n, "x": x}
     return {
         "value": exact(float(_rows(np.array([x]), n + 1)[0, n]), "P_l(x) by the recurrence", **about),
@@ -290,6 +331,15 @@ def saturation(train_length: int, gamma: float = 1.0, precision: str = "float64"
     """Return the first position p with x = tanh(gamma p / N) = 1 after rounding, where the row is all ones (C85).
 
     tanh is nondecreasing, so the position is found by bisection.
+
+    Parameters
+    ----------
+    train_length : int
+        Training length N, at least 1.
+    gamma : float
+        Slope of the map x, above 0.
+    precision : "float64", "float32" or "bfloat16"
+        The precision to which x is rounded.
 
     Examples
     --------
@@ -310,6 +360,12 @@ def saturation(train_length: int, gamma: float = 1.0, precision: str = "float64"
 def near_ones(table: Any, limit: float) -> Value | None:
     """Return the position from which on every row of the table is closer than `limit` to the all-ones vector (C86).
 
+    Parameters
+    ----------
+    table : (positions, channels)
+    limit : float
+        Largest Euclidean distance, above 0.
+
     Returns
     -------
     Value, or None if the last row is not that close
@@ -324,7 +380,7 @@ def near_ones(table: Any, limit: float) -> Value | None:
     first = int(far[-1]) + 1 if len(far) else 0
     if first == len(gaps):
         return None
-    return exact(float(first), "from there on |T[p] - 1| is below the limit", rows=len(gaps), limit=limit)
+    return exact(float(first), "|T[p] - 1| is below the limit from this position on", rows=len(gaps), limit=limit)
 
 
 def _rows(x: Array, dim: int) -> Array:

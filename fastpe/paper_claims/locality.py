@@ -1,4 +1,4 @@
-"""Weights of near and far keys in one row of biases: eq. (9) of Li (2025), and when distance outweighs content.
+"""Weights of near and far keys in one row of biases: eq. (9) of Li (2025), and distances that outweigh content.
 
 A row holds biases by distance, with the nearest key first, as `fastpe.theory.biases.last_row` returns them.
 """
@@ -24,7 +24,7 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     Parameters
     ----------
     row : (n,)
-        Falling biases by distance.
+        Biases by distance, which fall with the distance.
     trained, tested : int
         The distances N <= D < n.
 
@@ -33,13 +33,14 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     dict
         - "near", "far": the weights A_N and A_D;
         - "difference": A_N - A_D;
-        - "one score": the decrease of A_N if only its score falls, to b_D;
-        - "bound": the paper's |b_D - b_N| / 4;
-        - "sharper": the least proved bound of "difference".
+        - "one score": the decrease of A_N if only its own score changes, from b_N to b_D;
+        - "bound": the paper's bound |b_D - b_N| / 4;
+        - "sharper": the smallest proved bound on "difference".
 
     Raises
     ------
     TypeError, ValueError
+        If the row is not finite or rises from N to D, or the distances are out of range.
 
     Source: C70 to C73, P6. A_N - A_D <= A_N; two weights of one row add up to at most 1, so their difference is at most
     tanh(|b_D - b_N| / 2), and (1 - e^-x) / 4 <= tanh(x/4) where A_N <= 1/4.
@@ -54,12 +55,14 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     row = one_row("row", row)
     trained, tested = whole("trained", trained), whole("tested", tested)
     if not 0 <= trained <= tested < len(row):
-        raise ValueError(f"0 <= trained <= tested < {len(row)} must hold, not {trained} and {tested}")
+        raise ValueError(
+            f"trained and tested must satisfy 0 <= trained <= tested < {len(row)}, not be {trained} and {tested}"
+        )
     if (fall := float(row[trained] - row[tested])) < 0.0:
         raise ValueError(f"row must not rise from distance {trained} to {tested}, but it does by {-fall:g}")
     shares = weights(row)
     near, far = float(shares[trained]), float(shares[tested])
-    others = float(np.delete(shares, trained).sum())  # 1 - near, with all its digits
+    others = float(np.delete(shares, trained).sum())  # 1 - near, without cancellation
     inputs = {"length": len(row), "trained": trained, "tested": tested}
     lost = -math.expm1(-fall)
     alone = near * lost * others / (others + near * math.exp(-fall)) if others else 0.0
@@ -68,14 +71,23 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
         "near": exact(near, "A_N", **inputs),
         "far": exact(far, "A_D", **inputs),
         "difference": exact(near * lost, "A_N - A_D = A_N (1 - e^(b_D - b_N))", **inputs),
-        "one score": exact(alone, "A_N less what it becomes", **inputs),
-        "bound": exact(fall / 4.0, "eq. (9) with L_A = 1/4; says nothing from 1 on", **inputs),
+        "one score": exact(alone, "the decrease of A_N if its score falls to b_D", **inputs),
+        "bound": exact(fall / 4.0, "eq. (9) with L_A = 1/4; a bound of 1 or more says nothing", **inputs),
         "sharper": certified("min(A_N, tanh(x/4)), tanh(x/2) where A_N > 1/4", high=upward(min(near, slack)), **inputs),
     }
 
 
 def normalised_difference(alpha0: float, train_length: int, distance: int) -> Value:
     """Return how far the logit at a distance is below the logit at distance N, for the slope alpha0 / N (C75).
+
+    Parameters
+    ----------
+    alpha0 : float
+        At least 0.
+    train_length : int
+        N, at least 1.
+    distance : int
+        The distance d, at least 0.
 
     Examples
     --------
@@ -86,7 +98,7 @@ def normalised_difference(alpha0: float, train_length: int, distance: int) -> Va
     distance, train_length = whole("distance", distance, 0), whole("train_length", train_length, 1)
     apart = abs(distance - train_length) / train_length
     return exact(
-        alpha0 * apart, "alpha0 |d - N| / N; with equal content only", alpha0=alpha0, train_length=train_length,
+        alpha0 * apart, "alpha0 |d - N| / N, for equal content", alpha0=alpha0, train_length=train_length,
         distance=distance,
     )  # fmt: skip
 
@@ -124,7 +136,7 @@ def weight_ratio(row: Array, near: int, far: int, content: float = 0.0) -> Value
 
 
 def dominates_from(row: Array, content: float) -> Value | None:
-    """Return the distance from which on every key has less weight than the nearest key, for any content.
+    """Return the distance from which on every key has less weight than the nearest key, for any bounded content.
 
     Parameters
     ----------
@@ -149,4 +161,4 @@ def dominates_from(row: Array, content: float) -> Value | None:
     may_win = np.flatnonzero(row[0] - row <= 2.0 * at_least_zero("content", content))
     if (first := int(may_win.max(initial=-1)) + 1) == len(row):
         return None
-    return exact(float(first), "b_0 - b_D > 2 S from there on", content=content, length=len(row))
+    return exact(float(first), "b_0 - b_D > 2 S from this distance on", content=content, length=len(row))

@@ -52,7 +52,7 @@ def token_norms(name: str, slots: Mapping[str, Any], *, content: float = 1.0) ->
     """
     content, table = at_least_zero("content", content), slots.get("table")
     largest = _largest_row(table)
-    found = {"exact": exact(content + largest, "B_x plus the largest row of the table", content=content)}
+    found = {"exact": exact(content + largest, "B_x plus the largest norm of a row of the table", content=content)}
     if table is not None and name in ("sinusoidal", "legendre", "wavelet"):
         added = 1.0 if name == "wavelet" else math.sqrt(table.shape[-1])
     else:
@@ -69,6 +69,15 @@ def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float
 
     For the stated class it is not a bound (`capacity.nuclear_complexity`, claim C43).
 
+    Parameters
+    ----------
+    token_norm : float
+        B, a bound of the norms of tokens.
+    samples : int
+        m, the number of training samples.
+    lipschitz : float
+        L, the Lipschitz constant of the model.
+
     Examples
     --------
     >>> nominal_complexity(9.0).value
@@ -77,7 +86,13 @@ def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float
     token_norm, lipschitz = at_least_zero("token_norm", token_norm), at_least_zero("lipschitz", lipschitz)
     samples = whole("samples", samples, 1)
     number = lipschitz * token_norm / math.sqrt(samples)
-    return exact(number, "L B / sqrt m, nominal: no bound", token_norm=token_norm, samples=samples, lipschitz=lipschitz)
+    return exact(
+        number,
+        "L B / sqrt m, a nominal number and not a bound",
+        token_norm=token_norm,
+        samples=samples,
+        lipschitz=lipschitz,
+    )
 
 
 def logit_bounds(
@@ -118,7 +133,7 @@ def logit_bounds(
     facts = {"content": content, "vector": vector, "weight": weight, "head_width": head_width, "direction": direction}
     return {
         "claimed": exact(weight * content + vector, "C_W B_0 + B_r, section 4.3", **facts),
-        "attained": exact(square, "z_i = z_j, W = C_W I, no relative vector, eq. (5)", **facts),
+        "attained": exact(square, "attained by z_i = z_j, W = C_W I and no relative vector, eq. (5)", **facts),
         "attained_scaled": exact(square / root, "the same with 1/sqrt dk", **facts),
         "bound": certified("Cauchy-Schwarz, with 1/sqrt dk", high=square / root + direction * vector, **facts),
         "bound_unscaled": certified("Cauchy-Schwarz, eq. (5)", high=square + direction * vector, **facts),
@@ -151,7 +166,12 @@ def random_rows_norm(rows: int, width: int, deviation: float = 0.02) -> Value:
     """
     rows, width, deviation = whole("rows", rows, 1), whole("width", width, 1), positive("deviation", deviation)
     high = deviation * (math.sqrt(width) + math.sqrt(2.0 * math.log(rows)))
-    return certified("norms are 1-Lipschitz in normals, so sub-Gaussian", high=high, rows=rows, width=width)
+    return certified(
+        "s (sqrt d + sqrt(2 ln n)): norms are 1-Lipschitz functions of normal numbers, so sub-Gaussian",
+        high=high,
+        rows=rows,
+        width=width,
+    )
 
 
 def smallest_slope(slots: Mapping[str, Any]) -> Value:
@@ -167,7 +187,7 @@ def smallest_slope(slots: Mapping[str, Any]) -> Value:
     Raises
     ------
     ValueError
-        If there is no linear bias.
+        If the slots have no bias of at least two positions.
 
     Examples
     --------
@@ -179,7 +199,10 @@ def smallest_slope(slots: Mapping[str, Any]) -> Value:
         raise ValueError(f"slots must have a bias of at least two positions, not {sorted(slots)} alone")
     bias = slots["bias"].astype(np.float64)
     middle = bias.shape[-1] // 2
-    return exact(float((bias[:, middle] - bias[:, middle - 1]).min()), "the fall to the key before, C51")
+    return exact(
+        float((bias[:, middle] - bias[:, middle - 1]).min()),
+        "the bias of the query's own key minus the bias of the key before it (C51)",
+    )
 
 
 def _largest_row(rows: Array | None) -> float:

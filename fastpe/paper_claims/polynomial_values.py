@@ -1,4 +1,4 @@
-"""The values and conditions for the claims on Legendre encodings, costs and the rest, sections 5.4 and 6.2 to 8."""
+"""Values and conditions for the claims on Legendre encodings, costs and others (Li 2025, sections 5.4, 6.2 to 8)."""
 
 import math
 
@@ -22,7 +22,7 @@ PAPER_ALIBI = 0.0023  # Table 5 at length 50
 
 
 def _or_infinite(value: Value | None) -> Value:
-    return exact(math.inf, "there is none") if value is None else value
+    return exact(math.inf, "there is no such position") if value is None else value
 
 
 def growth() -> Values:
@@ -35,17 +35,17 @@ def growth() -> Values:
 
 
 def logarithm() -> Values:
-    """Return values for positions on a logarithmic scale (C79)."""
+    """Return ln(1 + p) / ln(1 + N) at two positions beyond N (C79)."""
     why = "ln(1 + p) / ln(1 + N)"
     return {f"at_{p}": exact(math.log1p(p) / math.log1p(TRAINED), why, position=p) for p in (200, 10**6)}
 
 
 def clamped() -> Values:
-    """Return values for the rows of eq. (10) beyond N (C83, C84)."""
+    """Return the entries, the jump at N and the information of the rows of eq. (10) beyond N (C83, C84)."""
     rows = table("legendre", map="clamp")
     apart = float(np.abs(rows[TRAINED:] - 1.0).max())
     return {
-        "ones": exact(apart, "the largest |entry - 1| from 50 on"),
+        "ones": exact(apart, "the largest |entry - 1| from position 50 on"),
         "jump": exact(float(np.linalg.norm(rows[TRAINED] - rows[TRAINED - 1])), "|T[50] - T[49]|"),
         "information": position_information(rows, window=(TRAINED, 100), draws=2).upper,
     }
@@ -86,11 +86,11 @@ def products() -> Values:
 
 
 def entries() -> Values:
-    """Return the largest entry, and the limit of the rows (C109)."""
+    """Return the largest absolute entry, and the distance of the last row from its limit (C109)."""
     rows = table("legendre", _MANY)
     return {
         "largest": exact(float(np.abs(rows).max()), "the largest |entry| of 4096 rows"),
-        "end": exact(float(np.abs(rows[-1] - 1.0).max()), "how far P_l(1) is from 1"),
+        "end": exact(float(np.abs(rows[-1] - 1.0).max()), "the largest distance of an entry of the last row from 1"),
     }
 
 
@@ -100,7 +100,7 @@ def bends() -> Values:
 
 
 def covered() -> Values:
-    """Return the range of x (C111)."""
+    """Return the end of the range of x for two choices of gamma (C111)."""
     gamma = math.atanh(_COVERED)
     return {
         "own": exact(math.tanh(1.0), "tanh gamma, gamma = 1 of section 7"),
@@ -167,8 +167,8 @@ def costs() -> Values:
             "wavelet": np.count_nonzero(rows, axis=1).max(),
             "naive": dim * (dim - 1) // 2,
         }
-        numbers = {name: exact(float(count), "numbers a pair") for name, count in pair.items()}
-        numbers |= {name: exact(float(count), "numbers a position") for name, count in each.items()}
+        numbers = {name: exact(float(count), "numbers per pair") for name, count in pair.items()}
+        numbers |= {name: exact(float(count), "numbers per position") for name, count in each.items()}
         found |= {f"{name}_{dim}": value for name, value in numbers.items()}
     return found
 
@@ -181,7 +181,7 @@ COSTS = {
 
 
 def of_order(name: str, power: float) -> OfOrder:
-    """Return whether the cost of an encoding grows no faster than this power of the width, from 64 to 128."""
+    """Return the rule that tests whether the cost of an encoding grows no faster than this power of the width."""
     return OfOrder(f"{name}_64", f"{name}_128", power)
 
 
@@ -194,7 +194,7 @@ def rest() -> Values:
     sinusoidal = (_or_infinite(separation(table("sinusoidal"), window)) for window in ((0, TRAINED), (100, 200)))
     wavelet = (_or_infinite(separation(table("wavelet"), window)) for window in ((0, TRAINED), (100, 200)))
     return {
-        "x": exact(float(np.median(places)), "median of x(pos), 100 < pos < 200"),
+        "x": exact(float(np.median(places)), "median of x(pos) for 100 < pos < 200"),
         "legendre": _or_infinite(separation(table("legendre"), (100, 200))),
         **dict(zip(("sinusoidal", "sinusoidal_far"), sinusoidal, strict=True)),
         **dict(zip(("wavelet", "wavelet_far"), wavelet, strict=True)),

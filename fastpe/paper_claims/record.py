@@ -12,7 +12,7 @@ Compute = Callable[[], Values]
 
 
 def nothing() -> Values:
-    """Return no values, for claims that no number decides.
+    """Return an empty dict, for claims that no number decides.
 
     >>> nothing()
     {}
@@ -41,7 +41,7 @@ def stored(text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a claim and what it follows from.
+    """The verdict on a claim, with the values and the reason that it follows from.
 
     Attributes
     ----------
@@ -50,6 +50,7 @@ class Judgement:
     parts : dict of str to str
         The verdicts of the sentences or readings of the claim, if there are several.
     values : dict of str to Value
+        The computed values by name.
     reason : str
         The counterexample or the proof, with numbers.
     outside : tuple of str
@@ -72,17 +73,17 @@ class Claim:
     id : str
         "C1" to "C121".
     place : str
-        Where it stands in the paper.
+        The place of the statement in the paper, such as "section 3.2".
     statement : str
-        The statement in precise words.
+        The statement, worded precisely.
     rule : Rule
-        Computes the verdict from the values; nothing else decides it.
+        Computes the verdict from the values. Nothing else decides the verdict.
     reason : str
-        The reason for the verdict, with values in braces: "a step of {at_53:.6g}".
+        The reason for the verdict. Values are formatted in braces, as in "a step of {at_53:.6g}".
     compute : function
         Returns the values by name.
     expected : dict of str to str
-        The stored digits or interval of every value.
+        The stored digits or the stored interval of every value.
     not_deciding : tuple of str
         Names of values that are shown but do not decide.
     reading : str
@@ -107,13 +108,13 @@ class Claim:
         """Return the judgement for these values."""
         outside = tuple(name for name, value in values.items() if not _within(value, self.expected[name]))
         numbers = {name: value.value for name, value in values.items()}
-        said = [self.reason.format(**numbers), self.rule.note()]
-        reason = "; ".join(filter(None, said))
+        texts = [self.reason.format(**numbers), self.rule.note()]
+        reason = "; ".join(filter(None, texts))
         return Judgement(self.rule(values), self.rule.parts(values), values, reason, outside)
 
     @property
     def kind(self) -> str:
-        """What decides the claim: "numbers", the "definitions" in the text, a cited "source", or "training"."""
+        """What decides the claim: computed "numbers", "definitions" in the paper, a cited "source", or "training"."""
         rules = [self.rule]
         if isinstance(self.rule, Sentences | Readings):
             rules = list((self.rule.sentences if isinstance(self.rule, Sentences) else self.rule.readings).values())
@@ -121,7 +122,7 @@ class Claim:
         return "numbers" if "numbers" in kinds else min(kinds)
 
     def to_dict(self, found: Judgement) -> dict[str, Any]:
-        """Return the claim and its judgement as JSON values in full precision."""
+        """Return a dict of the claim and its judgement `found` for JSON, in full precision."""
         return {
             "id": self.id, "place": self.place, "statement": self.statement, "reading": self.reading,
             "verdict": found.verdict, "parts": dict(found.parts), "kind": self.kind, "reason": found.reason,
@@ -138,5 +139,5 @@ _KINDS: Mapping[type, str] = {Needs: "definitions", Quoted: "source", Measured: 
 
 def _within(value: Value, text: str) -> bool:
     low, high = stored(text)
-    slack = 0.0 if math.isinf(low) else 1e-12 * max(abs(low), abs(high))  # the rounding of the decimal digits
+    slack = 0.0 if math.isinf(low) else 1e-12 * max(abs(low), abs(high))  # for the rounding of the decimal digits
     return low - slack <= value.value <= high + slack

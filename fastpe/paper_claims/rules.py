@@ -1,8 +1,8 @@
-"""Rules that derive a verdict from numbers: one class for each way in which a claim can be true or false.
+"""Rules that compute the verdict on a claim from its values: one class for each form of claim.
 
-A rule is called with the values of a claim, by name, and returns one of `VERDICTS`. Nothing else decides the verdict. A
-condition is a function whose parameters are named like the values that it needs. Conditions use the proved bounds of a
-value (`low`, `high`), so that a verdict is proved if its numbers are.
+A rule is called with a dict of the claim's values and returns one of `VERDICTS`. Nothing else decides the verdict. A
+condition is a function whose parameters have the names of the values that it needs. Conditions use the proved bounds of
+a value (`low`, `high`). So a verdict is proved if the bounds of its values are proved.
 """
 
 import math
@@ -13,9 +13,12 @@ from typing import Protocol
 
 from fastpe.theory.value import Value
 
-# TRUE: proved, or tried in every case. TRUE IF: the same under an assumption. FALSE: refuted by a counterexample.
-# VACUOUS: true, but a trivial bound says as much. UNDEFINED: a definition is missing, or readings of the text disagree.
-# EMPIRICAL: only training can decide.
+# TRUE: the claim is proved, or every case was tried.
+# TRUE IF: the claim is true under an assumption.
+# FALSE: a counterexample refutes the claim.
+# VACUOUS: the claim is true, but a trivial bound is at least as good.
+# UNDEFINED: a definition is missing, or possible readings of the text have different verdicts.
+# EMPIRICAL: only training can decide the claim.
 VERDICTS = ("TRUE", "TRUE IF", "FALSE", "VACUOUS", "UNDEFINED", "EMPIRICAL")
 WORST = (
     "FALSE",
@@ -24,10 +27,10 @@ WORST = (
     "VACUOUS",
     "TRUE IF",
     "TRUE",
-)  # the verdict of several sentences is the first of these
+)  # from the worst to the best verdict; a claim of several sentences has the worst verdict of its sentences
 
 Values = Mapping[str, Value]
-Condition = Callable[..., bool]  # its parameters have the names of the values that it looks at
+Condition = Callable[..., bool]  # its parameters have the names of the values that it needs
 
 
 def met(condition: Condition, values: Values) -> bool:
@@ -63,33 +66,33 @@ def high(value: Value) -> float:
 
 
 class Rule(Protocol):
-    """Computes a verdict from the values of a claim."""
+    """The interface of rules, which compute a verdict from the values of a claim."""
 
     def __call__(self, values: Values) -> str:
         """Return the verdict."""
 
     def note(self) -> str:
-        """Return what the rule adds to the reason: an assumption or a missing definition; "" for nothing."""
+        """Return the text that the rule adds to the reason, such as an assumption or a missing definition, or ""."""
 
     def parts(self, values: Values) -> dict[str, str]:
-        """Return the verdicts of the sentences or readings of the claim; empty if it has only one."""
+        """Return the verdict of each sentence or reading of the claim, or {} if there is only one."""
 
 
 class _Plain:
-    """The base of rules that judge one sentence and add nothing to the reason."""
+    """Base class of the rules that judge one sentence and add nothing to the reason."""
 
     def note(self) -> str:
         """Return "": the rule adds nothing to the reason."""
         return ""
 
     def parts(self, values: Values) -> dict[str, str]:
-        """None."""
+        """Return {}: the claim has only one sentence."""
         return {}
 
 
 @dataclass(frozen=True)
 class Holds(_Plain):
-    """TRUE if the condition holds, else FALSE.
+    """A rule that returns TRUE if a condition holds, else FALSE.
 
     Examples
     --------
@@ -101,19 +104,26 @@ class Holds(_Plain):
     condition: Condition
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         return "TRUE" if met(self.condition, values) else "FALSE"
 
 
 @dataclass(frozen=True)
 class HoldsIf:
-    """TRUE if the claim holds as printed, TRUE IF if it holds under an assumption, else FALSE.
+    """A rule that returns TRUE if the claim holds as printed, TRUE IF if it holds under an assumption, else FALSE.
+
+    Attributes
+    ----------
+    condition, assumed : function
+        The conditions for the claim as printed and under the assumption.
+    assumption : str
+        The assumption in words.
 
     Examples
     --------
     >>> rule = HoldsIf(lambda: False, lambda: True, "alpha > 0")
     >>> rule({}), rule.note()
-    ('TRUE IF', 'if alpha > 0')
+    ('TRUE IF', 'true if alpha > 0')
     """
 
     condition: Condition
@@ -121,23 +131,23 @@ class HoldsIf:
     assumption: str
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         if met(self.condition, values):
             return "TRUE"
         return "TRUE IF" if met(self.assumed, values) else "FALSE"
 
     def note(self) -> str:
         """Return the assumption."""
-        return f"if {self.assumption}"
+        return f"true if {self.assumption}"
 
     def parts(self, values: Values) -> dict[str, str]:
-        """None."""
+        """Return {}: the claim has only one sentence."""
         return {}
 
 
 @dataclass(frozen=True)
 class Bounds(_Plain):
-    """FALSE if a bound is exceeded, VACUOUS if it says no more than a trivial bound, else TRUE.
+    """A rule for bounds: FALSE if the bound is exceeded, VACUOUS if it is no better than a trivial bound, else TRUE.
 
     Examples
     --------
@@ -149,7 +159,7 @@ class Bounds(_Plain):
     informative: Condition
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         if not met(self.condition, values):
             return "FALSE"
         return "TRUE" if met(self.informative, values) else "VACUOUS"
@@ -157,7 +167,9 @@ class Bounds(_Plain):
 
 @dataclass(frozen=True)
 class Agree(_Plain):
-    """UNDEFINED if the possible readings of the text give different numbers, else TRUE.
+    """A rule that returns UNDEFINED if the possible readings of the text give different numbers, else TRUE.
+
+    `names` are the names of these numbers.
 
     Examples
     --------
@@ -169,15 +181,16 @@ class Agree(_Plain):
     names: tuple[str, ...]
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         return "TRUE" if len({values[name].value for name in self.names}) == 1 else "UNDEFINED"
 
 
 @dataclass(frozen=True)
 class OfOrder(_Plain):
-    """TRUE if a number grows no faster than a power of the width when the width doubles, else FALSE.
+    """A rule that returns TRUE if a number grows no faster than a power of the width if the width doubles, else FALSE.
 
-    `at_width` and `at_twice` name the two numbers. The limit is 2.05 to the power, 2.5 % above a factor of 2 each.
+    `at_width` and `at_twice` are the names of the number at both widths. The number may grow by the factor 2.05^power,
+    which leaves a tolerance of 2.5 % for each factor of 2.
 
     Examples
     --------
@@ -191,13 +204,13 @@ class OfOrder(_Plain):
     power: float
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         return "TRUE" if values[self.at_twice].value <= 2.05**self.power * values[self.at_width].value else "FALSE"
 
 
 @dataclass(frozen=True)
 class Readings:
-    """UNDEFINED if the possible readings of the text have different verdicts, else the verdict that they share.
+    """A rule that returns the common verdict of all possible readings of the text, or UNDEFINED if verdicts differ.
 
     Examples
     --------
@@ -208,13 +221,13 @@ class Readings:
     readings: Mapping[str, Rule]
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         found = set(self.parts(values).values())
         return found.pop() if len(found) == 1 else "UNDEFINED"
 
     def note(self) -> str:
-        """Return why there is more than one verdict."""
-        return "the text does not say which of these is meant"
+        """Return a sentence on the ambiguity of the text."""
+        return "the text does not say which of these readings is meant"
 
     def parts(self, values: Values) -> dict[str, str]:
         """Return the verdict of each reading."""
@@ -223,7 +236,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Sentences:
-    """The worst verdict of several sentences: FALSE if one of them is FALSE, TRUE if all are TRUE.
+    """A rule that returns the worst verdict of several sentences: FALSE if one is FALSE, TRUE if all are TRUE.
 
     Examples
     --------
@@ -235,11 +248,11 @@ class Sentences:
     sentences: Mapping[str, Rule]
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         return min(self.parts(values).values(), key=WORST.index)
 
     def note(self) -> str:
-        """Return the notes of the rules of the sentences."""
+        """Return the notes of the sentences' rules, joined by "; "."""
         return "; ".join(note for rule in self.sentences.values() if (note := rule.note()))
 
     def parts(self, values: Values) -> dict[str, str]:
@@ -249,9 +262,9 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Needs:
-    """UNDEFINED if the statement needs definitions that the paper lacks, else the verdict of `then`.
+    """A rule that returns UNDEFINED if the paper lacks definitions that the claim needs, else the verdict of `then`.
 
-    Without `then` the verdict is TRUE.
+    Without `then` the verdict is TRUE. `needed` and `defined` name the needed definitions and those in the paper.
 
     Examples
     --------
@@ -266,35 +279,44 @@ class Needs:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return the definitions that are needed and missing."""
+        """The needed definitions that the paper lacks."""
         return tuple(each for each in self.needed if each not in self.defined)
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         if self.missing:
             return "UNDEFINED"
         return "TRUE" if self.then is None else self.then(values)
 
     def note(self) -> str:
-        """Return the missing definitions, or those that are needed if none is missing."""
+        """Return a list of the missing definitions or, if none is missing, of the needed definitions."""
         return f"not defined: {'; '.join(self.missing)}" if self.missing else f"defined: {'; '.join(self.needed)}"
 
     def parts(self, values: Values) -> dict[str, str]:
-        """None."""
+        """Return {}: the claim has only one sentence."""
         return {}
 
 
 @dataclass(frozen=True)
 class Quoted:
-    """TRUE if the paper and the source that it cites agree on every point, else FALSE.
+    """A rule that returns TRUE if the paper and the source that it cites agree on every point, else FALSE.
 
-    `said` is what the paper says about the source, `source` what the source says; no number decides such a claim.
+    No number decides such a claim.
+
+    Attributes
+    ----------
+    said : dict of str to str
+        For each point, the paper's statement about the source.
+    source : dict of str to str
+        For each point, the statement of the source.
+    by : str
+        The name of the source.
 
     Examples
     --------
     >>> rule = Quoted({"table": "sinusoidal"}, {"table": "trainable"}, "Theorem 3")
     >>> rule({}), rule.note()
-    ('FALSE', 'table: sinusoidal, but trainable in Theorem 3')
+    ('FALSE', 'the source, Theorem 3, differs in table (paper: sinusoidal; source: trainable)')
     """
 
     said: Mapping[str, str]
@@ -302,36 +324,38 @@ class Quoted:
     by: str
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         return "TRUE" if self.said == self.source else "FALSE"
 
     def note(self) -> str:
-        """Return the points on which they differ, or that they agree."""
-        apart = [name for name in self.said if self.said[name] != self.source.get(name)]
-        if not apart:
-            return f"as in {self.by}"
-        points = (f"{name}: {self.said[name]}, but {self.source.get(name, 'nothing of it')}" for name in apart)
-        return f"{'; '.join(points)} in {self.by}"
+        """Return the points on which paper and source differ, or a statement that they agree."""
+        differing = [name for name in self.said if self.said[name] != self.source.get(name)]
+        if not differing:
+            return f"the source, {self.by}, says the same"
+        points = (
+            f"{name} (paper: {self.said[name]}; source: {self.source.get(name, 'not mentioned')})" for name in differing
+        )
+        return f"the source, {self.by}, differs in {', '.join(points)}"
 
     def parts(self, values: Values) -> dict[str, str]:
-        """None."""
+        """Return {}: the claim has only one sentence."""
         return {}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """EMPIRICAL: trained models decide the claim; `command` trains them."""
+    """A rule that returns EMPIRICAL: trained models decide the claim, and the shell command `command` trains them."""
 
     command: str = "fastpe reproduce table5"
 
     def __call__(self, values: Values) -> str:
-        """See the class."""
+        """Return the verdict, see the class."""
         return "EMPIRICAL"
 
     def note(self) -> str:
-        """Return the command that measures it."""
-        return f"measured by {self.command}"
+        """Return a sentence that names the command."""
+        return f"`{self.command}` measures it"
 
     def parts(self, values: Values) -> dict[str, str]:
-        """None."""
+        """Return {}: the claim has only one sentence."""
         return {}

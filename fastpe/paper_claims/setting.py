@@ -1,4 +1,4 @@
-"""The setting of the paper that its claims share: width, lengths, slope and tables."""
+"""The paper's setting, which its claims share: width, lengths, slope and tables."""
 
 from functools import cache
 from typing import Any
@@ -32,19 +32,19 @@ def table(name: str, length: int = 200, train_length: int = TRAINED, **options: 
 
 
 def slots(name: str, length: int = TRAINED, **options: Any) -> dict[str, Array]:
-    """Return the float64 slots of an encoding for a training length of 50; ALiBi has the slope of the paper.
+    """Return the float64 slots of an encoding for a training length of 50. ALiBi has the slope of the paper.
 
     >>> sorted(slots("shaw"))
     ['rel_key', 'rel_value']
     """
-    given: dict[str, Any] = {"dim": WIDTH, "train_length": TRAINED, "dtype": "float64"} | options
-    if name == "alibi" and not {"slope", "alpha0"} & set(given):
-        given["slope"] = SLOPE
-    return fastpe.build(name, length, **given)
+    settings: dict[str, Any] = {"dim": WIDTH, "train_length": TRAINED, "dtype": "float64"} | options
+    if name == "alibi" and not {"slope", "alpha0"} & set(settings):
+        settings["slope"] = SLOPE
+    return fastpe.build(name, length, **settings)
 
 
 def known(value: Value | None) -> Value:
-    """Return a value that is never None in the setting of the paper.
+    """Return `value`, which is never None in the setting of the paper.
 
     >>> from fastpe.theory.value import exact
     >>> known(exact(1.0, "one")).value
@@ -55,7 +55,7 @@ def known(value: Value | None) -> Value:
 
 
 def falling(length: int, slope: float = SLOPE) -> Array:
-    """Return the biases of ALiBi by distance.
+    """Return the biases of ALiBi at the distances 0 .. length - 1, (length,).
 
     >>> falling(3, 0.5).tolist()
     [-0.0, -0.5, -1.0]

@@ -1,4 +1,4 @@
-"""Table 4 of Li (2025), the 24 cells that compare the new encodings with others."""
+"""Table 4 of Li (2025): the 24 cells that compare the new encodings with others."""
 
 from fastpe.paper_claims import capacity_tables, claim
 from fastpe.paper_claims.cell import Cell, On, Own, row
@@ -24,7 +24,7 @@ CELLS: tuple[Cell, ...] = (
     *row(4, 1, "Wavelet (normalized)", COLUMNS, (
         ("B_x + 1", Own(
             Holds(lambda most: high(most) <= 1.0 + 1e-9),
-            "rows have the norm {most:.6g}, and {least:.2g} from 256 on, where B_x is enough",
+            "Rows have the norm {most:.6g}. From position 256 on it is {least:.2g}, so the bound there is B_x",
             _row_norms, {"most": "1.000000", "least": "0 .. 0"}, ("least",),
         )),
         ("Comparable to sinusoidal", On(claim("C102"))),
@@ -34,7 +34,9 @@ CELLS: tuple[Cell, ...] = (
     *row(4, 2, "Legendre (tanh)", COLUMNS, (
         ("B_x + sqrt d", On(claim("C114"))),
         ("Comparable to sinusoidal", Own(
-            capacity_tables.STABLE, "nominal at 200: {legendre:.8g} beside {sinusoidal:.8g}, smaller and growing",
+            capacity_tables.STABLE,
+            "The nominal number at 200 is {legendre:.8g} for Legendre and {sinusoidal:.8g} for sinusoidal rows. It is "
+            "smaller for Legendre rows but grows with the length",
             capacity_tables.comparable, {"legendre": "0.06520529", "sinusoidal": "0.06656854"},
         )),
         ("Moderate: dp <= O(N / d^2.5)", On(claim("C119"), (), ("claimed", "trivial"))),
@@ -45,14 +47,15 @@ CELLS: tuple[Cell, ...] = (
     *row(4, 3, "ALiBi", COLUMNS, (
         ("B_x + alpha (N' - 1)", On(claim("C55"))),
         ("Slightly worse for large N'", On(claim("C54"))),
-        ("Linear bias => good up to c N", Own(Needs(("c", "good")), "c is never given")),
-        ("O(1) per pair; minimal overhead", _cost("ALiBi O(1) a pair", shown=("alibi_64", "alibi_128"))),
+        ("Linear bias => good up to c N", Own(Needs(("c", "good")), "The paper gives no value of c")),
+        ("O(1) per pair; minimal overhead", _cost("ALiBi O(1) per pair", shown=("alibi_64", "alibi_128"))),
     )),
     *row(4, 4, "Sinusoidal", COLUMNS, (
         ("B_x + sqrt d", On(claim("C42"))),
         ("Stable", On(claim("C44"))),
         ("Limited beyond min{10000, periods}", Own(
-            Needs(("limited", "which period")), "periods go from 6.28 to 47,117 positions; nothing repeats (C19, C63)",
+            Needs(("limited", "which period")),
+            "The periods range from 6.28 to 47,117 positions, and no row repeats (C19, C63)",
         )),
         ("O(d)", _cost("sinusoidal O(d)", shown=("sinusoidal_64", "sinusoidal_128"))),
     )),

@@ -12,19 +12,19 @@ from fastpe.paper_claims.rules import WORST
 
 TITLES = {
     1: "Table 1: expressiveness", 2: "Table 2: generalisation", 3: "Table 3: extrapolation",
-    4: "Table 4: new encodings beside others",
+    4: "Table 4: new encodings compared with others",
 }  # fmt: skip
 CELLS: tuple[Cell, ...] = (
     *expressiveness_tables.CELLS, *capacity_tables.CELLS, *extrapolation_tables.CELLS, *summary_tables.CELLS,
 )  # fmt: skip
 """All cells, row by row in the order of the paper."""
 
-_SHOWN = 3  # values of a cell
+_SHOWN = 3  # number of values that a cell shows
 
 
 @dataclass(frozen=True)
 class JudgedCell:
-    """A cell with its verdict, its values as text, and the judgement of its claim."""
+    """A cell, the verdict on it, its computed values as text, and the judgement of its claim."""
 
     cell: Cell
     verdict: str
@@ -32,7 +32,7 @@ class JudgedCell:
     judgement: Judgement
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values in full precision."""
+        """Return a dict for JSON, with numbers in full precision."""
         cell = self.cell
         return {
             "table": cell.table, "row": cell.row, "column": cell.column, "printed": cell.printed,
@@ -42,7 +42,7 @@ class JudgedCell:
 
 
 def judge(progress: Callable[[int], None] = lambda done: None) -> list[JudgedCell]:
-    """Judge every cell of the four tables in some seconds; each claim is computed once.
+    """Judge every cell of the four tables. This takes some seconds, and each claim is computed once.
 
     Parameters
     ----------
@@ -72,7 +72,9 @@ def _judged(cell: Cell, found: Judgement) -> JudgedCell:
 
 
 def outside(cells: Iterable[JudgedCell]) -> list[str]:
-    """Describe the values that lie outside their stored interval, each value once.
+    """Return a description of each value that lies outside its stored interval.
+
+    A value that several cells use is described once.
 
     Examples
     --------

@@ -19,6 +19,10 @@ from fastpe.theory.value import Value, certified, exact
 def steps(table: Any) -> Array:
     """Return |T[p + 1] - T[p]| for every p (C83, C92).
 
+    Parameters
+    ----------
+    table : (positions, channels)
+
     Examples
     --------
     >>> steps([[0.0], [1.0], [4.0]]).tolist()
@@ -100,7 +104,7 @@ def end_difference(table: Any, train_length: int) -> dict[str, Value]:
 def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
     """Return the position from which on every row of the wavelet encoding is zero (C92, C101, C103).
 
-    The last support ends there.
+    At this position the last support ends.
 
     Parameters
     ----------
@@ -123,18 +127,16 @@ def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
     [256.0, 128.0, 64.0]
     """
     dim, train_length = whole("dim", dim, 1), whole("train_length", train_length, 1)
-    fastpe.build("wavelet", 1, dim=dim, train_length=train_length, reference=True, **options)  # checks what is given
-    given = {name: option.default for name, option in encoding.ENCODING.options.items()} | options
-    chosen = encoding.columns(make_spec(1, dim=dim, train_length=train_length), **given)
+    fastpe.build("wavelet", 1, dim=dim, train_length=train_length, reference=True, **options)  # checks the arguments
+    settings = {name: option.default for name, option in encoding.ENCODING.options.items()} | options
+    chosen = encoding.columns(make_spec(1, dim=dim, train_length=train_length), **settings)
     used = chosen.kind != 0
     if not used.any():
         return None
-    largest = train_length.bit_length() - 1 if given["scales"] is None else given["scales"]
-    unit = 2.0 ** (chosen.level[used] - (0 if given["layout"] == "coarse" else largest))
-    end = float(np.max(unit * (chosen.shift[used] + len(scaling_filter(given["wavelet"])) - 1)))
-    return exact(
-        float(max(0, math.ceil(end))), "the last support ends there", train_length=train_length, dim=dim, **options
-    )
+    largest = train_length.bit_length() - 1 if settings["scales"] is None else settings["scales"]
+    unit = 2.0 ** (chosen.level[used] - (0 if settings["layout"] == "coarse" else largest))
+    end = float(np.max(unit * (chosen.shift[used] + len(scaling_filter(settings["wavelet"])) - 1)))
+    return exact(float(max(0, math.ceil(end))), "all supports end there", train_length=train_length, dim=dim, **options)
 
 
 def literal_reading(train_length: int, functions: str = "psi", wavelet: str = "db4") -> dict[str, Value]:
@@ -178,6 +180,13 @@ def scale_counts(train_length: int, wavelet: str = "db4") -> list[int]:
     """Return K_j = N 2^j + L - 1, the number of shifts that meet [0, N] for each scale j = 0 .. J (C91, C99).
 
     The layout is the fine one.
+
+    Parameters
+    ----------
+    train_length : int
+        N, at least 1.
+    wavelet : str
+        Name of the wavelet.
 
     Examples
     --------

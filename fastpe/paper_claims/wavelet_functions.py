@@ -9,20 +9,25 @@ from fastpe.encodings.parts.daubechies import orthogonal_filter, scaling_filter
 from fastpe.theory.pairs import Array
 from fastpe.theory.value import Value, certified, exact
 
-_LEVEL = 12  # binary digits of the points at which a supremum is looked for
+_LEVEL = 12  # default number of binary digits of the points at which functions are evaluated
 _MOST_LEVEL = 14
-_ROUNDED = 1.0 + 1e-12  # what rounding may add to a bound
+_ROUNDED = 1.0 + 1e-12  # factor that covers the rounding error of a bound
 
 
 def support_length(wavelet: str = "db4") -> Value:
     """Return L - 1, where L is the number of taps: phi and psi are zero outside [0, L - 1] (C77, C97).
+
+    Parameters
+    ----------
+    wavelet : str
+        An orthogonal wavelet of PyWavelets.
 
     Examples
     --------
     >>> support_length("db4").value
     7.0
     """
-    return exact(len(scaling_filter(wavelet)) - 1.0, "taps less one (Daubechies 1988)", wavelet=wavelet)
+    return exact(len(scaling_filter(wavelet)) - 1.0, "number of taps minus one (Daubechies 1988)", wavelet=wavelet)
 
 
 def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level: int = _LEVEL) -> Value:
@@ -41,9 +46,9 @@ def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level
     psi : bool
         Whether to bound the wavelet psi. Otherwise the scaling function phi is bounded.
     beta : float
-        At least 0; the support is [0, L - 1].
+        Exponent of the factor e^(beta u), at least 0. The support is [0, L - 1].
     level : int
-        1 to 14.
+        Number of binary digits of the points at which the function is evaluated, from 1 to 14.
 
     Returns
     -------
@@ -76,7 +81,7 @@ def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level
     low = float(np.max(values * np.exp(beta * left)))
     high = np.max((values + _half_oscillation(products) * slack) * np.exp(beta * (left + 1.0 / len(products))))
     name = f"|{'psi' if psi else 'phi'}|"
-    why = f"largest {name} e^(beta u) at multiples of 2^-{level}, and the most that it can be between them"
+    why = f"the largest {name} e^(beta u) at multiples of 2^-{level}, and a bound on its values between them"
     return certified(why, low=low / _ROUNDED, high=float(high) * _ROUNDED, wavelet=wavelet, beta=beta, level=level)
 
 

@@ -1,4 +1,4 @@
-"""The values and conditions for the claims on wavelets, sections 5.4 and 6.1 of Li (2025)."""
+"""Values and conditions for the claims on wavelets (Li 2025, sections 5.4 and 6.1)."""
 
 import math
 from functools import cache
@@ -25,9 +25,13 @@ def columns() -> Values:
     """Return the number of columns of the three definitions at J = 5 and ten shifts per scale (C80)."""
     scales = _SCALES + 1
     return {
-        "section_5": exact(float(scales * (_PER_SCALE + 1)), "k = 0 .. K_j at every scale, no phi"),
-        "section_6": exact(float(scales * _PER_SCALE + _PER_SCALE), "k = 0 .. K_j - 1, and K_0 of phi"),
-        "sum": exact(float(scales * _PER_SCALE), "d = sum of K_j, j = 0 .. J"),
+        "section_5": exact(
+            float(scales * (_PER_SCALE + 1)), "number of columns for k = 0 .. K_j at every scale, without phi"
+        ),
+        "section_6": exact(
+            float(scales * _PER_SCALE + _PER_SCALE), "number of columns for k = 0 .. K_j - 1, and K_0 columns of phi"
+        ),
+        "sum": exact(float(scales * _PER_SCALE), "the sum of K_j for j = 0 .. J"),
     }
 
 
@@ -72,44 +76,47 @@ AFTER = {
 def daubechies() -> Values:
     """Return the number of taps of the two wavelets that are called Daubechies-4 (C87)."""
     return {
-        "db4": exact(support_length("db4").value + 1.0, "taps of four vanishing moments"),
-        "db2": exact(support_length("db2").value + 1.0, "taps of D4, by their number"),
+        "db4": exact(support_length("db4").value + 1.0, "number of taps for four vanishing moments (db4)"),
+        "db2": exact(support_length("db2").value + 1.0, "number of taps of D4, which is named after it (db2)"),
     }
 
 
 def literally() -> Values:
-    """Return values for the encoding as printed (C88)."""
+    """Return support lengths, nonzero rows and ranks of the encoding as printed (C88)."""
     found, both = waves.literal_reading(TRAINED), waves.literal_reading(TRAINED, "phi+psi")
     length = support_length("db4").value
     return {
-        "width_0": exact(length, "the support of psi(2^j x - k), j = 0"),
-        "width_5": exact(length / 2.0**_SCALES, "the same, j = J = 5"),
+        "width_0": exact(length, "length of the support of psi(2^j x - k) at j = 0"),
+        "width_5": exact(length / 2.0**_SCALES, "the same length at j = J = 5"),
         "first": found["first"], "last": found["last"], "rank": found["rank"], "rank_phi": both["rank"],
     }  # fmt: skip
 
 
 def jumps() -> Values:
-    """Return the jump of phi at 0, where a Dirac delta would have to evaluate it."""
+    """Return the jump of phi at 0, at which <delta, phi> would have to evaluate phi (C89)."""
     step = np.array([-(2.0**-40), 2.0**-40])
     found = {name: np.diff(evaluate(name, step))[0] for name in ("haar", "db4")}
     return {name: exact(float(abs(jump)), "|phi(2^-40) - phi(-2^-40)|", wavelet=name) for name, jump in found.items()}
 
 
 def scales() -> Values:
-    """Return J and the range that it covers (C90)."""
+    """Return J, and the range 2^J that the coarsest scale covers (C90)."""
     return {
-        "scales": exact(float(len(waves.scale_counts(TRAINED)) - 1), "J, scales 0 .. J"),
+        "scales": exact(float(len(waves.scale_counts(TRAINED)) - 1), "J, for scales 0 .. J"),
         "reach": exact(2.0 ** (len(waves.scale_counts(TRAINED)) - 1), "2^J"),
     }
 
 
 def dimension() -> Values:
-    """Return the number of functions of section 7 (C91)."""
-    return {"sum": exact(float((_SCALES + 1) * _PER_SCALE), "6 scales of 10"), "width": exact(float(WIDTH), "d")}
+    """Return the number of functions and the width that section 7 states (C91)."""
+    return {
+        "sum": exact(float((_SCALES + 1) * _PER_SCALE), "6 scales of 10 functions"),
+        "width": exact(float(WIDTH), "d"),
+    }
 
 
 def beyond() -> Values:
-    """Return the position where rows end, and the changes from one row to the next (C92, C101)."""
+    """Return the position from which on rows are zero, and distances between neighbouring rows near N (C92, C101)."""
     step = waves.steps(table("wavelet", _FAR))
     ends = {name: known(waves.zero_from(TRAINED, wavelet=name)) for name in ("db4", "db2", "haar")}
     return ends | {f"step_{p}": exact(float(step[p]), f"|T[{p + 1}] - T[{p}]|") for p in (49, 50, 51)}
@@ -167,7 +174,7 @@ NORMS = {
 
 
 def sums() -> Values:
-    """Return the sum of 4^j and N J (C99)."""
+    """Return the sum of 4^j over j = 1 .. J, and N J, for N = 50 and 500 (C99)."""
     found: dict[str, Value] = {}
     for n in (50, 500):
         bounds = waves.norm_bounds(n)
@@ -198,7 +205,7 @@ def outside() -> Values:
     """Return the largest entry beyond all supports (C103, C104)."""
     rows = table("wavelet", _FAR, normalise="none")
     end = int(known(waves.zero_from(TRAINED)).value)
-    return {"outside": exact(float(np.abs(rows[end:]).max()), "the largest entry from 256 on", first=end)}
+    return {"outside": exact(float(np.abs(rows[end:]).max()), "the largest entry from position 256 on", first=end)}
 
 
 def tail() -> Values:
@@ -207,7 +214,7 @@ def tail() -> Values:
     bound = high(found["scale_5"]) * math.exp(-_BETA)
     return {
         "scale_0": found["scale_0"], "scale_5": found["scale_5"],
-        "bound": certified("C 2^(-j/2) e^(-beta (p - N) 2^j), p = 51, j = 0", high=bound),
+        "bound": certified("C 2^(-j/2) e^(-beta (p - N) 2^j) at p = 51 and j = 0", high=bound),
         "trivial": supremum("db4", level=_LEVEL),
     }  # fmt: skip
 
@@ -218,8 +225,8 @@ def decay() -> Values:
     differences = waves.end_differences(table("wavelet", _FAR), TRAINED)
     terms = [2.0 ** (-j / 2) * math.exp(-_BETA * 2.0**j * (far - TRAINED)) for j in range(_SCALES + 1)]
     return {
-        "left": exact(float(differences[far - TRAINED]), "|T[256] - T[50]|, unit rows"),
-        "right": certified("the sum with C as in C105", high=high(_needed(_SCALES)) * math.fsum(terms)),
+        "left": exact(float(differences[far - TRAINED]), "|T[256] - T[50]| for unit rows"),
+        "right": certified("the sum with the C of C105", high=high(_needed(_SCALES)) * math.fsum(terms)),
         "left_199": exact(float(differences[near - TRAINED]), "|T[199] - T[50]|"),
     }
 

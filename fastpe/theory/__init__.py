@@ -1,9 +1,9 @@
 """What can be proved, bounded or estimated about an encoding without training, in NumPy and mpmath.
 
-    page                        everything that is known of one encoding, or of the encoding of a trained model
+    page                        all quantities of one encoding, or of the encoding of a trained model
 
-Every number is a `value.Value`, which says how it is known. The folder `pages` collects the numbers of an encoding. The
-docstrings refer to proofs by number:
+Every number is a `value.Value`, which says whether it is exact, certified or estimated. The folder `pages` collects the
+numbers of an encoding. The docstrings refer to proofs by number:
 
 | proof | statement | module |
 | --- | --- | --- |
@@ -13,7 +13,7 @@ docstrings refer to proofs by number:
 | P4 | two tokens can become equal if their position vectors are closer than twice the tokens' norm | `tables` |
 | P5 | Lipschitz constants on bounded inputs | `lipschitz`, `layers` |
 | P6 | softmax moves by at most tanh(oscillation / 4) in total variation | `softmax` |
-| P7 | the weight that a window drops | `reach` |
+| P7 | a bound on the weight of keys outside a window | `reach` |
 | P8 | the influence of the first token on the last one | `lipschitz` |
 | P10, P11 | Rademacher complexities of products and of readouts | `capacity` |
 | P12 | bounds on the information between a position and its noisy row | `information` |

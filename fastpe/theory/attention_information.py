@@ -11,9 +11,9 @@ from fastpe.theory.value import Value, exact
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 2**21  # weights of a block of queries
-_STEPS, _REACH = 100, 10  # of the integral over a score: steps in a standard deviation, deviations on either side
-_POINTS, _TERMS = 8192, 512  # of it that are worked out together, and distances
+_BLOCK = 2**21  # number of weights in a block of queries
+_STEPS, _REACH = 100, 10  # integral over a score: steps per standard deviation, and standard deviations on either side
+_POINTS, _TERMS = 8192, 512  # numbers of points and of distances that are computed together
 
 
 def attention_information(rows: Any) -> Value:
@@ -51,9 +51,11 @@ def attention_information(rows: Any) -> Value:
         entropies += _entropy(weights)
         count += len(weights)
     if not count:
-        raise ValueError("rows must hold one distribution at least")
+        raise ValueError("rows must hold at least one distribution")
     value = max(_entropy(total / count) - entropies / count, 0.0)
-    return exact(value, "I3: mean divergence of a row of attention from the mean row", queries=count, keys=len(total))
+    return exact(
+        value, "I3: mean divergence of a row of attention weights from the mean row", queries=count, keys=len(total)
+    )
 
 
 def _distributions(block: Any) -> Array:
@@ -62,7 +64,7 @@ def _distributions(block: Any) -> Array:
         raise ValueError(f"rows must have the shape (queries, keys), not {weights.shape}")
     sums = weights.sum(axis=1)
     if not (weights.min() >= 0 and np.abs(sums - 1.0).max() < 1e-4):
-        raise ValueError("rows must be distributions: weights of at least 0, of sum 1 in every row")
+        raise ValueError("rows must be distributions: every weight at least 0, and every row with the sum 1")
     weights /= sums[:, None]
     return weights
 
@@ -120,6 +122,11 @@ def causal_mean_information(length: int) -> Value:
 
     J is the attended key, with P(J = j) = (H_n - H_j) / n for j from 0; H_n are harmonic numbers.
 
+    Parameters
+    ----------
+    length : int
+        Number n of queries and of keys.
+
     Examples
     --------
     >>> round(causal_mean_information(50).value, 9)
@@ -128,7 +135,7 @@ def causal_mean_information(length: int) -> Value:
     length = validation.whole("length", length, 1)
     tails = np.cumsum(1.0 / np.arange(length, 0, -1.0))[::-1]  # H_n - H_j
     value = _entropy(tails / length) - math.lgamma(length + 1.0) / length
-    return exact(max(value, 0.0), "I3: uniform causal rows, closed form", length=length)
+    return exact(max(value, 0.0), "I3: closed form for uniform causal rows", length=length)
 
 
 def offset_information(bias: Any, sigma: float = 1.0) -> Value:
@@ -163,8 +170,8 @@ def offset_information(bias: Any, sigma: float = 1.0) -> Value:
     places, counts = np.unique(centred, return_counts=True)
     gaussian = 0.5 * math.log1p(float(np.mean(centred**2)))
     value = min(max(_mixture_information(places, counts / len(shifts)), 0.0), gaussian)
-    return exact(value, "I4: mixture of normal distributions, by the trapezoidal rule", sigma=sigma, gaussian=gaussian,
-                 distances=len(shifts))  # fmt: skip
+    return exact(value, "I4: entropy of a mixture of normal distributions, by the trapezoidal rule", sigma=sigma,
+                 gaussian=gaussian, distances=len(shifts))  # fmt: skip
 
 
 def _mixture_information(places: Array, weights: Array) -> float:

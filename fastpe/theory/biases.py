@@ -17,7 +17,7 @@ from fastpe.theory.value import Value, exact
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 2**21  # scores that are held at once
+_BLOCK = 2**21  # number of scores in memory at once
 
 
 def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None = None) -> Array:
@@ -51,7 +51,7 @@ def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None
     length, first = whole("length", length, 1), whole("first", first)
     stop = length if stop is None else whole("stop", stop)
     if not 0 <= first < stop <= length:
-        raise ValueError(f"first and stop must be queries of {length}, with first < stop, not {first} and {stop}")
+        raise ValueError(f"first and stop must satisfy 0 <= first < stop <= {length}, not be {first} and {stop}")
     found = np.zeros((1, stop - first, length))
     if "bias" in slots:
         bias = _slot("bias", slots["bias"], 2)
@@ -81,6 +81,13 @@ def _square(name: str, value: Array, length: int) -> Array:
 
 def last_row(slots: Mapping[str, Any], length: int) -> Array:
     """Return the biases of the last query of a causal model by distance, (heads, N).
+
+    Parameters
+    ----------
+    slots : dict
+        The slots that `fastpe.build` returns for `length` positions.
+    length : int
+        Number of positions N.
 
     Examples
     --------
@@ -167,7 +174,10 @@ def oscillations(slots: Mapping[str, Any], length: int, *, causal: bool) -> list
     """
     low, high = _extremes(slots, length, causal)
     return _by_head(
-        (high - low).max(axis=-1), "the largest max - min over a query's keys", length=length, causal=causal
+        (high - low).max(axis=-1),
+        "the largest max - min of the bias over the keys of a query",
+        length=length,
+        causal=causal,
     )
 
 
@@ -183,7 +193,12 @@ def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> lis
     0.125
     """
     low, high = _extremes(slots, length, causal)
-    return _by_head(np.maximum(-low, high).max(axis=-1), "the largest |b| of all pairs", length=length, causal=causal)
+    return _by_head(
+        np.maximum(-low, high).max(axis=-1),
+        "the largest |b| over all pairs of query and key",
+        length=length,
+        causal=causal,
+    )
 
 
 def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
@@ -225,6 +240,11 @@ def _by_head(values: Array, why: str, **inputs: Any) -> list[Value]:
 def worst(values: Sequence[Value]) -> Value:
     """Return the largest of the values of the heads. The inputs of the result name the head.
 
+    Parameters
+    ----------
+    values : sequence of Value
+        The values of the heads, at least one.
+
     Examples
     --------
     >>> import fastpe
@@ -251,6 +271,7 @@ def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None
     Raises
     ------
     TypeError, ValueError
+        If an argument has the wrong shape or is not finite, or the numbers of heads differ.
 
     Source: Q10, C74.
 
@@ -267,13 +288,25 @@ def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None
     before, after = weights(trained), weights(tested)
     left = np.delete(after, new, axis=1).sum(axis=-1) + np.delete(before, old, axis=1).sum(axis=-1)
     found = (np.abs(before[:, old] - after[:, new]).sum(axis=-1) + left) / 2.0
-    return _by_head(found, "TV of P0, keys aligned by offset", train_length=len(here), length=len(there))
+    return _by_head(
+        found,
+        "total variation between rows of P0, with keys aligned by offset",
+        train_length=len(here),
+        length=len(there),
+    )
 
 
 def alibi_drift(slope: float, train_length: int, length: int) -> Value:
     """Return `drifts` of a causal row with the bias -a times distance, where a is the slope, in closed form.
 
     It is (e^-aN - e^-aN') / (1 - e^-aN'), or 1 - N/N' if a is 0.
+
+    Parameters
+    ----------
+    slope : float
+        The slope a, at least 0.
+    train_length, length : int
+        N and N', with N' at least N.
 
     Examples
     --------
@@ -285,6 +318,6 @@ def alibi_drift(slope: float, train_length: int, length: int) -> Value:
     length = whole("length", length, train_length)
     inputs = {"slope": slope, "train_length": train_length, "length": length}
     if slope == 0.0:
-        return exact(1.0 - train_length / length, "1 - N/N', the limit of no slope", **inputs)
+        return exact(1.0 - train_length / length, "1 - N/N', the limit for slope 0", **inputs)
     left = math.expm1(-slope * (length - train_length)) / math.expm1(-slope * length)
     return exact(math.exp(-slope * train_length) * left, "(e^-aN - e^-aN') / (1 - e^-aN')", **inputs)

@@ -13,10 +13,10 @@ from fastpe.theory.value import Value, certified, estimate, exact
 Array = np.ndarray[Any, Any]
 
 MOST_ENUMERATED = 16  # largest number of signs for which all choices are tried; symmetry fixes one sign
-_LEAST_DRAWS, _MOST_DRAWS = 64, 4096  # below, a mean of draws is not yet near to normal
-_PRODUCTS = 2**33  # as many as draws may cost
+_LEAST_DRAWS, _MOST_DRAWS = 64, 4096  # with fewer draws the mean is not close to a normal distribution
+_PRODUCTS = 2**33  # largest number of multiplications for all draws
 _MOST_WIDTH = 1024
-_ENTRIES = 2**20  # of an array at a time
+_ENTRIES = 2**20  # largest number of array entries in memory at once
 _Z = 1.959963984540054  # 97.5 % quantile of the standard normal
 _KHINTCHINE = math.sqrt(0.5)
 
@@ -78,6 +78,11 @@ def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
     The upper bound follows from Jensen's inequality. The lower bound follows from Khintchine's inequality with the best
     constant (Latala and Oleszkiewicz 1994).
 
+    Parameters
+    ----------
+    rows, bound
+        The same as for `readout_complexity`.
+
     Examples
     --------
     >>> bounds = readout_bounds(np.eye(4))
@@ -91,6 +96,11 @@ def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
 
 def mean_absolute_sum(count: int) -> Value:
     """Return E|s_1 + ... + s_m| for m independent random signs, which is about sqrt(2 m / pi).
+
+    Parameters
+    ----------
+    count : int
+        Number of signs m, at least 1.
 
     Returns
     -------
@@ -178,7 +188,7 @@ def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed:
     """
     width, bound = whole("width", width, 1), at_least_zero("bound", bound)
     if width > _MOST_WIDTH:
-        raise ValueError(f"width must be at most {_MOST_WIDTH}: a draw is a decomposition of all of it, not {width}")
+        raise ValueError(f"width must be at most {_MOST_WIDTH}, as each draw decomposes a square matrix, not {width}")
     free = (width - 1) ** 2
     if free <= MOST_ENUMERATED:
         norms = np.concatenate([_nuclear_norms(signs[:, 1:], width) for signs in _all_signs(free + 1)])

@@ -13,10 +13,10 @@ from fastpe.base.validation import real, whole
 from fastpe.encodings.catalogue import entry
 from fastpe.encodings.registry import resolve, split
 
-_MP = mpmath.MPContext()  # of its own, so that nobody else's precision reaches it
+_MP = mpmath.MPContext()  # a separate context: other users of mpmath cannot change its precision
 _MP.dps = 30
-_SUMMED = 1024  # terms that are added one by one before an integral takes over
-_LEAST = 0.01  # what KERPLE's authors set smaller parameters to
+_SUMMED = 1024  # number of terms that are added one by one; an integral replaces the others
+_LEAST = 0.01  # the authors of KERPLE raise smaller parameters to this value
 
 _BOUNDED = {
     "beit_bias": "a finite table of numbers",
@@ -108,9 +108,11 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     decay : Decay or None
         None if the sum is infinite or not known.
     why : str or None
-        The reason. None if it is not known whether the sum is finite: for registered encodings that fill a bias; for
-        `dynamic_bias`, whose network may fall or grow without bound; and for several added biases if some of them fall
-        without bound (their sum is finite if the sum of one of them is).
+        The reason, or None if it is not known whether the sum is finite. It is not known for
+
+        - registered encodings that fill a bias;
+        - `dynamic_bias`, whose network may fall or grow without bound;
+        - sums of several biases if at least one of them falls without bound.
 
     Raises
     ------
@@ -148,7 +150,7 @@ def _alibi(slope: float, schedule: str = "constant") -> tuple[Decay | None, str]
     if schedule != "constant":
         return None, "infinite: the slope falls to 0 as the text grows"
     if real("slope", slope) <= 0.0:
-        return None, "infinite: a slope of 0 or below does not fall"
+        return None, "infinite: with a slope of 0 or below the bias does not fall"
     alpha = _MP.mpf(slope)
     rest = -_MP.expm1(-alpha)
     total = 1 / rest
@@ -185,7 +187,7 @@ def _kerple_power(a: float, p: float) -> tuple[Decay | None, str]:
 def _power_sum(size: float, power: float, moment: int, far: int) -> Any:
     """Sum (a D^p)^moment e^(-a D^p) over D >= far: first terms directly, the rest by the Euler-Maclaurin formula."""
     a, p = _MP.mpf(size), _MP.mpf(power)
-    summed = _SUMMED if far < 2**40 else 0  # beyond, neighbours differ by too little to matter
+    summed = _SUMMED if far < 2**40 else 0  # farther away, neighbouring terms are nearly equal
     exponents = size * np.arange(far, far + summed, dtype=np.float64) ** power
     found = _MP.mpf(math.fsum(exponents**moment * np.exp(-exponents)))
 
@@ -203,7 +205,7 @@ FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, s
     "kerple_log": (("r1", "r2"), _kerple_log),
     "kerple_power": (("a", "p"), _kerple_power),
 }
-"""Encodings whose limits depend on parameters of the head: which, and the function that takes them."""
+"""For encodings whose limits depend on parameters of the head: the names of these parameters and a function of them."""
 
 
 def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -241,5 +243,5 @@ def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, 
         past = bias[:, : bias.shape[1] // 2 + 1] == 0.0
         return [{"seen": math.inf if row.all() else int(row.sum())} for row in past]
     if (far := bias.shape[1] // 2) < 1:
-        raise ValueError("slots['bias'] must be built for at least 2 positions: a slope is a difference")
+        raise ValueError("slots['bias'] must be built for at least 2 positions, because the slope is a difference")
     return [{"slope": float(slope)} for slope in bias[:, far] - bias[:, far - 1]]

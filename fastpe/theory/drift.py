@@ -8,7 +8,7 @@ from fastpe.base.validation import whole
 from fastpe.theory.pairs import BLOCK, Array, Window, bounds, checked, nearest
 from fastpe.theory.value import Value, exact
 
-_SPANNED = 1e-6  # singular values, over the largest, of directions that the training rows have
+_SPANNED = 1e-6  # directions with a singular value above this share of the largest are in the span of the trained rows
 
 
 def drift(table: Any, train_length: int) -> Array:
@@ -67,7 +67,11 @@ def covering(table: Any, train_length: int, window: Window) -> dict[str, Value |
     farthest = int(np.flatnonzero(distances >= radius * (1.0 - 1e-12))[0])  # ties differ by rounding
     about = {"train_length": n, "position": bounds(window)[0] + farthest}
     size = float(np.linalg.norm(rows[:n])) / n**0.5
-    relative = exact(radius / size, "the covering radius over the rms norm of trained rows", **about) if size else None
+    relative = (
+        exact(radius / size, "the covering radius divided by the rms norm of the trained rows", **about)
+        if size
+        else None
+    )
     return {"radius": exact(radius, "the largest distance to the nearest trained row", **about), "relative": relative}
 
 
@@ -95,10 +99,10 @@ def untrained_share(table: Any, train_length: int, window: Window) -> Value | No
     rows, n = _trained(table, train_length)
     _, values, directions = np.linalg.svd(rows[:n], full_matrices=False)
     directions = directions[values > _SPANNED * values[0]]
-    looked_at = checked(rows, window)
+    tested = checked(rows, window)
     shares: list[float] = []
-    for i in range(0, len(looked_at), BLOCK):
-        block = looked_at[i : i + BLOCK]
+    for i in range(0, len(tested), BLOCK):
+        block = tested[i : i + BLOCK]
         sizes = np.linalg.norm(block, axis=1)
         outside = np.linalg.norm(block - (block @ directions.T) @ directions, axis=1)
         shares.extend(outside[sizes > 0] / sizes[sizes > 0])

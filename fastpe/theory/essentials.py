@@ -20,9 +20,9 @@ from fastpe.theory.tables import separation, tolerated_noise
 from fastpe.theory.value import Value
 
 SIZES: Mapping[str, int] = {"dim": 64, "heads": 1, "train_length": 50}
-"""Of the model of Li (2025)."""
+"""The sizes of the model of Li (2025)."""
 ROUNDING = 2.0**-24
-"""The share of the weight that a certified window may leave out: what float32 rounds away."""
+"""The share of the weight that a certified window may omit. float32 rounds this share away."""
 
 _BIASES = ("bias", "index", "scores")
 
@@ -30,7 +30,7 @@ _BIASES = ("bias", "index", "scores")
 def essentials(
     name: str, *, dim: int = SIZES["dim"], heads: int = SIZES["heads"], train_length: int = SIZES["train_length"]
 ) -> dict[str, Value | None]:
-    """Return three numbers about an encoding with its default options and the initial values of seed 0.
+    """Return the three most important numbers of an encoding with default options and the initial values of seed 0.
 
     Parameters
     ----------

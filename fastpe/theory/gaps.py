@@ -18,6 +18,13 @@ def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
     The printed term 3 sqrt(ln(2/delta) / 2m) belongs to the empirical complexity. For the expected complexity
     sqrt(ln(1/delta) / 2m) is enough.
 
+    Parameters
+    ----------
+    samples : int
+        m, the number of samples, at least 1.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
+
     Returns
     -------
     dict of str to Value
@@ -39,6 +46,11 @@ def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
 def parameter_counts(config: ModelConfig) -> dict[str, Value]:
     """Count the parameters of a model ("model") and the parameters that its encoding adds ("slot").
 
+    Parameters
+    ----------
+    config : ModelConfig
+        The model and its encoding.
+
     Examples
     --------
     >>> {name: each.value for name, each in parameter_counts(ModelConfig("learned")).items()}
@@ -56,6 +68,17 @@ def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0
     P parameters of `bits` bits can store 2^(bits P) models. With probability 1 - delta the gap of each is at most
     sqrt((P bits ln 2 + ln(1/delta)) / 2m).
 
+    Parameters
+    ----------
+    parameters : int
+        P, the number of parameters of the model.
+    samples : int
+        m, the number of samples, at least 1.
+    bits : int
+        Number of bits in which a parameter is stored.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
+
     Returns
     -------
     Value
@@ -69,7 +92,7 @@ def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0
     """
     parameters, samples, bits = whole("parameters", parameters, 0), whole("samples", samples, 1), whole("bits", bits, 1)
     high = math.sqrt((parameters * bits * math.log(2.0) - math.log(_delta(delta))) / (2.0 * samples))
-    return _capped("Occam", high, parameters=parameters, samples=samples, bits=bits, delta=delta)
+    return _capped("Occam bound", high, parameters=parameters, samples=samples, bits=bits, delta=delta)
 
 
 def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: float = 0.1) -> Value:
@@ -100,7 +123,8 @@ def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: 
     parameters, samples = whole("parameters", parameters, 0), whole("samples", samples, 1)
     reach, width = at_least_zero("reach", reach), positive("width", width)
     high = width + math.sqrt(2.0 * parameters * math.log1p(2.0 * reach / width) / samples)
-    return _capped("net and Massart's lemma", high, parameters=parameters, samples=samples, reach=reach, width=width)
+    why = "a net of the parameters and Massart's lemma"
+    return _capped(why, high, parameters=parameters, samples=samples, reach=reach, width=width)
 
 
 def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) -> Value:
@@ -108,6 +132,15 @@ def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) ->
 
     With probability 1 - delta the difference is at most largest sqrt(ln(2/delta) / 2n) in either direction
     (Hoeffding's inequality).
+
+    Parameters
+    ----------
+    sequences : int
+        Number n of independent held-out sequences.
+    largest : float
+        Largest value of a loss; larger losses are clipped to it.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
 
     Returns
     -------
@@ -121,7 +154,7 @@ def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) ->
     """
     sequences, largest = whole("sequences", sequences, 1), at_least_zero("largest", largest)
     high = largest * math.sqrt(math.log(2.0 / _delta(delta)) / (2.0 * sequences))
-    return certified("Hoeffding", high=high, sequences=sequences, largest=largest, delta=delta)
+    return certified("Hoeffding's inequality", high=high, sequences=sequences, largest=largest, delta=delta)
 
 
 def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
@@ -129,19 +162,28 @@ def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
 
     Losses are clipped to [0, largest].
 
+    Parameters
+    ----------
+    losses : (n,) numbers
+        The loss of each held-out sequence, at least 0.
+    largest : float
+        Largest value of a loss; larger losses are clipped to it.
+    delta : float
+        1 minus the probability of the bound, in (0, 1).
+
     Examples
     --------
     >>> found = held_out_loss(np.full(1000, 0.5), 1.0)
     >>> found.value, round(found.high, 7)
     (0.5, 0.5429469)
     """
-    given = finite("losses", array("losses", losses), np.float64)
-    if given.ndim != 1 or given.size == 0 or given.min() < 0:
-        raise ValueError(f"losses must be numbers of at least 0, one for each sequence, not of shape {given.shape}")
-    width = held_out_width(len(given), largest, delta)
-    mean = float(np.minimum(given, largest).mean())
+    numbers = finite("losses", array("losses", losses), np.float64)
+    if numbers.ndim != 1 or numbers.size == 0 or numbers.min() < 0:
+        raise ValueError(f"losses must be numbers of at least 0, one for each sequence, not of shape {numbers.shape}")
+    width = held_out_width(len(numbers), largest, delta)
+    mean = float(np.minimum(numbers, largest).mean())
     low, high = max(0.0, mean - width.value), min(float(largest), mean + width.value)
-    return estimate(mean, low, high, "mean of held-out sequences, Hoeffding", **width.inputs)
+    return estimate(mean, low, high, "mean over held-out sequences, with Hoeffding's interval", **width.inputs)
 
 
 def zero_predictor_loss(length: int) -> Value:
@@ -149,19 +191,24 @@ def zero_predictor_loss(length: int) -> Value:
 
     The error grows with N without bound (C36).
 
+    Parameters
+    ----------
+    length : int
+        Number of positions N.
+
     Examples
     --------
     >>> zero_predictor_loss(50).value
     25.5
     """
     length = whole("length", length, 1)
-    return exact((length + 1) / 2.0, "mean of the variances 1, ..., N", length=length)
+    return exact((length + 1) / 2.0, "the mean of the variances 1, ..., N of the running sums", length=length)
 
 
 def _capped(name: str, high: float, **inputs: Any) -> Value:
     vacuous = high >= 1.0
-    said = ": vacuous, since losses in [0, 1] differ by at most 1" if vacuous else ""
-    return certified(f"{name}{said}", high=high, vacuous=vacuous, **inputs)
+    remark = ": vacuous, since losses in [0, 1] differ by at most 1" if vacuous else ""
+    return certified(f"{name}{remark}", high=high, vacuous=vacuous, **inputs)
 
 
 def _delta(delta: float) -> float:

@@ -14,8 +14,8 @@ from fastpe.model.transformer import Transformer
 Array = np.ndarray[Any, Any]
 
 _AT_INPUT = ("table", "taps")
-_AGREES = 1e-3  # of the outputs' size: those of the model are float32
-_TEMPORARY = 12  # arrays of attention's size that the reference holds
+_AGREES = 1e-3  # largest error relative to the outputs; the model computes them in float32
+_TEMPORARY = 12  # number of (heads, N, N) arrays that the reference has in memory
 
 
 class HiddenStates:
@@ -58,7 +58,7 @@ class HiddenStates:
         self._parameters = {name: array.astype(np.float64) for name, array in model.copies().items()}
         self._slots = ModelEncoding(config).reference_slots(length, self._parameters)
         self._input = {name: self._slots[0][name] for name in _AT_INPUT if self._slots[0].get(name) is not None}
-        if "table" in self._input:  # of positions="offset:L" it has L rows
+        if "table" in self._input:  # with positions="offset:L" it has L rows
             self._input["table"] = self._input["table"][:length]
         self.silent = not self._input
 
@@ -107,13 +107,15 @@ class HiddenStates:
         outputs = self._through(last, 0, {}, ends, head, self._config.final_norm)
         error = float(np.abs(outputs - wanted.reshape(outputs.shape)).max())
         if not error <= _AGREES * max(1.0, float(np.abs(outputs).max())):
-            raise ArithmeticError(f"the model's outputs differ by {error:.2g} from those of its layers in float64")
+            raise ArithmeticError(
+                f"the model's outputs differ by {error:.2g} from the outputs that its layers give in float64"
+            )
 
     def _through(
         self, z: Array, layers: int, slots: Mapping[str, Any], own: Mapping[str, Array], head: Array,
         final_norm: bool = False,
     ) -> Array:  # fmt: skip
-        """Return the outputs of a model with `layers` layers and the embeddings z."""
+        """Return the outputs of a model with `layers` layers whose embeddings are z, (sequences, length, channels)."""
         c = self._config
         config = SimpleNamespace(
             heads=c.heads, layers=layers, causal=c.causal, activation=c.activation, norm=c.norm, residual=c.residual,

@@ -20,8 +20,9 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 Array = np.ndarray[Any, Any]
 
-_COLUMNS, _NUMBERS = 2048, 2**21  # of a block that others are compared with: rows, entries
-_SKEWED, _ALIKE = 0.15, 1e-12  # skewness over the root of the draws beyond which intervals are too short; rounding
+_COLUMNS, _NUMBERS = 2048, 2**21  # largest numbers of rows and entries of a block that other rows are compared with
+_SKEWED = 0.15  # above this skewness / sqrt(draws), an interval from the standard deviation is too short
+_ALIKE = 1e-12  # standard deviations below this are rounding errors
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class PositionInformation:
 
 @dataclass(frozen=True)
 class InformationCurve:
-    """Certified bounds at each noise level, arrays (noise levels,) in nats, and ln n."""
+    """Certified bounds on the information at each noise level, arrays (noise levels,) in nats, and ln n as `most`."""
 
     sigmas: Array
     lower: Array
@@ -103,7 +104,7 @@ class Centred:
         return np.maximum(found, 0.0, out=found)
 
     def noise(self, sigma: Any, snr: Any) -> float:
-        """Return the standard deviation of the noise: `sigma`, or by `snr` from the table's power; 1 if that is 0."""
+        """Return the standard deviation of the noise: `sigma`, or the one that gives `snr`, or 1 if the power is 0."""
         if sigma is not None:
             return validation.positive("sigma", sigma)
         return math.sqrt(self.power / (self.dim * validation.positive("snr", snr))) or 1.0
@@ -165,11 +166,11 @@ def position_information(
     kinds = dict(zip(("pairwise", "gaussian", "entropy"), uppers[:, 0].tolist(), strict=True))
     upper = min(kinds.values())
     low = certified("P12: pairwise Bhattacharyya distances", low=min(float(lower), upper), **inputs)
-    high = certified("P12: the least of three bounds", high=upper, **inputs, **kinds)
+    high = certified("P12: the smallest of three upper bounds", high=upper, **inputs, **kinds)
     found = _monte_carlo(centred, noise, draws, seed)
     ends = _interval(found, float(low.value), kinds["entropy"])
     inner = estimate(
-        *ends, "Monte Carlo over the noise, the sum over positions exact", **inputs, draws=draws, seed=seed
+        *ends, "Monte Carlo over the noise, with an exact sum over positions", **inputs, draws=draws, seed=seed
     )
     return PositionInformation(low, inner, high, noise, kinds["entropy"])
 
@@ -196,7 +197,7 @@ def information_curve(table: Any, sigmas: Any, *, window: Window | None = None) 
     """
     levels = validation.array("sigmas", sigmas).astype(np.float64)
     if levels.ndim != 1 or not levels.size or not (np.isfinite(levels) & (levels > 0)).all():
-        raise ValueError(f"sigmas must be finite numbers above 0, in a row, not {sigmas!r}")
+        raise ValueError(f"sigmas must be a one-dimensional array of finite numbers above 0, not {sigmas!r}")
     centred = Centred(table, window)
     lower, uppers = _bounds(centred, levels)
     upper = uppers.min(axis=0)
@@ -230,7 +231,7 @@ def _spectrum(centred: Centred) -> Array:
                 products[part, other] = rows @ others.T
     else:
         products = np.zeros((centred.dim, centred.dim), order="F")
-        for _, rows in centred.blocks():  # in place: of 4,096 channels one such matrix is 134 MB
+        for _, rows in centred.blocks():  # in place, because one such matrix has 134 MB for 4,096 channels
             products = blas.dsyrk(1.0, rows.T, beta=1.0, c=products, lower=1, overwrite_c=1)
     values: Array = eigvalsh(products, lower=True, overwrite_a=True, check_finite=False)
     return np.maximum(values, 0.0) / centred.length
@@ -240,7 +241,7 @@ def _monte_carlo(centred: Centred, sigma: float, draws: int, seed: int) -> Array
     """Return -mean_p ln mean_q exp(-(D + 2 sigma e.(T[p] - T[q])) / 2 sigma^2) for each draw of e, (draws,)."""
     n, found = centred.length, np.empty(draws)
     count = min(n, max(8, 2**16 // n))
-    together = ROWS if count == n else ROWS // count  # few large products: small ones cost more than they compute
+    together = ROWS if count == n else ROWS // count  # few large products are faster than many small ones
     for start in range(0, draws, together):
         some = range(start, min(start + together, draws))
         noise = Stream(seed, "noise", start).normal((len(some), centred.dim)) / sigma
@@ -262,8 +263,8 @@ def _monte_carlo(centred: Centred, sigma: float, draws: int, seed: int) -> Array
 def _interval(found: Array, lower: float, most: float) -> tuple[float, float, float]:
     """Return the mean of the draws and its 95 % interval.
 
-    Near ln n few draws lose any information, and the other draws seem to agree exactly. If the draws are so skewed or
-    all equal, the lower end of the interval is the certified bound, which is close in this case.
+    If the information is close to ln n, only a few draws lose information, and all other draws are equal. If the draws
+    are skewed in this way or all equal, the lower end of the interval is the certified bound, which is then close.
     """
     mean, deviation, root = float(found.mean()), float(found.std(ddof=1)), math.sqrt(len(found))
     low, high = mean - 1.96 * deviation / root, mean + 1.96 * deviation / root

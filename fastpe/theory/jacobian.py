@@ -19,8 +19,8 @@ from fastpe.theory.value import Value, certified, exact
 Array = np.ndarray[Any, Any]
 
 _MOST_BLOCKS = 2**24
-_MOST_ROWS = 8  # places whose slopes are measured in the token norm
-_SURE = 1.0 - 1e-9  # far beyond what rounding does in float64
+_MOST_ROWS = 8  # number of positions whose slopes are measured in the token norm
+_SURE = 1.0 - 1e-9  # factor that covers the rounding errors of float64 many times
 
 
 def attention_jacobian(tokens: Array, score: Array, bias: Any = 0.0) -> Array:
@@ -71,6 +71,11 @@ def unbounded_example(radius: float) -> Value:
 
     It grows with R without bound, so a bound on the weights does not bound the slope (claim C38).
 
+    Parameters
+    ----------
+    radius : float
+        R, at least 0.
+
     Returns
     -------
     Value
@@ -91,6 +96,17 @@ def attained_share(draws: int = 300, tokens: int = 8, width: int = 4, radius: fl
 
     Tokens, weights and biases are random. Biases are normal with standard deviations up to 20, far beyond any
     alpha (N' - 1) of the paper.
+
+    Parameters
+    ----------
+    draws : int
+        Number of random draws.
+    tokens, width : int
+        Number of tokens and of channels.
+    radius : float
+        Largest norm of a token, above 0.
+    seed : int
+        Seed of the draws.
 
     Returns
     -------
@@ -115,11 +131,13 @@ def attained_share(draws: int = 300, tokens: int = 8, width: int = 4, radius: fl
         blocks = np.linalg.norm(jacobian.transpose(0, 2, 1, 3), 2, axis=(2, 3))
         bound = stack_bounds([_alone(math.exp(size))], radius).product.value
         share = max(share, float(blocks.sum(axis=1).max()) / bound)
-    return certified("largest of random draws, P5", low=share, draws=draws, tokens=tokens, width=width, seed=seed)
+    return certified(
+        "largest share over random draws, P5", low=share, draws=draws, tokens=tokens, width=width, seed=seed
+    )
 
 
 def _alone(score: float) -> Layer:
-    """Attention whose output is passed on as it is, but for what follows it, whose constant is 1."""
+    """Return a layer of one head without residuals, in which all parts after attention have the constant 1."""
     return Layer((Head(score, 1.0),), 1.0, FeedForward(1.0, 1.0), residual=False)
 
 
@@ -130,7 +148,7 @@ def entry_norms(model_or_run: Transformer | str | Path, x: Any) -> Array:
     ----------
     model_or_run : Transformer, str or pathlib.Path
     x : (B, N) or (N,)
-        Numbers, or tokens.
+        Input numbers or tokens.
 
     Returns
     -------
@@ -139,7 +157,7 @@ def entry_norms(model_or_run: Transformer | str | Path, x: Any) -> Array:
     Raises
     ------
     ValueError
-        If x is no such batch, or too large for plain NumPy.
+        If x does not have this form, or is too large for plain NumPy.
 
     Examples
     --------
@@ -165,7 +183,7 @@ def largest_jacobian(
     ----------
     model_or_run : Transformer, str or pathlib.Path
     x : (B, N) or (N,)
-        Numbers, or tokens.
+        Input numbers or tokens.
     iterations : int
         Number of power iterations.
     seed : int
@@ -177,7 +195,7 @@ def largest_jacobian(
         - "frobenius": the largest |J^T u| / |u|;
         - "token": the largest sum over tokens of the norms of an output's gradients, at up to 8 positions.
 
-        The model has both slopes, so they are certified lower bounds of its Lipschitz constants.
+        Both slopes occur in the model, so they are certified lower bounds of its Lipschitz constants.
 
     Raises
     ------
@@ -206,7 +224,7 @@ def largest_jacobian(
         one[:, row] = 1.0
         by_token = max(by_token, float(np.linalg.norm(measured.pull(z, one), axis=-1).sum(axis=1).max()))
     facts = {"batch": batch, "length": length, "iterations": iterations, "seed": seed}
-    why = "a slope at one of the inputs; the constant is at least that"
+    why = "a slope at one of the inputs, so the Lipschitz constant is at least this large"
     return {
         "frobenius": certified(f"power iteration: {why}", low=_SURE * float(steepest.max()), **facts),
         "token": certified(f"gradients of single outputs: {why}", low=_SURE * by_token, **facts),
@@ -223,7 +241,9 @@ class _Measured:
             raise ValueError(f"x must have shape (B, N) or (N,), not {self.x.shape}")
         batch, length = self.x.shape
         if batch * self.config.heads * length**2 > _MOST_BLOCKS:
-            raise ValueError(f"x must have B H N^2 of at most 2**24, but B = {batch}, N = {length}")
+            raise ValueError(
+                f"x must have B H N^2 of at most 2**24, not B = {batch}, H = {self.config.heads}, N = {length}"
+            )
         self._check(self.config.vocabulary)
         self.slots = slots_of(model, length)
         head = self.weights["embed.weight"].T if model.config.tied else self.weights["head.weight"]
@@ -243,7 +263,7 @@ class _Measured:
             raise ValueError(f"x must hold tokens, integers in [0, {vocabulary})")
 
     def rows(self, layers: int) -> Array:
-        """Return the rows that enter layer number `layers`, (B, N, C), as the logits of a head that is the identity."""
+        """Return the rows that enter layer number `layers`, (B, N, C), as the logits of an identity head."""
         weights, x = self.weights, self.x
         if self.config.vocabulary is None:
             embedded = x[..., None] * weights["embed.weight"] + weights.get("embed.bias", 0.0)
@@ -263,7 +283,8 @@ class _Measured:
         """Return J^T u, (B, N, C)."""
         if self._base is None or self._base[0] is not z:
             self._base = z, self._outputs(z)
-        target = self._base[1] - 0.5 * u.size * u  # so that the gradient of the mean squared error by y is u
+        # with this target, the gradient of the mean squared error with respect to the outputs is u
+        target = self._base[1] - 0.5 * u.size * u
         config, nothing = self._config(vocabulary=None), np.zeros(u.shape)
         slot_gradients = reference.model_loss_and_grads(config, self._numbers, self._with(z), nothing, target)[2]
         return np.asarray(slot_gradients[0]["table"])
@@ -273,7 +294,7 @@ class _Measured:
         return reference.model_forward(self._config(vocabulary=None), self._numbers, self._with(z), nothing)
 
     def _with(self, z: Array) -> list[dict[str, Any]]:
-        """Return the slots with `rows` in place of the table. Embeddings are 0, so that taps have no effect."""
+        """Return the slots of all layers with z in place of the table. Embeddings are 0, so taps have no effect."""
         return [{**self.slots[0], "table": z}, *self.slots[1:]]
 
     def _config(self, **changed: Any) -> SimpleNamespace:

@@ -8,11 +8,18 @@ import numpy as np
 from fastpe.theory.pairs import BLOCK, Array, Window, checked
 from fastpe.theory.value import Value, exact
 
-_MOST_ROWS = 4096  # of a kernel that is returned whole
+_MOST_ROWS = 4096  # largest number of rows for which a whole kernel is returned
 
 
 def spectrum(table: Any, window: Window | None = None) -> Array:
     """Return the singular values of the table, largest first.
+
+    Parameters
+    ----------
+    table : (positions, channels)
+        At least one row and one channel of finite numbers.
+    window : (start, stop), optional
+        The rows to use. The default is all rows.
 
     Examples
     --------
@@ -68,13 +75,24 @@ def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
         "effective": exact(
             math.exp(-float(kept @ np.log(kept))), "exp of the entropy of squared singular values", **about
         ),
-        "stable": exact(stable, "sum of squared singular values over the largest", **about),
-        "condition": exact(float(values[0]) / least, "largest singular value over the least above rounding", **about),
+        "stable": exact(stable, "sum of squared singular values divided by the largest one", **about),
+        "condition": exact(
+            float(values[0]) / least,
+            "largest singular value divided by the smallest one above the float64 tolerance",
+            **about,
+        ),
     }
 
 
 def kernel(table: Any, window: Window | None = None) -> Array:
     """Return T T^T, (n, n), for a plot. The table may have up to 4096 rows.
+
+    Parameters
+    ----------
+    table : (positions, channels)
+        At least one row and one channel of finite numbers.
+    window : (start, stop), optional
+        The rows to use. The default is all rows.
 
     Examples
     --------
@@ -90,6 +108,13 @@ def kernel(table: Any, window: Window | None = None) -> Array:
 
 def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
     """Return the mean of <T[p], T[p + k]> over p for each lag k = 0 .. n - 1: the Toeplitz part of the kernel.
+
+    Parameters
+    ----------
+    table : (positions, channels)
+        At least one row and one channel of finite numbers.
+    window : (start, stop), optional
+        The rows to use. The default is all rows.
 
     Examples
     --------
@@ -129,7 +154,7 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
     largest = float(np.abs(rows).max())
     if not largest:
         return None
-    if not 1e-60 < largest < 1e60:  # fourth powers follow
+    if not 1e-60 < largest < 1e60:  # fourth powers of the entries are computed below
         rows = rows / largest
     means, apart = _lag_means(rows), 0.0
     for i in range(0, len(rows), BLOCK):
@@ -137,10 +162,12 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
         for k, line in enumerate(products):
             rest = line[k:]
             rest -= means[: len(rest)]
-            apart += 2.0 * float(rest @ rest) - float(rest[0]) ** 2  # each entry off the diagonal stands for two
-    narrow = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # of the same norm
+            # entries off the diagonal count twice, for both triangles
+            apart += 2.0 * float(rest @ rest) - float(rest[0]) ** 2
+    # both products have the same Frobenius norm
+    narrow = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T
     total = float(np.linalg.norm(narrow)) ** 2
-    why = "the part of T T^T that is not its diagonals' means, over T T^T, in Frobenius norm"
+    why = "Frobenius norm of T T^T minus the means of its diagonals, divided by the Frobenius norm of T T^T"
     return exact(math.sqrt(max(0.0, apart) / total), why, rows=len(rows), channels=rows.shape[1])
 
 

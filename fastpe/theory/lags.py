@@ -11,7 +11,7 @@ from fastpe.base.validation import real, whole
 from fastpe.theory.pairs import Array
 from fastpe.theory.value import Value, certified
 
-_AT_ONCE = 2**16  # lags
+_AT_ONCE = 2**16  # number of lags in a block
 _BITS = 160
 
 
@@ -98,12 +98,12 @@ def scan_lags(dim: int, lags: int, *, base: float = 10000.0) -> dict[str, Value]
 
 
 def _certain(dim: int, lags: int, base: float, sign: float, left: Array) -> Value:
-    """Return the extreme distance of the few remaining lags, by interval arithmetic."""
+    """Return the extreme distance over the lags that the error bound could not rule out, by interval arithmetic."""
     found = {int(lag): _interval(dim, int(lag), base, False) for lag in left}
     best = min(found, key=lambda lag: sign * sum(found[lag]))
     least_or_most = min if sign > 0 else max
     low, high = (least_or_most(ends) for ends in zip(*found.values(), strict=True))
-    why = f"all lags up to {lags:,} in float64 with its error bound, and those it leaves in interval arithmetic (P1)"
+    why = f"all lags up to {lags:,} in float64 with an error bound, and the remaining ones in interval arithmetic (P1)"
     return certified(why, low=low, high=high, dim=dim, lags=lags, lag=best, base=base)
 
 
@@ -141,14 +141,14 @@ def _frequencies(dim: int, base: float) -> list[Any]:
     """Return the frequencies w_i as intervals."""
     from mpmath.ctx_iv import MPIntervalContext
 
-    context = MPIntervalContext()  # one of our own: the precision of mpmath's belongs to its other users
+    context = MPIntervalContext()  # a separate context: other users of mpmath keep their precision
     context.prec = _BITS
     return [context.mpf(base) ** (-context.mpf(2 * i) / dim) for i in range(dim // 2)]
 
 
 def _even(dim: int) -> int:
     if whole("dim", dim, 2) % 2:
-        raise ValueError(f"dim must be even, as only then distances depend on the lag alone, not {dim}")
+        raise ValueError(f"dim must be even, because only then do distances depend on the lag alone, not {dim}")
     return int(dim)
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from fastpe.base.validation import at_least_zero, choice, truth, whole
 
-EPSILON = 1e-5  # under the root of a norm
-# largest slopes, rounded up: of the exact gelu Phi(t) + t phi(t) at t = sqrt 2
+EPSILON = 1e-5  # added to the variance under the square root of a norm layer
+# largest slopes, rounded up; the slope of the exact gelu is Phi(t) + t phi(t), largest at t = sqrt 2
 SLOPES = {"relu": 1.0, "gelu": 1.1289043, "gelu_tanh": 1.1289931, "swiglu": 1.0998394}
 
 
@@ -50,7 +50,10 @@ class Head:
         return self.score * seen * seen + (self.query + self.key) * seen + self.constant
 
     def slopes(self, radius: float) -> tuple[float, float, float]:
-        """Return the slopes through the key's value, the key's score and the query's score; constants add them up."""
+        """Return the slopes through the key's value, the key's score and the query's score.
+
+        Lipschitz constants are sums of these slopes.
+        """
         seen, spread = radius + self.shift, self.value * radius + self.added
         return self.value, spread * (self.score * seen + self.key), spread * (self.score * seen + self.query)
 
@@ -65,7 +68,7 @@ class Norm:
     deviation: float = math.sqrt(EPSILON)
 
     def slope(self) -> float:
-        """Return the Lipschitz constant, max|g| / sqrt(var + eps); it is 316.2 for unit gain and any input.
+        """Return the Lipschitz constant max|g| / sqrt(eps), which is 316.2 for unit gain.
 
         >>> round(Norm(1.0, 0.0, 64).slope(), 6)
         316.227766
@@ -93,7 +96,7 @@ class FeedForward:
         choice("activation", self.activation, tuple(SLOPES))
 
     def slope(self, radius: float) -> float:
-        """Return the Lipschitz constant on tokens of norm at most `radius`, on which only "swiglu" depends."""
+        """Return the Lipschitz constant on tokens of norm at most `radius`, which matters only for "swiglu"."""
         steepest = SLOPES[self.activation]
         if self.activation != "swiglu":
             return steepest * self.widen * self.narrow
@@ -101,7 +104,7 @@ class FeedForward:
         return self.narrow * (steepest * hidden * self.gate + gates * self.widen)
 
     def radius(self, radius: float) -> float:
-        """Return the largest norm of an output."""
+        """Return a bound on the norm of an output for tokens of norm at most `radius`."""
         gates, hidden = self._sizes(radius)
         return self.narrow * hidden * (gates if self.activation == "swiglu" else 1.0) + self.narrow_bias
 
@@ -111,7 +114,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: its heads, |WO|, the norm of the constant that attention adds, and the parts after attention."""
+    """One layer: its heads, |WO| as `out`, the norm of the constant that attention adds, and the other parts."""
 
     heads: tuple[Head, ...]
     out: float
@@ -126,6 +129,19 @@ def equal_layers(
     count: int, weight: float = 1.0, head_width: int = 64, heads: int = 1, residual: bool = True
 ) -> tuple[Layer, ...]:
     """Return layers without biases or norms in which all maps have the spectral norm C_W (Li 2025, section 4.2).
+
+    Parameters
+    ----------
+    count : int
+        Number of layers.
+    weight : float
+        C_W, the spectral norm of all maps.
+    head_width : int
+        Channels of a head; scores are divided by its square root.
+    heads : int
+        Number of heads of a layer.
+    residual : bool
+        Whether the layers have residual connections.
 
     Examples
     --------

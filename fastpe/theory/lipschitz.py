@@ -105,17 +105,20 @@ def stack_bounds(
     """
     layers = _checked(layers)
     if (colmax is None) != (length is None):
-        raise ValueError(f"colmax and length go together, not colmax={colmax} and length={length}")
+        raise ValueError(f"colmax and length must be given together, not colmax={colmax} and length={length}")
     given = _radii(radius, len(layers))
     values, radii, entering = list[Value](), list[float](), given[0]
     for layer, measured in zip(layers, given, strict=True):
         entering = entering if measured is None else measured
         high, leaving = _layer(layer, entering, colmax, length)
-        values.append(certified("P5: attention, then feed-forward", high=high, radius=entering))
+        values.append(certified("P5: attention followed by the feed-forward layer", high=high, radius=entering))
         radii.append(entering)
         entering = leaving
     product = certified(
-        "product over layers, P5", high=math.prod(each.value for each in values), layers=len(values), radius=radii[0]
+        "product of the constants of all layers, P5",
+        high=math.prod(each.value for each in values),
+        layers=len(values),
+        radius=radii[0],
     )
     return Bounds(NORMS[colmax is not None], tuple(values), product, (*radii, entering))
 
@@ -124,7 +127,7 @@ def _radii(radius: Any, count: int) -> list[Any]:
     if not isinstance(radius, Sequence | np.ndarray):
         return [at_least_zero("radius", radius), *[None] * (count - 1)]
     if len(radius) != count:
-        raise ValueError(f"radius must be one number, or {count}, one for each layer, not {len(radius)}")
+        raise ValueError(f"radius must be one number, or {count} numbers, one for each layer, not {len(radius)}")
     return [at_least_zero("radius", float(each)) for each in radius]
 
 
@@ -178,7 +181,9 @@ def influence_constant(layers: Sequence[Layer], radius: float) -> Value:
     >>> round(influence_constant(equal_layers(2), 1.0).value, 9)
     2593.412126574
     """
-    return certified("c of P8", high=_exp(_log_constant(layers, radius)), layers=len(layers), radius=radius)
+    return certified(
+        "the constant c of P8", high=_exp(_log_constant(layers, radius)), layers=len(layers), radius=radius
+    )
 
 
 def influence_bound(layers: Sequence[Layer], radius: float, slope: float, length: int) -> Value:
@@ -216,6 +221,13 @@ def influence_bound(layers: Sequence[Layer], radius: float, slope: float, length
 def influence_length(layers: Sequence[Layer], radius: float, slope: float, below: float = 0.5) -> Value:
     """Return the smallest length from which on `influence_bound` is less than `below`.
 
+    Parameters
+    ----------
+    layers, radius, slope
+        The same as for `influence_bound`.
+    below : float
+        The limit, above 0.
+
     Returns
     -------
     Value
@@ -241,7 +253,7 @@ def influence_length(layers: Sequence[Layer], radius: float, slope: float, below
         middle = (low + high) // 2
         low, high = (low, middle) if reached(middle) else (middle, high)
     found = 1 if reached(peak) else high
-    return exact(float(found), "the bound of P8 rises to its peak and falls from there", slope=slope, below=below)
+    return exact(float(found), "from the length of its maximum on, the bound of P8 decreases", slope=slope, below=below)
 
 
 def _log_constant(layers: Sequence[Layer], radius: float) -> float:
@@ -273,7 +285,7 @@ def _log_influence(constant: float, layers: int, slope: float, length: int) -> f
 
 def _checked(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     if not layers or not all(isinstance(layer, Layer) for layer in layers):
-        raise ValueError(f"layers must be Layers, at least one, as from equal_layers(2), not {layers!r}")
+        raise ValueError(f"layers must be a sequence of at least one Layer, such as equal_layers(2), not {layers!r}")
     return tuple(layers)
 
 

@@ -1,4 +1,4 @@
-"""Optimise a table of given norm for the lower bound of the information about the position."""
+"""Optimise a table of given norm such that its lower bound of the information about the position is large."""
 
 import math
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from fastpe.theory.value import Value, certified
 Array = np.ndarray[Any, Any]
 
 ROWS = 512
-_GROW, _SHRINK = 1.5, 0.25  # of the step, after one that was taken and after one that was not
-_LEAST = 1e-14  # a step that would move the table by less, relative to its norm, ends the climb
+_GROW, _SHRINK = 1.5, 0.25  # factors of the step size after an accepted step and after a rejected one
+_LEAST = 1e-14  # the ascent ends at a step below this size, relative to the norm of the table
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,11 @@ def maximal_table(
     table, history = _climb(_scaled(begin, wanted, equal_rows), wanted, equal_rows, sigma, steps)
     inputs = {"length": length, "dim": dim, "sigma": sigma, "power": wanted, "steps": len(history) - 1, "seed": seed}
     information = certified("P12: the lower bound of this table", low=float(history[-1]), **inputs)
-    ceiling = certified("I7: convexity, equal distances", high=_ceiling(length, wanted, sigma), **inputs)
+    ceiling = certified(
+        "I7: the bound is convex in the distances, so equal distances are best",
+        high=_ceiling(length, wanted, sigma),
+        **inputs,
+    )
     return MaximalTable(table, history, information, ceiling)
 
 
@@ -128,7 +132,7 @@ def _ceiling(length: int, power: float, sigma: float) -> float:
 
 
 def _climb(table: Array, power: float, equal_rows: bool, sigma: float, steps: int) -> tuple[Array, Array]:
-    """Run projected gradient ascent. A step that would lower the bound is shortened until it does not."""
+    """Run projected gradient ascent. A step that would not raise the bound is shortened until it does."""
     reached, gradient = lower_bound_and_gradient(table, sigma)
     history, norm, step = [reached], math.sqrt(power * len(table)), 0.1
     while len(history) <= steps:
@@ -158,7 +162,9 @@ def _scaled(table: Array, power: float, equal_rows: bool) -> Array:
     squares = np.sum(table**2, axis=1)
     sizes = squares[:, None] if equal_rows else np.mean(squares)
     if not np.all(sizes > 0):
-        raise ValueError("initial must not be 0: there is no direction in which to bring it to its norm")
+        raise ValueError(
+            "initial must not be 0, and with equal_rows no row of it, because it is scaled to a given norm"
+        )
     scaled: Array = table * np.sqrt(power / sizes)
     return scaled
 

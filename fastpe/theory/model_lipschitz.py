@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 Slots = Mapping[str, Any]
 Get = Callable[[str], Array]
 
-_MIXING = {"rotors", "polar", "angles", "growth", "rel_gain"}  # they stand between the query's map and the key's
-_UNEVEN = _MIXING | {"gain"}  # a score's constant is no longer one over all keys
+_MIXING = {"rotors", "polar", "angles", "growth", "rel_gain"}  # slots that act between the maps of query and key
+_UNEVEN = _MIXING | {"gain"}  # slots with which a constant term of a score differs between keys
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def model_bounds(
     rows, enter = weights["embed.weight"], None
     largest = float(np.linalg.norm(rows, axis=1).max())
     if model.config.vocabulary is None:
-        enter = certified("|embed| (1 + sum of the taps' largest), P5", high=taps * largest)
+        enter = certified("|embed| (1 + sum of the largest absolute taps), P5", high=taps * largest)
         largest = largest * largest_input + float(np.linalg.norm(weights.get("embed.bias", 0.0)))
     table = float(np.linalg.norm(slots["table"], axis=-1).max()) if "table" in slots else 0.0
     stack = stack_bounds(
@@ -95,18 +95,20 @@ def model_bounds(
     )
     head = spectral_norm(weights["embed.weight" if model.config.tied else "head.weight"])
     final = norm_of(weights, "final_norm").slope() if model.config.final_norm else 1.0
-    leave = certified("|head|, times the final norm's slope where there is one", high=head * final)
+    leave = certified("spectral norm of the head, times the slope of the final norm if there is one", high=head * final)
     known = [each.value for each in (enter, stack.product, leave) if each is not None]
-    whole_model = certified("product of all, P5", high=math.prod(known), length=length, norm=stack.norm)
+    whole_model = certified(
+        "product of the constants of input, layers and head, P5", high=math.prod(known), length=length, norm=stack.norm
+    )
     return ModelBounds(stack, enter, leave, whole_model)
 
 
 def opened(model_or_run: Transformer | str | Path) -> Transformer:
-    """Return the model, read from a run folder or file if necessary; it must have the positions 0, 1, ..."""
+    """Return the model, read from a run folder or file if necessary. Its positions must be 0, 1, ..."""
     model = model_or_run if isinstance(model_or_run, Transformer) else load(model_or_run)
     if model.config.positions != "usual":
         raise ValueError(
-            f"model must have its usual positions: with positions={model.config.positions!r} a bound is one of a draw"
+            f"model must have positions='usual', not {model.config.positions!r}: a bound would hold only for one draw"
         )
     return model
 
@@ -144,6 +146,10 @@ def _neutral(slot: str, array: Any) -> bool:
 
 def spectral_norm(matrix: Array) -> float:
     """Return the largest singular value, from the Gram matrix of the smaller side.
+
+    Parameters
+    ----------
+    matrix : (n, m) float64
 
     Examples
     --------
@@ -216,7 +222,7 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     weights, slots = weights_of(model), slots_of(model, length)
     if any({"gate", "counts", "mlp_in"} & own.keys() for own in slots):
         raise ValueError(
-            f"model must have no gates or networks of scores, whose steepness is not bounded: it has "
+            f"model must have no gates and no networks over scores, for which no bound is known, but its encoding is "
             f"{model.config.encoding!r}"
         )
     return tuple(_layer(model.config, weights, slots[number], number) for number in range(model.config.layers))
@@ -262,7 +268,7 @@ def _head(config: ModelConfig, get: Get, slots: Slots, head: int) -> Head:
     content = factor * of_query * of_key if mixing else of_rows * _product_norm(query, key)
     met_key, met_query = _rows(slots, "rel_query", head), _rows(slots, "rel_key", head)
     every_key = slots["key_bias"][head] if "key_bias" in slots else np.zeros(width)
-    # without an uneven slot, what is the same for all keys of a query leaves the softmax as it is
+    # without a slot in _UNEVEN, terms that are equal for all keys of a query do not change the softmax
     least_query, least_key = (_norm(bias) + least_radius(slots, width) for bias in (query_bias, key_bias))
     by_key = factor * of_key * least_query if mixing else of_rows * _norm(key @ query_bias)
     by_query = factor * of_query * least_key if uneven else 0.0

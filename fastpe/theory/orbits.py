@@ -39,9 +39,9 @@ CAN = {
     "const": "give identical tokens different outputs",
 }
 _LONGEST = 2**14
-_MOST_ROWS = 512  # of a matrix of fractions
-_MOST_NUMBERS, _BLOCK = 2**22, 2**20  # drawn for an estimate, and at once
-_SHOWN = 100  # bits of a fraction that is worth printing
+_MOST_ROWS = 512  # largest number of rows of a matrix of fractions
+_MOST_NUMBERS, _BLOCK = 2**22, 2**20  # largest count of random numbers for an estimate, and of those in memory at once
+_SHOWN = 100  # largest number of bits of a numerator or denominator that is printed
 
 
 def least_error(
@@ -50,9 +50,9 @@ def least_error(
 ) -> Value:  # fmt: skip
     """Return the least mean squared error of models with a symmetry on a task of numbers (Q16, P2, P3).
 
-    The group permutes the inputs and does not change their distribution. Among the functions that commute with the
-    group, the mean of the target over the group is the best. Its error is E[y^2] - E[(mean over the group)^2]. For
-    linear targets (`LINEAR`) it is computed exactly, in fractions.
+    The group of the symmetry permutes the inputs and does not change their distribution. Among the functions that
+    commute with the group, the mean of the target over the group is the best. Its error is
+    E[y^2] - E[(mean over the group)^2]. For linear targets (`LINEAR`) it is computed exactly, in fractions.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def least_error(
     if factors is None:
         return _without_factors(name, group, length, whole("draws", draws, 2), whole("seed", seed, 0))
     if name not in LINEAR:
-        raise ValueError(f"factors are for linear targets, {', '.join(LINEAR)}, not for {name!r}")
+        raise ValueError(f"factors can be given only for linear targets ({', '.join(LINEAR)}), not for {name!r}")
     return _linear(name, group, length, multipliers(factors, length))
 
 
@@ -104,7 +104,7 @@ def _linear(name: str, group: str, length: int, multiplied: Any) -> Value:
     return _in_fractions(_LEAST[group](moments, length), f"{LINEAR[name]}; {_why(group)}", group, length)
 
 
-@lru_cache(maxsize=1024)  # many encodings have the same symmetry
+@lru_cache(maxsize=1024)  # many encodings have the same symmetry, so results are reused
 def _without_factors(name: str, group: str, length: int, draws: int, seed: int) -> Value:
     """Return `least_error` for checked arguments."""
     if name in LINEAR:
@@ -112,7 +112,7 @@ def _without_factors(name: str, group: str, length: int, draws: int, seed: int) 
     inputs, why = {"group": group, "length": length}, f"{OTHERS[name]}; {_why(group)}"
     if name == "running_parity":
         return exact(_parity(group, length), why, **inputs)
-    if (name, group) == ("sort_numbers", "perm"):  # the mean over all orders is that of the numbers
+    if (name, group) == ("sort_numbers", "perm"):  # over all orders, the mean of the target is the mean of the numbers
         return _in_fractions(1 - Fraction(1, length), why, group, length)
     if group == "const" or length == 1:
         return exact(0.0, why, **inputs)
@@ -153,7 +153,7 @@ def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value
     rows, size = _matrix(matrix), len(matrix)
     added = [Fraction(0)] * size if offsets is None else [_fraction("offsets", each) for each in offsets]
     if len(added) != size:
-        raise ValueError(f"offsets must be {size} numbers, one a row of the matrix, not {len(added)}")
+        raise ValueError(f"offsets must be {size} numbers, one for each row of the matrix, not {len(added)}")
     mirrored = zip([*rows, added], [*rows[::-1], added], strict=True)
     moments = _Moments(
         squares=_total(a * a for row in [*rows, added] for a in row),
@@ -183,9 +183,9 @@ def _least_rev(m: _Moments, n: int) -> Fraction:
 
 
 def _least_perm(m: _Moments, n: int) -> Fraction:
-    # the mean over all orders has one value on the diagonal, one beside it, and one offset
-    beside = (m.total - m.trace) ** 2 / (n * (n - 1)) if n > 1 else Fraction(0)
-    return (m.squares - m.trace**2 / n - beside - m.added**2 / n) / n
+    # the mean over all orders has one value on the diagonal, one value off it, and one offset
+    off_diagonal = (m.total - m.trace) ** 2 / (n * (n - 1)) if n > 1 else Fraction(0)
+    return (m.squares - m.trace**2 / n - off_diagonal - m.added**2 / n) / n
 
 
 def _least_const(m: _Moments, n: int) -> Fraction:
@@ -206,7 +206,8 @@ def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
     return _Moments(
         squares=_total(w * w * (last - first + 1) + b * b for w, first, last, b in rows),
         mirrored=_total(
-            w * v * max(0, min(last, n + 1 - begin) - max(first, n + 1 - end) + 1) + b * c  # places that both have
+            # the maximum is the number of positions that both rows share
+            w * v * max(0, min(last, n + 1 - begin) - max(first, n + 1 - end) + 1) + b * c
             for (w, first, last, b), (v, begin, end, c) in pairs
         ),
         trace=_total(w for i, (w, first, last, _) in enumerate(rows, 1) if first <= i <= last),
@@ -236,17 +237,19 @@ def multipliers(factors: Any, n: int) -> list[Fraction]:
         return [Fraction(1)] * n
     found = [_fraction("factors", each) for each in factors]
     if len(found) != n:
-        raise ValueError(f"factors must be {n} numbers, one a position, not {len(found)}")
+        raise ValueError(f"factors must be {n} numbers, one for each position, not {len(found)}")
     return found
 
 
 def _matrix(matrix: Any) -> list[list[Fraction]]:
     rows = Sequence | np.ndarray
     if not (isinstance(matrix, rows) and all(isinstance(row, rows) for row in matrix)):
-        raise TypeError(f"matrix must be rows of numbers, not {matrix!r}")
+        raise TypeError(f"matrix must be a sequence of rows of numbers, not {matrix!r}")
     sizes = {len(row) for row in matrix}
     if sizes != {len(matrix)} or len(matrix) > _MOST_ROWS:
-        raise ValueError(f"matrix must be square, of 1 to {_MOST_ROWS} rows, not {len(matrix)} rows of {sorted(sizes)}")
+        raise ValueError(
+            f"matrix must be square with 1 to {_MOST_ROWS} rows, not have {len(matrix)} rows of lengths {sorted(sizes)}"
+        )
     return [[_fraction("matrix", each) for each in row] for row in matrix]
 
 
@@ -257,7 +260,7 @@ def _fraction(name: str, value: Any) -> Fraction:
 
 
 def _total(terms: Iterable[Fraction]) -> Fraction:
-    """Return the sum, added pair by pair so that denominators grow late."""
+    """Return the sum. Terms are added in pairs, so that most additions have small denominators."""
     left = list(terms)
     while len(left) > 1:
         left = [sum(left[k : k + 2], Fraction(0)) for k in range(0, len(left), 2)]
@@ -272,8 +275,8 @@ def _in_fractions(value: Fraction, why: str, group: str, length: int) -> Value:
 
 def _why(group: str) -> str:
     if group == "const":
-        return "on a constant input all outputs are equal, and the error is the variance of the targets (P2)"
-    return f"what cannot {CAN[group]} does no better than the mean of the target over these orders (P3)"
+        return "on a constant input all outputs are equal, so the least error is the variance of the targets (P2)"
+    return f"a model that cannot {CAN[group]} is at best the mean of the target over these orders (P3)"
 
 
 # ----------------------------------------------------------------------------------------------------- other targets
@@ -285,7 +288,7 @@ def _parity(group: str, n: int) -> float:
         return 1.0 - (n % 2) / n**2
     if group == "rev":
         return 0.5 if n > 1 else 0.0
-    # of k others before a token every set is equally likely: their mean product has the variance 1 / binom(n - 1, k)
+    # all sets of k earlier tokens are equally likely; the mean of their product has the variance 1 / binom(n - 1, k)
     places = np.arange(1.0, n)
     variances = np.concatenate([[1.0], np.cumprod(places / (n - places))])
     return 1.0 - math.fsum(variances) / n**2
@@ -293,7 +296,7 @@ def _parity(group: str, n: int) -> float:
 
 def _sorted_rev(x: Array) -> Array:
     ordered = np.sort(x, axis=1)
-    # the mean square of x, known to be 1 on average, has most of the noise
+    # the mean square of x has the known expectation 1 and most of the noise, so it is subtracted
     return ((ordered - ordered[:, ::-1]) ** 2).mean(axis=1) / 4.0 - (x**2).mean(axis=1) + 1.0
 
 

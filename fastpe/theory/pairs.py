@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 Window = tuple[int, int]
 
 BLOCK = 512
-_MEASURED = 2**21  # entries of the differences that are measured at once
+_MEASURED = 2**21  # number of entries of row differences in memory at once
 _MOST = 1e150  # the square of a larger entry overflows
 
 
@@ -41,7 +41,9 @@ def checked(table: Any, window: Window | None = None) -> Array:
         raise ValueError(f"table must have shape (positions, channels), at least (1, 1), not {rows.shape}")
     largest = max(float(rows.max()), -float(rows.min()))
     if largest > _MOST:
-        raise ValueError(f"table must hold values below {_MOST:.0e} in size, as they are squared, not {largest:.3g}")
+        raise ValueError(
+            f"table must hold values of at most {_MOST:.0e} in size, because they are squared, not {largest:.3g}"
+        )
     if window is None:
         return rows
     start, stop = bounds(window)
@@ -77,8 +79,10 @@ def tiles(rows: Array, others: Array | None = None) -> Iterator[tuple[slice, sli
 
     Yields
     ------
-    Rows and others of the tile, the squared distances, and error bounds. A bound is (C + 8) 2^-52 times the squared
-    norms of the rows minus their mean, which covers the rounding of the means, the squares and the product.
+    slice, slice, (512, 512) or smaller array, float
+        The rows and the others of the tile, their squared distances, and a bound on the error of these. The bound is
+        (C + 8) 2^-52 times the largest squared norms of the centred rows. It covers the rounding of the means, the
+        squares and the product.
     """
     targets = rows if others is None else others
     centre = targets.mean(axis=0)
@@ -123,7 +127,7 @@ def nearest(rows: Array, others: Array | None = None) -> tuple[Array, Array]:
     least, which = np.full(len(rows), np.inf), np.zeros(len(rows), np.intp)
     targets = rows if others is None else others
     for block, tile, squares, error in tiles(rows, others):
-        # of a row the closest one first: it rules out nearly all others
+        # measure the closest row of the tile first: its distance rules out nearly all others
         first = squares.argmin(axis=1)
         can = np.take_along_axis(squares, first[:, None], axis=1)[:, 0]
         ahead = np.flatnonzero(np.isfinite(can) & (can - error < least[block] ** 2) & (least[block] > 0))
@@ -151,6 +155,6 @@ def _measure(least: Array, which: Array, rows: Array, others: Array, offset: int
         first, second = a[start : start + at_once], b[start : start + at_once]
         found = np.linalg.norm(rows[first] - others[second], axis=1)
         order = np.lexsort((found, first))
-        rank = order[np.diff(first[order], prepend=-1) > 0]  # the least of every row
+        rank = order[np.diff(first[order], prepend=-1) > 0]  # the smallest distance of every row
         better = rank[found[rank] < least[first[rank]]]
         least[first[better]], which[first[better]] = found[better], second[better] + offset

@@ -6,13 +6,13 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-CLIP = 1e-6  # the least probability that a position is given
-_RIDGE_LINEAR, _RIDGE = 1e-9, 1e-3  # of standardised channels
-_CONSTANT = 1e-9  # of a channel's size: what varies less is rounding
+CLIP = 1e-6  # the smallest probability that the classifier gives to a position
+_RIDGE_LINEAR, _RIDGE = 1e-9, 1e-3  # ridge penalties for standardised channels
+_CONSTANT = 1e-9  # a channel that varies by less than this share of its size counts as constant
 
 
 class Moments:
-    """Sums over the training sequences of a read-out. Their size does not depend on the number of sequences."""
+    """Sums over the training sequences of a readout. Their size does not depend on the number of sequences."""
 
     def __init__(self, states: Array) -> None:
         self.shift = states.mean(axis=(0, 1))
@@ -29,7 +29,7 @@ class Moments:
 
 
 class Readout:
-    """Fitted read-outs.
+    """A linear readout of the position and a linear discriminant classifier, fitted to the moments of hidden states.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Readout:
         total = second - np.outer(centre, centre)
         spread = np.sqrt(np.maximum(np.diag(total), 0.0))
         sizes = np.sqrt(np.diag(second)) + np.abs(moments.shift)
-        self._scale = np.where(spread > _CONSTANT * sizes, spread, np.inf)  # constant channels tell nothing
+        self._scale = np.where(spread > _CONSTANT * sizes, spread, np.inf)  # constant channels carry no information
         self._centre = moments.shift + centre
         means = (means - centre) / self._scale
         both = np.outer(self._scale, self._scale)
@@ -62,12 +62,12 @@ class Readout:
         self._middle, self.scale = (n - 1) / 2, 1.0
 
     def positions(self, states: Array) -> Array:
-        """Return the positions that the linear read-out predicts, (sequences, n)."""
+        """Return the positions that the linear readout predicts, (sequences, n)."""
         found: Array = self._middle + (states - self._centre) / self._scale @ self._weights
         return found
 
     def losses(self, states: Array, scales: Array) -> Array:
-        """Return the mean cross entropy of each sequence for scores times each scale, (scales, sequences)."""
+        """Return the mean cross entropy of each sequence for scores multiplied by each scale, (scales, sequences)."""
         scores = (states - self._centre) / self._scale @ self._directions + self._offsets
         scores -= scores.max(axis=-1, keepdims=True)
         n = scores.shape[-1]

@@ -32,7 +32,8 @@ def rounded(values: Array, precision: str) -> Array:
         return values
     if precision == "bfloat16":
         exponent = np.frexp(values)[1]
-        step = np.ldexp(1.0, np.maximum(exponent - 8, -133))  # 8 digits, and the spacing of the least numbers
+        # a step for 8 binary digits, but at least the spacing of the smallest numbers
+        step = np.ldexp(1.0, np.maximum(exponent - 8, -133))
         values = np.rint(values / step) * step
     with np.errstate(over="ignore"):
         found: Array = values.astype(np.float32)
@@ -68,14 +69,14 @@ def horizon(table: Any, precision: str) -> dict[str, Value | None]:
     rows, about = checked(table), {"rows": len(table), "precision": precision}
     seen, first, before = set[bytes](), None, None
     for i in range(0, len(rows), BLOCK):
-        block = rounded(rows[i : i + BLOCK], precision) + 0.0  # -0.0 is 0.0
+        block = rounded(rows[i : i + BLOCK], precision) + 0.0  # turns -0.0 into 0.0
         for p, row in enumerate(block, start=i):
             found = row.tobytes()
             if found == before and first is None:
                 first = p - 1
             seen.add(found)
             before = found
-    why = f"comparing all rows, rounded to {precision}"
+    why = f"from comparing all rows after rounding to {precision}"
     return {
         "first": None if first is None else exact(float(first), f"the first row equal to the next, {why}", **about),
         "distinct": exact(float(len(seen)), f"the number of different rows, {why}", **about),

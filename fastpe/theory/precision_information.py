@@ -29,7 +29,7 @@ def checked_table(table: Any) -> Array:
     if rows.ndim != 2 or not rows.size:
         raise ValueError(f"table must have shape (positions, channels), at least (1, 1), not {rows.shape}")
     if not validation.largest(rows) < _MOST:
-        raise ValueError(f"table must hold finite numbers below {_MOST:.0e} in size, as they are squared")
+        raise ValueError(f"table must hold finite numbers below {_MOST:.0e} in size, because they are squared")
     return rows
 
 
@@ -57,18 +57,18 @@ def precision_information(table: Any, dtype: str = "bfloat16") -> Value:
         block = _rounded(rows[start : start + ROWS], dtype)
         seen.update(blake2b(row.tobytes(), digest_size=32).digest() for row in block)
     lost = math.fsum(count * math.log(count) for count in seen.values()) / len(rows)
-    return exact(math.log(len(rows)) - lost, "I2: rows that are equal after rounding", dtype=dtype, length=len(rows),
-                 distinct=len(seen))  # fmt: skip
+    why = "I2: from the sets of rows that are equal after rounding"
+    return exact(math.log(len(rows)) - lost, why, dtype=dtype, length=len(rows), distinct=len(seen))
 
 
 def _rounded(rows: Array, dtype: str) -> Array:
     """Round so that equal numbers have equal bits. bfloat16 is returned as the upper half of the float32 bits."""
     with np.errstate(over="ignore"):
         near = rows.astype("float32" if dtype == "bfloat16" else dtype)
-    near = np.ascontiguousarray(near + near.dtype.type(0))  # 0 in place of -0
+    near = np.ascontiguousarray(near + near.dtype.type(0))  # turns -0 into 0
     if dtype != "bfloat16":
         return near
     bits = near.view(np.uint32)
     half: Array = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("u2")
-    half[half == 0x8000] = 0  # what became -0
+    half[half == 0x8000] = 0  # numbers that were rounded to -0
     return half

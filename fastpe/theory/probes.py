@@ -19,12 +19,12 @@ from fastpe.training import config_file, run_folder, text_data
 from fastpe.training.config import TrainConfig
 
 Array = np.ndarray[Any, Any]
-States = Callable[[Array], list[Array]]  # of some sequences, by their numbers, the hidden states of every layer
+States = Callable[[Array], list[Array]]  # maps sequence numbers to the hidden states of these sequences in every layer
 
 LEAST_SEQUENCES = 30
 MOST_BIAS = 0.05  # nats
-_BLOCK = 2**21  # numbers of a block of sequences in one array
-_SCALES = np.concatenate([[0.0], 2.0 ** np.arange(-6.0, 6.25, 0.25)])  # inverse temperatures that are tried
+_BLOCK = 2**21  # number of entries of an array for a block of sequences
+_SCALES = np.concatenate([[0.0], 2.0 ** np.arange(-6.0, 6.25, 0.25)])  # the inverse temperatures that are tried
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class LayerProbe:
     layer : int
         0 is the input of the first layer.
     linear : Value
-        A lower bound from a linear read-out of the position (P13). Its inputs hold `mse` and `r2`.
+        A lower bound from a linear readout of the position (P13). Its inputs hold `mse` and `r2`.
     classifier : Value
         A lower bound from linear discriminant analysis.
     upper : Value
         A certified upper bound: ln n, or 0 if the states cannot depend on the position.
     binned : Value or None
-        The plug-in estimate of the information in the binned linear read-out. None without `bins`.
+        The plug-in estimate of the information in the binned linear readout. None without `bins`.
     """
 
     layer: int
@@ -91,10 +91,10 @@ def probe_run(
     model = run_folder.load(run)
     config = config_file.read_config(validation.path("run", run)) if Path(run).is_dir() else None
     if config is None:
-        raise ValueError(f"run must be a run folder, which says what the task is, not the file {run}")
+        raise ValueError(f"run must be a run folder, because only a folder names the task, not the file {run}")
     length = config.train_length if length is None else validation.whole("length", length, 1)
     chosen = config.chosen
-    alike = chosen.task.kind == "numbers" and not chosen.task.file  # all of fastpe's own draw N(0, 1) everywhere
+    alike = chosen.task.kind == "numbers" and not chosen.task.file  # all built-in tasks draw N(0, 1) at every position
     return probe_model(model, _drawn(config, length, sequences, seed), alike=alike, seed=seed, bins=bins)
 
 
@@ -103,14 +103,18 @@ def _drawn(config: TrainConfig, length: int, sequences: int, seed: int) -> Array
         tokens = text_data.text_parts(config)[1]
         blocks = len(tokens) // length
         if blocks < LEAST_SEQUENCES:
-            raise ValueError(f"length must leave {LEAST_SEQUENCES} blocks of the text at least, not {blocks}: {length}")
+            raise ValueError(
+                f"length must leave at least {LEAST_SEQUENCES} validation blocks, but {length} leaves {blocks}"
+            )
         starts = length * Stream(seed, "probe", length).choice(blocks, min(sequences, blocks))
         return tokens[starts[:, None] + np.arange(length)]
     lengths = np.full(sequences, length)
     stream = Stream(seed, "probe", length)
     drawn = frame.sequences(config.chosen, stream, lengths, config.causal, config.dtype)
     if drawn.lengths is not None and len(np.unique(drawn.lengths)) > 1:
-        raise ValueError(f"task {config.task!r} has sequences of different lengths: their positions are not uniform")
+        raise ValueError(
+            f"task {config.task!r} has sequences of different lengths, but a probe needs uniform positions"
+        )
     return drawn.x
 
 
@@ -168,7 +172,7 @@ def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> Laye
     """Compute held-out lower bounds on I(position; state) for a uniform position on 0 .. n - 1.
 
     The sequences are split in three parts, so that no bound is computed on data used for fitting. The first part fits
-    the read-outs. The second sets the temperature of the classifier and the edges of the bins. The third gives the
+    the readouts. The second sets the temperature of the classifier and the edges of the bins. The third gives the
     bounds and their 95 % intervals over sequences.
 
     Parameters
@@ -178,7 +182,7 @@ def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> Laye
     seed : int
         Seed of the split.
     bins : int, optional
-        Number of bins. If given, the information in the linear read-out is also estimated from this number of bins.
+        Number of bins. If given, the information in the linear readout is also estimated from this number of bins.
 
     Returns
     -------
@@ -220,7 +224,7 @@ def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> Laye
 def _parts(sequences: int, seed: int) -> tuple[Array, Array, Array]:
     if sequences < LEAST_SEQUENCES:
         raise ValueError(
-            f"a probe needs {LEAST_SEQUENCES} sequences at least, to fit, calibrate, test, not {sequences}"
+            f"a probe needs at least {LEAST_SEQUENCES} sequences for fitting, calibration and test, not {sequences}"
         )
     order = Stream(seed, "probe parts").permutation(sequences)
     first, second, third = (np.sort(order[part::3]) for part in range(3))
@@ -234,8 +238,8 @@ def _check_bins(bins: int | None, tested: int, n: int) -> None:
     if bias > MOST_BIAS:
         needed = 3 * math.ceil((bins - 1) * (n - 1) / (2 * n * MOST_BIAS))
         raise ValueError(
-            f"bins={bins} needs {needed} sequences: with {tested} to test its bias is up to {bias:.2g} nats, above "
-            f"{MOST_BIAS}"
+            f"bins={bins} needs {needed} sequences: with {tested} test sequences its bias is up to {bias:.2g} nats, "
+            f"above the limit of {MOST_BIAS}"
         )
 
 
@@ -244,7 +248,9 @@ def _block(n: int, channels: int, heads: int = 1) -> int:
 
 
 def _nothing(n: int) -> LayerProbe:
-    nothing = exact(0.0, "I5: inputs of one distribution, and no encoding at the input", length=n)
+    nothing = exact(
+        0.0, "I5: inputs have the same distribution at all positions, and the encoding adds nothing to them", length=n
+    )
     return LayerProbe(0, nothing, nothing, nothing)
 
 
@@ -268,7 +274,7 @@ def _probe(states: States, parts: tuple[Array, Array, Array], block: int, bins: 
     return [
         LayerProbe(
             layer, _linear(np.concatenate(squares[layer]), n), _classified(np.concatenate(losses[layer]), n),
-            certified("I5: the position is one of n", high=math.log(n), length=n),
+            certified("I5: ln n, the entropy of a uniform position", high=math.log(n), length=n),
             None if bins is None else _binned(np.concatenate(codes[layer]), bins),
         )
         for layer in range(len(readouts))
@@ -284,7 +290,7 @@ def _finite(states: States, blocks: list[Array]) -> Iterator[list[Array]]:
 
 
 def _calibrate(readouts: list[Readout], blocks: Iterator[list[Array]], bins: int | None) -> list[Array]:
-    """Set the temperatures, and return the edges of bins with equal counts."""
+    """Set the temperatures of the readouts, and return the edges of bins with equal counts for each layer."""
     losses = [np.zeros(len(_SCALES)) for _ in readouts]
     places = [list[Array]() for _ in readouts]
     for layers in blocks:
@@ -320,7 +326,7 @@ def _linear(squares: Array, n: int) -> Value:
 
     mse, low, high = _interval(squares)
     r2 = 1.0 - 12.0 * mse / (n * n - 1.0) if n > 1 else 0.0
-    why = "P13: a lower bound, from the held-out error of a linear read-out"
+    why = "P13: a lower bound, from the held-out error of a linear readout"
     return _bounded(bound(mse), bound(high), bound(low), n, why, mse=mse, r2=r2, sequences=len(squares))
 
 
@@ -334,5 +340,7 @@ def _classified(losses: Array, n: int) -> Value:
 def _binned(codes: Array, bins: int) -> Value:
     each, bias = plug_in(codes, bins)
     mean, low, high = _interval(each)
-    why = "plug-in estimate for the linear read-out in bins, less its largest bias; its interval holds both"
+    why = (
+        "plug-in estimate for the binned linear readout minus its largest bias; its interval covers every smaller bias"
+    )
     return _bounded(mean - bias, low - bias, high, codes.shape[1], why, bins=bins, bias=bias, sequences=len(codes))

@@ -15,9 +15,9 @@ from fastpe.theory.value import Value, certified, exact
 
 Array = np.ndarray[Any, Any]
 
-SHARE = 0.99  # of the weight, that a window must hold
+SHARE = 0.99  # share of the weight that a window must hold
 
-_SLACK = 2.0**-44  # in the logarithm of odds, for what rounding may have taken
+_SLACK = 2.0**-44  # tolerance in the logarithm of the odds, for rounding errors
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,15 @@ def reaches(rows: Array, *, train_length: int | None = None, distances: Array | 
         The distances of the keys. The default is 0, 1, ..., n-1, as in the rows of `fastpe.theory.biases.last_row`. In
         a bidirectional model a query has two keys at most distances.
 
+    Returns
+    -------
+    list of Reach
+        One for each head.
+
     Raises
     ------
     TypeError, ValueError
+        If an argument has the wrong shape or is not finite.
 
     Source: Q7.
 
@@ -79,15 +85,17 @@ def _of_row(
     head: int, shares: Array, distances: Array, order: Array, train_length: int | None, inputs: Mapping[str, Any]
 ) -> Reach:
     held = np.cumsum(shares[order])
-    last = int(np.argmax(held >= SHARE * (1.0 - 1e-12)))  # equal weights must not fail by a rounding
+    last = int(np.argmax(held >= SHARE * (1.0 - 1e-12)))  # tolerates rounding errors for equal weights
     given = {**inputs, "head": head}
     beyond = None
     if train_length is not None:
         far = float(shares[distances >= whole("train_length", train_length, 1)].sum())
-        beyond = exact(far, "weight of distances >= N", **given, train_length=train_length)
+        beyond = exact(far, "weight of all keys at distances of at least N", **given, train_length=train_length)
     return Reach(
-        exact(float(np.exp(entropy(shares))), "e^entropy of P0", **given),
-        exact(float(distances[order[last]]) + 1.0, f"distances with {SHARE:.0%} of P0", **given),
+        exact(float(np.exp(entropy(shares))), "exp of the entropy of the row of P0", **given),
+        exact(
+            float(distances[order[last]]) + 1.0, f"number of distances that hold {SHARE:.0%} of the row of P0", **given
+        ),
         beyond,
     )
 
@@ -143,6 +151,7 @@ def limit(
     Raises
     ------
     TypeError, ValueError
+        For the same reasons as `fastpe.theory.decay.decay_of`.
 
     Examples
     --------
@@ -192,6 +201,7 @@ def dropped_weight(row: Array, window: int, content: float = 0.0, *, both_sides:
     Raises
     ------
     TypeError, ValueError
+        If the row is not finite, or the window or the content is negative.
 
     Source: P7.
 
@@ -211,8 +221,8 @@ def _dropped(row: Array, window: int, content: float, both_sides: bool) -> Value
         left = float(near[window] - far[window + 1]) - 2.0 * content - _rounding(row)
         bound = upward(1.0 / (1.0 + math.exp(min(700.0, left))))
     return certified(
-        "e^2S T / (e^2S T + H): T far, H near (P7)", high=min(1.0, bound), window=window, content=content,
-        length=len(row), both_sides=both_sides,
+        "e^2S T / (e^2S T + H), where T and H are the sums of e^bias over far and near keys (P7)",
+        high=min(1.0, bound), window=window, content=content, length=len(row), both_sides=both_sides,
     )  # fmt: skip
 
 
@@ -255,8 +265,8 @@ def certified_window(row: Array, tolerance: float, content: float = 0.0, *, both
     enough = np.append(far[1:] - near[:-1] + 2.0 * content <= odds - _rounding(row), True)
     window = float(np.argmax(enough))
     return certified(
-        "dropped weight <= tolerance from this window on (P7)", high=window, tolerance=tolerance, content=content,
-        length=len(row), both_sides=both_sides,
+        "from this window on the dropped weight is at most the tolerance (P7)", high=window,
+        tolerance=tolerance, content=content, length=len(row), both_sides=both_sides,
     )  # fmt: skip
 
 
@@ -305,5 +315,5 @@ def endless_window(
     decay = decay.both_sides() if both_sides else decay
     most = decay.total / (1 + mpmath.exp(_SLACK - odds))
     kept = decay.least(lambda tail: tail <= most)
-    why = f"dropped weight <= tolerance (P7); {why}"
+    why = f"the dropped weight is at most the tolerance (P7); {why}"
     return certified(why, high=float(max(0, kept - 1)), **given)

@@ -13,9 +13,9 @@ Array = np.ndarray[Any, Any]
 
 TURN = 2.0 * math.pi
 SEEN = 0.1  # the chord up to which an angle counts as seen in training
-MOST_LAGS = 2**18  # that are searched for a negative similarity unless told otherwise
+MOST_LAGS = 2**18  # default number of lags that are searched for a negative similarity
 
-_BLOCK = 2**20  # cosines that are computed at once
+_BLOCK = 2**20  # number of cosines that are computed at once
 
 
 def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Array | None:
@@ -34,11 +34,12 @@ def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Arra
     Returns
     -------
     (H or 1, R/2) or None
-        None if the angles are not linear in the position, as for grids or if some tokens are not rotated.
+        None if the angles are not linear in the position, for example on grids or if some tokens are not rotated.
 
     Raises
     ------
     TypeError, ValueError
+        If an argument has the wrong shape or is not finite, or there are fewer than two positions.
 
     Examples
     --------
@@ -51,10 +52,12 @@ def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Arra
     angles = _angles("angles", angles)
     count = angles.shape[1]
     if count < 2:
-        raise ValueError(f"angles must hold at least 2 positions to tell a frequency, not shape {angles.shape}")
+        raise ValueError(f"angles must hold at least 2 positions, to compute a frequency, not shape {angles.shape}")
     places = np.arange(float(count)) if positions is None else finite("positions", array("positions", positions), float)
     if places.shape != (count,) or places[0] == places[1]:
-        raise ValueError(f"positions must have shape ({count},) and differ in the first two, not {places.tolist()[:3]}")
+        raise ValueError(
+            f"positions must have shape ({count},) and start with two different numbers, not {places.tolist()[:3]}"
+        )
     found: Array = _wrapped(angles[:, 1] - angles[:, 0]) / (places[1] - places[0])
     apart = places - places[0]
     tolerance = 1e-12 * (1.0 + float(np.abs(apart).max()))
@@ -68,6 +71,13 @@ def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Arra
 
 def turns(omega: Array, length: int) -> Array:
     """Return how often each channel turns over the lags of a length, |w| (N - 1) / 2 pi, in the shape of `omega`.
+
+    Parameters
+    ----------
+    omega : array
+        Frequencies in radians per position, of any shape.
+    length : int
+        Number of positions N.
 
     >>> turns(np.array([[1.0, 0.01]]), 50).round(3).tolist()
     [[7.799, 0.078]]
@@ -92,7 +102,12 @@ def turned(omega: Array, length: int) -> Value:
     8.0
     """
     found = turns(omega, length)
-    return exact(float(np.count_nonzero(found >= 1.0)), "w (N - 1) >= 2 pi", length=length, channels=found.size)
+    return exact(
+        float(np.count_nonzero(found >= 1.0)),
+        "number of channels with |w| (N - 1) >= 2 pi",
+        length=length,
+        channels=found.size,
+    )
 
 
 def critical_channel(omega: Array, length: int) -> Value | None:
@@ -127,7 +142,12 @@ def critical_channel(omega: Array, length: int) -> Value | None:
     if omega.min() <= 0.0 or (np.diff(omega) >= 0.0).any() or not omega[-1] < TURN / length <= omega[0]:
         return None
     place = float(np.interp(-math.log(TURN / length), -np.log(omega), np.arange(float(len(omega)))))
-    return exact(place, "w N = 2 pi, ln w interpolated between channels", length=length, channels=len(omega))
+    return exact(
+        place,
+        "the channel with w N = 2 pi, with ln w interpolated between channels",
+        length=length,
+        channels=len(omega),
+    )
 
 
 def aliasing(omega: Array, scale: float = 1.0) -> dict[str, Value]:
@@ -158,7 +178,7 @@ def aliasing(omega: Array, scale: float = 1.0) -> dict[str, Value]:
     fastest = float(speeds.max(initial=0.0))
     count = float(np.count_nonzero(positive("scale", scale) * speeds > math.pi))
     return {
-        "aliased": exact(count, "channels with scale |w| > pi", scale=scale, channels=speeds.size),
+        "aliased": exact(count, "number of channels with scale |w| > pi", scale=scale, channels=speeds.size),
         "from_scale": exact(math.pi / fastest if fastest else math.inf, "pi / max |w|", channels=speeds.size),
     }
 
@@ -191,7 +211,9 @@ def unseen_chords(trained: Array, tested: Array, *, causal: bool = True) -> Arra
     trained, tested = _angles("trained", trained), _angles("tested", tested)
     heads, _, channels = trained.shape
     if tested.shape[::2] != (heads, channels):
-        raise ValueError(f"tested must have the heads and channels of trained, {trained.shape}, not {tested.shape}")
+        raise ValueError(
+            f"tested must have the heads and channels of trained, {trained.shape}, but has shape {tested.shape}"
+        )
     found = np.empty((heads, channels))
     for head, channel in np.ndindex(heads, channels):
         seen, asked = (_wrapped(each[head, :, channel] - each[head, 0, channel]) for each in (trained, tested))
@@ -238,11 +260,11 @@ def unseen(trained: Array, tested: Array, *, causal: bool = True, seen: float = 
     inputs = {"train_length": np.shape(trained)[1], "length": np.shape(tested)[1], "causal": causal}
     return {
         "channels": exact(
-            float(np.count_nonzero(chords > seen)), f"channels with a chord above {seen:g}", **inputs,
+            float(np.count_nonzero(chords > seen)), f"number of channels with a chord above {seen:g}", **inputs,
             channels=chords.size,
         ),
-        "largest": exact(float(chords.max()), "the largest chord of all channels", **inputs),
-        "rms": exact(float(np.sqrt(np.mean(chords**2))), "root mean square of the channels' chords", **inputs),
+        "largest": exact(float(chords.max()), "the largest chord over all channels", **inputs),
+        "rms": exact(float(np.sqrt(np.mean(chords**2))), "root mean square of the chords over all channels", **inputs),
     }  # fmt: skip
 
 
@@ -280,6 +302,11 @@ def similarity(angles: Array, growth: Array | None = None) -> Array:
 def least_similarity(angles: Array, growth: Array | None = None) -> Value:
     """Return the least value of `similarity` over all tokens and heads.
 
+    Parameters
+    ----------
+    angles, growth
+        The same as for `similarity`.
+
     Examples
     --------
     >>> import fastpe
@@ -288,7 +315,7 @@ def least_similarity(angles: Array, growth: Array | None = None) -> Value:
     """
     found = similarity(angles, growth)
     return exact(
-        float(found.min()), "the least mean over channels of cos(angle)", length=found.shape[1], heads=found.shape[0]
+        float(found.min()), "the smallest mean of cos(angle) over channels", length=found.shape[1], heads=found.shape[0]
     )
 
 
@@ -328,7 +355,7 @@ def first_negative_lag(omega: Array, *, decay: Array | None = None, limit: int =
         if (sums < 0.0).any():
             place = int(np.argmax(sums < 0.0))
             return exact(
-                float(lags[place]), "every lag before it was tried; a heuristic of a usable length", limit=limit,
+                float(lags[place]), "all smaller lags were tried; a heuristic for the usable length", limit=limit,
                 sum=float(sums[place]), channels=omega.shape[1],
             )  # fmt: skip
     return None

@@ -11,7 +11,7 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 2**20  # scores that are drawn at once
+_BLOCK = 2**20  # number of scores that are drawn at once
 
 
 def weights(scores: Array) -> Array:
@@ -50,6 +50,11 @@ def one_row(name: str, value: Array) -> Array:
 
 def entropy(shares: Array) -> Array:
     """Return the entropy in nats of weights that sum to 1, along the last axis.
+
+    Parameters
+    ----------
+    shares : (..., n)
+        Weights of at least 0, which sum to 1 along the last axis.
 
     Examples
     --------
@@ -172,7 +177,7 @@ def initial_entropy(length: int, deviation: float, *, draws: int = 256, seed: in
         for part, first in enumerate(range(0, draws, rows))
     ])  # fmt: skip
     inputs = {"length": length, "deviation": deviation}
-    mean = estimate(*_mean_interval(found), f"mean of {draws} rows", **inputs, draws=draws, seed=seed)
+    mean = estimate(*_mean_interval(found), f"mean over {draws} random rows", **inputs, draws=draws, seed=seed)
     if deviation >= math.sqrt(2.0 * math.log(length)):
         return {"entropy": mean}
     limit = math.log(length) - deviation**2 / 2.0
@@ -200,6 +205,7 @@ def score_gap(length: int, weight: float) -> Value:
     Raises
     ------
     TypeError, ValueError
+        If there are fewer than two keys, or the weight is not in (0, 1).
 
     Source: Q19.
 
@@ -235,6 +241,7 @@ def temperature(length: int, longer: int, weight: float = 0.9) -> dict[str, Valu
     Raises
     ------
     TypeError, ValueError
+        If there are fewer than two keys, or the weight is not in (0, 1).
 
     Source: Q19.
 
@@ -247,5 +254,7 @@ def temperature(length: int, longer: int, weight: float = 0.9) -> dict[str, Valu
     inputs = {"length": length, "longer": longer}
     found = {"logarithms": exact(math.log(longer) / math.log(length), "ln N' / ln N, the common rule", **inputs)}
     if near > 0.0:
-        found["factor"] = exact(far / near, "quotient of the score gaps of both lengths", **inputs, weight=weight)
+        found["factor"] = exact(
+            far / near, "score gap at the longer length divided by the gap at the shorter one", **inputs, weight=weight
+        )
     return found

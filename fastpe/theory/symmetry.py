@@ -27,10 +27,10 @@ from fastpe.theory.value import Value, certified, exact
 Array = np.ndarray[Any, Any]
 
 PROPERTIES = ("const", "rev", "perm")
-TOLERANCE = 1e-10  # of the output's size; rounding leaves about 1e-15
-MOST_LENGTH = 512  # the class does not need more, and pairs of positions are spelled out
+TOLERANCE = 1e-10  # relative to the largest output; rounding errors are about 1e-15
+MOST_LENGTH = 512  # more positions are not needed, and the reference stores all pairs
 _SEQUENCES = 4
-_AFTER_SOFTMAX = ("table", "taps", "rel_value")  # what softmax averages is not the same for equal tokens
+_AFTER_SOFTMAX = ("table", "taps", "rel_value")  # with these slots, the averaged values of equal tokens differ
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def symmetry(
     Raises
     ------
     ValueError, TypeError
-        If the encoding is unknown or cannot have these sizes, or a number is out of range; the message names it.
+        If the encoding is unknown or cannot have these sizes, or a number is out of range. The message names it.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def symmetry(
     (('const', 'rev'), ('const',), ())
     """
     if (length := whole("length", length, 1)) > MOST_LENGTH:
-        raise ValueError(f"length must be at most {MOST_LENGTH}, which is more than a symmetry class needs: {length}")
+        raise ValueError(f"length must be at most {MOST_LENGTH}, which is enough for a symmetry class, not {length}")
     networks = [
         _Network(name, options, length, dim, heads, causal, whole("seed", seed, 0) + draw)
         for draw in range(whole("draws", draws, 1))
@@ -177,7 +177,7 @@ def change_of_order(
     before, after = network(network.x), network(network.x[:, order])
     changed = float(np.abs(after - before).max() / np.abs(before).max())
     kept = _property("perm", network.spreads()["perm"], network)
-    why = "a draw of weights and inputs whose outputs differ so much is a counterexample to invariance"
+    why = "the outputs of one draw of weights and inputs differ by this much, a counterexample to invariance"
     return {"equivariance": kept.spread, "invariance": certified(why, low=changed, length=length, seed=seed)}
 
 
@@ -197,7 +197,7 @@ class _Network:
             each: Stream(seed, "symmetry", each).normal(shape) / np.sqrt(shape[0] if len(shape) > 1 else 4)
             for each, shape in parameter_shapes(self.config).items()
         }
-        # parameters that start at zero would make the encoding look absent
+        # with parameters that start at zero the encoding would have no effect
         for each, start in own.initial.items():
             self.parameters[each] = start + 0.5 * Stream(seed, "symmetry", each).normal(start.shape)
         self.slots = own.reference_slots(length, self.parameters)
@@ -230,14 +230,14 @@ def _property(name: str, measured: float, network: _Network) -> Property:
     if measured > TOLERANCE:
         breaks = _breaking(name, network.slots, length)
         by = f"slot {' and '.join(map(repr, breaks))}" if breaks else "the causal mask"
-        why = f"{_SAYS[name]}: no, a random network differs by {measured:.3g} of its largest output ({by})"
+        why = f"{_SAYS[name]}: no, in a random network they differ by {measured:.3g} of the largest output ({by})"
         return Property(False, True, certified(why, low=measured - TOLERANCE, **inputs), why)
-    # a mask knows the order: only constants are proved for it, or a single position
+    # a causal mask depends on the order, so with it only `const`, or any symmetry of one position, can be proved
     proved = not _breaking(name, network.slots, length) and (name == "const" or not causal or length == 1)
     if proved:
         why = f"{_SAYS[name]}: {_PROVES[name]}"
         return Property(True, True, exact(0.0, why, **inputs), why)
-    why = f"{_SAYS[name]}: no draw differs by more than {measured:.3g} of its largest output, which is no proof"
+    why = f"{_SAYS[name]}: in all draws they differ by at most {measured:.3g} of the largest output, which is no proof"
     return Property(True, False, certified(why, low=0.0, **inputs), why)
 
 
@@ -247,7 +247,7 @@ _SAYS = {
     "perm": "reordered tokens have reordered outputs",
 }
 _PROVES = {
-    "const": "everything acts inside the softmax, whose weights add up to 1 (P2)",
+    "const": "all slots act inside the softmax, whose weights sum to 1 (P2)",
     "rev": "every slot is the same for the reversed order, and there is no mask (P3)",
     "perm": "every slot is the same for all orders, and there is no mask (P3)",
 }
@@ -261,13 +261,13 @@ def _breaking(name: str, slots: Sequence[Mapping[str, Any]], length: int) -> lis
 
 
 def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
-    """Return whether a slot is known to leave models a symmetry; False in cases that are hard to decide."""
+    """Return whether models with this slot are known to keep a symmetry. The result is False in undecided cases."""
     if slot in ("key_bias", "polar", "rectify", "scale", "pairs") or (name == "const" and slot not in _AFTER_SOFTMAX):
         return True
-    if slot in ("gate", "counts"):  # it sums what was before
+    if slot in ("gate", "counts"):  # gates and counts are summed over earlier keys
         return False
     array = np.asarray(own[slot], np.float64)
-    if slot in NETWORK:  # its maps read neighbours on either side, or a cell alone
+    if slot in NETWORK:  # the maps of the network read neighbouring cells or a single cell
         alike = name == "rev" and _same(array, array[..., ::-1])
         return slot == "mlp_bias" or array.shape[-1] == 1 or alike
     if slot == "taps":
@@ -276,9 +276,9 @@ def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
         return _same(array, array[::-1]) if name == "rev" else _same(array, array[:1])
     if slot == "row_scale":
         return _same(array, array[..., ::-1]) if name == "rev" else _same(array, array[..., :1])
-    if slot in ("angles", "growth"):  # they turn one way from left to right
+    if slot in ("angles", "growth"):  # only equal values at all positions keep a symmetry
         return _same(array, array[..., :1, :])
-    if slot == "rotors":  # nor are those of a position and of its mirror image the same
+    if slot == "rotors":  # the same holds for rotors
         return _same(array, array[..., :1, :, :, :])
     if slot in OF_OFFSETS:
         return _offsets_keep(array if slot in ("gain", "bias") else np.moveaxis(array, -2, -1), name, length)
@@ -305,5 +305,5 @@ def _pairs_keep(array: Array, name: str) -> bool:
 
 
 def _same(a: Array, b: Array) -> bool:
-    """Return whether two arrays differ by rounding at most."""
+    """Return whether two arrays differ at most by rounding errors."""
     return not a.size or bool(np.abs(a - b).max() <= 1e-13 * np.abs(a).max())

@@ -11,13 +11,20 @@ from fastpe.base.validation import array, finite, real, whole
 from fastpe.theory.pairs import BLOCK, Array, Window, bounds, checked, nearest, tiles
 from fastpe.theory.value import Value, certified, exact
 
-TOEPLITZ = 1e-12  # non-Toeplitz share of a kernel below which distances are those of lags
-_ALL_PAIRS = 1024  # rows whose distances are all kept
-_FRACTION = 38  # bits of a float64 that a bin of distances leaves out: bins are 2^-14 wide
+TOEPLITZ = 1e-12  # below this non-Toeplitz share of the kernel, distances count as functions of the lag
+_ALL_PAIRS = 1024  # up to this number of rows the distances of all pairs are kept
+_FRACTION = 38  # number of low bits of a float64 that bins of distances ignore; bins have the relative width 2^-14
 
 
 def windows(length: int, train_length: int) -> list[Window]:
     """Return the windows [0, N), [N, 2N) and [2N, 4N), cut at `length` and without empty ones.
+
+    Parameters
+    ----------
+    length : int
+        The largest length.
+    train_length : int
+        The training length N.
 
     Examples
     --------
@@ -57,7 +64,7 @@ def norms(table: Any, window: Window | None = None) -> dict[str, Value]:
     sizes = np.linalg.norm(rows, axis=1)
     about = {"rows": len(rows), "channels": rows.shape[1]}
     return {
-        "least": exact(float(sizes.min()), "the least norm of a row", **about),
+        "least": exact(float(sizes.min()), "the smallest norm of a row", **about),
         "most": exact(float(sizes.max()), "the largest norm of a row", **about),
         "rms": exact(float(np.sqrt(np.mean(sizes * sizes))), "the root mean square norm of a row", **about),
     }
@@ -92,7 +99,7 @@ def separation(table: Any, window: Window | None = None, *, share: float | None 
     if share is not None and real("share", share) < TOEPLITZ:
         gaps = _lag_distances(rows)
         lag = 1 + int(gaps.argmin())
-        least, pair, why = float(gaps[lag - 1]), [start, start + lag], "the least over all lags (P1)"
+        least, pair, why = float(gaps[lag - 1]), [start, start + lag], "over all lags (P1)"
     else:
         distances, which = nearest(rows)
         least = float(distances.min())
@@ -113,6 +120,11 @@ def collision_radius(table: Any, window: Window | None = None) -> Value | None:
     With the embeddings x_i = (T[j] - T[i]) / 2 = -x_j of this norm, the inputs at i and j are the same vector, so that
     no model without a mask can distinguish them. If all embeddings have a smaller norm, no two inputs are equal.
 
+    Parameters
+    ----------
+    table, window
+        The same as for `norms`.
+
     Returns
     -------
     Value, or None for a single row
@@ -127,7 +139,7 @@ def collision_radius(table: Any, window: Window | None = None) -> Value | None:
 
 
 def line_separation(table: Any, direction: Any, window: Window | None = None) -> Value | None:
-    """Return the least distance of a difference of two rows from the line along a direction (P4, last paragraph).
+    """Return the least distance of a difference of two rows from the line along a direction (P4).
 
     A model of numbers embeds its inputs along one direction w. Two tokens can then become equal only if the difference
     of their rows lies on the line along w, that is, if this distance is 0.
@@ -151,13 +163,13 @@ def line_separation(table: Any, direction: Any, window: Window | None = None) ->
     rows = checked(table, window)
     along = finite("direction", array("direction", direction), np.float64)
     if along.shape != rows.shape[1:] or not along.any():
-        raise ValueError(f"direction must hold {rows.shape[1]} values, not all 0, not {along.tolist()}")
+        raise ValueError(f"direction must hold {rows.shape[1]} values that are not all 0, not {along.tolist()}")
     unit = along / np.abs(along).max()
     unit /= np.linalg.norm(unit)
     flat = rows - (rows @ unit)[:, None] * unit
-    flat -= (flat @ unit)[:, None] * unit  # what rounding left along the line
+    flat -= (flat @ unit)[:, None] * unit  # removes the rounding error along the line
     found = separation(flat)
-    return found and exact(found.value, "the least over all pairs of rows (P4)", rows=len(rows))
+    return found and exact(found.value, "the smallest distance over all pairs of rows (P4)", rows=len(rows))
 
 
 def tolerated_noise(table: Any, window: Window | None = None, *, confusion: float = 0.01) -> Value | None:
@@ -187,7 +199,7 @@ def tolerated_noise(table: Any, window: Window | None = None, *, confusion: floa
     rows = checked(table, window)
     if not 0.0 < real("confusion", confusion) < 0.5:
         raise ValueError(f"confusion must lie between 0 and 0.5, not {confusion}")
-    why = f"the union bound on confusions is {100 * confusion:g} %"
+    why = f"the noise at which the union bound on confusions is {100 * confusion:g} %"
     about = {"rows": len(rows), "confusion": confusion}
     if len(rows) < 2:
         return None
@@ -197,7 +209,7 @@ def tolerated_noise(table: Any, window: Window | None = None, *, confusion: floa
     distances = nearest(rows)[0]
     if not (highest := _loudest(distances, np.full(len(rows), 1.0 / len(rows)), confusion)):
         return exact(0.0, why, **about)
-    # pairs farther apart than this add less than a billionth of `confusion` at any sigma up to the highest possible
+    # pairs farther apart than this add less than 1e-9 `confusion` at any sigma up to the largest possible one
     reach = -2.0 * highest * float(ndtri(1e-9 * confusion / len(rows)))
     below, above, weights = _binned(rows, reach)
     low = _loudest(below, weights[0], (1.0 - 1e-9) * confusion)
@@ -210,7 +222,7 @@ def _binned(rows: Array, reach: float) -> tuple[Array, Array, Array]:
     The first row of counts uses lower bounds of the true distances, the second row uses upper bounds.
     """
     top = int(_bin(np.array([2.0 * reach]))[0])
-    bottom = max(0, top - (40 << (52 - _FRACTION)))  # what is 40 octaves below counts as 0
+    bottom = max(0, top - (40 << (52 - _FRACTION)))  # distances 40 octaves below count as 0
     counts = np.zeros((2, top - bottom + 1), np.int64)
     for _, _, squares, error in tiles(rows):
         near = squares[squares <= reach * reach + error]
@@ -245,6 +257,11 @@ def _loudest(distances: Array, weights: Array, confusion: float) -> float:
 
 def coherence(table: Any, window: Window | None = None) -> Value | None:
     """Return the largest |cosine| between two rows (Q5). Rows of zeros have no direction and are left out.
+
+    Parameters
+    ----------
+    table, window
+        The same as for `norms`.
 
     Returns
     -------

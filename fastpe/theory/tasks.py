@@ -1,4 +1,4 @@
-"""Limits that a symmetry sets on a task for any model size and training: least errors and largest accuracies."""
+"""Limits that a symmetry sets on a task, for any model size and training: least errors and largest accuracies."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def limit(
     >>> limit("running_sum", symmetry("alibi"), 100).value.value, limit("reverse", symmetry("nope"), 9).value.value
     (24.75, 0.0)
     >>> limit("running_sum", symmetry("rope"), 100).why
-    'neither the reverse nor another order goes unnoticed; see metric mse_constant'
+    'the model can notice a reversal and a change of order; see metric mse_constant'
     """
     length, found_at = whole("length", length, 1), symmetry.inputs["length"]
     if found_at < min(length, _ENOUGH):
-        raise ValueError(f"symmetry must be that of at least {min(length, _ENOUGH)} positions, not of {found_at}")
+        raise ValueError(f"symmetry must be computed for at least {min(length, _ENOUGH)} positions, not {found_at}")
     if task in NUMBERS and task not in list_tasks():
         return _of_numbers(task, None, symmetry, length, metric, factors)
     chosen = choose(TASKS.resolve(task), task_options)
     if chosen.task.kind == "text":
-        return Limit(task, metric or "loss", None, "the law of a text is not known")
+        return Limit(task, metric or "loss", None, "the distribution of a text is not known")
     check_length(chosen, length)
     if chosen.task.kind == "numbers":
         return _of_numbers(task, chosen, symmetry, length, metric, factors)
@@ -120,26 +120,26 @@ def _by_its_file(chosen: Chosen, group: str, length: int, metric: str, factors: 
     """Return the limit of a registered task, as stated in its file."""
     bound = {"rev": chosen.task.reversal_bound, "perm": chosen.task.permutation_bound}.get(group)
     if bound is None:
-        return Limit(chosen.name, metric, None, f"{chosen.whose} says nothing of what cannot {CAN[group]}")
-    why = f"as {chosen.whose} has it of what cannot {CAN[group]}"
+        return Limit(chosen.name, metric, None, f"{chosen.whose} states no limit for a model that cannot {CAN[group]}")
+    why = f"the limit that {chosen.whose} states for a model that cannot {CAN[group]}"
     found = float(bound(length, np.array(multipliers(factors, length), np.float64), **chosen.options))
     return Limit(chosen.name, metric, exact(found, why, group=group, length=length), why)
 
 
-_ENOUGH = 16  # number of positions; a symmetry found there is taken to hold at all lengths
+_ENOUGH = 16  # a symmetry that holds for this number of positions is assumed to hold at all lengths
 _FRAMED = (
-    "sequences begin with a token of their own, so that none is constant, nor the reverse of another: only a model "
-    "that notices no order at all has a limit"
+    "sequences begin with a special token, so no sequence is constant or the reverse of another; only a model that "
+    "ignores all order has a limit"
 )
 _NONE_HELD = {
-    "mse": "neither the reverse nor another order goes unnoticed; see metric mse_constant",
-    "mse_constant": "identical tokens may have different outputs",
+    "mse": "the model can notice a reversal and a change of order; see metric mse_constant",
+    "mse_constant": "identical tokens can have different outputs",
 }
 
 
-# ------------------------------------------------------------------------------------- tokens, where no order is known
+# ------------------------------------------------------------------------- tasks of tokens, for models without order
 
-_BLANKS = "every blank after the separator has the same output (P3)"
+_BLANKS = "all blanks after the separator have the same output (P3)"
 _COUNTED = ("bin_majority", "cycle_navigation", "majority", "parity")
 _COPIED = ("duplicate", "odds_first", "repeat_copy", "reverse")
 _DISTINCT = ("sort", "unique_copy")
@@ -148,21 +148,23 @@ _DISTINCT = ("sort", "unique_copy")
 def _answer(chosen: Chosen, length: int, metric: str) -> tuple[Fraction | None, str]:
     """Return the largest share that a function of the symbol counts reaches with one answer at all blanks, and why."""
     if metric == "exact":
-        return Fraction(0), f"{_BLANKS}, but the first asks for a symbol and the last for the end"
+        return Fraction(0), f"{_BLANKS}, but the first answer is a symbol and the last one is the end token"
     name = "" if chosen.task.file else chosen.name
     if name in _COUNTED:
-        return Fraction(1), "counts of the input's symbols say the answer"
+        return Fraction(1), "the counts of the symbols in the input determine the answer"
     if name == "missing_duplicate":
-        return Fraction(1), "whether the ones that are left are odd in number says the missing bit"
+        return Fraction(1), "whether the number of remaining ones is odd determines the missing bit"
     if name in _DISTINCT:
-        return Fraction(1, length), f"{_BLANKS}, and no symbol is asked for twice"
+        return Fraction(1, length), f"{_BLANKS}, and no two answers are the same symbol"
     if name in _COPIED and chosen.symbols == 2:
-        # the mean of the larger count of a symbol, over N
+        # the mean of the larger of both symbol counts, divided by N
         most = Fraction(1, 2) + Fraction(math.comb(length - 1, (length - 1) // 2), 2**length)
-        return most, f"{_BLANKS}: the symbol there is more of is right most often"
+        return most, f"{_BLANKS}; the more frequent symbol is right most often"
     if name == "even_pairs":
-        return _ends_differ(length), "of k ones among N bits in random order the ends differ with 2k(N-k) / (N(N-1))"
-    return None, f"how often a function of counts can be right on {chosen.whose} has not been worked out"
+        return _ends_differ(
+            length
+        ), "for k ones among N bits in random order, the ends differ with probability 2k(N-k) / (N(N-1))"
+    return None, f"the largest accuracy of a function of symbol counts on {chosen.whose} is not known"
 
 
 def _ends_differ(n: int) -> Fraction:
@@ -182,13 +184,17 @@ def _labels(chosen: Chosen, metric: str) -> tuple[Fraction | None, str]:
     if name == "depth":
         blocks = chosen.options["blocks"]
         if blocks == 2:
-            return Fraction(1), "the last of two blocks has its symbol to itself"
-        why = "the last block and the last but two are of the same symbol, which has one output (P3)"
-        return (Fraction(0), why) if metric == "exact" else (1 - Fraction(1, blocks), f"{why}; blocks are alike in law")
+            return Fraction(1), "no other block has the symbol of the last of two blocks"
+        why = "the last block and the third from the end have the same symbol, which has only one output (P3)"
+        return (
+            (Fraction(0), why)
+            if metric == "exact"
+            else (1 - Fraction(1, blocks), f"{why}; all blocks have the same distribution")
+        )
     if name == "mqar":
         pairs = chosen.options["pairs"]
         found = Fraction(1, math.factorial(pairs) if metric == "exact" else pairs)
-        return found, "without order every way to pair keys with values is equally likely (P3)"
+        return found, "without order all ways to pair keys with values are equally likely (P3)"
     if chosen.task.causal:
-        return None, "it is made for models with a mask, which know the order"
-    return None, f"how often equal outputs for equal tokens can be right on {chosen.whose} has not been worked out"
+        return None, "the task is made for models with a causal mask, which depend on the order"
+    return None, f"the largest accuracy with equal outputs for equal tokens on {chosen.whose} is not known"

@@ -10,16 +10,16 @@ KINDS = ("exact", "certified", "estimate")
 
 @dataclass(frozen=True)
 class Value:
-    """A number and how it is known. The functions `exact`, `certified` and `estimate` create one.
+    """A number, with its bounds and how it is known. The functions `exact`, `certified` and `estimate` create one.
 
     Attributes
     ----------
     value : float
         The number. If only one bound is certified, it is this bound.
     kind : str
-        - "exact": from a closed form or from trying every case, up to rounding;
-        - "certified": proved to lie between `low` and `high`; one of them may be None;
-        - "estimate": from random draws or data, with the 95 % interval `low` to `high`.
+        - "exact": the number comes from a closed form or from trying every case, up to rounding;
+        - "certified": the number is proved to lie between `low` and `high`, one of which may be None;
+        - "estimate": the number comes from random draws or data, with the 95 % interval `low` to `high`.
     low, high : float or None
         The bounds or the interval. A missing bound is None.
     why : str
@@ -39,21 +39,30 @@ class Value:
         if self.kind not in KINDS:
             raise ValueError(f"kind must be {' or '.join(KINDS)}, not {self.kind!r}")
         if self.kind == "certified" and self.low is None and self.high is None:
-            raise ValueError("a certified value needs low or high: a bound has a direction")
+            raise ValueError("a certified value needs at least one of low and high, but both are None")
         if self.kind == "estimate" and (self.low is None or self.high is None):
-            raise ValueError("an estimate needs low and high: it is nothing without its interval")
+            raise ValueError(f"an estimate needs low and high, not low={self.low} and high={self.high}")
         for low, high in ((self.low, self.value), (self.value, self.high)):
             if low is not None and high is not None and low > high:
                 raise ValueError(f"low <= value <= high must hold, not {self.low}, {self.value}, {self.high}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values in full precision. Infinities and NaN, which JSON does not have, become text."""
+        """Return a dict for JSON, in full precision. Infinities and NaN, which JSON does not have, become text."""
         ends = {name: _plain(getattr(self, name)) for name in ("value", "low", "high")}
         return {**ends, "kind": self.kind, "why": self.why, "inputs": dict(self.inputs)}
 
 
 def exact(value: float, why: str, **inputs: Any) -> Value:
     """Return a value that is known up to rounding.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+    why : str
+        How the number is computed, in one sentence.
+    **inputs
+        The inputs of the computation.
 
     Examples
     --------
@@ -66,7 +75,16 @@ def exact(value: float, why: str, **inputs: Any) -> Value:
 def certified(why: str, *, low: float | None = None, high: float | None = None, **inputs: Any) -> Value:
     """Return a value that is proved to be at least `low`, at most `high`, or both.
 
-    The number is the middle of both bounds, or the only bound.
+    Its `value` is the middle of both bounds, or the only bound.
+
+    Parameters
+    ----------
+    why : str
+        How the bounds are computed, in one sentence.
+    low, high : float, optional
+        The proved bounds, at least one of them.
+    **inputs
+        The inputs of the computation.
 
     Examples
     --------
@@ -79,6 +97,17 @@ def certified(why: str, *, low: float | None = None, high: float | None = None, 
 
 def estimate(value: float, low: float, high: float, why: str, **inputs: Any) -> Value:
     """Return an estimate from random draws or data, with its 95 % interval.
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    low, high : float
+        The ends of its 95 % interval.
+    why : str
+        How the number is computed, in one sentence.
+    **inputs
+        The inputs of the computation.
 
     Examples
     --------

@@ -44,8 +44,8 @@ def test_one_claim_with_its_certificate(capsys):
     assert "interval arithmetic" in out
     show_claims("C47", False)
     out = " ".join(capsys.readouterr().out.split())
-    assert "TRUE the bound does" in out
-    assert "UNDEFINED the model does" in out
+    assert "TRUE the bound degrades" in out
+    assert "UNDEFINED the model degrades" in out
 
 
 @pytest.mark.usefixtures("few")

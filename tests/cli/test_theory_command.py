@@ -98,9 +98,9 @@ def test_the_page_of_a_table():
     assert row(text, "nearest two positions") == ["1.47185"] * 3
     assert row(text, "noise for 1 % confusion") == ["0.286474", "0.286474", "0.286082"]
     assert row(text, "farthest from any trained row") == ["-", "5.1402", "5.63248"]
-    assert all("+-" in each for each in row(text, "position information at equal loudness (nats)"))
+    assert all("+-" in each for each in row(text, "position information at signal-to-noise ratio 1 (nats)"))
     assert "  rank 24 (float32 18, bfloat16 16) of 50, effective 4.229, stable 1.514" in text
-    assert "  kernel Toeplitz exactly: of the distance alone | " in text
+    assert "  kernel exactly Toeplitz: it depends only on the distance | " in text
     assert "  different rows of 4,096: float32 4,096, bfloat16 4,096\n" in text
     assert "  embeddings of norm below 0.735924 never collide; larger ones can\n" in text
     assert "  symmetry: none\n" in text
@@ -116,13 +116,13 @@ def test_the_page_of_a_bias():
     assert row(text, "99 % of the weight within") == ["50", "99", "198"]
     assert row(text, "weight beyond the training length") == ["0", "0.475021", "0.711349"]
     assert row(text, "largest effect on any row, any content (TV)")[0] == "<= 0.0244951"
-    assert "in a text without end: 1359.14 keys used, 99 % of the weight within 2,303 (finite: " in text
-    assert "distance heard above content of deviation 1: 0.000416327 of 3.91 nats" in text
+    assert "in an endless text: 1359.14 keys used, 99 % of the weight within 2,303 (finite: " in text
+    assert "information on the distance, content of deviation 1: 0.000416327 of 3.91 nats" in text
     assert "certified window at 2^-24: 8,318 keys (content up to 5: 13,318); 2^-8: 2,773 keys " in text
-    assert "symmetry: equal tokens give equal outputs\n" in text
+    assert "symmetry: equal tokens have equal outputs\n" in text
     both = shown("--all", "alibi", "--option", "alpha0=0.1")
     assert "certified window at 2^-24: 16,637 keys (content up to 5: 26,637)" in both  # 2 w + 1: both sides
-    assert "symmetry: equal tokens give equal outputs; the reverse of a text goes unnoticed\n" in both
+    assert "symmetry: equal tokens have equal outputs; a reversed text has reversed outputs\n" in both
     assert "least error, at any size of model: running_sum 12.25, 24.75, 49.75;" in both
 
 
@@ -131,7 +131,7 @@ def test_the_page_of_a_rotation():
     assert row(text, "channels with unseen angles (chord > 0.1)") == ["-", "17", "22"]
     assert row(text, "largest unseen chord") == ["-", "1.73901", "1.94405"]
     assert (
-        "8 of 32 channels turned at least once | one turn at channel 7.206 | similarity negative first at lag 725"
+        "8 of 32 channels turned at least once | one turn at channel 7.206 | first negative similarity at lag 725"
         in text
     )
     assert "least error on constant inputs: running_sum 208.25" in text
@@ -139,12 +139,12 @@ def test_the_page_of_a_rotation():
 
 def test_what_is_undefined_is_a_dash_and_said():
     text = shown("--all", "learned")
-    assert row(text, "largest token, of content 1") == ["1.18167"]
+    assert row(text, "largest norm of a token, content of norm 1") == ["1.18167"]
     assert "  parameters of the encoding: initial values of seed 0\n" in text
     assert "  not defined at 100 positions: 'learned' has no row for position 99" in text
     assert "causal models only" in shown("--all", "xpos", "--length", "60")
     text = shown("--all", "learned", "nope")
-    assert row(text, "largest token, of content 1, at 100") == ["-", "1"]
+    assert row(text, "largest norm of a token, content of norm 1, at 100") == ["-", "1"]
     assert "learned: not defined at 100 positions" in text
 
 
@@ -168,7 +168,7 @@ def test_several_stand_side_by_side():
 
 def test_an_option_goes_to_all_that_have_it():
     text = shown("--all", "rope", "xpos", "nope", "--causal", "--option", "base=100")
-    first, second, third = row(text, "similarity negative first at lag")
+    first, second, third = row(text, "first lag of negative similarity")
     assert first != "725" and second != "725" and third == "-"  # noqa: PT018 - one row
     assert "did you mean 'slope'" in refused(2, "theory", "rope", "alibi", "--option", "slop=1")
     assert "--option slope must be" in refused(2, "theory", "rope", "alibi", "--option", "slope=-1")

@@ -27,7 +27,7 @@ def test_one_sentence():
     assert (YES({}), NO({}), IF({})) == ("TRUE", "FALSE", "TRUE IF")
     assert HoldsIf(lambda: True, lambda: False, "")({}) == "TRUE"
     assert HoldsIf(lambda: False, lambda: False, "")({}) == "FALSE"
-    assert IF.note() == "if it rains"
+    assert IF.note() == "true if it rains"
     assert Bounds(lambda: True, lambda: True)({}) == "TRUE"
     assert Bounds(lambda: True, lambda: False)({}) == "VACUOUS"
     assert Bounds(lambda: False, lambda: True)({}) == "FALSE"
@@ -39,9 +39,10 @@ def test_definitions_and_sources():
     assert Needs(("x",), ("x",))({}) == "TRUE"
     assert Needs(("x",), ("x",), NO)({}) == "FALSE"
     quoted = Quoted({"a": "1", "b": "2"}, {"a": "1", "b": "3"}, "the book")
-    assert (quoted({}), quoted.note()) == ("FALSE", "b: 2, but 3 in the book")
+    assert (quoted({}), quoted.note()) == ("FALSE", "the source, the book, differs in b (paper: 2; source: 3)")
     assert Quoted({"a": "1"}, {"a": "1"}, "the book")({}) == "TRUE"
-    assert Quoted({"a": "1"}, {}, "the book").note() == "a: 1, but nothing of it in the book"
+    missing = Quoted({"a": "1"}, {}, "the book")
+    assert missing.note() == "the source, the book, differs in a (paper: 1; source: not mentioned)"
 
 
 def test_several_sentences_are_as_good_as_the_worst():
@@ -52,7 +53,7 @@ def test_several_sentences_are_as_good_as_the_worst():
         found = Sentences({str(k): rule for k, rule in enumerate(order[i:][::-1])})
         assert found({}) == worst
         assert list(found.parts({}).values()) == words[i:][::-1]
-    assert Sentences({"a": IF, "b": OPEN}).note() == "if it rains; not defined: y"
+    assert Sentences({"a": IF, "b": OPEN}).note() == "true if it rains; not defined: y"
 
 
 def test_readings_that_differ_leave_a_claim_undefined():

@@ -157,7 +157,7 @@ def test_rows_in_float32_are_distributions_too():
         (lambda: attention_information([[0.5, 0.6]]), "rows must be distributions"),
         (lambda: attention_information([[1.5, -0.5]]), "rows must be distributions"),
         (lambda: attention_information([0.5, 0.5]), r"rows must have the shape \(queries, keys\), not \(2,\)"),
-        (lambda: attention_information(iter([])), "rows must hold one distribution at least"),
+        (lambda: attention_information(iter([])), "rows must hold at least one distribution"),
         (lambda: attention_information(iter([np.eye(2), np.eye(3)])), "rows must have 2 keys in every block, not 3"),
         (lambda: zero_content_rows([0.0, 1.0], 4, True), r"bias must have the shape \(2K \+ 1,\), not \(2,\)"),
         (lambda: zero_content_rows([math.nan], 4, True), "bias must be finite"),

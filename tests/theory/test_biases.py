@@ -50,7 +50,7 @@ def test_what_does_not_fit_is_one_clear_error():
         biases.rows({"scores": np.zeros((2, 1, 4, 4))}, 4)
     with pytest.raises(ValueError, match="bias must be finite in float64, but 1 of its 3 values are not"):
         biases.rows({"bias": np.array([[0.0, np.nan, 0.0]])}, 2)
-    with pytest.raises(ValueError, match="first and stop must be queries of 3"):
+    with pytest.raises(ValueError, match="first and stop must satisfy 0 <= first < stop <= 3"):
         biases.rows({}, 3, 2, 2)
     with pytest.raises(ValueError, match="length must be at least 1, not 0"):
         biases.oscillations({}, 0, causal=True)

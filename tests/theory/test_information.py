@@ -257,7 +257,9 @@ def test_bad_arguments_of_position_information(arguments, error):
 
 
 def test_bad_arguments_of_the_others():
-    with pytest.raises(ValueError, match=r"sigmas must be finite numbers above 0, in a row, not \[0.0\]"):
+    with pytest.raises(
+        ValueError, match=r"sigmas must be a one-dimensional array of finite numbers above 0, not \[0.0\]"
+    ):
         information_curve(np.zeros((2, 2)), [0.0])
     with pytest.raises(ValueError, match="dtype must be float64 or float32 or bfloat16 or float16, not 'int8'"):
         precision_information(np.zeros((2, 2)), "int8")

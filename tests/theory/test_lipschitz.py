@@ -311,11 +311,11 @@ def test_influence_decays_as_fast_as_the_bound_says():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: stack_bounds([], 1.0), "layers must be Layers"),
+        (lambda: stack_bounds([], 1.0), "layers must be a sequence of at least one Layer"),
         (lambda: stack_bounds(equal_layers(1), -1.0), "radius must be at least 0, not -1"),
         (lambda: stack_bounds(equal_layers(2), [1.0]), "radius must be one number, or 2"),
         (lambda: stack_bounds(equal_layers(1), math.nan), "radius must be finite"),
-        (lambda: stack_bounds(equal_layers(1), 1.0, colmax=1.0), "colmax and length go together"),
+        (lambda: stack_bounds(equal_layers(1), 1.0, colmax=1.0), "colmax and length must be given together"),
         (lambda: equal_layers(0), "count must be at least 1, not 0"),
         (lambda: influence_bound(equal_layers(1), 1.0, 0.0, 5), "slope must be above 0"),
         (lambda: influence_length(equal_layers(1), 1.0, 1.0, -1.0), "below must be above 0"),

@@ -340,7 +340,10 @@ def test_length_one():
         (lambda: largest_jacobian(drawn("nope"), [1.0], iterations=0), "iterations must be at least 1"),
         (lambda: model_bounds(drawn("nope"), 0), "length must be at least 1"),
         (lambda: model_bounds(drawn("nope"), 4, largest_input=-1.0), "largest_input must be at least 0"),
-        (lambda: layers_of(drawn("sinusoidal", positions="random:40"), 4), "usual positions"),
+        (
+            lambda: layers_of(drawn("sinusoidal", positions="random:40"), 4),
+            "model must have positions='usual', not 'random:40'",
+        ),
         (lambda: layers_of(drawn("learned"), 7), "learned"),
     ],
 )

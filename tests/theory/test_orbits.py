@@ -214,21 +214,23 @@ def test_errors_say_what_is_wrong():
     ]:
         with pytest.raises(ValueError, match=wrong):
             least_error(*case)
-    with pytest.raises(ValueError, match="factors must be 5 numbers, one a position, not 2"):
+    with pytest.raises(ValueError, match="factors must be 5 numbers, one for each position, not 2"):
         least_error("running_sum", "rev", 5, factors=[1, 2])
     with pytest.raises(ValueError, match="factors must be finite, not nan"):
         least_error("running_sum", "rev", 1, factors=[float("nan")])
-    with pytest.raises(ValueError, match="factors are for linear targets"):
+    with pytest.raises(ValueError, match="factors can be given only for linear targets"):
         least_error("sort_numbers", "rev", 2, factors=[1, 2])
     with pytest.raises(ValueError, match="draws must be at least 2, not 1"):
         least_error("running_max", "rev", 5, draws=1)
-    with pytest.raises(ValueError, match=r"matrix must be square, of 1 to 512 rows, not 2 rows of \[1, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"matrix must be square with 1 to 512 rows, not have 2 rows of lengths \[1, 2\]"
+    ):
         least_error_of_matrix([[1], [1, 2]], "rev")
-    with pytest.raises(ValueError, match="matrix must be square, of 1 to 512 rows, not 0 rows"):
+    with pytest.raises(ValueError, match="matrix must be square with 1 to 512 rows, not have 0 rows"):
         least_error_of_matrix([], "rev")
-    with pytest.raises(TypeError, match="matrix must be rows of numbers, not 3"):
+    with pytest.raises(TypeError, match="matrix must be a sequence of rows of numbers, not 3"):
         least_error_of_matrix(3, "rev")
     with pytest.raises(TypeError, match="matrix must be a number, not 'a'"):
         least_error_of_matrix([["a"]], "rev")
-    with pytest.raises(ValueError, match="offsets must be 1 numbers, one a row of the matrix, not 2"):
+    with pytest.raises(ValueError, match="offsets must be 1 numbers, one for each row of the matrix, not 2"):
         least_error_of_matrix([[1]], "rev", [1, 2])

@@ -155,10 +155,14 @@ def test_bins_tell_what_a_noiseless_readout_tells():
 
 
 def test_too_few_sequences_are_refused():
-    with pytest.raises(ValueError, match="a probe needs 30 sequences at least, to fit, calibrate, test, not 29"):
+    with pytest.raises(
+        ValueError, match="a probe needs at least 30 sequences for fitting, calibration and test, not 29"
+    ):
         probe_states(noise(29, 4, 2))
     # (K - 1)(n - 1) / 2m <= 0.05: for 50 positions in 50 bins 481 sequences to test
-    with pytest.raises(ValueError, match=r"bins=50 needs 1443 sequences: with 480 to test its bias is up to 0\.05"):
+    with pytest.raises(
+        ValueError, match=r"bins=50 needs 1443 sequences: with 480 test sequences its bias is up to 0\.05"
+    ):
         probe_states(np.zeros((1440, 50, 1)), bins=50)
     assert probe_states(noise(1443, 50, 1), bins=50).binned is not None
 
@@ -290,5 +294,5 @@ def test_a_run(tmp_path, task, positions):
     assert found[1].upper.value == math.log(positions)
     # tokens differ in their distribution by position: the frame begins with one of its own
     assert (found[0].classifier.value == 0.0) == (task == "running_sum")
-    with pytest.raises(ValueError, match="run must be a run folder, which says what the task is"):
+    with pytest.raises(ValueError, match="run must be a run folder, because only a folder names the task"):
         probe_run(tmp_path / "run" / "model.safetensors")

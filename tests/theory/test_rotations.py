@@ -62,11 +62,11 @@ def test_tokens_that_are_not_rotated_are_not_linear():
 
 
 def test_angles_that_will_not_do():
-    with pytest.raises(ValueError, match="angles must hold at least 2 positions to tell a frequency"):
+    with pytest.raises(ValueError, match="angles must hold at least 2 positions, to compute a frequency"):
         rotations.frequencies(angles("rope", 1))
     with pytest.raises(ValueError, match=r"angles must have shape \(heads or 1, positions, channels\)"):
         rotations.frequencies(np.zeros((2, 1, 4, 2)))
-    with pytest.raises(ValueError, match=r"positions must have shape \(4,\) and differ in the first two"):
+    with pytest.raises(ValueError, match=r"positions must have shape \(4,\) and start with two different numbers"):
         rotations.frequencies(angles("rope", 4), [0, 0, 1, 2])
     with pytest.raises(ValueError, match="angles must be finite"):
         rotations.least_similarity(np.full((1, 3, 2), np.nan))

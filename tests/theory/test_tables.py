@@ -220,12 +220,12 @@ def test_a_zero_row_has_no_direction():
         (lambda: tables.norms([[1.0, math.nan]]), "table must be finite in float64, but 1 of its 2 values are not"),
         (lambda: tables.norms([1.0, 2.0]), r"table must have shape \(positions, channels\), .* not \(2,\)"),
         (lambda: tables.norms(np.empty((0, 4))), r"at least \(1, 1\), not \(0, 4\)"),
-        (lambda: tables.norms([[1e200]]), r"table must hold values below 1e\+150 in size"),
+        (lambda: tables.norms([[1e200]]), r"table must hold values of at most 1e\+150 in size"),
         (lambda: tables.norms([[1.0]], (0, 2)), "window must end within the 1 rows of table, not at 2"),
         (lambda: tables.norms([[1.0]], (1, 1)), r"window must hold at least one row, not \(1, 1\)"),
         (lambda: tables.norms([[1.0]], 1), r"window must be two integers \(start, stop\), not 1"),
         (lambda: tables.tolerated_noise([[1.0]], confusion=0.5), "confusion must lie between 0 and 0.5, not 0.5"),
-        (lambda: tables.line_separation([[1.0]], [0.0]), "direction must hold 1 values, not all 0"),
+        (lambda: tables.line_separation([[1.0]], [0.0]), "direction must hold 1 values that are not all 0"),
     ],
 )
 def test_refusals(call, message):

@@ -197,6 +197,6 @@ def test_errors_say_what_is_wrong():
         limit("reverse", NOPE, 9, metric="mse")
     with pytest.raises(ValueError, match="length must be every 2 from 2"):
         limit("missing_duplicate", NOPE, 3)
-    with pytest.raises(ValueError, match="symmetry must be that of at least 16 positions, not of 2"):
+    with pytest.raises(ValueError, match="symmetry must be computed for at least 16 positions, not 2"):
         limit("shift", symmetry("alibi", length=2), 50)
     assert limit("shift", symmetry("alibi", length=2), 2).value.value == 0.25

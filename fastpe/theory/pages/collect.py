@@ -43,7 +43,7 @@ def page(
         Whether the model has a causal mask. It always has one if the encoding is made only for causal models.
     run : str, pathlib.Path or Transformer, optional
         A run folder, a file that `Transformer.save` wrote, or a model. The encoding, sizes and options are those of the
-        model, and the page also has the constants of its weights.
+        model, and the page also has the norms and Lipschitz constants of its weights.
     **options
         Options of the encoding. For a sum, write them as ``{"wavelet.scale": 2.0}``.
 
@@ -58,7 +58,7 @@ def page(
     Raises
     ------
     ValueError, TypeError
-        If the encoding or an option is unknown, or a size is out of range. The message names it.
+        If the encoding or an option is unknown, or a size is out of range. The message names the argument.
     OSError, fastpe.training.config_file.RunError
         If a run cannot be read.
 

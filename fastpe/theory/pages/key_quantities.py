@@ -29,10 +29,10 @@ class KeyQuantity:
     meaning : str
         One sentence that says how to read the value.
     keys : tuple of str
-        The keys of its records. Encodings have different slots; the first key that a page has counts.
+        The keys of its records. Encodings have different slots, so the first key that a page has is used.
     at : str
-        The length that the value belongs to: `TRAINED`, `LONGEST` (only where that is longer than the training
-        length) or `ALL_LENGTHS`.
+        The length that the value belongs to: `TRAINED`, `LONGEST` (only if it exceeds the training length) or
+        `ALL_LENGTHS`.
     """
 
     label: str
@@ -44,7 +44,7 @@ class KeyQuantity:
 
 @dataclass(frozen=True)
 class KeyRow:
-    """A row of the table: a key quantity at one length, with the value of each page, "-" where a page has none."""
+    """A row of the table: a key quantity at one length, with its value on each page, or "-" if a page has none."""
 
     label: str
     unit: str
@@ -92,7 +92,7 @@ KEY_QUANTITIES = (
     ),
     KeyQuantity(
         "largest effect of the bias", "fraction",
-        "The bias moves at most this share of the attention of any query, whatever the content.",
+        "The bias moves at most this share of the attention of any query, for any content.",
         ("effect",), TRAINED,
     ),
     KeyQuantity(
@@ -165,9 +165,9 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
     Parameters
     ----------
     subjects : sequence of Subject
-        What the pages are of. A quantity at the longest length has a row for each longest length among them.
+        The subjects of the pages. A quantity at the longest length has one row for each different longest length.
     pages : sequence of dict of str to Record
-        As `fastpe.theory.page` returns them.
+        The pages, as `fastpe.theory.page` returns them.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
                     for record, page in zip(records, pages, strict=True)
                 )
                 yield KeyRow(quantity.label + where, quantity.unit, values, quantity.meaning)
-    for page in pages:  # a run is alone on its page
+    for page in pages:  # only the page of a run has probes, and then there is only one page
         for record in page.values():
             if record.key.startswith("probe."):
                 meaning = f"{record.why[0].upper()}{record.why[1:]}."
@@ -205,7 +205,7 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
 
 
 def _column(quantity: KeyQuantity, subject: Subject) -> int | None:
-    """The length that the value belongs to; 0, which no record has, where there is no longer length."""
+    """Return the length that the value belongs to, or 0, which no record has, if there is no such length."""
     if quantity.at == ALL_LENGTHS:
         return None
     longest = subject.columns[-1]
@@ -215,13 +215,13 @@ def _column(quantity: KeyQuantity, subject: Subject) -> int | None:
 
 
 def _record(quantity: KeyQuantity, page: Page, column: int | None) -> Record | None:
-    """The record of the first key that the page has at this length."""
+    """Return the record of the first key that the page has at this length, or None."""
     names = (key if column is None else f"{key}@{column}" for key in quantity.keys)
     return next((page[name] for name in names if name in page), None)
 
 
 def _where(record: Record, subjects: Sequence[Subject]) -> str:
-    """The length or window of a record, for its label."""
+    """Return the length or window of a record as text for its label."""
     if record.column is None:
         return ""
     if record.key in IN_WINDOWS:

@@ -1,4 +1,4 @@
-"""Quantities of biases on scores, and of no encoding: how far attention reaches if all contents are equal."""
+"""Quantities of biases on scores, and of `nope`: how far attention reaches if all contents are equal."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,16 @@ from fastpe.theory.value import Value
 Array = np.ndarray[Any, Any]
 
 _ADDED = {"bias", "scores", "index"}
-_BLOCK = 2**21  # scores that are held at once
-_MOST_PAIRS = 2**28  # of heads, queries and keys whose weights are all looked at
+_BLOCK = 2**21  # number of scores in memory at once
+_MOST_PAIRS = 2**28  # largest number of weights (heads, queries, keys) that are all computed
 
 
 def records(subject: Subject) -> Iterator[Record]:
     """Yield the records of an encoding that adds to scores, or of one that has no slots."""
     if subject.gated():
-        subject.remarks.append("the reach of attention and the Lipschitz constants depend on gates, so on the content")
+        subject.remarks.append(
+            "the reach of attention and the Lipschitz constants depend on gates, so on the content, and are left out"
+        )
         return
     if not _ADDED & subject.filled() and subject.filled():
         return
@@ -80,7 +82,7 @@ def _attended(slots: Slots, length: int, causal: bool, head: int) -> Iterator[Ar
 
 
 def _of_distances(subject: Subject) -> Iterator[Record]:
-    """Yield what one score tells about the distance at the training length."""
+    """Yield the information in one score about the distance, at the training length."""
     slots, n = subject.slots(subject.train_length), subject.train_length
     if slots and "bias" in slots and not {"scores", "index"} & set(slots) and n > 1:
         found = [offset_information(row) for row in biases.last_row(slots, n)]

@@ -23,10 +23,10 @@ from fastpe.theory.value import certified, exact
 
 Array = np.ndarray[Any, Any]
 
-SAMPLES = 10_000  # of the protocol of Li (2025), for what is vacuous there
-_OWN_WIDTH = 256  # up to which a symmetry is looked at in models of the page's own width; wider ones have the same
+SAMPLES = 10_000  # number of training samples in the protocol of Li (2025), for `occam`
+_OWN_WIDTH = 256  # up to this width, symmetries are tested at the width of the page; wider models have the same ones
 _CONTENT = 1.0  # norm of tokens without positions
-_SYMMETRIC = 16  # positions
+_SYMMETRIC = 16  # number of positions at which symmetries are tested
 
 
 def records(subject: Subject) -> Iterator[Record]:
@@ -53,12 +53,12 @@ def _symmetry(subject: Subject) -> Symmetry | None:
     try:
         return symmetry(subject.name, length=_SYMMETRIC, causal=subject.causal, **sizes, **subject.options)
     except ValueError as error:
-        subject.remarks.append(f"no symmetry class: {error}")
+        subject.remarks.append(f"the symmetries are not computed: {error}")
         return None
 
 
 def _impossible(found: Symmetry, length: int, estimates: bool) -> Iterator[Record]:
-    """Yield the least errors on tasks of numbers, and for models that notice no order the largest accuracies."""
+    """Yield the least errors on tasks of numbers and, for models that ignore order, the largest accuracies."""
     for task in dict.fromkeys((*NUMBERS, *list_tasks())):
         if (task in OTHERS and not estimates) or not (numbers := task in NUMBERS or _is_of_numbers(task)):
             if not found.perm.holds or task in OTHERS:
@@ -85,10 +85,10 @@ def impossible(task: str, metric: str) -> Quantity:
     """
     what = {
         "mse": f"least error on {task}", "mse_constant": f"least error on {task}, constant inputs",
-        "exact": f"most whole answers right on {task}", "token": f"most tokens right on {task}",
+        "exact": f"largest share of exact answers on {task}", "token": f"largest share of right tokens on {task}",
     }[metric]  # fmt: skip
     key = f"task.{task}" + {"mse": "", "mse_constant": ".constant"}.get(metric, f".{metric}")
-    return Quantity("Q16", key, what, "whether to train for it at all: no size of the model helps")
+    return Quantity("Q16", key, what, "whether to train for the task at all: a larger model does not help")
 
 
 def _steepness(subject: Subject, slots: Slots, length: int) -> Iterator[Record]:
@@ -97,7 +97,9 @@ def _steepness(subject: Subject, slots: Slots, length: int) -> Iterator[Record]:
         return
     taps = 1.0 + float(np.abs(slots["taps"]).max(axis=1).sum()) if "taps" in slots else 1.0
     radius = taps * _CONTENT + _largest(slots, "table")
-    value = exact(radius, "content of norm 1 plus the largest row of the table", length=length, content=_CONTENT)
+    value = exact(
+        radius, "content of norm 1 plus the largest norm of a row of the table", length=length, content=_CONTENT
+    )
     yield quantity("token_norm").of(value, length)
     if subject.gated():
         return
@@ -150,7 +152,7 @@ def _cost(subject: Subject) -> Iterator[Record]:
         ) if subject.model is None else subject.model.config  # fmt: skip
         counts = gaps.parameter_counts(config)
     except ValueError as error:
-        subject.remarks.append(f"no model of it: {error}")
+        subject.remarks.append(f"the parameters are not counted, because no model can be built: {error}")
         return
     yield quantity("parameters").of(counts["slot"])
     yield quantity("occam").of(gaps.occam_gap(int(counts["model"].value), SAMPLES))

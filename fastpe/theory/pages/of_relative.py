@@ -22,7 +22,7 @@ def records(subject: Subject) -> Iterator[Record]:
     key_bias = subject.trained("key_bias")
     if key_bias is not None:
         norms = np.linalg.norm(np.asarray(key_bias, np.float64), axis=-1)
-        value = exact(float(norms.max()), "the largest of all heads", head=int(norms.argmax()))
+        value = exact(float(norms.max()), "the largest norm over all heads", head=int(norms.argmax()))
         yield quantity("norm", "key_bias").of(value)
 
 
@@ -53,12 +53,12 @@ def _of_slot(subject: Subject, slot: str) -> Iterator[Record]:
                 yield quantity(key, slot).of(value, column)
     longest = max(column for column in subject.columns if subject.slots(column) is not None)
     if clipped[-1] < longest - 1:
-        why = "the largest offset with a vector of its own"
+        why = "the largest offset that has its own vector"
         yield quantity("clipped", slot).of(exact(float(clipped[-1]), why, length=longest))
 
 
 def _vectors(slot: str, given: Any) -> Array:
-    """(heads, 2K + 1, D)."""
+    """Return the vectors of a slot, (heads, 2K + 1, D) in float64. Gains have D = 1."""
     found = np.asarray(given, np.float64)
     return found[..., None] if slot == "gain" else found
 
@@ -82,10 +82,10 @@ def _within_reach(heads: list[Array], reach: int, length: int, causal: bool) -> 
 
 
 def _drift(rows: Array, length: int, train_length: int, causal: bool) -> Value:
-    """Return how far the farthest vector of a longer text is from all vectors of the training length."""
+    """Return the largest distance of a vector of a longer text from the nearest vector of the training length."""
     own = slice(length - train_length, None if causal else length + train_length - 1)
     trained = rows[own]
-    beside = np.concatenate([trained, rows])
-    radius = drift.covering(beside, len(trained), (len(trained), len(beside)))["radius"]
+    joined = np.concatenate([trained, rows])
+    radius = drift.covering(joined, len(trained), (len(trained), len(joined)))["radius"]
     assert radius is not None
     return radius

@@ -14,7 +14,7 @@ from fastpe.theory.value import Value, certified
 
 Array = np.ndarray[Any, Any]
 
-_PARTS = 8  # of a position, between which no channel of any rotation turns by more than half
+_PARTS = 8  # fractions of a position; between two of them no channel of any rotation makes more than half a turn
 
 
 def records(subject: Subject) -> Iterator[Record]:
@@ -34,7 +34,7 @@ def records(subject: Subject) -> Iterator[Record]:
         if growth is not None:
             apart = growth - np.minimum.accumulate(growth, axis=0)
             high = float(np.exp(np.maximum(apart.max(), 0.0)))
-            found["growth"] = certified("the largest factor that a key not after its query can meet", high=high)
+            found["growth"] = certified("the largest factor between a query and a key that is not after it", high=high)
         for key, value in found.items():
             yield quantity(key).of(value, column)
     yield from _of_frequencies(subject, trained)
@@ -59,9 +59,9 @@ def _of_frequencies(subject: Subject, trained: Array) -> Iterator[Record]:
 
 
 def _speeds(subject: Subject) -> Array | None:
-    """Return the true frequencies; whole positions show them only modulo a full turn.
+    """Return the true frequencies; angles at integer positions show them only modulo a full turn.
 
-    None if the encoding takes no positions, and for a model, whose frequencies may be learned.
+    The result is None if the encoding takes no positions, and for a model, whose frequencies may be learned.
     """
     if subject.model is not None:
         return None

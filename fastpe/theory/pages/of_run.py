@@ -1,4 +1,4 @@
-"""Quantities of the weights of a trained model: norms, Lipschitz constants, and the position in its layers."""
+"""Quantities of the weights of a trained model: norms, Lipschitz constants, and position information in its layers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from fastpe.theory.value import Value
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """Yield the constants of the trained model from the norms of its weights."""
+    """Yield the Lipschitz constants of the trained model from the norms of its weights."""
     if subject.model is None:
         return
     norms = model_lipschitz.spectral_norms(subject.model)
@@ -42,27 +42,29 @@ def _with(value: Value, **inputs: Any) -> Value:
 def probe_records(
     run: str | Path, lengths: Sequence[int], *, bins: int | None = None, sequences: int = 1200
 ) -> dict[str, Record]:
-    """Estimate what the layers of a run's model know about the position, on held-out sequences (I5).
+    """Estimate the information about the position in the layers of a run's model, on held-out sequences (I5).
 
     Parameters
     ----------
     run : str or pathlib.Path
         A run folder.
     lengths : sequence of int
+        Lengths of the sequences.
     bins : int, optional
-        Also the plug-in estimate of what the linear read-out in so many bins knows; refused where its bias may be
-        above 0.05 nats.
+        If given, the information in the linear readout is also estimated from this number of bins. An error is raised
+        if the bias of this estimate may exceed 0.05 nats.
     sequences : int
-        In three parts: read-outs are fitted to one, calibrated by another, tested on the third.
+        Number of sequences. One third fits the readouts, one third calibrates them, and one third tests them.
 
     Returns
     -------
     dict of str to Record
+        The records by name.
 
     Raises
     ------
     ValueError, OSError, fastpe.BeyondTrainingLength
-        As `fastpe.theory.probes.probe_run` does.
+        For the same reasons as `fastpe.theory.probes.probe_run`.
     """
     found: dict[str, Record] = {}
     for length in lengths:
@@ -82,11 +84,11 @@ _PROBES = {
 
 
 def probe_quantity(layer: int, kind: str) -> Quantity:
-    """Return the quantity for what a layer knows about the position.
+    """Return the quantity of the information about the position in a layer.
 
     >>> probe_quantity(1, "linear").label
     'position known after layer 1 (nats), by a linear readout, at least'
     """
     where = f"after layer {layer}" if layer else "before layer 1"
     label = f"position known {where} (nats), {_PROBES[kind]}"
-    return Quantity("I5", f"probe.{layer}.{kind}", label, "whether position is what limits a model")
+    return Quantity("I5", f"probe.{layer}.{kind}", label, "whether a lack of position information limits the model")

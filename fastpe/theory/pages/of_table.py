@@ -15,8 +15,8 @@ from fastpe.theory.value import Value, certified, exact
 
 Array = np.ndarray[Any, Any]
 
-_POSITIONS = 4096  # rows that are rounded
-_DRAWN = 2**33  # most multiplications of drawn noise with all rows
+_POSITIONS = 4096  # number of rows that are rounded
+_DRAWN = 2**33  # largest number of multiplications of random noise with all rows
 
 
 def records(subject: Subject) -> Iterator[Record]:
@@ -29,10 +29,10 @@ def records(subject: Subject) -> Iterator[Record]:
     taps = subject.trained("taps")
     if taps is not None:
         taps = np.asarray(taps, np.float64)
-        reach = exact(float(len(taps)), "taps in a row", taps=len(taps))
+        reach = exact(float(len(taps)), "number of taps in a row", taps=len(taps))
         yield quantity("reach", "taps").of(reach)
         factor = 1.0 + float(np.abs(taps).max(axis=1).sum())
-        yield quantity("factor", "taps").of(certified("1 + sum of the taps' largest (P5)", high=factor))
+        yield quantity("factor", "taps").of(certified("1 + sum of the largest absolute taps (P5)", high=factor))
 
 
 def _of_windows(subject: Subject, slot: str) -> Iterator[Record]:
@@ -49,12 +49,12 @@ def _of_windows(subject: Subject, slot: str) -> Iterator[Record]:
         found["noise"] = tables.tolerated_noise(table, window)
         found |= _information(table, window)
         if window[0] >= n:
-            # of a grid or a graph the rows of another length are others altogether
-            beside = np.concatenate([trained, table[slice(*window)]])
+            # on a grid or a graph, all rows change with the length
+            joined = np.concatenate([trained, table[slice(*window)]])
             new = (n, n + window[1] - window[0])
-            covering = drift.covering(beside, n, new)
+            covering = drift.covering(joined, n, new)
             found["drift"], found["drift.relative"] = covering["radius"], covering["relative"]
-            found["outside"] = drift.untrained_share(beside, n, new)
+            found["outside"] = drift.untrained_share(joined, n, new)
         for key, value in found.items():
             if value is not None:
                 yield quantity(key, slot).of(value, column)
@@ -91,7 +91,7 @@ def _of_rounding(subject: Subject, slot: str) -> Iterator[Record]:
     alive = np.flatnonzero(np.abs(table).max(axis=1) > 0)
     last = int(alive[-1]) + 1 if len(alive) else 0
     if last < len(table):
-        why = f"the first row from which on all are 0, of {len(table)}"
+        why = f"the position from which on all of {len(table)} rows are 0"
         yield quantity("zero_from", slot).of(exact(float(last), why, rows=len(table)))
     for dtype in ("float32", "bfloat16"):
         horizon = precision.horizon(table, dtype)
@@ -102,7 +102,7 @@ def _of_rounding(subject: Subject, slot: str) -> Iterator[Record]:
 
 
 def _many(subject: Subject, slot: str) -> Array:
-    """Return up to 4,096 rows to be rounded; if rows depend on the length, the rows of the longest length."""
+    """Return up to 4,096 rows for rounding or, if rows depend on the length, the rows of the longest length."""
     tested = [slots[slot] for column in subject.columns if (slots := subject.slots(column)) and slot in slots]
     longest, trained = tested[-1], subject.trained(slot)
     shared = min(len(longest), len(trained))
@@ -110,5 +110,5 @@ def _many(subject: Subject, slot: str) -> Array:
         return np.asarray(longest)
     remarks = len(subject.remarks)
     slots = subject.slots(_POSITIONS)
-    del subject.remarks[remarks:]  # nobody asked for that length
+    del subject.remarks[remarks:]  # the page does not have this length
     return np.asarray(longest if slots is None else slots[slot])

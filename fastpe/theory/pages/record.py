@@ -12,14 +12,14 @@ from fastpe.theory.value import Value
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity that pages have: its name and what it decides.
+    """A quantity of a page: its name and what it decides.
 
     Attributes
     ----------
     id : str
-        Q1 to Q20, I1 to I8, or the claim that it belongs to.
+        Q1 to Q20 or I1 to I8, or the claim or proof that the quantity belongs to.
     key : str
-        Its name on a page, without the length.
+        The name of the quantity on a page, without the length.
     label : str
         What the quantity is called in tables.
     decides : str
@@ -46,9 +46,10 @@ class Record(Value):
     Attributes
     ----------
     id, key, label : str
-        As in `Quantity`.
+        The same as in `Quantity`.
     column : int or None
-        The length that the number belongs to. For a table, the window of positions that ends there.
+        The length that the number belongs to, or None. For a table, it stands for the window of positions that ends
+        there.
     how : str
         How the number is computed.
     """
@@ -69,7 +70,7 @@ class Record(Value):
         return self.key if self.column is None else f"{self.key}@{self.column}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values in full precision. JSON has no infinities and NaN, so these are text."""
+        """Return a dict for JSON in full precision. JSON has no infinities and NaN, so these are text."""
         about = {"id": self.id, "key": self.key, "label": self.label, "column": self.column}
         return {**about, **super().to_dict(), "how": self.how, "inputs": plain(self.inputs)}
 

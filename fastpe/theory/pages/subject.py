@@ -18,8 +18,8 @@ Array = np.ndarray[Any, Any]
 Slots = Mapping[str, Any]
 
 MOST_LENGTH, MOST_DIM, MOST_HEADS = 2**14, 2**12, 2**8
-_MOST_NUMBERS = 2**27  # of the slots of one length: 1 GiB in float64
-_KEPT_NUMBERS = 2**24  # of the slots that stay in memory beside those of the training length
+_MOST_NUMBERS = 2**27  # largest number of entries of the slots of one length, 1 GiB in float64
+_KEPT_NUMBERS = 2**24  # largest number of entries of the slots of other lengths that stay in memory
 _AS_THEY_BEGIN = "parameters of the encoding: initial values of seed 0"
 
 
@@ -36,7 +36,7 @@ class Subject:
         The lengths in ascending order; the training length is one of them.
     model : Transformer or None
     remarks : list of str
-        Sentences that are printed below the page. `slots` adds to them.
+        Sentences that are printed below the page. The method `slots` adds sentences.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Subject:
             self.remarks.append(_AS_THEY_BEGIN)
 
     def spec(self, length: int) -> Spec:
-        """The sizes at one length."""
+        """Return the spec, that is, the sizes, at one length."""
         return make_spec(length, **self._sizes(), axes=combined.axes(self.parts, given=False))
 
     def _sizes(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Subject:
             try:
                 self._check_memory(_within("length", length, MOST_LENGTH))
             except BeyondTrainingLength:
-                pass  # it has no slots there, which is said where they are asked for
+                pass  # there are no slots at this length; `slots` adds a remark
             except ValueError as error:
                 self.remarks.append(f"length {length} is left out: {error}")
                 continue
@@ -104,13 +104,13 @@ class Subject:
             return
         if (numbers := sum(map(math.prod, shapes.values()))) > _MOST_NUMBERS:
             raise ValueError(
-                f"length must be smaller for {self.name!r}: at {length} positions, width {self.dim}, heads "
-                f"{self.heads} its slots are {numbers:,} numbers, above {_MOST_NUMBERS:,}"
+                f"length must be smaller for {self.name!r}: at {length} positions, width {self.dim} and {self.heads} "
+                f"heads its slots have {numbers:,} entries, above {_MOST_NUMBERS:,}"
             )
         room(f"the page of {self.name!r} at {length} positions", 24 * numbers)
 
     def slots(self, length: int) -> Slots | None:
-        """Return the slots at one length, of the first layer of a model; None if the encoding is undefined there."""
+        """Return the slots at one length (of a model's first layer), or None if the encoding is undefined there."""
         if length not in self._slots:
             self._forget()
             try:
@@ -126,7 +126,7 @@ class Subject:
         return build.build(self.name, length, **self._sizes(), **self.options)
 
     def _forget(self) -> None:
-        """Free the slots of all lengths but the training length if they are large."""
+        """Free the slots of all lengths except the training length if they are large."""
         others = [each for each in self._slots if each != self.train_length]
         if sum(_numbers(self._slots[each]) for each in others) > _KEPT_NUMBERS:
             for each in others:
@@ -143,8 +143,8 @@ class Subject:
 
     def gated(self) -> bool:
         """Whether attention depends on gates or counts that layers compute from their input, queries or keys."""
-        made = self.forgets() or self.turns() or self.reflects()
-        return made or not {"counts", "mlp_in"}.isdisjoint(self.filled())
+        has_gates = self.forgets() or self.turns() or self.reflects()
+        return has_gates or not {"counts", "mlp_in"}.isdisjoint(self.filled())
 
     def forgets(self) -> bool:
         """Whether a gate that depends on the content decides how fast scores fall with distance."""

@@ -1,4 +1,4 @@
-"""Pages of the theory as text: numbers with the way in which they are known, and facts in one line each."""
+"""Pages of the theory as text: numbers with their bounds or intervals, and one line for each fact."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,14 @@ Page = Mapping[str, Record]
 
 _ACTS = {
     "table": "adds to the input", "qk_table": "adds to query and key", "taps": "convolves the input",
-    "rotors": "maps query and key", "polar": "makes channels radii", "angles": "rotates query and key",
+    "rotors": "maps query and key", "polar": "replaces channels by radii", "angles": "rotates query and key",
     "bias": "bias on scores", "scores": "bias on scores", "index": "bias on scores",
     "rel_key": "vectors of the offset", "rel_query": "vectors of the offset", "rel_value": "vectors of the offset",
     "rel_gain": "gains on scores", "gain": "gains on scores",
-    "row_scale": "sharpens queries", "counts": "counts keys by content", "mlp_in": "corrects scores by a network",
+    "row_scale": "scales the scores of each query", "counts": "counts keys by content",
+    "mlp_in": "corrects scores by a network",
 }  # fmt: skip
-_ROUNDING = 1e-12  # what is smaller, of numbers whose terms are about 1, is rounding
+_ROUNDING = 1e-12  # smaller numbers are rounding errors, since their terms are about 1
 
 
 def number(value: float) -> str:
@@ -68,7 +69,7 @@ def cell_or_range(page: Page, record: Record) -> str:
 def heading(subject: Subject, page: Page) -> str:
     """Return the first line of a page: the name, where the encoding acts, and the sizes."""
     acts = dict.fromkeys(_ACTS[slot] for slot in _ACTS if slot in subject.filled())
-    acts |= dict.fromkeys(["lets content decide what fades"] * subject.forgets())
+    acts |= dict.fromkeys(["lets content decide the decay"] * subject.forgets())
     acts |= dict.fromkeys(["lets content rotate query and key"] * subject.turns())
     acts |= dict.fromkeys(["lets content reflect queries"] * subject.reflects())
     sizes = [f"d {subject.dim}", f"training length {subject.train_length}"]
@@ -78,7 +79,7 @@ def heading(subject: Subject, page: Page) -> str:
 
 
 def facts(subject: Subject, page: Page) -> Iterator[str]:
-    """Yield the lines on what does not belong to a single length."""
+    """Yield the lines of the facts that do not belong to a single length."""
     for slot in PLACES:
         yield from _of_table(page, "" if slot == "table" else f"{slot}.", slot)
     yield from _of_bias(subject, page)
@@ -90,8 +91,8 @@ def facts(subject: Subject, page: Page) -> Iterator[str]:
     yield from of_symmetry(page)
     if "parameters" in page:
         gap = page["occam"]
-        vacuous = "; vacuous, so test" if gap.inputs.get("vacuous") else ""
-        bound = f"the gap of losses in [0, 1] is at most {gap.value:.3g} by counting{vacuous}"
+        vacuous = " (vacuous)" if gap.inputs.get("vacuous") else ""
+        bound = f"counting parameters bounds the gap of losses in [0, 1] by {gap.value:.3g}{vacuous}"
         yield f"adds {number(page['parameters'].value)} parameters; {bound}"
 
 
@@ -99,13 +100,13 @@ def _of_table(page: Page, front: str, slot: str) -> Iterator[str]:
     def has(key: str) -> bool:
         return f"{front}{key}" in page
 
-    def said(key: str) -> str:
+    def shown(key: str) -> str:
         return cell(page[f"{front}{key}"])
 
     if not has("rank.float64"):
         return
     of = page[f"{front}rank.float64"].inputs["rows"]
-    line = f"rank {said('rank.float64')} (float32 {said('rank.float32')}, bfloat16 {said('rank.bfloat16')}) of {of}"
+    line = f"rank {shown('rank.float64')} (float32 {shown('rank.float32')}, bfloat16 {shown('rank.bfloat16')}) of {of}"
     if has("rank.effective"):
         effective, stable = (page[f"{front}rank.{kind}"].value for kind in ("effective", "stable"))
         line += f", effective {effective:.4g}, stable {stable:.4g}, condition {page[f'{front}condition'].value:.3g}"
@@ -113,22 +114,22 @@ def _of_table(page: Page, front: str, slot: str) -> Iterator[str]:
     kernel = ""
     if has("toeplitz"):
         share = page[f"{front}toeplitz"].value
-        exactly = "kernel Toeplitz exactly: of the distance alone"
+        exactly = "kernel exactly Toeplitz: it depends only on the distance"
         kernel = exactly if share < _ROUNDING else f"kernel {100 * share:.3g} % non-Toeplitz"
-    alike = f"largest |cosine| of two rows {said('coherence')}" if has("coherence") else ""
+    alike = f"largest |cosine| of two rows {shown('coherence')}" if has("coherence") else ""
     if kernel or alike:
         yield " | ".join(filter(None, (kernel, alike)))
     rows = page[f"{front}distinct.float32"].inputs["rows"]
-    parts = [f"different rows of {rows:,}: float32 {said('distinct.float32')}, bfloat16 {said('distinct.bfloat16')}"]
+    parts = [f"different rows of {rows:,}: float32 {shown('distinct.float32')}, bfloat16 {shown('distinct.bfloat16')}"]
     for dtype in ("float32", "bfloat16"):
         if has(f"equal_from.{dtype}"):
-            parts.append(f"neighbouring rows equal in {dtype} from {said(f'equal_from.{dtype}')}")
+            parts.append(f"neighbouring rows equal in {dtype} from {shown(f'equal_from.{dtype}')}")
     if has("zero_from"):
-        parts.append(f"zero from {said('zero_from')}")
+        parts.append(f"zero from {shown('zero_from')}")
     yield " | ".join(parts)
     if has("collision"):
-        yield f"embeddings of norm below {said('collision')} never collide; larger ones can"
-    yield f"linear readouts fit noise to {said('readout')}, certified {said('readout.bounds')}"
+        yield f"embeddings of norm below {shown('collision')} never collide; larger ones can"
+    yield f"complexity of linear readouts: {shown('readout')}, certified {shown('readout.bounds')}"
 
 
 def _of_bias(subject: Subject, page: Page) -> Iterator[str]:
@@ -136,10 +137,10 @@ def _of_bias(subject: Subject, page: Page) -> Iterator[str]:
         most, within = page["limit.perplexity.most"], page["limit.within.most"]
         least = page["limit.perplexity.least"]
         keys = cell(most) if least.value == most.value else f"{cell(least)}-{cell(most)}"
-        yield f"in a text without end: {keys} keys used, 99 % of the weight within {cell(within)} ({most.how})"
+        yield f"in an endless text: {keys} keys used, 99 % of the weight within {cell(within)} ({most.how})"
     if "distance" in page:
         of = math.log(subject.train_length)
-        yield f"distance heard above content of deviation 1: {cell(page['distance'])} of {of:.3g} nats"
+        yield f"information on the distance, content of deviation 1: {cell(page['distance'])} of {of:.3g} nats"
     windows = [
         f"{key.split('.')[1]}: {_keys(subject, record)} keys (content up to 5: "
         f"{_keys(subject, page[key.removesuffix('.0') + '.5'])})"
@@ -162,33 +163,35 @@ def _of_rotation(page: Page) -> Iterator[str]:
     if "critical" in page:
         parts.append(f"one turn at channel {page['critical'].value:.4g}")
     if "negative_from" in page:
-        parts.append(f"similarity negative first at lag {cell(page['negative_from'])} (a heuristic of a usable length)")
+        parts.append(
+            f"first negative similarity at lag {cell(page['negative_from'])} (a heuristic for the usable length)"
+        )
     if "alias_scale" in page:
-        parts.append(f"whole positions alias from a scale of {page['alias_scale'].value:.4g}")
+        parts.append(f"integer positions alias from a scale of {page['alias_scale'].value:.4g}")
     if parts:
         yield " | ".join(parts)
 
 
 _KEPT = {
-    "const": "equal tokens give equal outputs", "rev": "the reverse of a text goes unnoticed",
-    "perm": "so does any other order",
+    "const": "equal tokens have equal outputs", "rev": "a reversed text has reversed outputs",
+    "perm": "reordered tokens have reordered outputs",
 }  # fmt: skip
 
 
 def of_symmetry(page: Page) -> Iterator[str]:
-    """Yield lines on what models cannot tell apart and the least errors that follow; none if that is not known."""
+    """Yield lines on the symmetries of models and the least errors that follow, or none if these are not known."""
     if "symmetry.const" not in page:
         return
     held = [words for name, words in _KEPT.items() if page[f"symmetry.{name}"].value == 0.0]
     measured = any(page[f"symmetry.{name}"].kind != "exact" and not page[f"symmetry.{name}"].value for name in _KEPT)
-    yield f"symmetry: {'; '.join(held) or 'none'}{' (by trial, not proved)' * measured}"
+    yield f"symmetry: {'; '.join(held) or 'none'}{' (found by trial, not proved)' * measured}"
     for ending, what in (("", "least error, at any size of model"), (".constant", "least error on constant inputs")):
         found = _tasks(page, ending)
         if found:
             yield f"{what}: {'; '.join(found)}"
     shares = [f"{each} {value}" for each, value in _shares(page)]
     if shares:
-        yield f"most whole answers right, at any size of model: {'; '.join(shares)}"
+        yield f"largest share of exact answers, at any size of model: {'; '.join(shares)}"
 
 
 def _tasks(page: Page, ending: str) -> list[str]:
