@@ -58,7 +58,7 @@ class Positions:
         return np.moveaxis(np.moveaxis(x, axis, 0)[: self.m], 0, axis)
 
     def queries_back(self, x: Array, axis: int, size: int) -> Array:
-        """Apply the adjoint of `of_queries`, without summing over samples. It has `size` rows, 0 where no query reads."""
+        """Apply the adjoint of `of_queries`, without summing over samples: `size` rows, 0 where no query reads."""
         firsts = [size - self.n] * len(x) if self.starts is None else self.starts.tolist()
         return _all_placed(x, firsts, axis, size)
 
