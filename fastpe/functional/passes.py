@@ -1,4 +1,4 @@
-"""One call of attention: converts arguments to arrays for kernels, and their gradients to gradients of the arguments."""
+"""One call of attention: converts arguments to arrays of kernels, and their gradients to those of the arguments."""
 
 from collections.abc import Mapping
 from functools import lru_cache
