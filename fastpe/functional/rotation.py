@@ -221,7 +221,7 @@ def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
     led = (1,) * (len(shape) - len(own)) + own[:-2]
     if not fits or any(size not in (1, most) for size, most in zip(led, lead, strict=True)):
         raise ValueError(
-            f"{name} must have the shape (N, R), after axes that broadcast to those of x, with N = {n} and R from 1 to "
+            f"{name} must have the shape (N, R), optionally after axes of x or size 1, with N = {n} and R from 1 to "
             f"{d // 2} for x {shape}, not {own}"
         )
 
