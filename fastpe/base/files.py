@@ -44,7 +44,7 @@ _OF_TENSOR = stored.record(
 )
 _OF_METADATA = stored.record({_KEY: stored.text})
 # names of files that are being written; killed processes leave them behind
-_BESIDE = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")
+_TEMPORARY_NAME = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")
 _NAMES_TRIED = 100
 
 
@@ -61,15 +61,15 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
         If the file cannot be written, or if `path` is a folder, a pipe or a device. In these cases nothing has changed.
     """
     check_place(path)
-    beside = _free_name(path)
+    temporary = _free_name(path)
     try:
         # "x" creates a new file or fails: it neither follows links nor modifies existing files
-        with open(beside, "xb") as file:
+        with open(temporary, "xb") as file:
             _set_mode(path, file)
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
         with contextlib.suppress(
             PermissionError
         ):  # a user may have the right to write into a folder, but not to read it
@@ -77,7 +77,7 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     except BaseException as error:
         if not isinstance(error, FileExistsError):  # after this error, the file belongs to another process
             with contextlib.suppress(OSError):
-                beside.unlink()
+                temporary.unlink()
         # the error of a full disk has no file name; an exception from a signal handler has no error number
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
@@ -99,9 +99,9 @@ def check_place(path: Path) -> None:
 def _free_name(path: Path) -> Path:
     """Return an unused, unpredictable name in the same folder."""
     for _ in range(_NAMES_TRIED):
-        beside = path.with_name(f".fastpe-{secrets.token_hex(8)}.tmp")
-        if not os.path.lexists(beside):
-            return beside
+        temporary = path.with_name(f".fastpe-{secrets.token_hex(8)}.tmp")
+        if not os.path.lexists(temporary):
+            return temporary
     raise FileExistsError(errno.EEXIST, "there is no free name in its folder", str(path))
 
 
@@ -146,7 +146,7 @@ def remove_leftovers(folder: Path) -> None:
     """Delete partial files of killed processes in a folder that the caller has locked. Links and folders are kept."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if _BESIDE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            if _TEMPORARY_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
 

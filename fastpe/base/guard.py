@@ -44,7 +44,7 @@ class OneAtATime:
             elif last.thread == mine.thread:
                 if self._nested:
                     return
-                raise RuntimeError(_MIDST)
+                raise RuntimeError(_NESTED)
             else:
                 _wait(mine, last)
         self._newest = mine
@@ -62,7 +62,7 @@ class OneAtATime:
         return hold
 
 
-_MIDST = "fastpe was called within another call of fastpe, possibly by a signal handler"
+_NESTED = "fastpe was called within another call of fastpe, possibly by a signal handler"
 
 
 class _Hold:
@@ -101,8 +101,8 @@ def _wait(mine: _Hold, other: _Hold) -> None:
     """Wait until another thread may have left its hold."""
     try:
         _waiting[mine.thread] = mine, other
-        if _in_a_circle(mine.thread):
-            raise RuntimeError(f"{_MIDST}, and the two calls would wait for each other")
+        if _waits_for_itself(mine.thread):
+            raise RuntimeError(f"{_NESTED}, and the two calls would wait for each other")
         other.waiting = mine.thread
         if other.left.acquire(timeout=_LOOK):
             other.left.release()  # for the next waiting thread
@@ -118,7 +118,7 @@ def _give_way(mine: _Hold, last: _Hold) -> None:
             sleep(_BLINK)
 
 
-def _in_a_circle(thread: int) -> bool:
+def _waits_for_itself(thread: int) -> bool:
     """Whether a thread waits for a thread that waits for it, directly or through others.
 
     This happens if a signal handler needs a guard that another thread holds, while that thread waits for the call that

@@ -22,7 +22,7 @@ MOST_BYTES = 2**22
 
 _MOST_DEPTH, _LONGEST_REASON = 32, 400
 _MOST_DIGITS = 40  # limit of the digits of a number, which Python parses in quadratic time
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories of control characters and line breaks
+_CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories of control characters and line breaks
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # also strings, as these may contain brackets
 
@@ -75,7 +75,7 @@ def printable(said: str) -> str:
 
 
 def _spelled(c: str) -> str:
-    return c.encode("unicode_escape").decode() if unicodedata.category(c) in _STEERING else c
+    return c.encode("unicode_escape").decode() if unicodedata.category(c) in _CONTROL else c
 
 
 def cut(said: str, most: int = 500) -> str:

@@ -27,8 +27,8 @@ from fastpe.functional.visibility import (
 
 Array = np.ndarray[Any, Any]
 
-_SIGHT = ("mask", "spans", "query_start", "bands")
-_PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
+_VISIBILITY = ("mask", "spans", "query_start", "bands")
+_OPTIONS = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_VISIBILITY)
 _OWN = {"causal", "window", "lengths", "tolerance", "return_lse"}
 _LISTED = "help(fastpe.attention) lists them"
 _ELSEWHERE = {
@@ -185,7 +185,7 @@ def check(
 def check_slots(given: Iterable[str]) -> None:
     """Raise TypeError for a name that is neither a slot of attention nor an option, whatever its value."""
     for name in given:
-        if name not in SLOTS and name not in _PLAIN:
+        if name not in SLOTS and name not in _OPTIONS:
             raise TypeError(_unknown(name))
 
 
@@ -195,7 +195,7 @@ def _unknown(name: str) -> str:
     near = (
         f"did you mean {_SYNONYMS[name]}?"
         if name in _SYNONYMS
-        else nearest(name, sorted({*SLOTS, *_PLAIN, *_OWN}), _LISTED)
+        else nearest(name, sorted({*SLOTS, *_OPTIONS, *_OWN}), _LISTED)
     )
     return f"{name} is not an argument of attention; {near}"
 

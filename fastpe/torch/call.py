@@ -198,7 +198,7 @@ def _attended(
         given["dropout_seed"] = torch.randint(2**62, ()) if seed is None else _checked_seed(seed)
     most = {} if _is_compiling() else _largest(given)
     tensors = {
-        name: _tensor(_SAID.get(name, name), value, most.get(name, LARGEST))
+        name: _tensor(_NAMES_IN_ERRORS.get(name, name), value, most.get(name, LARGEST))
         for name, value in given.items()
         if value is not None
     }
@@ -218,8 +218,8 @@ def _checked_seed(seed: Any) -> Any:
     return np.uint64(validation.seed("dropout_seed", seed))  # NumPy could choose a dtype that PyTorch does not have
 
 
-_SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
-_INTEGERS = ("spans", "query_start", "index", *_SAID.values())
+_NAMES_IN_ERRORS = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
+_INTEGERS = ("spans", "query_start", "index", *_NAMES_IN_ERRORS.values())
 
 
 def _largest(given: Mapping[str, Any]) -> dict[str, int]:
