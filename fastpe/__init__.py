@@ -1,6 +1,6 @@
 """Fast, exact position encodings for transformers on a CPU.
 
-Encodings fill *slots*: small arrays, each used at one fixed point of a transformer
+Encodings, which fill *slots*: small arrays, each of which is used at one fixed point of a transformer
     list_encodings, page        the keys of all encodings; the page of an encoding: formula, source, options
     build                       fill the slots of an encoding, or of a sum such as "wavelet+alibi"
     init, pull, resize          parameters: initial values, gradients, resizing to another length or grid
@@ -13,29 +13,29 @@ Attention with any slots
     attention, attention_vjp    on NumPy arrays, with gradients, in O(N) memory
     attention_scores            scores or weights of attention as a dense array, for inspection
     rotate, rotate_vjp          rotation of pairs of channels (RoPE), for a key/value cache or any rows
-    spans                       which keys queries see: documents, prefixes, padding, windows
-    bands                       rotations by the distance of the key: Self-Extend, ReRoPE, DCA, StreamingLLM
+    spans                       the keys that each query sees: documents, prefixes, padding, windows
+    bands                       rotations by the distance of query and key: Self-Extend, ReRoPE, DCA, StreamingLLM
     columns                     terms of scores that depend on content: forget gates, decays, gated slopes
     angles                      rotations that depend on content: Selective RoPE
-    temperatures                factors of queries that depend on the position
+    temperatures                factors on queries that depend on the position
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
 The small transformer
     ModelConfig, Transformer    settings and model: outputs, loss, gradients, save
     schedule                    the layers of a released model: encodings, windows, chunks
     Adam                        the optimiser
-    Banded                      a trained model that reads longer inputs, with bands
+    Banded                      a trained model that uses bands to read longer inputs
     TrainConfig, train          settings of a training run; train a model
     evaluate, load              test a model at other lengths; load a trained or saved model
     length_curve, receptive_field
-                                measured on a text: the loss by length; how far back a model looks
+                                measurements on a text: the loss by length; how far back a model looks
     compare                     compare encodings on tasks, over seeds, with statistics
     fastpe.tasks                the tasks for training
 
 Results without training
-    fastpe.theory.page          facts about an encoding: distances, reach, what it cannot express, how each is known
+    fastpe.theory.page          facts about an encoding: distances, reach, limits, and how each fact is known
 
-    reference                   all of the above in plain NumPy, float64, as a specification
+    reference                   the specification: attention and the model in plain NumPy
 
 ``import fastpe`` does not import NumPy or Numba: each name is loaded when it is first used.
 

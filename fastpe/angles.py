@@ -2,8 +2,8 @@
 
     selective       running sums of a function of the content: Selective RoPE
 
-A function whose name ends in `_vjp` returns the same array, and a pullback from its gradient to a dict of the gradients
-of the arguments.
+A function whose name ends in `_vjp` returns the same array, and a pullback, which maps the gradient of this array to a
+dict of the gradients of the arguments.
 
 >>> x, frequencies = np.ones((3, 4)), 500000.0 ** (-np.arange(0, 4, 2) / 4)
 >>> maps = {"down": np.eye(4)[:, :1], "up": np.ones((1, 2)), "taps": np.eye(4)[3:].T * [1.0, 1.0]}
@@ -32,31 +32,31 @@ _TURN = 2 * np.pi
 def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None) -> Array:
     """Angles of Selective RoPE: frequencies times running sums of a small network's output for each token.
 
-    x^ are the channels of each head, divided by sqrt(sum of their squares + 1e-6). With p = x^ down up and
-    f_t = taps_0 p_{t-3} + ... + taps_3 p_t, the angles are frequencies (f_0 + ... + f_t), modulo 2 pi.
+    In x^, the channels of each head of x are divided by sqrt(sum of their squares + 1e-6). With p = x^ down up and
+    f_t = taps_0 p_{t-3} + ... + taps_3 p_t, the angles of token t are frequencies (f_0 + ... + f_t), modulo 2 pi.
 
     Parameters
     ----------
     x : (B, N, C) or (N, C) floats
-        The input of a layer, after normalisation.
+        The input of a layer, after its normalisation.
     down : (C, rank) floats
-        Learned map to `rank` numbers; `up` and `taps` are learned, too.
+        Learned map from channels to `rank` numbers.
     up : (rank, C/2) floats
-        Map from these to a number for each pair of channels; pairs of the first head come first.
+        Learned map from these numbers to one number for each pair of channels. The pairs of the first head come first.
     taps : (4, C/2) floats
-        Taps of a causal depthwise convolution, oldest first.
+        Learned taps of a causal depthwise convolution, oldest first.
     frequencies : (D/2,) floats
         Radians by which a sum of 1 rotates each pair of channels. The authors use
         ``500000 ** (-np.arange(0, D, 2) / D)``. The length of this array determines D, and so the number C / D of
         heads.
     before : pair of arrays, optional
-        State after the preceding tokens: their last inputs, (B, n, C), with n = 3 or all of them, and the last angles,
-        (B, H, 1, D/2). The state has no gradient.
+        State after the preceding tokens: the inputs of the last n tokens, (B, n, C), where n is 3 or, if there are
+        fewer tokens, their number; and the angles of the last token, (B, H, 1, D/2). The state has no gradient.
 
     Returns
     -------
     (B, H, N, D/2) or (H, N, D/2) float64
-        In [-pi, pi]; the authors use pairs of channels as with ``"half"``.
+        Angles in [-pi, pi]. The authors form pairs of channels as with ``pairs="half"``.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
 
     References
     ----------
-    Movahedi, Carstensen et al. 2026, "Selective Rotary Position Embedding" (ICLR), and its code, SelectiveRoPE.
+    Movahedi, Carstensen et al. 2026, "Selective Rotary Position Embedding" (ICLR); its code, SelectiveRoPE.
 
     Examples
     --------
@@ -86,27 +86,27 @@ def selective_vjp(
     >>> pull([[[1.0], [1.0]]])["up"].round(3).tolist()
     [[2.0]]
     """
-    own, narrow, wide = given("x", x), given("down", down), given("up", up)
+    inputs, narrow, wide = given("x", x), given("down", down), given("up", up)
     kernel, tau = given("taps", taps), given("frequencies", frequencies)
-    heads = _heads(own, narrow, wide, kernel, tau)
-    last, start = _before(before, own, heads, tau)
-    rows = np.concatenate([last, own], axis=-2)
+    heads = _heads(inputs, narrow, wide, kernel, tau)
+    last, start = _before(before, inputs, heads, tau)
+    rows = np.concatenate([last, inputs], axis=-2)
     split = rows.reshape(*rows.shape[:-1], heads, -1)
     norm = np.sqrt(np.sum(split**2, axis=-1, keepdims=True) + _LEAST)
     unit = (split / norm).reshape(rows.shape)
     low = unit @ narrow
     steps = low @ wide
     older = last.shape[-2]
-    sums = np.cumsum(_convolved(steps, kernel)[..., older:, :], axis=-2).reshape(*own.shape[:-1], heads, len(tau))
-    found = np.moveaxis(sums * tau, -2, -3) + start
+    sums = np.cumsum(_convolved(steps, kernel)[..., older:, :], axis=-2).reshape(*inputs.shape[:-1], heads, len(tau))
+    angles = np.moveaxis(sums * tau, -2, -3) + start
 
     def pullback(dangles: Any) -> dict[str, Array]:
         d = given("dangles", dangles)
-        if d.shape != found.shape:
-            raise ValueError(f"dangles must have the shape of the angles, {found.shape}, not {d.shape}")
+        if d.shape != angles.shape:
+            raise ValueError(f"dangles must have the shape of the angles, {angles.shape}, not {d.shape}")
         later = np.moveaxis(np.flip(np.cumsum(np.flip(d, -2), axis=-2), -2) * tau, -3, -2)
         df = np.zeros(steps.shape)
-        df[..., older:, :] = later.reshape(*own.shape[:-1], -1)
+        df[..., older:, :] = later.reshape(*inputs.shape[:-1], -1)
         dsteps, dtaps = _convolved_back(df, steps, kernel)
         dlow = dsteps @ wide.T
         dunit = (dlow @ narrow.T).reshape(split.shape)
@@ -117,7 +117,7 @@ def selective_vjp(
             "taps": like(dtaps, taps),
         }  # fmt: skip
 
-    return found - _TURN * np.round(found / _TURN), pullback
+    return angles - _TURN * np.round(angles / _TURN), pullback
 
 
 def _heads(x: Array, down: Array, up: Array, taps: Array, tau: Array) -> int:
@@ -155,12 +155,12 @@ def _before(before: Any, x: Array, heads: int, tau: Array) -> tuple[Array, Any]:
 
 
 def _convolved(x: Array, taps: Array) -> Array:
-    """Row t is the sum of taps_k x_{t-3+k}; rows before the first are zeros."""
-    n, found = x.shape[-2], np.zeros(x.shape)
+    """Return an array whose row t is the sum of taps_k x_{t-3+k}, with zeros in place of rows before the first."""
+    n, y = x.shape[-2], np.zeros(x.shape)
     for k, tap in enumerate(taps):
         ago = min(_TAPS - 1 - k, n)
-        found[..., ago:, :] += tap * x[..., : n - ago, :]
-    return found
+        y[..., ago:, :] += tap * x[..., : n - ago, :]
+    return y
 
 
 def _convolved_back(d: Array, x: Array, taps: Array) -> tuple[Array, Array]:
@@ -175,5 +175,5 @@ def _convolved_back(d: Array, x: Array, taps: Array) -> tuple[Array, Array]:
 
 def _product(x: Array, y: Array) -> Array:
     """Return x^T y, summed over all rows."""
-    found: Array = x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1])
-    return found
+    product: Array = x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1])
+    return product

@@ -13,8 +13,8 @@
 A band has a rotary position for every query and every key, and, for each query, the range of keys that it applies to.
 The rotary offset of query i and key j is queries[i] - keys[j]. Attention with bands computes about as many tiles as
 attention without them, and uses O(N) memory. Keys that are in no band are hidden, and take no time. Pass keys that are
-not rotated, also from a key/value cache. Rotary positions are multiplied by theta in float64, so at position p the
-angles are off by about 1e-16 p theta radians.
+not rotated, also if they are in a key/value cache. Rotary positions are multiplied by theta in float64, so at position
+p the rounding error of the angles is about 1e-16 p theta radians.
 
 A `fastpe` model trained with rope reads longer inputs with bands as `fastpe.Banded`, and on the command line with
 ``fastpe evaluate RUN --bands self_extend:group=4,window=32``.
@@ -55,7 +55,7 @@ def self_extend(
     """Self-Extend: offset m = i - j within a window; beyond it, floor(i / G) - floor(j / G) + w - floor(w / G). Causal.
 
     A model trained on L0 positions can read (L0 - w) G + w positions without any offset that it was not trained on.
-    Beyond the window, offsets also depend on i modulo G, and at its edge one offset may occur twice.
+    Beyond the window, offsets also depend on i modulo G. At the edge of the window one offset may occur twice.
 
     Parameters
     ----------
@@ -66,7 +66,8 @@ def self_extend(
     window : int
         The window size w: offsets below it are unchanged.
     offset : int or (B,) int, optional
-        The position of the first query. By default keys - queries, so that the last query is at the last key.
+        The position of the first query. By default keys - queries, which is the position of the last key for the
+        last query.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def self_extend(
 def rerope(
     queries: int, keys: int | None = None, *, window: int = 512, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """ReRoPE: offset min(m, w). The authors also sharpen rows, with `fastpe.temperatures.log_n`.
+    """ReRoPE: offset min(m, w). The authors also multiply queries by `fastpe.temperatures.log_n`.
 
     Parameters
     ----------
@@ -105,8 +106,8 @@ def rerope(
     window : int
         The window size w: offsets below it are unchanged, and all others become w.
     causal : bool
-        Whether queries see only keys up to their position. If not, offsets of later keys mirror those of earlier ones:
-        sign(m) min(abs(m), w).
+        Whether queries see only keys up to their position. If not, the offsets of later keys are those of earlier keys
+        with the opposite sign: sign(m) min(abs(m), w).
 
     Returns
     -------
@@ -135,7 +136,7 @@ def rerope(
 def leaky_rerope(
     queries: int, keys: int | None = None, *, window: int = 512, step: int = 16, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. The authors also sharpen rows; see `rerope`.
+    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. Used with `log_n`, as `rerope` is.
 
     Parameters
     ----------
@@ -174,17 +175,21 @@ def dual_chunk(
 ) -> tuple[Band, ...]:
     """Dual chunk attention (DCA): keys of each chunk of c = chunk - local keys have the positions 0 .. c - 1. Causal.
 
-    The offset is m in the query's chunk, min(i mod c + c, chunk) - j mod c in the chunk before, and
-    min(2 c - 1, chunk) - j mod c in earlier chunks, which are no farther than the chunk before. The authors use
-    chunk = 3/4 L0 and local = L0 / 8, with L0 the training length (here 4096). Beyond L0 they sharpen rows, with
-    `fastpe.temperatures.dual_chunk`.
+    The offset depends on the chunk of the key:
+
+    - in the chunk of the query, it is m;
+    - in the chunk before, it is min(i mod c + c, chunk) - j mod c;
+    - in all earlier chunks, it is min(2 c - 1, chunk) - j mod c, as for the last query of the chunk after the key's.
+
+    The authors use chunk = 3/4 L0 and local = L0 / 8, where L0 is the training length (4096 for the default values).
+    Beyond L0 they also use the scale of `fastpe.temperatures.dual_chunk`.
 
     Parameters
     ----------
     queries, keys, offset
         As for `self_extend`.
     chunk : int
-        The largest offset, except within a chunk.
+        The largest offset of query and key in different chunks.
     local : int
         The number of positions by which chunks are shorter than `chunk`, so that offsets continue across the start of a
         chunk.
@@ -228,7 +233,7 @@ def dual_chunk(
 def lm_infinite(
     queries: int, keys: int | None = None, *, window: int = 4096, start: int = 10, offset: Any = None
 ) -> tuple[Band, ...]:
-    """LM-Infinite: keys with m < w, and the first keys at offset w; others are hidden. Causal, in O(N (w + start)).
+    """LM-Infinite: keys with m < w, and the first keys at offset w; others are hidden. Causal; O(N (w + start)) time.
 
     Parameters
     ----------
@@ -237,7 +242,7 @@ def lm_infinite(
     window : int
         The window size w. The authors use the training length.
     start : int
-        Number of first keys that stay visible, usually 10 to 100.
+        Number of keys at the beginning that stay visible, usually 10 to 100.
 
     Returns
     -------
@@ -268,16 +273,16 @@ def streaming(
 ) -> tuple[Band, ...]:
     """StreamingLLM: the latest keys, and the first keys as if directly before them; others are hidden. Causal.
 
-    The result is the same as with the cache of StreamingLLM, which drops the keys in between and counts positions among
-    the remaining keys, but it is computed in one pass over a whole text. Ordinary rotary attention on that cache (start
-    + recent keys that are not rotated) gives the same result.
+    The cache of StreamingLLM drops the keys in between and counts positions among the remaining keys. Ordinary rotary
+    attention on that cache (start + recent keys that are not rotated) gives the same result as these bands, which
+    compute it in one pass over a whole text.
 
     Parameters
     ----------
     queries, keys, offset
         As for `self_extend`.
     start : int
-        Number of first keys that stay visible ("attention sinks", unrelated to the argument `sinks`).
+        Number of keys at the beginning that stay visible ("attention sinks", unrelated to the argument `sinks`).
     recent : int
         Number of latest keys that stay visible.
 
@@ -338,5 +343,6 @@ def _before(near: Band, most: int | None = None) -> Array:
 
 
 def _after(near: Band, keys: int) -> Array:
+    """Return the spans of all keys after those of a band."""
     first = near.spans[..., 1]
     return np.stack([first, np.full_like(first, keys)], axis=-1)

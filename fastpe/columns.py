@@ -3,11 +3,11 @@
 
     forget_gate, cable, decay   key_offset: running sums of gates or decays over the preceding tokens
     gated_slopes                key_slope of keys, query_slope of queries
-    with_sinks                  sinks for attention whose key offsets are sums of gates
+    with_sinks                  the output with sinks, for attention whose key offsets are sums of gates
     two_sided                   attention with separate offsets for keys before a query and after it
 
-A function whose name ends in `_vjp` returns the same array, and a pullback from its gradient to a dict of the gradients
-of the arguments. All functions but `two_sided` assume causal attention.
+A function whose name ends in `_vjp` returns the same array, and a pullback, which maps the gradient of this array to a
+dict of the gradients of the arguments. All functions except `two_sided` are for causal attention.
 
 >>> offset = forget_gate([[0.0, 1.0, 2.0]])
 >>> q = np.ones((1, 3, 4))
@@ -41,9 +41,9 @@ _LEAST_NORM = 1e-6
 def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
     """Key offsets of the forgetting transformer: -C_j, where C_j is the sum of log sigmoid(logit_t) for t up to j.
 
-    The score of query and key changes by C_i - C_j, the logarithm of the product of all gates after the key. C_i is the
-    same for all keys of a query, so it is left out: it changes neither weights nor outputs, except with sinks (see
-    `with_sinks`), and `lse` is smaller by C_i.
+    The complete term of the score of query i and key j is C_i - C_j, the logarithm of the product of all gates after
+    token j up to token i. C_i is the same for all keys of a query, so it is left out. This changes neither weights nor
+    outputs, except with sinks (see `with_sinks`); the `lse` of attention does not contain C_i.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
     Returns
     -------
     (..., N) float64
-        The key offsets, computed in float64: in float32 the sum over 65,536 tokens is off by 0.1.
+        The key offsets. In float32, the error of a sum over 65,536 tokens would be 0.1.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def forget_gate_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]
 
 
 def cable(logits: Any, *, before: Any = 0.0) -> Array:
-    """Key offsets of CABLE: the sum of softplus(logit_t) for t up to j. They are equal to `forget_gate` of -logits.
+    """Key offsets of CABLE: the sum of softplus(logit_t) for t up to j, which equals `forget_gate` of -logits.
 
     The published code does not divide scores by sqrt(D): pass ``scale=1`` to attention.
 
@@ -148,8 +148,8 @@ def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = F
     before
         As for `forget_gate`.
     weighs_keys : bool
-        Whether Delta_j also multiplies the key's weight, as in Mamba-2: log Delta_j is added to the offset. `before` is
-        then the last sum without log Delta.
+        Whether Delta_j also multiplies the weight of key j, as in Mamba-2. If so, log Delta_j is added to the offset
+        of the key, and `before` is the last sum without log Delta.
 
     Returns
     -------
@@ -162,7 +162,8 @@ def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = F
 
     References
     ----------
-    Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 3: its 1-semiseparable mask as a bias.
+    Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 3, whose 1-semiseparable mask is
+    computed here as a bias.
 
     Examples
     --------
@@ -180,7 +181,9 @@ def decay_vjp(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool
     """
     own, rate = given("steps", steps), np.exp(given("log_rate", log_rate))
     if own.ndim < 2 or rate.shape != own.shape[-2:-1]:
-        raise ValueError(f"log_rate must have the shape (H,) of steps (..., H, N), {own.shape}, not {rate.shape}")
+        raise ValueError(
+            f"log_rate must have the shape (H,), with H as in steps (..., H, N) = {own.shape}, not {rate.shape}"
+        )
     delta, weighs = np.logaddexp(0.0, own), truth("weighs_keys", weighs_keys)
     found, pull = _summed(delta * rate[:, None], before)
 
@@ -211,16 +214,17 @@ def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Arr
 
 
 def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
-    """The output of attention with sinks, if only differences of key offsets matter, as with `forget_gate`.
+    """The output of attention with sinks, for key offsets that leave out a term of the query, as in `forget_gate`.
 
-    A sink competes with complete scores, so the offset of the query's position, -C_i, is subtracted again.
+    The score of a sink is compared with complete scores, which contain C_i. The key offset at the position of the
+    query, -C_i, is therefore first subtracted from `lse`.
 
     Parameters
     ----------
     out : (B, H, N, Dv) floats
-        Output of attention without sinks. The axis B may be missing here and below.
+        Output of attention without sinks. The axis B may be missing in all arguments.
     lse : (B, H, N) floats
-        The `lse` of the same call, from ``return_lse=True``.
+        The `lse` that the same call returns with ``return_lse=True``.
     sinks : (H,) floats
         The score of one extra key per head; this key has no value.
     own_offset : (B or 1, H or 1, N) floats
@@ -284,8 +288,8 @@ def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Arr
 def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
     """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), where u is the normalised direction.
 
-    The result is a `key_slope` if x are keys, and a `query_slope` if x are queries. If both are passed to attention,
-    the slopes are summed.
+    Pass the result to attention as `key_slope` if x are keys, and as `query_slope` if x are queries. Attention adds
+    both if both are passed.
 
     Parameters
     ----------
@@ -330,7 +334,10 @@ def gated_slopes_vjp(x: Any, direction: Any, *, slopes: Any, weight: Any) -> tup
     own, u = given("x", x), given("direction", direction)
     sigma, w = given("slopes", slopes), given("weight", weight)
     if own.ndim not in (3, 4) or u.ndim != 2 or u.shape[1] != own.shape[-1] or len(u) % own.shape[-3]:
-        raise ValueError(f"direction must have the shape (H, D), of x (B, Hk, N, D) {own.shape}, not {u.shape}")
+        raise ValueError(
+            f"direction must have the shape (H, D), with D and a multiple H of Hk as in x (B, Hk, N, D), not {u.shape} "
+            f"for x {own.shape}"
+        )
     for name, array in (("slopes", sigma), ("weight", w)):
         if array.shape != u.shape[:1]:
             raise ValueError(f"{name} must have the shape (H,) = ({len(u)},), not {array.shape}")

@@ -1,4 +1,4 @@
-"""Attention and `fastpe.build` for JAX: custom derivatives over host callbacks. Needs the extra `jax`.
+"""Attention and `fastpe.build` for JAX, as host callbacks with custom derivatives. Needs the extra `jax`.
 
 >>> import jax
 >>> import jax.numpy as jnp
@@ -28,7 +28,7 @@ except ImportError as error:
 
 Array = Any  # arrays of JAX or NumPy, or JAX tracers
 _OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify", "softcap", "dropout")
-# NumPy arrays keep their dtype
+# arguments whose NumPy arrays are not converted to JAX arrays, and so keep their dtype
 _CONSTANT = (
     "angles", "growth", "key_offset", "before", "after", "theta", "scale", "index", "lengths", "spans", "query_start",
     "dropout_seed",
@@ -42,15 +42,15 @@ def attention(
     dropout: float = 0.0, dropout_seed: Any = None, bands: Any = None, tolerance: float | None = None,
     return_lse: bool = False, **slots: Any,
 ) -> Any:  # fmt: skip
-    """`fastpe.attention` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap` (which computes samples one by one).
+    """`fastpe.attention` for JAX arrays: it works under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap`.
 
-    As in `fastpe.attention`, NaN and infinity affect only the queries that see their key. See `fastpe.attention` for
-    the table of slots.
+    `jax.vmap` computes samples one by one. As in `fastpe.attention`, NaN and infinity affect only the queries that see
+    their key. See `fastpe.attention` for the table of slots.
 
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16
-        Queries. Half precision is computed in float32.
+        Queries. For half precision, the computation is in float32.
     k : (B, Hk, M, D), or with as few axes as q, of q's dtype
         Keys.
     v : (B, Hk, M, Dv), of q's dtype
@@ -68,7 +68,7 @@ def attention(
     out : (B, H, N, Dv)
         In q's dtype. There is no second derivative.
     lse : (B, H, N)
-        Only if `return_lse`; never of half precision.
+        Only if `return_lse`: in q's dtype, but float32 if q has half precision.
 
     Raises
     ------
@@ -107,17 +107,17 @@ def two_sided(
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
         As for `attention`, with as many queries as keys.
     before, after : (H or 1, N) floats, optionally after an axis B
-        Running sums that reduce the weights of keys before the query and of keys after it, best in float64. NumPy
+        Running sums that reduce the weights of keys before the query and of keys after it, preferably in float64. NumPy
         arrays keep their dtype, such as float64.
     window, lengths, tolerance, return_lse, **options
-        As for `fastpe.columns.two_sided`. The same arguments as in `attention` may be traced and have gradients.
+        As for `fastpe.columns.two_sided`. `attention` says which arguments may be traced and which have gradients.
 
     Returns
     -------
     out : (B, H, N, Dv)
         In q's dtype. There is no second derivative.
     lse : (B, H, N)
-        Only if `return_lse`; never of half precision.
+        Only if `return_lse`: in q's dtype, but float32 if q has half precision.
 
     Raises
     ------
@@ -169,10 +169,10 @@ def init(name: str, **request: Any) -> dict[str, Array]:
 
 
 def build(name: str, length: int, *, params: Mapping[str, Array] | None = None, **request: Any) -> dict[str, Any]:
-    """`fastpe.build` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap`: differentiable in `params`.
+    """`fastpe.build` for JAX, differentiable in `params`: it works under `jax.jit`, `jax.grad`, `jax.vjp`, `jax.vmap`.
 
-    The result is passed to `attention`: ``attention(q, k, v, **build(name, n, params=params))``. Slots that act
-    elsewhere ("table", "qk_table", "taps") must be removed first.
+    Pass the result to `attention`: ``attention(q, k, v, **build(name, n, params=params))``. First remove the
+    slots that act elsewhere: "table", "qk_table" and "taps".
 
     Parameters
     ----------
@@ -186,8 +186,8 @@ def build(name: str, length: int, *, params: Mapping[str, Array] | None = None, 
     Returns
     -------
     dict
-        Slot name -> array, or a plain value. "angles" and "growth" that have no parameters are NumPy arrays of float64,
-        which `attention` accepts even if JAX has no float64.
+        Slot name -> array, or a plain value. Without `params`, "angles" and "growth" are NumPy float64 arrays, which
+        `attention` accepts even if JAX has no float64.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def build(name: str, length: int, *, params: Mapping[str, Array] | None = None, 
 
 
 def _slots(name: str, length: int, request: Mapping[str, Any], outlines: Mapping[str, Any]) -> Any:
-    """The slots that are arrays, as a function of the parameters with a derivative."""
+    """Return a differentiable function from parameters to the slots that are arrays."""
 
     def arrays(tree: Any) -> dict[str, Any]:
         return {key: np.asarray(value) for key, value in tree.items()}
@@ -252,7 +252,7 @@ def _slots(name: str, length: int, request: Mapping[str, Any], outlines: Mapping
 
 
 def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
-    """Output and lse, from arguments by name."""
+    """Return the output and lse of attention for a dict of arguments."""
     of_bands = {} if given.get("bands") is None else flat(given["bands"])
     for name, value in of_bands.items():
         _check_no_key(name, value)
@@ -285,7 +285,7 @@ def _check_no_key(name: str, value: Any) -> None:
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Raise the errors of the call now, except those that depend on values that are not known yet."""
+    """Raise the errors of the call at once, except those that depend on traced values."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -298,7 +298,7 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _split(given: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The arguments that JAX traces, and the others. A pair of lengths becomes two entries."""
+    """Split the arguments into JAX arrays and other values. A pair of lengths becomes two entries."""
     flat = dict(given)
     if isinstance(flat["lengths"], tuple):
         flat |= {f"lengths {number}": value for number, value in enumerate(flat.pop("lengths"))}
@@ -307,17 +307,17 @@ def _split(given: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def _joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `fastpe.attention` that `_split` has split, with JAX arrays converted to NumPy arrays."""
+    """Undo `_split`, and convert JAX arrays to NumPy arrays."""
     flat = {name: np.asarray(x) if isinstance(x, jax.Array) else x for part in parts for name, x in part.items()}
     pair = [flat.pop(name) for name in ("lengths 0", "lengths 1") if name in flat]
     return flat | ({"lengths": tuple(pair)} if pair else {})
 
 
 def _differentiable(constants: Mapping[str, Any]) -> Any:
-    """Attention as a function of (floating arrays, integer arrays), both by name, with its derivative."""
+    """Return attention as a differentiable function of two dicts: floating arrays, and integer or boolean arrays."""
 
     def on_host(function: Any, like: Any, *operands: Any) -> Any:
-        """Call the function on the host; its results have the shapes and dtypes of `like`."""
+        """Call the function on the host. Its results have the shapes and dtypes of `like`."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
         return jax.pure_callback(function, shapes, *operands, vmap_method="sequential")
 
@@ -333,7 +333,8 @@ def _differentiable(constants: Mapping[str, Any]) -> Any:
         return found
 
     def forward(real: Any, whole: Any) -> tuple[Any, Any]:
-        wanted = {name: () for name, x in real.items() if x.perturbed}  # no leaves, so known when traced
+        # empty tuples hold no arrays, so JAX does not trace them
+        wanted = {name: () for name, x in real.items() if x.perturbed}
         values, numbers = ({name: x.value for name, x in part.items()} for part in (real, whole))
         done = call(values, numbers)
         return done, (done, values, numbers, wanted)

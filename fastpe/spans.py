@@ -1,7 +1,8 @@
 """The interval of keys that each query sees: arrays for the argument `spans` of `fastpe.attention`.
 
-Every function returns (B or 1, N, 2) integers, the first key that a query sees and the one after the last. `intersect`
-combines several, such as a window within documents, or left padding with causal attention.
+Every function except `positions` returns an integer array (B or 1, N, 2). It holds, for each query, the index of the
+first key that the query sees and the index after the last one. `intersect` combines several such arrays: for example a
+window and documents, or left padding and causal attention.
 
 >>> both = intersect(causal(4), padding(4, left=[1]))
 >>> both.tolist()
@@ -21,7 +22,7 @@ __all__ = ["causal", "documents", "intersect", "padding", "positions", "prefix",
 
 
 def causal(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
-    """Keys up to the query's position.
+    """Spans of causal attention: a query sees the keys up to its own position.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def causal(queries: int, keys: int | None = None, *, offset: Any = None) -> Arra
 
 
 def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, offset: Any = None) -> Array:
-    """Keys at most `back` positions before the query and `ahead` positions after it.
+    """Spans of a window: a query sees keys at most `back` positions before it and `ahead` positions after it.
 
     Parameters
     ----------
@@ -107,13 +108,13 @@ def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> A
 
 
 def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
-    """Packed documents in one row: a query sees the keys of its document.
+    """Spans of documents packed into one row: a query sees the keys of its own document.
 
     Parameters
     ----------
     ids : (N,) or (B, N) int
-        The document of every token. Tokens of a document must be adjacent: an id that occurs again later starts another
-        document.
+        A number for the document of every token. Tokens of a document must be adjacent: an id that occurs again later
+        starts another document.
     cu_seqlens : (documents + 1,) int
         Used in place of `ids`: the start of each document, beginning with 0, and the end of the last one.
 
@@ -147,12 +148,12 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
 
 
 def prefix(lengths: Any, queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
-    """A prefix that all queries see, with causal attention after it (prefix LM).
+    """Spans of a prefix LM: all queries see the prefix, and attention is causal after it.
 
     Parameters
     ----------
     lengths : int or (B,) int
-        The length of the prefix, for all samples or for each.
+        The length of the prefix: one for all samples, or one for each sample.
     queries, keys, offset
         As for `causal`.
 
@@ -178,12 +179,12 @@ def prefix(lengths: Any, queries: int, keys: int | None = None, *, offset: Any =
 
 
 def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = None) -> Array:
-    """Keys that are not padding. With as many queries as keys, queries at padding positions see no key.
+    """Spans of the keys that are not padding. If `queries` is not given, queries at padding positions see no key.
 
     Parameters
     ----------
     keys : int
-        Number of keys, with padding.
+        Number of keys, including padding.
     left, right : int or (B,) int
         Number of padding keys at the left and right end.
     queries : int, optional
@@ -218,12 +219,12 @@ def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = N
 
 
 def intersect(*spans: Any) -> Array:
-    """The keys that are visible in all of several spans.
+    """Spans of the keys that are visible in all given spans.
 
     Parameters
     ----------
     *spans : (B or 1, N, 2) int
-        At least one.
+        One or more arrays of spans.
 
     Returns
     -------
@@ -232,7 +233,7 @@ def intersect(*spans: Any) -> Array:
     Raises
     ------
     TypeError, ValueError
-        If one has a different shape, or none is given.
+        If no spans are given, or if their shapes do not match.
 
     Examples
     --------
@@ -251,7 +252,7 @@ def intersect(*spans: Any) -> Array:
 
 
 def _samples(name: str, value: Any, most: int = validation.LARGEST) -> Array:
-    """One integer of at least 0 for each sample, (B or 1,)."""
+    """Check that the value has one integer of at least 0 for each sample, and return it as (B or 1,)."""
     array = np.atleast_1d(validation.integers(name, value, 0, most))
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must be an integer, or one for each sample, not an array of shape {array.shape}")
@@ -259,7 +260,7 @@ def _samples(name: str, value: Any, most: int = validation.LARGEST) -> Array:
 
 
 def _check_room(samples: int, queries: int) -> None:
-    """Raise an error for spans that need more memory than this machine has."""
+    """Raise ValueError for spans that need more memory than this machine has."""
     validation.room(f"spans of queries={queries}", 16 * samples * queries, "need")
 
 
@@ -271,7 +272,7 @@ def _same_samples(**arrays: Array) -> None:
 
 
 def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, int]:
-    """The positions of queries, (B or 1, N), and the number of keys."""
+    """Return the positions of queries, (B or 1, N), and the number of keys."""
     places = positions(queries, keys, offset=offset)
     return places, whole("keys", queries if keys is None else keys)
 
@@ -282,7 +283,7 @@ def _joined(first: Array, last: Array, keys: int) -> Array:
 
 
 def _edges(row: Array) -> Array:
-    """The start and the end of the run of equal entries that contains each entry."""
+    """Return, for each entry of a row, the start and the end of the run of equal entries that contains it: (N, 2)."""
     starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
     lengths = np.diff(np.append(starts, len(row)))
     return np.stack([np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)], axis=-1)

@@ -1,8 +1,8 @@
-"""Temperatures: factors of queries by position, for the slot `row_scale` of `fastpe.attention`, and `dual_chunk`, a
-factor for its slot `scale`.
+"""Temperatures: factors on queries that depend on the position, for the slot `row_scale` of `fastpe.attention`.
 
-Softmax over many keys is less sharp than over few; a factor that grows with the number of keys compensates for this. It
-multiplies the products of queries and keys, not biases.
+Softmax over many keys is less sharp than over few. A factor that grows with the number of keys compensates for this.
+The factor multiplies the products of queries and keys, but not biases. `dual_chunk` is different: it returns one value
+for the argument `scale` of `fastpe.attention`.
 
 >>> import fastpe
 >>> q = np.ones((2, 8, 4))
@@ -32,11 +32,11 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
     train_length : int
         The training length, at least 2.
     dtype : float32 or float64
-        The dtype of the queries.
+        The dtype of the result; it must be that of the queries.
 
     Returns
     -------
-    (1, N) or (B, 1, N)
+    (1, N) or (B, 1, N), in `dtype`
 
     Raises
     ------
@@ -45,7 +45,7 @@ def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array
 
     References
     ----------
-    Su 2021, on the scale of the entropy of attention; used in Qwen 1 for texts longer than in training.
+    Su 2021, on the scale of the entropy of attention; used in Qwen 1 for texts that are longer than in training.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: A
 
     Returns
     -------
-    (1, N) or (B, 1, N)
+    (1, N) or (B, 1, N), in `dtype`
 
     Raises
     ------
@@ -101,7 +101,7 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
 
     Returns
     -------
-    (1, N) or (B, 1, N)
+    (1, N) or (B, 1, N), in `dtype`
 
     Raises
     ------
@@ -121,14 +121,14 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
 
 
 def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
-    """Slot ``scale`` of dual chunk attention: mscale^2 / sqrt(D), with mscale = 0.05 ln(n / L0) + 1 beyond L0.
+    """The argument ``scale`` for dual chunk attention: mscale^2 / sqrt(D), with mscale = 0.05 ln(n / L0) + 1 beyond L0.
 
     Parameters
     ----------
     length, train_length : int
         The length n of the text and the training length L0; up to L0, mscale is 1.
     head_dim : int
-        D.
+        The number D of channels of a head.
 
     Returns
     -------
@@ -159,9 +159,9 @@ def ssmax(scale: Any, positions: Any) -> Array:
     Parameters
     ----------
     scale : (H,) floats
-        Learned.
+        A learned factor for each head.
     positions : int, or (N,) or (B, N) int
-        As for `log_n`. If a query sees another number of keys than i + 1, pass this number minus 1 as its position.
+        As for `log_n`. If a query sees a number of keys other than i + 1, pass that number minus 1 as its position.
 
     Returns
     -------
@@ -202,12 +202,13 @@ def ssmax_vjp(scale: Any, positions: Any) -> tuple[Array, Pullback]:
 
 
 def _by_steps(places: Array, strength: Any, name: str, every: Any, dtype: Any) -> Array:
+    """Return 1 + strength ln(1 + floor(places / every)). `name` is the name of the argument `every` in errors."""
     found = 1.0 + real("strength", strength) * np.log1p(places // whole(name, every, 1))
     return np.asarray(found.astype(floating(dtype)))
 
 
 def _positions(positions: Any) -> Array:
-    """(1, N) or (B, 1, N), float64."""
+    """Return the positions as a float64 array, (1, N) or (B, 1, N)."""
     array = validation.integers("positions", positions, 0)
     if array.ndim == 0:
         count = whole("positions", positions, 1)

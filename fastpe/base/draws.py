@@ -19,13 +19,15 @@ class Draws:
     """The random numbers of a task: every call returns new numbers, which depend only on the order of calls.
 
     Each call has a separate part of the stream, so later numbers do not depend on how many numbers earlier calls drew.
-    If the first axis counts sequences, the first ten of twenty equal those of a draw of ten.
+    If the first axis counts sequences, the first ten of twenty sequences are the same as in a draw of ten sequences.
+
     Parameters
     ----------
     stream : Stream
+        The source of the random numbers.
     dtype : float32 or float64
-        Dtype that normal numbers are rounded to, so that targets computed from them can be computed by a model that
-        reads them in this dtype. The arrays are float64 nevertheless.
+        Dtype to which normal numbers are rounded. A model that reads the numbers in this dtype can then compute targets
+        that are computed from them. The arrays themselves are float64.
 
     Examples
     --------
@@ -39,33 +41,33 @@ class Draws:
         self._calls = 0
 
     def _next(self) -> Stream:
-        """The stream of the next call; the first call uses the stream itself."""
+        """Return the stream of the next call; the first call uses the given stream itself."""
         number, self._calls = self._calls, self._calls + 1
         if not number:
             return self._stream
         return Stream(self._stream.seed, f"{self._stream.stream}#{number}", self._stream.step)
 
     def normal(self, shape: Shape) -> Array:
-        """Standard normal numbers, rounded to the dtype."""
+        """Return standard normal numbers, rounded to the dtype."""
         return self._next().normal(shape).astype(self._dtype).astype(np.float64)
 
     def uniform(self, shape: Shape) -> Array:
-        """Numbers uniform in (0, 1), float64."""
+        """Return numbers uniform in (0, 1), float64."""
         return self._next().uniform(shape)
 
     def integers(self, n: int | Array, shape: Shape) -> Array:
-        """Integers of 0 .. n - 1, int64; n may be an array that broadcasts against the shape."""
+        """Return integers from 0 to n - 1, int64; n may be an array that broadcasts to the shape."""
         return (self.uniform(shape) * n).astype(np.int64)
 
     def orders(self, count: int, n: int) -> Array:
-        """Random orders of 0 .. n - 1, (count, n)."""
+        """Return random permutations of 0 .. n - 1, (count, n)."""
         return np.argsort(self.uniform((count, n)), axis=1, kind="stable")
 
     def subsets(self, n: int, k: int, count: int, weights: Array | None = None) -> Array:
-        """k different integers of 0 .. n - 1, k <= n, in random order, (count, k).
+        """Return k different integers from 0 to n - 1, k <= n, in random order, (count, k).
 
-        With `weights` (n,) they are drawn one after the other, in proportion to the weights of the remaining ones:
-        the order in which n clocks ring, each after an exponential time with its own rate.
+        With `weights` (n,), the integers are drawn one after the other, each time with probabilities proportional to
+        the weights of those that are left: the order of n exponential random numbers whose rates are the weights.
 
         >>> Draws(Stream(0, "test")).subsets(100, 3, count=2).tolist()
         [[32, 89, 11], [76, 98, 56]]
@@ -80,14 +82,14 @@ class Draws:
         return drawn[first & (np.cumsum(first, axis=1) <= k)].reshape(count, k)
 
     def until(self, make: Callable[[Draws], Array], accepted: Callable[[Array], Array]) -> Array:
-        """Rows that are accepted. Rows that are not are drawn again, without the others.
+        """Return random rows that are all accepted: rows that are not accepted are replaced by new ones.
 
         Parameters
         ----------
         make : callable
-            draws -> (count, ...)
+            ``make(draws)`` returns random rows, (count, ...).
         accepted : callable
-            (count, ...) -> (count,) bool
+            ``accepted(rows)`` returns whether each row is accepted, (count,) bool.
 
         Examples
         --------
@@ -110,11 +112,11 @@ class Draws:
                 missing &= ~good
             if not missing.any():
                 return rows
-        raise ValueError(f"{_ROUNDS} draws gave no accepted sequence")
+        raise ValueError(f"some sequences were not accepted in any of {_ROUNDS} draws")
 
 
 def _first(rows: Array) -> Array:
-    """Whether an entry is the first with its value in its row."""
+    """Return whether each entry is the first entry of its row with that value."""
     order = np.argsort(rows, axis=1, kind="stable")
     ordered = np.take_along_axis(rows, order, axis=1)
     new = np.ones(rows.shape, bool)

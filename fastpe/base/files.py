@@ -43,40 +43,41 @@ _OF_TENSOR = stored.record(
     }
 )
 _OF_METADATA = stored.record({_KEY: stored.text})
-_BESIDE = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")  # names of files that are being written, also by killed processes
+# names of files that are being written; killed processes leave them behind
+_TEMPORARY_NAME = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")
 _NAMES_TRIED = 100
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write `content` to `path` atomically: a crash at any moment leaves the old file or the new one, never a part.
 
-    Content in several pieces need not fit into memory.
+    An iterable may yield more bytes than fit into memory.
 
     Links are not followed: a link at `path` is replaced by the file, and the link's target is unchanged.
 
     Raises
     ------
     OSError
-        If the file cannot be written, or `path` is a folder, a pipe or a device; nothing has changed then.
+        If the file cannot be written, or if `path` is a folder, a pipe or a device. In these cases nothing has changed.
     """
     check_place(path)
-    beside = _free_name(path)
+    temporary = _free_name(path)
     try:
-        # creates a new file or fails: links and other existing files are neither followed nor modified
-        with open(beside, "xb") as file:
+        # "x" creates a new file or fails: it neither follows links nor modifies existing files
+        with open(temporary, "xb") as file:
             _set_mode(path, file)
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
         with contextlib.suppress(
             PermissionError
         ):  # a user may have the right to write into a folder, but not to read it
             sync_folder(path.parent)
     except BaseException as error:
-        if not isinstance(error, FileExistsError):  # else the file belongs to another process
+        if not isinstance(error, FileExistsError):  # after this error, the file belongs to another process
             with contextlib.suppress(OSError):
-                beside.unlink()
+                temporary.unlink()
         # the error of a full disk has no file name; an exception from a signal handler has no error number
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
@@ -87,7 +88,7 @@ def check_place(path: Path) -> None:
     """Raise OSError if `path`, or the target of a link at `path`, exists and is not a regular file."""
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):  # it does not exist, or is a dangling link; other errors occur when writing
+    except (OSError, ValueError):  # it does not exist, or is a dangling link; other errors occur again when writing
         return
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
@@ -96,16 +97,16 @@ def check_place(path: Path) -> None:
 
 
 def _free_name(path: Path) -> Path:
-    """An unpredictable name in the same folder."""
+    """Return an unused, unpredictable name in the same folder."""
     for _ in range(_NAMES_TRIED):
-        beside = path.with_name(f".fastpe-{secrets.token_hex(8)}.tmp")
-        if not os.path.lexists(beside):
-            return beside
+        temporary = path.with_name(f".fastpe-{secrets.token_hex(8)}.tmp")
+        if not os.path.lexists(temporary):
+            return temporary
     raise FileExistsError(errno.EEXIST, "there is no free name in its folder", str(path))
 
 
 def _set_mode(path: Path, file: BinaryIO) -> None:
-    """Give a new file the permissions of the file that it replaces; its owner can read it whatever the umask."""
+    """Give a new file the permissions of the file that it replaces. Its owner can read it, whatever the umask."""
     if not hasattr(os, "fchmod"):
         return
     mode = os.fstat(file.fileno()).st_mode | 0o600
@@ -117,7 +118,7 @@ def _set_mode(path: Path, file: BinaryIO) -> None:
 
 
 def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> None:
-    """Make a folder, and missing parents, such that their owner can use them whatever the umask.
+    """Make a folder and its missing parents. Their owner can always use them, whatever the umask.
 
     `mode` applies to all of them, as far as the umask permits. Raises OSError if the folder cannot be made, or if it
     exists and `exist_ok` is false.
@@ -142,10 +143,10 @@ def is_leftover(name: str) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete partial files of killed processes in a folder that the caller has locked; only regular files."""
+    """Delete partial files of killed processes in a folder that the caller has locked. Links and folders are kept."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if _BESIDE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            if _TEMPORARY_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
 
@@ -156,7 +157,7 @@ def open_file(path: Path) -> BinaryIO:
     Raises
     ------
     DamagedFileError
-        If it is a folder, a device or a pipe, which could block the reader.
+        If it is not a regular file: reading a pipe or a device could block.
     OSError
         If it cannot be opened.
     """
@@ -168,7 +169,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
-    """The bytes of a file. Raises DamagedFileError if there are more than `most`; otherwise as `open_file` does."""
+    """Return the bytes of a file. Raise DamagedFileError if there are more than `most`, or errors of `open_file`."""
     with open_file(path) as file:
         content = bytearray()
         while piece := file.read(_PIECE):  # memory is not allocated for the whole size at once
@@ -179,9 +180,9 @@ def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """The bytes of a file in pieces, up to its size when it is opened, as some files never end.
+    """Yield the bytes of a file in pieces, up to the size that it has when it is opened: some files never end.
 
-    Raises as `open_file` does.
+    Raises the errors of `open_file`.
     """
     with open_file(path) as file:
         left = os.fstat(file.fileno()).st_size
@@ -213,14 +214,14 @@ class Lock:
         if descriptor is not None:
             os.close(descriptor)
 
-    def __del__(self) -> None:  # an interrupt may occur before the caller can close it
+    def __del__(self) -> None:  # an interrupt may occur before the caller can call `close`
         self.close()
 
 
 def lock_folder(folder: Path) -> Lock | None:
-    """Lock `folder` itself (no lock file is made); None if another process holds it.
+    """Lock `folder` itself, without a lock file. Return None if another process holds the lock.
 
-    If the system or the file system has no locks, nothing is locked, and other processes are not excluded.
+    If the system or the file system has no locks, the returned object does not exclude other processes.
     """
     if fcntl is None:
         return Lock(None)
@@ -236,12 +237,12 @@ def lock_folder(folder: Path) -> Lock | None:
 
 
 def dump_json(value: Any) -> bytes:
-    """`value` as an indented JSON text that ends in a newline; numbers must be finite."""
+    """Return `value` as an indented JSON text that ends in a newline. Numbers must be finite."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file, of any form; callers check it with `stored.checked`.
+    """Return the value in a JSON file, of any form: callers check it with `stored.checked`.
 
     Raises
     ------
@@ -254,7 +255,7 @@ def read_json(path: Path) -> Any:
 
 
 def parsed(path: Path, content: bytes) -> Any:
-    """The value of a JSON text from a file; errors name the file."""
+    """Return the value of a JSON text from a file. Errors name the file."""
     try:
         return stored.parse(content)
     except ValueError as error:
@@ -264,11 +265,12 @@ def parsed(path: Path, content: bytes) -> Any:
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     """Write float32 or float64 arrays, and `facts` (JSON values), as a safetensors file with digests.
 
-    `facts` gains ``"sha256"``, of the tensor bytes, and ``"header_sha256"``, of the header with 64 zeros in place of
-    that digest. Raises ValueError, before a file is written, if the header would be too long to be read again.
+    The stored facts also have ``"sha256"``, the digest of the tensor bytes, and ``"header_sha256"``, the digest of the
+    header with 64 zeros in place of that digest. Raises ValueError, before a file is written, if the header would be
+    too long to be read again.
     """
     arrays = {name: np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")) for name, tensor in tensors.items()}
-    # the library chooses the order of the tensors: a first pass finds their bytes, a second one writes the digest
+    # the library chooses the order of tensors: the first call finds their bytes, the second one writes the digest
     _, data = _split(save(arrays, {_KEY: ""}))
     stated = {**facts, "sha256": hashlib.sha256(data).hexdigest(), "header_sha256": _UNSET}
     header, data = _split(save(arrays, {_KEY: json.dumps(stated, sort_keys=True)}))
@@ -281,7 +283,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[
 
 
 def check_header(names: Collection[str], each: int) -> None:
-    """Raise ValueError if tensors of these names, `each` times, would have a header that is too long to be read."""
+    """Raise ValueError if `each` tensors for each of these names would need a header that is too long to be read."""
     size = each * sum(len(name) + _OF_ENTRY for name in names)
     if size > _MAX_HEADER:
         raise ValueError(
@@ -295,11 +297,12 @@ def _split(content: bytes) -> tuple[bytes, bytes]:
 
 
 class TensorFile:
-    """An open file of `write_tensors`: its header is verified, its tensors are not read yet.
+    """A file of `write_tensors`, opened for reading. Its header is verified at once; `read` reads its tensors.
 
     Parameters
     ----------
     path : Path
+        The file.
 
     Attributes
     ----------
@@ -308,24 +311,25 @@ class TensorFile:
     shapes : dict of str to tuple of int
         Shape of every tensor, by name.
     dtypes : dict of str to numpy.dtype
+        Dtype of every tensor, by name.
 
     Raises
     ------
     DamagedFileError
-        If the header differs from the one that was written, or the file's size from the one in the header.
+        If the header differs from the one that was written, or if the file's size differs from the size in the header.
     OSError
         If the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # kept open while this object lives: a file that replaces it meanwhile is a different one
+        # kept open while this object lives: another file may replace it at this path
         self._file = open_file(path)
         weakref.finalize(self, self._file.close)
         try:
             self._open()
         except BaseException:
-            self._file.close()  # the error may live long, and keep this object alive
+            self._file.close()  # the error may keep this object alive for long
             raise
 
     def _open(self) -> None:
@@ -340,7 +344,7 @@ class TensorFile:
             raise damaged(path, f"it has {size} bytes where its header states {self._start + self._bytes}")
 
     def read(self) -> dict[str, np.ndarray]:
-        """The tensors by name, verified with the digest in the header.
+        """Return the tensors by name, after verifying their digest.
 
         Raises
         ------
@@ -390,5 +394,5 @@ class TensorFile:
         self._bytes = end
 
     def check_facts(self, form: stored.Form) -> None:
-        """Raise DamagedFileError unless the facts, including the digests, have this form."""
+        """Raise DamagedFileError unless the facts, which include the digests, have this form."""
         stored.checked(self.path, self.facts, form, "")

@@ -1,10 +1,10 @@
-"""Whether this process is a forked child without its parent's threads, tracked from the import of fastpe on."""
+"""Whether this process is a forked child that has lost its parent's threads. Tracked from the import of fastpe on."""
 
 import os
 import sys
 from pathlib import Path
 
-threads_lost = False  # threads of Numba or GNU OpenMP: a child that starts them again is killed, or waits forever
+threads_lost = False  # threads of Numba or GNU OpenMP; a child that starts them again is killed or waits forever
 
 
 def _after_fork_in_child() -> None:
@@ -14,7 +14,10 @@ def _after_fork_in_child() -> None:
 
 
 def _has_gnu_openmp() -> bool:
-    """Whether GNU OpenMP is loaded, as by PyTorch. It cannot tell whether it was used. Other runtimes start again."""
+    """Whether GNU OpenMP is loaded, for example by PyTorch. It does not say whether it was used.
+
+    Other OpenMP runtimes can start their threads again in a child.
+    """
     try:
         return b"libgomp" in Path("/proc/self/maps").read_bytes()
     except OSError:

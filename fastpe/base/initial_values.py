@@ -1,4 +1,4 @@
-"""Initial values of a model's weights, by the rules that papers may mean by "randomly initialised"."""
+"""Initial values of a model's weights, by the usual rules of random initialisation."""
 
 import math
 from typing import Any
@@ -30,10 +30,20 @@ def initial_values(rule: str, stream: Stream, kind: str, shape: tuple[int, ...],
     stream : Stream
         Source of the random numbers.
     kind : {"weight", "bias"}
+        What the array is.
     shape : tuple of int
         Shape of the array.
     fans : (int, int)
-        Rows and columns of the matrix that the array is, or is the bias of: fan in, fan out.
+        Fan in and fan out: the numbers of rows and columns of the matrix. For a bias, of the matrix that it belongs to.
+
+    Returns
+    -------
+    array of the given shape, float64
+
+    Raises
+    ------
+    ValueError
+        If there is no such rule.
 
     Examples
     --------
@@ -54,5 +64,5 @@ def initial_values(rule: str, stream: Stream, kind: str, shape: tuple[int, ...],
         "small_normal": 0.02,
     }
     if rule not in deviation:
-        raise ValueError(f"rule must be uniform, xavier_uniform, {' or '.join(deviation)}, not {rule!r}")
+        raise ValueError(f"rule must be one of uniform, xavier_uniform, {', '.join(deviation)}, not {rule!r}")
     return deviation[rule] * stream.normal(shape)

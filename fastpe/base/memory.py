@@ -1,4 +1,4 @@
-"""Exact tests of whether arrays share memory; NumPy's fast test of their bounds alone is too strict."""
+"""Exact tests of whether arrays share memory. NumPy's fast test compares only the bounds of arrays."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _MOST_WORK = 100_000  # limit for NumPy's search, some milliseconds; arrays made
 
 
 def shared(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays have a byte in common; also True if that cannot be decided quickly.
+    """Whether two arrays have a byte in common. The result is also True if this cannot be decided quickly.
 
-    Interleaved views of one array have none, which their bounds do not show:
+    Interleaved views of an array have no byte in common, although their bounds overlap:
 
     >>> import numpy as np
     >>> whole = np.zeros((3, 4))
@@ -33,8 +33,8 @@ def shared(one: np.ndarray, other: np.ndarray) -> bool:
 def overlaps_itself(array: np.ndarray) -> bool:
     """Whether two elements of an array share memory.
 
-    The addresses of two elements differ by a combination of strides that does not depend on where they are. So an array
-    overlaps itself if along some axis the first entry overlaps the others.
+    The difference of the addresses of two elements depends only on the difference of their indices. So an array
+    overlaps itself if and only if, along some axis, its first slice overlaps the other slices.
     """
     if _nested(array):
         return False
@@ -43,7 +43,7 @@ def overlaps_itself(array: np.ndarray) -> bool:
 
 
 def _nested(array: np.ndarray) -> bool:
-    """Whether each stride is larger than the extent of all smaller strides, which decides without a search."""
+    """Whether each stride is larger than the extent of all smaller strides. If so, no elements overlap."""
     reach = array.itemsize
     for stride, count in sorted((abs(stride), count) for stride, count in zip(array.strides, array.shape, strict=True)):
         if count > 1 and stride < reach:
@@ -53,7 +53,7 @@ def _nested(array: np.ndarray) -> bool:
 
 
 def keep_apart(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError if an output shares memory with another output or with an input. Both are given by name."""
+    """Raise ValueError if an output shares memory with another output or with an input. The keys are used in errors."""
     pairs = [*combinations(outputs.items(), 2), *product(outputs.items(), inputs.items())]
     for (name, array), (other, theirs) in pairs:
         if shared(array, theirs):

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastpe.base.validation import count, is_time, named_arguments, shown, unmasked, whole
 
-_MOST = 2**27  # limit for integers without an explicit one: the largest number of positions of a sequence
+_MOST = 2**27  # limit of integers that have no maximum: the largest number of positions of a sequence
 
 
 @named_arguments
@@ -21,21 +21,22 @@ class Option:
     Parameters
     ----------
     default : object
-        The default value; the authors' value.
+        The default value: the one that the authors use.
     doc : str
-        The meaning of the option, shown in lists.
+        The meaning of the option, shown in lists of options.
     kind : type
-        bool, int, float, str or tuple (several numbers, each of the type `item`).
+        bool, int, float, str or tuple (several numbers, all of the type `item`).
     choices : tuple of str
         The allowed words of an option of type str.
     minimum, above, maximum : float
-        Limits of numbers: at least, more than, at most. Integers without a maximum are limited to 2^27.
+        Limits of numbers: at least `minimum`, more than `above`, at most `maximum`. Integers without a maximum are
+        limited to 2^27.
     optional : bool
         Whether None is allowed.
     item : type
         Type of the numbers of a tuple: int or float.
     samples : tuple
-        Values that tests try, if not every value of the type is valid.
+        Valid values for tests. Needed if not every value of the type is valid.
 
     Examples
     --------
@@ -55,7 +56,7 @@ class Option:
     maximum: float = math.inf
 
     def expected(self) -> str:
-        """The allowed values, in words."""
+        """Return a phrase that describes the allowed values."""
         if self.choices:
             text = "one of " + ", ".join(map(repr, self.choices))
         else:
@@ -71,7 +72,7 @@ class Option:
         return text + (" or none" if self.optional else "")
 
     def validate(self, key: str, value: Any) -> Any:
-        """The value, converted to the option's type. Raises ValueError or TypeError that names the option."""
+        """Return the value, converted to the option's type. Raise a ValueError or TypeError that names the option."""
         if value is None and self.optional:
             return None
         unmasked(f"option {key!r}", value)
@@ -94,7 +95,7 @@ class Option:
         return self.minimum <= number <= self.maximum and self.above < number < math.inf
 
     def parse(self, key: str, text: str) -> Any:
-        """The value of a text from a command line."""
+        """Return the value that a text from a command line stands for."""
         text = text.strip()
         if self.optional and text.lower() in ("none", "null"):
             return None
@@ -152,7 +153,7 @@ _CONVERT: dict[type, Callable[[Any], Any]] = {
 
 
 def _integer(text: str) -> int:
-    if not re.fullmatch("[+-]?[0-9]+", text.strip()):  # Python reads "1_0" and digits of other scripts
+    if not re.fullmatch("[+-]?[0-9]+", text.strip()):  # `int` would also accept "1_0" and digits of other scripts
         raise ValueError
     return int(text)
 

@@ -1,6 +1,6 @@
-"""User-defined encodings and tasks: loads a file or a module, with clear errors about what is wrong in it.
+"""User-defined encodings and tasks: functions that load a file or a module, with errors that say what is wrong in it.
 
-A file runs only if the user named it, see `Registry.resolve`. Names that were read from files must be keys.
+A file runs only if the user named it: see `Registry.resolve`. Names that were read from files must be keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Kind(Generic[Record]):
-    """The two kinds of user-defined files: encodings and tasks.
+    """A kind of user-defined file: encoding or task.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ class Kind(Generic[Record]):
     attribute : str
         The name to which a file assigns its record.
     record : str
-        The class of the record, as users write it.
+        The class of the record, as users write it, such as "fastpe.Encoding".
     completed : callable
-        (module, path) -> the record, completed by the module's functions and checked. Raises ValueError that names the
-        file.
+        ``completed(module, path)`` returns the record, completed by the module's functions and checked. It raises a
+        ValueError that names the file.
     how : str
         How a user names such a file, used in messages: "by --task on the command line or ...".
     """
@@ -55,15 +55,15 @@ class Kind(Generic[Record]):
 
     @property
     def one(self) -> str:
-        """The word with its article."""
+        """The word with its indefinite article."""
         return f"{'an' if self.word[0] in 'aeiou' else 'a'} {self.word}"
 
 
 class Source(NamedTuple):
     """A file or a module that a user named, before it runs.
 
-    `way` is how another process registers it: the path of the file, or the name of the module. `package` is that of the
-    module.
+    `way` is how another process registers it: the path of the file, or the name of the module. `package` is the package
+    that contains the module.
     """
 
     name: str
@@ -91,18 +91,20 @@ class Own(Generic[Record]):
 
 
 def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
-    """The source that a user names by a module or the path of a file. key: replaces the key that its name gives.
+    """Return the source that a user names by a module or a path. `key` is used in place of the key from its name.
 
     Raises
     ------
     ValueError, TypeError
-        If it is not a module or a file that ends in .py, cannot be read, or has a name that is not a valid key.
+        If the value is not a module or a file that ends in .py, cannot be read, or has a name that is not a valid key.
     """
     if isinstance(value, ModuleType):
         file = getattr(value, "__file__", None)
         if not file or not file.endswith(".py"):
-            raise ValueError(f"module {value.__name__!r} has no source file, whose digest a run would know it by")
-        if not hasattr(value, kind.attribute):  # checked before the file is run again
+            raise ValueError(
+                f"module {value.__name__!r} has no source file that ends in .py, which fastpe needs for its digest"
+            )
+        if not hasattr(value, kind.attribute):  # checked here, before the file is run again
             wanted = f"{kind.attribute}, a {kind.record}"
             raise ValueError(f"module {value.__name__!r} must define {wanted}: there is none")
         key = _key_of(kind, key or value.__name__.rpartition(".")[2], value.__name__)
@@ -123,7 +125,7 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
 
 
 def digest_of(way: str) -> str:
-    """SHA-256 of the file of a `Source.way`. For a module, the packages that contain it are imported, but not itself.
+    """Return the SHA-256 of the file of a `Source.way`. Of a module, only the packages that contain it are imported.
 
     Raises ValueError if it cannot be read.
     """
@@ -136,17 +138,18 @@ def digest_of(way: str) -> str:
 
 
 def load(kind: Kind[Record], found: Source) -> Own[Record]:
-    """Run a source under a private module name, and return what it defines.
+    """Run a source under a private module name, and return the record that it defines.
 
-    A module's file is run again: it may have changed since it was imported, and the digest must be that of what runs.
+    The file of a module is run again: it may have changed since its import, and the digest must be that of the code
+    that runs.
 
     Raises
     ------
     ValueError
-        If it cannot be run or is invalid; the message names the file, and the line if known.
+        If it cannot be run or is invalid. The message names the file and, if known, the line.
     """
     name = f"fastpe_own_{kind.word}_{found.key}"
-    if found.package:  # relative imports start from it
+    if found.package:  # relative imports in the file start from this package
         name = f"{found.package}.{name}"
     spec = util.spec_from_loader(name, _Loader(found), origin=str(found.file))
     assert spec is not None
@@ -163,7 +166,7 @@ def load(kind: Kind[Record], found: Source) -> Own[Record]:
 
 
 def declared(kind: Kind[Any], module: ModuleType, path: Path, of: type) -> Any:
-    """The record that a module defines, not yet completed. Raises ValueError if it is missing or of another class."""
+    """Return a module's record, not yet completed. Raise ValueError if it is missing or of another class."""
     own = vars(module).get(kind.attribute)
     if not isinstance(own, of):
         found = "there is none" if own is None else f"not {type(own).__name__}"
@@ -172,7 +175,7 @@ def declared(kind: Kind[Any], module: ModuleType, path: Path, of: type) -> Any:
 
 
 def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) -> Any:
-    """A module's record, completed by functions that the module defines; fields that the record sets are kept."""
+    """Return a module's record, completed by functions of the module. Fields that the record sets are kept."""
     record = getattr(module, attribute)
     unsaid = {each.name for each in fields(record) if getattr(record, each.name) is each.default}
     found: dict[str, Any] = {name: vars(module).get(name) for name in functions if name in unsaid}
@@ -183,9 +186,9 @@ def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) ->
 def told(
     function: Callable[..., Any], path: Path, passed_on: type[BaseException] = KeyboardInterrupt
 ) -> Callable[..., Any]:
-    """The function, with errors that name the line of the file; one kind of error is passed on unchanged."""
+    """Return the function with errors that name the line of the file. Errors of class `passed_on` are unchanged."""
 
-    @wraps(function)  # its signature is inspected
+    @wraps(function)  # others inspect its signature
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
@@ -193,14 +196,14 @@ def told(
             raise
         except BaseException as error:  # SystemExit too: a user-defined file must not end the program
             line = line_in(error, path)
-            where = path.name if line is None else f"{path.name}, line {line}"  # None: the call itself failed
+            where = path.name if line is None else f"{path.name}, line {line}"  # None: the call did not enter the file
             raise ValueError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     return call
 
 
 def defines(path: Path, attribute: str) -> bool:
-    """Whether a Python file assigns this name at its top level, without running it. False if it cannot be read."""
+    """Whether a Python file assigns this name at its top level. The file is not run. False if it cannot be read."""
     try:
         statements = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
@@ -211,13 +214,13 @@ def defines(path: Path, attribute: str) -> bool:
 
 
 def line_in(error: BaseException, path: Path) -> int | None:
-    """The line of a file at which an error was raised, or at which the file called what raised it."""
+    """Return the line of a file that raised an error, or that called the code that raised it; None if unknown."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return lines[-1] if lines else None
 
 
 def _run(module: ModuleType, path: Path) -> None:
-    """Run the file of a module; what it prints goes to stderr, as it is not a result of a command."""
+    """Run the file of a module. Its output goes to stderr, because it is not the result of a command."""
     assert module.__spec__ is not None
     assert module.__spec__.loader is not None
     printed_to = sys.stdout
@@ -235,8 +238,8 @@ def _run(module: ModuleType, path: Path) -> None:
 def _key_of(kind: Kind[Any], stem: str, name: str) -> str:
     if not _KEY.fullmatch(stem):
         raise ValueError(
-            f"{name}: {kind.one}'s key is the name of its file, in lower-case letters, digits and underscores from a "
-            f"letter on, not {stem!r}"
+            f"{name}: {kind.one}'s key is the name of its file, which must start with a lower-case letter and have "
+            f"only lower-case letters, digits and underscores, not {stem!r}"
         )
     return stem
 
@@ -244,14 +247,14 @@ def _key_of(kind: Kind[Any], stem: str, name: str) -> str:
 def _read(path: Path, name: str) -> bytes:
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe would wait for a writer
-            raise ValueError(f"{name} is no regular file")
+            raise ValueError(f"{name} is not a regular file")
         return path.read_bytes()
     except OSError as error:
         raise ValueError(f"{name} cannot be read: {error.strerror}") from error
 
 
 class _Loader(SourceLoader):
-    """Runs the bytes whose digest was taken, and writes no compiled file."""
+    """Runs exactly the bytes whose digest was taken, and writes no compiled file."""
 
     def __init__(self, found: Source) -> None:
         self._found = found
@@ -266,10 +269,10 @@ class _Loader(SourceLoader):
 
 
 def _why(error: BaseException, path: Path) -> str:
-    """The file, the line and the message of an error raised while it was run."""
+    """Return the file, the line and the message of an error that was raised while the file was run."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{path.name}, line {error.lineno}: this is not Python: {error.msg}"
     line = line_in(error, path)
-    if line is None:  # it did not run: the bytes are not text, or contain NUL
+    if line is None:  # the file did not run: its bytes are not text, or contain NUL
         return f"{path.name}: this is not Python: {error}"
     return f"{path.name}, line {line}: {type(error).__name__}: {error}"

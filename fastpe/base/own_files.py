@@ -1,6 +1,6 @@
-"""The user-defined files that a stored model needs: recorded with it, and compared when it is read.
+"""The user-defined files that a stored model needs. They are recorded with the model, and compared when it is read.
 
-A stored file records the key, name and SHA-256 of such a file, but never causes it to run: the user names it again.
+A stored file records the key, name and SHA-256 of such a file, but never causes it to run: users must name it again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from fastpe.base.stored import cut
 Stated = Mapping[str, Mapping[str, str]]
 
 FORM = stored.by_key(stored.record({"file": stored.text, "sha256": stored.sha256}))
-"""The value of `Registry.own_files` in a stored file: key -> name and SHA-256."""
+"""The form of the value of `Registry.own_files` in a stored file: key -> name and SHA-256."""
 
 
 def check_registered(path: Path, stated: Stated, registry: Registry[Any]) -> None:
@@ -28,7 +28,7 @@ def check_registered(path: Path, stated: Stated, registry: Registry[Any]) -> Non
 
 
 def check_same(path: Path, stated: Stated, registry: Registry[Any], keys: Iterable[str]) -> None:
-    """Raise ValueError if a user-defined file has changed since something was stored with it; it names both."""
+    """Raise ValueError if a user-defined file has changed since `path` was stored with it."""
     now = registry.own_files(keys)
     for key in sorted(stated.keys() | now):
         before, after = (found.get(key, {}).get("sha256", "none") for found in (stated, now))

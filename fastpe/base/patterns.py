@@ -6,12 +6,12 @@ from typing import Any
 
 from fastpe.base.validation import shown
 
-MOST_LAYERS = 10_000  # in a pattern
-MOST_CHARACTERS = 10_000  # in a name: each of its terms is looked up and built, and a file may hold millions
+MOST_LAYERS = 10_000  # limit for a pattern
+MOST_CHARACTERS = 10_000  # limit for a name: all its terms are looked up and built, and a file may hold millions
 
 
 def expanded(name: str, value: Any) -> tuple[str, ...]:
-    """The items of a pattern, one per layer, from the first layer on. name: of the argument, for messages.
+    """Return the items of a pattern, one per layer, from the first layer on. `name` is the argument's name in errors.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def expanded(name: str, value: Any) -> tuple[str, ...]:
         own, times, count = item.strip().partition("*")
         if not own.strip():
             raise ValueError(f"{name} {value!r} must have a name before and after every comma")
-        # the number of digits is limited, as leading zeros are allowed and a file may hold thousands of them
+        # leading zeros are allowed; the number of digits is limited, because a file may hold thousands of them
         if times and not (count.isascii() and count.isdigit() and len(count) < 12 and 0 < int(count) <= MOST_LAYERS):
             raise ValueError(f"{name} {value!r} must have a number of layers from 1 to {MOST_LAYERS} after each '*'")
         layers = int(count or 1)
@@ -50,7 +50,7 @@ def check_length(name: str, value: str) -> None:
 
 
 def shortest(items: Sequence[str]) -> str:
-    """The shortest pattern for these items; the item itself if all are equal.
+    """Return the shortest pattern for these items, which is a single item if all are equal.
 
     >>> shortest(["rope", "rope", "nope"]), shortest(["rope", "rope"])
     ('rope*2,nope', 'rope')

@@ -1,4 +1,4 @@
-"""Shared by NumPy functions with gradients: reading arguments, and converting their gradients."""
+"""Helpers of NumPy functions with gradients: they read arguments and convert gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Pullback = Callable[[Any], dict[str, Array]]
 
 
 def given(name: str, value: Any, *, finite: bool = True) -> Array:
-    """The argument as an array of real numbers in float64."""
+    """Return an argument as a float64 array of real numbers. `finite` says whether NaN and infinity are errors."""
     array = validation.array(name, value)
     if not finite:
         return array.astype(np.float64)
@@ -20,7 +20,7 @@ def given(name: str, value: Any, *, finite: bool = True) -> Array:
 
 
 def like(x: Array, value: Any) -> Array:
-    """x in the dtype of the argument, if that is a floating dtype.
+    """Return x in the dtype of an argument, or unchanged if the argument has no floating dtype.
 
     >>> like(np.ones(1), np.ones(1, np.float32)).dtype, like(np.ones(1), [1]).dtype
     (dtype('float32'), dtype('float64'))
@@ -30,7 +30,7 @@ def like(x: Array, value: Any) -> Array:
 
 
 def summed_to(x: Array, shape: tuple[int, ...]) -> Array:
-    """x summed over the axes along which an array of this shape was repeated, including leading axes it does not have.
+    """Return the sum of x over the axes along which an array of this shape was repeated (broadcast).
 
     >>> summed_to(np.ones((2, 3, 4)), (3, 1)).tolist()
     [[8.0], [8.0], [8.0]]

@@ -1,10 +1,10 @@
 """Random numbers as pure functions of (seed, stream, step): the same bits on every machine, with every NumPy.
 
-This module has no state. The words come from Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as
-1, 2, 3"), a fixed algorithm: word ``4 b + w`` is word ``w`` of the block whose counter is ``(b + 1, step, 0, 0)`` under
-the key ``(seed, hash of the stream's name)``; a hash is the first 8 bytes of SHA-256, little-endian. Words are
-converted to numbers only by operations that IEEE 754 rounds correctly (+ - * / and the square root) or that are exact,
-never by a library's logarithm, so that no upgrade changes a bit.
+This module has no state. Random words of 64 bits come from a fixed algorithm, Philox4x64-10 (Salmon et al. 2011,
+"Parallel random numbers: as easy as 1, 2, 3"). Word ``4 b + w`` is word ``w`` of the block whose counter is
+``(b + 1, step, 0, 0)`` under the key ``(seed, hash of the stream's name)``. A hash is the first 8 bytes of SHA-256,
+little-endian. Words are converted to numbers only by operations that are exact or that IEEE 754 rounds correctly
+(+ - * / and the square root), never by a library's logarithm, so that no upgrade changes a bit.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class Stream:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", validation.seed("seed", self.seed))
         if not isinstance(self.stream, str):
-            raise TypeError(f"stream must be a string, got {validation.shown(self.stream)}")
+            raise TypeError(f"stream must be a str, not {validation.shown(self.stream)}")
         if not isinstance(self.step, str):
             object.__setattr__(self, "step", validation.whole("step", self.step, 0, 2**64 - 1))
 
@@ -82,9 +82,9 @@ class Stream:
         return normal_quantile(self.uniform(shape))
 
     def choice(self, n: int, k: int) -> NDArray[np.intp]:
-        """Return k different integers of 0 .. n - 1, k <= n, ascending; all such sets are equally likely.
+        """Return k different integers from 0 to n - 1, k <= n, in ascending order. All such sets are equally likely.
 
-        They are the first k different values of the integer part of n times `uniform`.
+        They are the first k different values among the integer parts of n times `uniform`.
 
         >>> Stream(0, "positions").choice(100, 5).tolist()
         [23, 32, 49, 52, 66]

@@ -1,4 +1,4 @@
-"""Registries of encodings and tasks: those of fastpe, of installed packages, and user-defined files.
+"""Registries of encodings and tasks: those of fastpe, of installed packages, and of user-defined files.
 
 Importing this module imports neither NumPy nor Numba, so that a command line lists names quickly.
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import FrameType
 
-_lock = guard.OneAtATime(nested=True)  # held while a file runs, as the file may register others
+_lock = guard.OneAtATime(nested=True)  # held while a file runs; nested, because the file may register others
 
 
 @cache
 def _module_of(path: Path) -> str:
-    """The module name of a file of fastpe; cached, as paths are slow and it is needed at every call."""
+    """Return the module name of a file of fastpe. Cached: every call needs it, and operations on paths are slow."""
     return ".".join(("fastpe", *path.relative_to(Path(__file__).parent.parent).with_suffix("").parts))
 
 
@@ -45,25 +45,25 @@ class Registry(Generic[Record]):
     kind : Kind
         What kind of records files define.
     package, folders : str, tuple of str
-        A package of fastpe and those of its folders in which each file defines a record; "" is the package's folder.
+        A package of fastpe, and the folders in it whose files define one record each; "" is the package's own folder.
     beside : tuple of str
-        Files in these folders that define no record.
+        Names, without ".py", of files in these folders that define no record.
     of_module : callable
-        Returns the record of a module, completed by the module's functions.
+        ``of_module(module)`` returns the record of a module, completed by the module's functions.
     """
 
     def __init__(
         self, kind: Kind[Record], package: str, folders: tuple[str, ...], beside: tuple[str, ...],
         of_module: Callable[[ModuleType], Record],
     ) -> None:  # fmt: skip
-        self.kind, self.group = kind, package  # other packages use the name of fastpe's package as their group
+        self.kind, self.group = kind, package  # the entry-point group has the name of the package
         self._package, self._folders, self._beside, self._of_module = package, folders, beside, of_module
         self._registered: dict[str, Own[Record]] = {}
-        self._loading: dict[str, FrameType] = {}  # by key, the call that is loading it
+        self._loading: dict[str, FrameType] = {}  # by key: the frame of the call that is loading it
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """Key -> the file that defines it, for the records of fastpe."""
+        """The records of fastpe: key -> the file that defines the record."""
         home = Path(__file__).parent.parent.joinpath(*self._package.split(".")[1:])
         files = [path for folder in self._folders for path in (home / folder).glob("*.py")]
         kept = [path for path in files if path.stem not in ("__init__", *self._beside)]
@@ -71,17 +71,17 @@ class Registry(Generic[Record]):
 
     @cached_property
     def _offered(self) -> dict[str, EntryPoint]:
-        """Key -> entry point of an installed package; nothing is imported."""
-        from importlib.metadata import entry_points  # its import takes longer than all of this module
+        """The records of installed packages: key -> entry point. Nothing is imported."""
+        from importlib.metadata import entry_points  # importing it takes longer than importing this module
 
         return {each.name: each for each in entry_points(group=self.group) if each.name not in self.files}
 
     def names(self) -> tuple[str, ...]:
-        """All keys, sorted: those of fastpe, of installed packages, and registered ones."""
+        """Return all keys, sorted: those of fastpe, of installed packages, and of registered files."""
         return tuple(sorted({*self.files, *self._offered, *self._registered}))
 
     def register(self, module_or_path: Any) -> str:
-        """Register a user-defined file like a record of fastpe; returns its key."""
+        """Register a user-defined file, so that its record can be used like those of fastpe. Return its key."""
         if isinstance(module_or_path, str) and module_or_path in self.names():
             raise ValueError(
                 f"{self.kind.word} {module_or_path!r} {self._whose(module_or_path)}: register takes a module, or the "
@@ -113,7 +113,7 @@ class Registry(Generic[Record]):
         return "comes with fastpe" if key in self.files else "is offered by an installed package"
 
     def _once(self, key: str, name: str, load: Callable[[], Own[Record]]) -> Own[Record]:
-        """The result of `load`. Raises an error if the file uses, while it loads, what it defines."""
+        """Return the result of `load`. Raise ValueError if the file uses its own record while it is being loaded."""
         if key in self._loading and guard.runs(get_ident(), self._loading[key]):
             raise ValueError(f"{name}: {self.kind.word} {key!r} registers or uses itself while its file is loaded")
         try:
@@ -123,7 +123,7 @@ class Registry(Generic[Record]):
             self._loading.pop(key, None)
 
     def own(self, key: str) -> Own[Record] | None:
-        """The record with its file, loaded; None for a record of fastpe."""
+        """Return a user-defined record with its file, loading it if needed. Return None for a record of fastpe."""
         if key in self.files:
             return None
         if key not in self._registered:
@@ -142,7 +142,7 @@ class Registry(Generic[Record]):
             )
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # another package may raise anything when it is imported
+        except BaseException as error:  # importing another package may raise anything
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"{self.kind.word} {key!r} of {package} ({offer.value}) cannot be used: {why}") from error
 
@@ -152,7 +152,7 @@ class Registry(Generic[Record]):
         Use this only for arguments of Python calls and of the command line. Names that were read from a file must go to
         `known`, which accepts only keys, so that no file can make fastpe run another file.
 
-        Raises ValueError if the name is a path that does not end in .py, or as `register` does.
+        Raises ValueError if the name is a path that does not end in .py, and the errors of `register`.
         """
         if not isinstance(name, str) or not is_path(name):
             return name
@@ -163,7 +163,7 @@ class Registry(Generic[Record]):
     def known(self, name: str) -> str:
         """Return the name if it is a key. Nothing is registered, and no file runs.
 
-        Raises ValueError if it is not a key; the message has the nearest keys.
+        Raises ValueError if it is not a key; the message lists the nearest keys.
         """
         if not isinstance(name, str):
             raise TypeError(f"{self.kind.word} must be a name, not {shown(name)}")
@@ -177,26 +177,26 @@ class Registry(Generic[Record]):
         return nearest(name, self.names(), f"'fastpe {self.kind.word}s' lists them")
 
     def file_of(self, name: str) -> Path:
-        """The file that defines the record. Raises as `known` does."""
+        """Return the file that defines the record. Raises the errors of `known`."""
         found = self.own(key := self.known(name))
         return self.files[key] if found is None else found.file
 
     def get(self, name: str) -> Record:
-        """The record. Raises as `known` does."""
+        """Return the record. Raises the errors of `known`."""
         found = self.own(key := self.known(name))
         if found is not None:
             return found.record
         return self._of_module(shielded.load(_module_of(self.files[key])))
 
     def page(self, name: str) -> str:
-        """The docstring of the file; files of fastpe are not imported for it. Raises as `known` does."""
+        """Return the docstring of the file. Files of fastpe are not imported. Raises the errors of `known`."""
         found = self.own(key := self.known(name))
         return (
             found.page if found is not None else ast.get_docstring(ast.parse(self.files[key].read_text("utf-8"))) or ""
         )
 
     def load_all(self) -> tuple[dict[str, Record], dict[str, str]]:
-        """Every record by key; and, for entry points of packages that cannot be loaded, the reason."""
+        """Return all records, by key, and the errors of records of installed packages that cannot be loaded, by key."""
         found, broken = {}, {}
         for key in self.names():
             try:
@@ -206,20 +206,20 @@ class Registry(Generic[Record]):
         return found, broken
 
     def own_files(self, keys: Iterable[str]) -> dict[str, dict[str, str]]:
-        """For user-defined records among the keys: key -> name and SHA-256 of the file."""
+        """Return the name and SHA-256 of the file of each user-defined record among the keys, by key."""
         loaded = {key: self.own(key) for key in keys}
         return {key: {"file": found.file.name, "sha256": found.sha256} for key, found in loaded.items() if found}
 
     def ways(self) -> dict[str, dict[str, str]]:
-        """The argument for `register_ways` in another process: key -> how it is registered there, and its digest."""
+        """Return the argument for `register_ways` in another process: key -> how to register the record, and digest."""
         return {key: {"way": found.way, "sha256": found.sha256} for key, found in self._registered.items()}
 
     def register_ways(self, found: Mapping[str, Mapping[str, str]]) -> None:
-        """Register what another process of the same user has; raises ValueError if a file has changed meanwhile."""
+        """Register the records of another process of the same user. Raise ValueError if a file has changed since."""
         for key, each in found.items():
             way, changed = each["way"], f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered"
             if key not in self._offered and key not in self._registered:
-                if own.digest_of(way) != each["sha256"]:  # before any of it runs
+                if own.digest_of(way) != each["sha256"]:  # checked before the file runs
                     raise ValueError(changed)
                 self.register(way if way.endswith(".py") else import_module(way))
             known = self.own(key)

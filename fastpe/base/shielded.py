@@ -1,4 +1,4 @@
-"""Calls that signal handlers cannot interrupt, as they would otherwise leave data half changed."""
+"""Calls that signal handlers cannot interrupt: an interrupt could leave data half changed."""
 
 import _thread
 import sys
@@ -13,7 +13,7 @@ from typing import Any, cast
 def load(module: str) -> ModuleType:
     """Import a module such that interrupts cannot leave it, or its imports, half initialised.
 
-    If this thread may be importing another module, which a second thread would wait for, the module is imported here.
+    A separate thread would wait for imports of this thread. If there may be one, the module is imported in this thread.
     """
     if module in sys.modules:
         return import_module(module)
@@ -27,17 +27,18 @@ def _is_importing() -> bool:
 def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: False) -> Callable[..., Any]:
     """The function, run in a separate thread if the main thread calls it.
 
-    Python runs signal handlers only in the main thread. An exception from one, such as Ctrl-C, ends the wait for the
-    call, and the call completes; a process that exits meanwhile waits for it. If no thread can be started (there are
-    too many, or the process is about to exit), the function runs in the calling thread.
+    Python runs signal handlers only in the main thread. If one raises an exception, as Ctrl-C does, the main thread no
+    longer waits for the call, but the call runs to its end. A process that exits meanwhile waits for the call. If no
+    thread can be started, the function runs in the calling thread. This happens if there are too many threads, or if
+    the process is about to exit.
 
     Parameters
     ----------
     function : callable
         The function. Its errors are raised in the caller.
     inside : callable
-        Whether the call is nested in another one and holds what another thread would wait for; the function then runs
-        in the calling thread.
+        Returns whether the calling thread holds something that another thread would wait for. If it does, the function
+        runs in the calling thread.
 
     Examples
     --------
@@ -69,7 +70,7 @@ def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: 
         refused = list[bool]()
         ended.acquire()
         try:
-            # also in a thread, as starting a thread in Python does not survive an exception
+            # `start` runs in a thread, too: an exception could interrupt the start of a thread in Python code
             _thread.start_new_thread(start, ())
         except RuntimeError:
             return function(*arguments, **named)

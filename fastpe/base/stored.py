@@ -1,9 +1,10 @@
-"""Contents of files, checked before use: parsers of JSON and TOML with limits, and *forms* that describe values.
+"""Checks of the contents of files before use: parsers of JSON and TOML with limits, and *forms* of values.
 
-A form is a function of a key and its value that raises `Unfit` if the value is invalid. `whole`, `number`, `text` and
-others make forms; `record` and `by_key` combine them. The forms of a file are defined next to its writer: for run
-folders in `fastpe.training.forms`, for model files in `fastpe.model.model_file`, for the header of both in
-`fastpe.base.files`. All readers use `checked`, whose error names the file, the key, the value and what was expected.
+A form is a function of a key and its value, and raises `Unfit` if the value is invalid. Some functions below are forms
+(such as `text`), some return forms (such as `whole` and `number`), and `record` and `by_key` combine forms. The form of
+a file is defined next to the code that writes it: `fastpe.training.forms` for run folders, `fastpe.model.model_file`
+for model files, and `fastpe.base.files` for the header of both. All readers use `checked`, whose error names the file,
+the key, the value and what was expected.
 """
 
 import json
@@ -20,13 +21,13 @@ MOST_BYTES = 2**22
 """Largest size of a JSON file, or of a header."""
 
 _MOST_DEPTH, _LONGEST_REASON = 32, 400
-_MOST_DIGITS = 40  # of a number; Python takes quadratic time to parse them
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories of control characters and line breaks
+_MOST_DIGITS = 40  # limit of the digits of a number, which Python parses in quadratic time
+_CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories of control characters and line breaks
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may contain brackets
+_BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # also strings, as these may contain brackets
 
-_MOST_PARTS = 8  # of a dotted TOML key; a study has at most four
-_TOML_STRINGS = re.compile(  # and comments; an unclosed string extends to the end
+_MOST_PARTS = 8  # limit of the parts of a dotted TOML key; a study has at most four
+_TOML_STRINGS = re.compile(  # also comments; an unclosed string extends to the end
     r"\"{3}(?:[^\\]|\\.)*?(?:\"{3}|\Z)|'{3}.*?(?:'{3}|\Z)|\"(?>[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|#[^\n]*+", re.DOTALL
 )
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}")
@@ -42,18 +43,18 @@ class DamagedFileError(ValueError):
 
 
 class Unfit(ValueError):
-    """A value that is invalid at its key."""
+    """The value of a key is invalid."""
 
     @classmethod
     def of(cls, key: str, value: Any, expected: str) -> Self:
-        """The error for a value where another one was expected."""
+        """Return the error that shows a key and its value, and says what was expected."""
         return cls(f"{key or 'it'} is {_short.repr(value)}, where {expected} was expected")
 
 
 def damaged(path: Path, reason: object) -> DamagedFileError:
-    r"""The error that names a file and says what is wrong with it.
+    r"""Return the error that names a file and says what is wrong with it.
 
-    The reason may quote the file: it is shortened, and control characters are escaped.
+    The reason may quote the file, so it is shortened, and control characters are escaped.
 
     >>> str(damaged(Path("x"), "no \x1b[2J"))
     'x is damaged: no \\x1b[2J'
@@ -63,7 +64,7 @@ def damaged(path: Path, reason: object) -> DamagedFileError:
 
 
 def printable(said: str) -> str:
-    r"""The text in one line, with control characters escaped: safe to store and to show.
+    r"""Return the text as one line with control characters escaped, which is safe to store and to show.
 
     >>> printable("no \x1b[2J\nat all")
     'no \\x1b[2J at all'
@@ -74,11 +75,11 @@ def printable(said: str) -> str:
 
 
 def _spelled(c: str) -> str:
-    return c.encode("unicode_escape").decode() if unicodedata.category(c) in _STEERING else c
+    return c.encode("unicode_escape").decode() if unicodedata.category(c) in _CONTROL else c
 
 
 def cut(said: str, most: int = 500) -> str:
-    """A message about a file, shortened, as files may hold names of any length.
+    """Return a message about a file, shortened to `most` characters: files may hold names of any length.
 
     >>> cut("no such name: aaaaaaaa", 16)
     'no such name: aa ...'
@@ -87,7 +88,7 @@ def cut(said: str, most: int = 500) -> str:
 
 
 def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
-    """The value, if it has this form; otherwise DamagedFileError names the file."""
+    """Return the value if it has this form. Otherwise raise a DamagedFileError that names the file."""
     try:
         form(key, value)
     except Unfit as error:
@@ -100,12 +101,12 @@ def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
 
 
 def parse(content: bytes) -> Any:
-    """The value of a JSON text of limited size and depth, with short finite numbers and unique keys.
+    """Return the value of a JSON text. Its size and depth are limited; numbers must be short and finite, keys unique.
 
     Raises
     ------
     ValueError
-        The message says what is wrong.
+        If the text is invalid; the message says what is wrong.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def parse(content: bytes) -> Any:
     hooks: dict[str, Any] = {"parse_int": _integer, "parse_float": _float, "parse_constant": _constant}
     try:
         value = json.loads(text, object_pairs_hook=_unique, **hooks)
-        if _ESCAPED_HALF.search(text):  # possibly of a pair; alone it could be read but never written again
+        if _ESCAPED_HALF.search(text):  # unless the other half follows, the text could be read but never written again
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} in line {error.lineno}") from None
@@ -140,9 +141,9 @@ def parse(content: bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text of limited depth.
+    """Return the tables of a TOML text, whose depth is limited.
 
-    Raises ValueError, which says what is wrong.
+    Raises a ValueError that says what is wrong.
 
     >>> parse_toml("seeds = 3")
     {'seeds': 3}
@@ -152,7 +153,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     ValueError: a key has more than 8 parts
     """
     bare = _TOML_STRINGS.sub(lambda found: "" if found[0].startswith("#") else "x", text)
-    if _LONG_KEY.search(bare):  # tomllib takes quadratic time for it
+    if _LONG_KEY.search(bare):  # tomllib takes quadratic time for such a key
         raise ValueError(f"a key has more than {_MOST_PARTS} parts")
     depth = 0
     for found in re.finditer(r"[][{}]", bare):
@@ -193,11 +194,11 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def anything(key: str, value: Any) -> None:
-    """A value that is checked elsewhere."""
+    """Form of any value, for values that are checked elsewhere."""
 
 
 def exactly(expected: Any) -> Form:
-    """Exactly this value; True is not 1."""
+    """Return the form of exactly this value and type: True is not 1."""
 
     def form(key: str, value: Any) -> None:
         if type(value) is not type(expected) or value != expected:
@@ -207,7 +208,7 @@ def exactly(expected: Any) -> Form:
 
 
 def whole(least: int, most: int) -> Form:
-    """An integer in a range."""
+    """Return the form of an integer in a range."""
 
     def form(key: str, value: Any) -> None:
         if type(value) is not int or not least <= value <= most:
@@ -217,7 +218,7 @@ def whole(least: int, most: int) -> Form:
 
 
 def number(least: float = -math.inf) -> Form:
-    """A finite number, optionally with a minimum."""
+    """Return the form of a finite number, optionally with a minimum."""
 
     def form(key: str, value: Any) -> None:
         finite = type(value) in (int, float) and math.isfinite(value)
@@ -228,19 +229,19 @@ def number(least: float = -math.inf) -> Form:
 
 
 def text(key: str, value: Any) -> None:
-    """A string that is `printable`."""
+    """Form of a string that `printable` does not change."""
     if type(value) is not str or value != printable(value):
         raise Unfit.of(key, value, "a text")
 
 
 def truth(key: str, value: Any) -> None:
-    """True or false."""
+    """Form of true or false."""
     if not isinstance(value, bool):
         raise Unfit.of(key, value, "true or false")
 
 
 def one_of(*words: str) -> Form:
-    """One of several words."""
+    """Return the form of one of several words."""
 
     def form(key: str, value: Any) -> None:
         if type(value) is not str or value not in words:
@@ -250,13 +251,13 @@ def one_of(*words: str) -> Form:
 
 
 def sha256(key: str, value: Any) -> None:
-    """A SHA-256 digest in hexadecimal."""
+    """Form of a SHA-256 digest in hexadecimal."""
     if type(value) is not str or not re.fullmatch("[0-9a-f]{64}", value):
         raise Unfit.of(key, value, "a SHA-256 of 64 hexadecimal digits")
 
 
 def maybe(form: Form) -> Form:
-    """null, or a value of this form."""
+    """Return the form of null or a value of this form."""
 
     def either(key: str, value: Any) -> None:
         if value is not None:
@@ -266,7 +267,7 @@ def maybe(form: Form) -> Form:
 
 
 def each(form: Form, least: int = 0, most: int = 2**16) -> Form:
-    """A list of values of one form, with limits of its length."""
+    """Return the form of a list of values of one form, with limits of its length."""
 
     def form_of_all(key: str, value: Any) -> None:
         if type(value) is not list or not least <= len(value) <= most:
@@ -278,7 +279,7 @@ def each(form: Form, least: int = 0, most: int = 2**16) -> Form:
 
 
 def by_key(form: Form) -> Form:
-    """An object with any keys, whose values have one form."""
+    """Return the form of an object with any keys, whose values all have one form."""
 
     def form_of_all(key: str, value: Any) -> None:
         if type(value) is not dict:
@@ -290,7 +291,7 @@ def by_key(form: Form) -> Form:
 
 
 def record(forms: Mapping[str, Form], optional: Mapping[str, Form] | None = None) -> Form:
-    """An object with exactly these keys, and possibly the optional ones."""
+    """Return the form of an object with exactly these keys, and possibly the optional ones."""
     known = {**forms, **(optional or {})}
 
     def form(key: str, value: Any) -> None:

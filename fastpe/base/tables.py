@@ -1,4 +1,4 @@
-"""Tables as CSV and as Markdown; cells may hold names and messages from files."""
+"""Tables as CSV and as Markdown. Cells may hold any text, such as names and messages from files."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from typing import Any
 from fastpe.base.stored import printable
 
 _FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001 - spreadsheets accept full-width forms of these signs
-_MARKUP = re.compile(r"\\|<(?=[A-Za-z/!?])|(?<=\])\(")  # an escape, the start of an HTML tag, or of a link target
+_MARKUP = re.compile(r"\\|<(?=[A-Za-z/!?])|(?<=\])\(")  # a backslash, or the start of an HTML tag or of a link target
 
 
 def csv_text(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
@@ -63,7 +63,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: in
         The names of the columns.
     rows : iterable of sequences of str
     right : int, optional
-        The first right-aligned column. By default there is none.
+        The index of the first right-aligned column; later columns are right-aligned, too. By default no column is.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: in
 
 
 def markdown_text(text: str) -> str:
-    r"""One line of Markdown in which the text cannot begin an HTML tag or make a link.
+    r"""Return the text as one line of Markdown, in which it cannot begin an HTML tag or make a link.
 
     >>> print(markdown_text(r"<script> [x](y) \<b>"))
     \<script> [x]\(y) \\\<b>

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Target = TypeVar("Target", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 
-_MOST_NAMED = 12  # largest number of names that an error lists
+_MOST_NAMED = 12  # the largest number of names that an error lists
 _FLAT = (
     str,
     bytes,
     bytearray,
     memoryview,
     array_module.array,
-)  # sequences that are read at once and hold no arrays
+)  # sequences that are read in one step and hold no arrays
 _MOST_ELEMENTS = 2**27  # limit for other sequences, which NumPy reads one by one: the largest number of positions
 _FLOATS = {"float32", "f4", "f", "single", "float64", "f8", "d", "double", "float"}
 _ANY = "biufcmMOSUV"  # kinds of NumPy dtypes
@@ -61,7 +61,7 @@ def whole(name: str, value: Any, minimum: int | None = None, maximum: int = LARG
         A Python int, a NumPy integer, an array or tensor without axes that holds an integer, or anything with
         ``__index__``. Booleans are not integers, and neither are floats such as 2.0.
     minimum, maximum : int
-        The smallest and the largest value allowed; without a minimum, the smallest one of int64.
+        The smallest and the largest value allowed. Without a minimum, the smallest value is that of int64.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def seed(name: str, value: Any) -> int:
 
 
 def _index(name: str, value: Any) -> int:
-    """The value as a Python int of any size."""
+    """Return the value as a Python int of any size."""
     found = value
     try:
         if getattr(value, "ndim", 0) != 0:
@@ -110,7 +110,7 @@ def _index(name: str, value: Any) -> int:
 
 
 def is_time(value: Any) -> bool:
-    """Whether it is a NumPy date or duration; NumPy counts durations among its integers.
+    """Whether the value is a NumPy date or duration. (NumPy counts durations among its integers.)
 
     >>> import numpy as np
     >>> is_time(np.timedelta64(3, "ns")), is_time(3)
@@ -120,7 +120,7 @@ def is_time(value: Any) -> bool:
 
 
 def _limit(number: int) -> str:
-    """A limit in a readable form.
+    """Return a limit in a readable form.
 
     >>> _limit(100), _limit(2**40), _limit(2**63 - 1), _limit(-(2**63))
     ('100', '2**40', '2**63 - 1', '-2**63')
@@ -135,7 +135,7 @@ def _limit(number: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for an error message: one line, however large the value is.
+    """Return the text of a value for an error message: one line of limited length, however large the value is.
 
     >>> shown(2**20), shown(10**5000), len(shown("x" * 1000)) < 200
     ('1048576', 'an integer of 16610 bits', True)
@@ -150,7 +150,7 @@ def shown(value: Any) -> str:
 
 
 def truth(name: str, value: Any) -> bool:
-    """Check that the value is True or False, of Python or NumPy, or an array or tensor of one without axes.
+    """Check that the value is a boolean of Python or NumPy, or in an array or tensor without axes; return it as a bool.
 
     >>> truth("causal", True)
     True
@@ -164,12 +164,12 @@ def truth(name: str, value: Any) -> bool:
 
 
 def _is_boolean(value: Any) -> bool:
-    """Whether it is an array or a tensor of booleans."""
+    """Whether the value is an array or a tensor of booleans."""
     return str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Check that the value is one of a few words.
+    """Check that the value is one of the words in `choices`, and return it.
 
     >>> choice("norm", "none", ("none", "layernorm"))
     'none'
@@ -213,13 +213,13 @@ def at_least_zero(name: str, value: Any, below: float = math.inf) -> float:
 
 
 def room(what: str, size: int, verb: str = "needs") -> None:
-    """Raise ValueError if `size` bytes for `what` are more than this machine has, before they are allocated."""
+    """Raise ValueError if `what`, which needs `size` bytes, does not fit into this machine's memory."""
     if size > (memory := _memory()):
         raise ValueError(f"{what} {verb} {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
 
 
 def _memory() -> int:
-    """Bytes of memory of this machine, or of the address space if the system does not tell."""
+    """Return the size of this machine's memory in bytes, or of the address space if the system does not tell it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -227,10 +227,10 @@ def _memory() -> int:
 
 
 def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
-    """A clause for an error message that offers the names closest to `name`.
+    """Return a clause for an error message that offers the names closest to `name`.
 
-    If none is close, it lists all names, or, if there are more than 12, says where they are listed: `listed`. Names in
-    `also` are offered too, but not listed.
+    If no name is close, the clause lists all names. If there are more than 12, it is `listed` instead, which says where
+    to find them. Names in `also` are offered, too, but not listed.
 
     >>> nearest("wavlet", ["alibi", "wavelet"]), nearest("x", ["alibi", "wavelet"])
     ("did you mean 'wavelet'?", 'known: alibi, wavelet')
@@ -250,7 +250,7 @@ def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[st
 def named_arguments(target: Target) -> Target:
     """Make a function or a class offer the nearest name in its TypeError for an unknown keyword argument.
 
-    The signature stays the same. From Python 3.13 on, Python does so itself for functions written in Python.
+    The signature stays the same. From Python 3.13 on, Python itself does so for functions written in Python.
 
     >>> @named_arguments
     ... def trained(*, epochs=1): ...
@@ -332,23 +332,23 @@ def floating(dtype: Any) -> np.dtype:
 
 
 def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.filled gives them") -> None:
-    """Raise TypeError for a masked array, or a list that holds one: NumPy silently reads the masked values.
+    """Raise TypeError for a masked array, or a list that holds one: NumPy would silently read the masked values.
 
     >>> unmasked("x", [1.0, 2.0])
     """
-    # a masked array can only exist if numpy.ma is imported
+    # masked arrays exist only if their module has been imported
     found = (getattr(sys.modules.get(module), kind, None) for module, kind in _MASKED)
     if type(value) not in _SINGLE and (kinds := tuple(filter(None, found))) and _holds(value, kinds):
         raise TypeError(f"{name} must not be a masked array, nor contain one: pass {instead}")
 
 
 def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether a value, or an element of it at any depth of nested sequences, is of these classes."""
+    """Whether a value, or an element at any depth of its nested sequences, is of one of these classes."""
     return isinstance(value, kinds) or any(issubclass(kind, kinds) for _, own in _nested(value) for kind in own)
 
 
 def _nested(value: Any) -> Iterator[tuple[Sequence[Any], set[type]]]:
-    """A sequence and all sequences in it, at any depth, each with the types of its elements except those in `_FLAT`."""
+    """Yield a sequence and the sequences in it, at any depth, except `_FLAT` ones: each with its elements' types."""
     left, seen = [value], dict[int, Any]()
     while left:
         each = left.pop()
@@ -361,7 +361,7 @@ def _nested(value: Any) -> Iterator[tuple[Sequence[Any], set[type]]]:
 
 
 def count(value: Any) -> int:
-    """The number of elements of a collection, without reading them; 0 if it does not know.
+    """Return the number of elements of a collection without reading them, or 0 if it has no length.
 
     >>> count(range(10**12)), count(iter("abc")), count(range(10**30)) == sys.maxsize
     (1000000000000, 0, True)
@@ -382,16 +382,17 @@ def _check_counts(name: str, value: Any) -> None:
 
 
 def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf") -> np.ndarray:
-    """Real numbers as a plain array, which shares memory with `value` if possible.
+    """Return an argument that holds real numbers as a plain array, which shares memory with `value` if possible.
 
-    The result is always a new array object, not affected by methods of a subclass or by a later change of shape.
+    The result is always a new array object. Methods of a subclass, or later changes of the shape of `value`, do not
+    affect it.
 
     Parameters
     ----------
     name : str
         The name of the argument, used in errors.
     value : object
-        Anything with ``__array__``, the buffer protocol or ``__dlpack__`` on the CPU, or nested sequences of numbers.
+        An object with ``__array__``, the buffer protocol or ``__dlpack__`` on the CPU, or nested sequences of numbers.
     holds : str
         What its elements should be, used in errors.
     kinds : str
@@ -400,7 +401,7 @@ def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf"
     Raises
     ------
     TypeError
-        If it is none of these, is masked, is on another device, or does not hold real numbers.
+        If the value is none of these, is masked, is on another device, or does not hold real numbers.
 
     Examples
     --------
@@ -439,14 +440,14 @@ def integers(
     name : str
         The name of the argument, used in errors.
     value : object
-        What `array` accepts, with elements of an integer dtype; also sequences of Python ints of any size. Booleans
+        What `array` accepts, if the elements have an integer dtype; also sequences of Python ints of any size. Booleans
         and floats are errors, also among integers in a list.
     minimum, maximum : int
         As for `whole`.
     clipped : bool
         Whether values out of range are replaced by the nearest limit instead of raising an error.
     dtype : dtype
-        Of the new array: int64, or int32 with limits that fit.
+        Dtype of the new array: int64, or int32 if the limits fit.
     holds : str
         As for `array`.
 
@@ -471,7 +472,7 @@ def integers(
         raise TypeError(f"{name} must hold {holds}, not bool")
     if found.dtype.kind not in "iu":
         found = _python_ints(name, value, found, low, maximum, clipped=clipped, holds=holds)
-    # the array is copied before it is checked, so that no one can change it afterwards
+    # copied before it is checked, so that the caller cannot change it afterwards
     own = found.astype(dtype) if np.can_cast(found.dtype, dtype) else found.copy()
     if clipped:
         wide, limits = np.iinfo(own.dtype), np.iinfo(dtype)
@@ -483,7 +484,7 @@ def integers(
 
 
 def integer_array(name: str, value: Any, holds: str = "integers") -> np.ndarray:
-    """As `array`, for elements of an integer dtype, without a copy if possible. Sequences are read by `integers`.
+    """Return an argument that holds integers as an array, without a copy if possible. `integers` reads sequences.
 
     >>> integer_array("ids", [7, 7, 3]).tolist()
     [7, 7, 3]
@@ -499,7 +500,7 @@ def integer_array(name: str, value: Any, holds: str = "integers") -> np.ndarray:
 
 
 def _holds_booleans(value: Sequence[Any]) -> bool:
-    """Whether nested sequences contain booleans, also as arrays: NumPy would convert them to integers."""
+    """Whether nested sequences contain booleans or arrays of booleans, which NumPy would convert to integers."""
     import numpy as np
 
     for each, kinds in _nested(value):
@@ -523,7 +524,7 @@ def _out_of_range(name: str, number: int, low: int, high: int, place: str) -> Va
 
 
 def _place(shape: tuple[int, ...], index: int) -> str:
-    """The index of an element, given in C order, as text for an error message."""
+    """Return the position of an element as text for an error message. `index` is its index in C order."""
     places: list[int] = []
     for size in reversed(shape):
         index, place = divmod(index, size)
@@ -534,7 +535,7 @@ def _place(shape: tuple[int, ...], index: int) -> str:
 def _python_ints(
     name: str, value: Any, found: np.ndarray, low: int, high: int, *, clipped: bool, holds: str
 ) -> np.ndarray:
-    """An int64 array of Python ints, from what NumPy makes of a list whose integers fit no integer dtype."""
+    """Return Python ints as an int64 array. `found` is what NumPy makes of them if they fit no integer dtype."""
     import numpy as np
 
     if found.dtype.kind not in "Of" or (found.dtype.kind != "O" and not isinstance(value, Sequence)):
@@ -566,15 +567,15 @@ def _check_device(name: str, value: Any) -> None:
 
 
 def largest(value: np.ndarray) -> float:
-    """The largest absolute value of an array; NaN or infinity if one is not finite.
+    """Return the largest absolute value of an array, which is NaN or infinity if any value is.
 
-    No temporary arrays are made, so that a training step allocates nothing.
+    No temporary arrays are made, so that a training step allocates no memory.
     """
     return max(float(value.max(initial=0.0)), -float(value.min(initial=0.0)))
 
 
 def finite(name: str, value: np.ndarray, dtype: Any) -> np.ndarray:
-    """`value`, C-contiguous in `dtype`, after checking that all of it is finite."""
+    """Return `value` as a C-contiguous array of this dtype, after checking that all its values are finite."""
     return _measured(name, value, dtype, largest)[0]
 
 
@@ -601,17 +602,17 @@ def arrays(
     measure: Callable[[np.ndarray], float] = largest,
     sizes: dict[str, float] | None = None,
 ) -> dict[str, np.ndarray]:
-    """`given` as finite C-contiguous arrays with these names and shapes. some: whether names may be missing.
+    """Return `given` as finite C-contiguous arrays with these names and shapes. `some`: whether names may be missing.
 
-    `sizes` is filled with the largest absolute value of each array, as found by `measure`, so that large arrays need
-    not be read again.
+    The dict `sizes` receives the largest absolute value of each array, from `measure`, so that large arrays need not be
+    read again.
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
     given = dict(given)
     wrong = sorted(set(given) - set(shapes)) or ([] if some else sorted(set(shapes) - set(given)))
     if wrong:
-        raise ValueError(f"{what} must have the keys {sorted(shapes)}, not {sorted(given)}: see {wrong[0]!r}")
+        raise ValueError(f"{what} must have the keys {sorted(shapes)}, not {sorted(given)}: check {wrong[0]!r}")
     checked = {}
     for key, value in given.items():
         name = f"{what}[{key!r}]"
@@ -625,9 +626,9 @@ def arrays(
 
 
 def outputs(out: Any, fresh: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Writeable arrays that share the memory of those in `out`, which must match `fresh`.
+    """Return views of the arrays in `out`, after checking that they are writeable and match those in `fresh`.
 
-    None may share memory with another output, or with an array in `inputs`, which are given by their names in errors.
+    No output may share memory with another output, or with an array in `inputs`, whose keys are their names in errors.
     """
     expected = f"out must be a dict with the keys {sorted(fresh)}"
     if not isinstance(out, dict):
@@ -657,7 +658,7 @@ def outputs(out: Any, fresh: Mapping[str, np.ndarray], inputs: Mapping[str, Any]
 
 
 def _shared(name: str, value: Any) -> np.ndarray | None:
-    """The memory of an object as a plain array. The result of ``__array__`` may be a copy, so it is not used."""
+    """Return a plain array that shares an object's memory, or None. ``__array__`` is not used: it may return a copy."""
     import numpy as np
 
     unmasked(name, value)

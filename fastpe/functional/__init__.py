@@ -1,4 +1,4 @@
-"""Attention calls: check the arguments, convert slots to the arrays that kernels take, run the passes. Also rotation.
+"""Calls of attention: checks of arguments, conversion of slots to the arrays that kernels take, passes. Also rotation.
 
 From outside: `arguments`, `attention`, `bands`, `by_name`, `decode`, `rotation`, `slot_arrays`, `slots`,
 `two_sided`, `visibility`.

@@ -1,4 +1,4 @@
-"""Checks of the arguments of attention; both the compiled kernels and the reference start from the result."""
+"""Checks of the arguments of attention, for the compiled kernels and for the reference."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,15 +27,15 @@ from fastpe.functional.visibility import (
 
 Array = np.ndarray[Any, Any]
 
-_SIGHT = ("mask", "spans", "query_start", "bands")
-_PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
+_VISIBILITY = ("mask", "spans", "query_start", "bands")
+_OPTIONS = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_VISIBILITY)
 _OWN = {"causal", "window", "lengths", "tolerance", "return_lse"}
 _LISTED = "help(fastpe.attention) lists them"
 _ELSEWHERE = {
     "table": "is added to the embeddings",
     "qk_table": "is added to the input of every layer's query and key maps",
     "taps": "is a depthwise convolution over the sequence, added to the embeddings",
-    "enable_gqa": "is always on, k and v may have fewer heads than q",
+    "enable_gqa": "is always on (k and v may have fewer heads than q)",
 }
 _SEEN = "'mask' (True where a key is seen)"
 _SYNONYMS = {
@@ -53,21 +53,21 @@ _SYNONYMS = {
     "need_weights": "fastpe.attention_scores", "return_attn_probs": "fastpe.attention_scores",
     "return_softmax_lse": "'return_lse'", "wrt": "fastpe.attention_vjp",
 }  # fmt: skip
-"""The names of arguments of attention in PyTorch, JAX, FlashAttention and Transformers, with fastpe's names."""
+"""Names of arguments of attention in PyTorch, JAX, FlashAttention and Transformers -> fastpe's names."""
 
 _HALVES = ("float16", "bfloat16")  # computed in float32
 _WIDEST = 2 * validation.FARTHEST  # wider windows hide nothing, and kernels add the window to positions in int64
 
 
 class Call(NamedTuple):
-    """Checked arguments: the arrays that were passed, with a leading axis B or 1 where they had none.
+    """The checked arguments of a call. Arrays that had no axis B have a leading axis of size 1.
 
-    The integers that kernels index with (`index`, lengths, spans and starts) are copies, checked by
-    `validation.integers`; all other arrays may be the caller's memory. Half precision is converted to float32, except
-    q, k and v if `check` was told to keep them (see `widened`).
+    The integers that kernels use as indices (`index`, lengths, spans and starts) are copies, checked by
+    `validation.integers`. All other arrays may share the caller's memory. Half precision is converted to float32,
+    except q, k and v if `check` was told to keep them (see `widened`).
 
-    dtype: of the output. lead: the number of axes that q has before N. shapes: of the arguments to compute gradients
-    for, as they were passed. dtypes: of these gradients.
+    `dtype` is that of the output, and `lead` the number of axes that q has before N. `shapes` has the shapes, as they
+    were passed, of the arguments to compute gradients for; `dtypes` has the dtypes of these gradients.
     """
 
     q: Array  # (B, H, N, D)
@@ -105,18 +105,18 @@ class Call(NamedTuple):
         return np.dtype(np.float32) if self.q.dtype.itemsize == 2 else self.q.dtype
 
     def visibility(self) -> Visibility:
-        """The arrays that say which keys each query sees, except the mask."""
+        """Return the arrays that say which keys each query sees, except the mask."""
         lengths = np.stack([self.query_lengths, self.key_lengths], axis=1).astype(np.int64)
         spans = NO_SPANS if self.spans is None else contiguous(self.spans, np.int64)
         return Visibility(lengths, contiguous(self.positions.first, np.int64), spans)
 
     def widened(self, names: str = "qkv") -> "Call":
-        """The call with these of q, k and v converted to float32 if they are of half precision."""
+        """Return the call with the named arrays among q, k and v converted to float32 if they have half precision."""
         wide: dict[str, Any] = {name: in_float32(getattr(self, name)) for name in names}
         return self._replace(**wide)
 
     def without_axes(self, x: Array) -> Array:
-        """x (B, H, ...) without the axes that q does not have."""
+        """Return x (B, H, ...) without the axes that q does not have."""
         return x.reshape(x.shape[2 - self.lead :])
 
 
@@ -124,8 +124,10 @@ def check(
     q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any], reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """Check all arguments, or raise an error that names the argument. reads_halves: whether to keep q, k and v in half
-    precision, which some forward kernels read."""
+    """Check all arguments. Errors name the argument.
+
+    `reads_halves`: whether to keep q, k and v in half precision, which some forward kernels read.
+    """
     check_names(wrt)
     own_arrays = {name: any_real(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
     arrays = {
@@ -183,7 +185,7 @@ def check(
 def check_slots(given: Iterable[str]) -> None:
     """Raise TypeError for a name that is neither a slot of attention nor an option, whatever its value."""
     for name in given:
-        if name not in SLOTS and name not in _PLAIN:
+        if name not in SLOTS and name not in _OPTIONS:
             raise TypeError(_unknown(name))
 
 
@@ -193,34 +195,34 @@ def _unknown(name: str) -> str:
     near = (
         f"did you mean {_SYNONYMS[name]}?"
         if name in _SYNONYMS
-        else nearest(name, sorted({*SLOTS, *_PLAIN, *_OWN}), _LISTED)
+        else nearest(name, sorted({*SLOTS, *_OPTIONS, *_OWN}), _LISTED)
     )
     return f"{name} is not an argument of attention; {near}"
 
 
 def dropout_key(seed: int) -> tuple[int, int]:
-    """The two 32-bit key words of the random numbers of dropout."""
+    """Return the key of the random numbers of dropout: two words of 32 bits."""
     key = int(Stream(seed, "attention dropout").words(1)[0])
     return key % 2**32, key // 2**32
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
-    """Whether it is a dtype that gradients may have."""
+    """Whether gradients may have this dtype: float32, float64 or half precision."""
     return dtype in (np.float32, np.float64) or is_half(dtype)
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
-    """Whether it is float16 or bfloat16."""
+    """Whether the dtype is float16 or bfloat16."""
     return dtype.itemsize == 2 and dtype.name in _HALVES  # NumPy takes microseconds to make the name
 
 
 def in_float32(x: Array) -> Array:
-    """x, converted to float32 if it is of half precision."""
+    """Return x, converted to float32 if it has half precision."""
     return x.astype(np.float32) if is_half(x.dtype) else x
 
 
 def any_real(name: str, value: Any) -> Array:
-    """The value as an array of a floating dtype that attention supports."""
+    """Return the value as an array of a floating dtype that attention supports."""
     array = validation.array(name, value, kinds="iufV")
     if not is_real(array.dtype):
         raise TypeError(f"{name} must be an array of float32 or float64, or of half precision, not of {array.dtype}")
@@ -228,7 +230,7 @@ def any_real(name: str, value: Any) -> Array:
 
 
 def check_pairs(pairs: Any) -> str:
-    """Check which channels form a pair."""
+    """Check the argument `pairs`, which says what channels form a pair, and return it."""
     if not isinstance(pairs, str) or pairs not in ("interleaved", "half"):
         raise ValueError(f"pairs must be 'interleaved' or 'half', not {shown(pairs)}")
     return str(pairs)
@@ -237,7 +239,7 @@ def check_pairs(pairs: Any) -> str:
 def visibility(
     given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
 ) -> tuple[Mask | None, Array | None, Array | None]:
-    """The mask (None if spans can replace it), the spans (combined with such a mask), and the mask as it was passed."""
+    """Return the mask (None if spans can replace it), the spans (with such a mask), and the mask as it was passed."""
     spans = None if given.get("spans") is None else check_spans(given["spans"], sizes, batched)
     if given.get("mask") is None:
         return None, spans, None
@@ -245,7 +247,7 @@ def visibility(
     if 0 in mask.shape:
         return None, spans, as_given
     if not (wrt is None or "mask" in wrt) and mask.dtype != bool and np.all((mask == 0) | (mask == -np.inf)):
-        mask = mask == 0  # it only hides keys, and its gradient is not wanted
+        mask = mask == 0  # the mask only hides keys, and its gradient is not wanted
     own = as_spans(mask, sizes["M"])
     if own is None:
         return added_mask(mask, sizes["M"], dtype), spans, as_given
@@ -273,7 +275,9 @@ def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
     if k.ndim != q.ndim or 0 in k.shape[-3:-2] or k.shape[:-3] != q.shape[:-3] or k.shape[-1] != q.shape[-1]:
         raise ValueError(f"k must have the shape (B, Hk, M, D), Hk not 0, B and D as in q {q.shape}, not {k.shape}")
     if v.ndim != k.ndim or v.shape[:-1] != k.shape[:-1] or 0 in v.shape[-1:]:
-        raise ValueError(f"v must have the shape of k, {k.shape}, but for its last axis, which is not 0: not {v.shape}")
+        raise ValueError(
+            f"v must have the shape of k, {k.shape}, except for a last axis of any size but 0, not {v.shape}"
+        )
     (n, d), m = q.shape[-2:], k.shape[-2]
     heads, key_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
     if heads % key_heads:
@@ -292,7 +296,7 @@ def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
 
 
 def check_names(wrt: Any) -> None:
-    """Raise TypeError for anything but a collection of names."""
+    """Raise TypeError if `wrt` is neither None nor a collection of names."""
     if wrt is None or (isinstance(wrt, tuple) and not wrt):
         return
     if isinstance(wrt, str) or not isinstance(wrt, Collection) or not all(isinstance(name, str) for name in wrt):
@@ -300,7 +304,7 @@ def check_names(wrt: Any) -> None:
 
 
 def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arguments that `wrt` names, or all shapes if it is None."""
+    """Return the shapes of the arguments that `wrt` names, or all shapes if it is None."""
     if wrt is None:
         return shapes
     check_names(wrt)
@@ -313,14 +317,14 @@ def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> d
 
 
 def _lengths(lengths: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """Numbers of queries and of keys that are not padding, (B,) each."""
+    """Return the checked numbers of queries and of keys that are not padding, (B,) each."""
     queries, keys = lengths if is_pair(lengths, batched) else (None, lengths)
     b = sizes["B"]
     return _length("queries", queries, b, sizes["N"], batched), _length("keys", keys, b, sizes["M"], batched)
 
 
 def is_pair(lengths: Any, batched: bool) -> bool:
-    """Whether `lengths` is a pair (queries, keys): in a batch, two integers are the key lengths of two samples."""
+    """Whether `lengths` is a pair (queries, keys). In a batch, two integers are the key lengths of two samples."""
     if not isinstance(lengths, tuple) or len(lengths) != 2:
         return False
     plain = (np.asarray(each) if isinstance(each, np.ndarray) else each for each in lengths)

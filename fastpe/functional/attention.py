@@ -1,6 +1,6 @@
 """Attention with every slot, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-This module checks arguments; `passes` runs the kernels of `kernels.attention`.
+This module checks arguments and chooses the kind of pass; `passes` runs the kernels of `kernels.attention`.
 """
 
 import textwrap
@@ -48,9 +48,9 @@ def attention(
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16
-        Queries. Query i is at position i + M - N. Half precision (bfloat16 from `ml_dtypes`) is computed in float32.
-        Exception: with at least 64 queries and keys, products of bfloat16 inputs use bfloat16 operands and float32 sums
-        if the CPU has instructions for them.
+        Queries. Query i is at position i + M - N. For half precision (bfloat16 from `ml_dtypes`), the computation is in
+        float32. Exception: with at least 64 queries and keys, products of bfloat16 inputs use bfloat16 operands and
+        float32 sums if the CPU has instructions for them.
     k : (B, Hk, M, D), or with as few axes as q, of q's dtype
         Keys. Hk divides H; query head h uses key head h // (H / Hk).
     v : (B, Hk, M, Dv), of q's dtype
@@ -60,40 +60,44 @@ def attention(
     window : int, optional
         Keys are visible only where |query position - key position| < window.
     lengths : (B,) int, or a tuple (queries, keys) of two such arrays, optional
-        Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and padding queries give
-        zeros; nothing is computed for either. Without an axis B each length is one integer. In a tuple, None means no
-        padding.
+        Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and outputs of padding
+        queries are zeros; nothing is computed for either. Without an axis B, each length is one integer. In a tuple,
+        None means no padding.
     mask : bool or floats that broadcast to (B, H, N, M), optional
-        Bool: True where a key is visible. Floats: added to the scores last; minus infinity hides a key. Tiles that are
-        hidden completely are skipped. If every query sees one interval of keys, the mask costs nothing.
+        A bool mask is True where a key is visible. A mask of floats is added to the scores last; minus infinity hides a
+        key. Tiles that are hidden completely are skipped. If every query sees one interval of keys, the mask adds no
+        cost.
     spans : (B or 1, N, 2) int, optional
-        The first visible key of each query, and the one after the last, of any integer dtype. Values are clipped to 0
-        and M. See `fastpe.spans`.
+        For each query, the index of its first visible key and the index after the last one, in any integer dtype.
+        Values are clipped to 0 and M. See `fastpe.spans`.
     query_start : int or (B,) int, optional
         The position of the first query, from 0 to 2**40; key j is at position j. By default M - N. If it is given,
         arrays over positions have one row per position from 0 on, at least max(M, N + query_start) rows.
     softcap : float, optional
         Each score S is replaced by softcap tanh(S / softcap), before the mask.
     sinks : (H,) floats, optional
-        Score of one extra key per head; this key has no value (gpt-oss).
+        Score of one extra key per head; this key has no value (as in gpt-oss).
     dropout : float
         Probability that a weight is dropped; the other weights are divided by 1 - dropout.
     dropout_seed : int, optional
         Selects the weights that are dropped, from 0 to 2**64 - 1. The selection depends only on this seed, the sample,
         the head, the query and the key.
     bands : tuple of fastpe.bands.Band, optional
-        Sets of rotary positions of queries and keys. Each band has the keys that it applies to; keys of no band are
-        hidden. Needs the slot ``theta``; cannot be combined with ``rotors``, ``polar``, ``angles``, ``growth``,
-        ``counts`` and ``rel_gain``. See `fastpe.bands`.
+        Sets of rotary positions of queries and keys. Each band applies to a range of keys of each query; keys in no
+        band are hidden. Bands need the slot ``theta``, and cannot be combined with ``rotors``, ``polar``, ``angles``,
+        ``growth``, ``counts`` and ``rel_gain``. See `fastpe.bands`.
     tolerance : float, optional
-        Tiles of keys are skipped if the skipped softmax weights of a row provably sum to at most this value. By default
-        a quarter of the dtype's precision; 0 skips nothing. See `kernels.attention`.
+        Tiles of keys are skipped if the skipped softmax weights of a row provably sum to at most this value. The
+        default is a quarter of the dtype's precision; 0 skips nothing. See `kernels.attention`.
     return_lse : bool
         Whether to also return the logarithm of the softmax denominator.
     **slots
         Arrays of the score, by name: see the table below. None is the same as not given. Three options are passed the
-        same way: ``scale``, a float or (H,), 1/sqrt(D) by default, which has a gradient; ``rectify``, a bool: whether
-        negative products become 0; ``pairs``, "interleaved" or "half": which channels form a pair.
+        same way:
+
+        - ``scale``, a float or (H,) floats, by default 1/sqrt(D): the factor on products; it has a gradient;
+        - ``rectify``, a bool: whether negative products become 0;
+        - ``pairs``, "interleaved" or "half": which channels form a pair, as for `fastpe.rotate`.
 
     Returns
     -------
@@ -119,29 +123,30 @@ def attention(
     {slots}
 
     **Decoding.** Calls with at most 4 queries, as in text generation, take a faster path if q, k and v have the axes
-    (B, H, N, D) and no arguments are given but causal, window, return_lse, bias, key_offset, lengths, mask,
-    query_start, scale, sinks, softcap and spans. Its results differ from those of the general path by rounding. With
-    rotary encodings, cache rotated keys: rotate each new key once, and each query when it is used, with
+    (B, H, N, D) and no other arguments are given than causal, window, return_lse, bias, key_offset, lengths, mask,
+    query_start, scale, sinks, softcap and spans. Results of the two paths differ by rounding errors. With rotary
+    encodings, keep rotated keys in the cache: rotate each new key once, and each query when it is used, with
     `fastpe.rotate`, and do not pass `angles`.
 
     **DAPE and PaTH.** With ``mlp_in`` (DAPE, `fastpe.reference.dape`) or ``reflectors`` (PaTH, `fastpe.reference.path`)
-    operands of half precision are not rounded before the output. ``mlp_in`` has at most 63 taps. Queries and keys are
-    mapped, rotated and scaled before they are reflected. Hidden keys still reflect; padding does not.
+    inputs of half precision are computed in float32, and only the output is rounded. ``mlp_in`` has at most 63 taps.
+    Queries and keys are mapped, rotated and scaled before they are reflected. Hidden keys still reflect; padding keys
+    do not.
 
     **Precision.** ``key_offset`` may hold sums over a long sequence (`fastpe.columns`). Digits are lost only if a mask
     hides keys whose offsets are far larger than those of visible keys.
 
     **NaN and infinity** in q, k and v raise no error. They affect only the outputs of queries that see the affected
-    key, whether keys are hidden by `causal`, `window`, `lengths`, `mask` or `spans`. The same holds for gradients: the
-    gradient of a query that sees no affected key is correct, and so is that of a key that no affected query sees. Three
-    exceptions:
+    key. It does not matter which of `causal`, `window`, `lengths`, `mask` and `spans` hides the key from the others.
+    The same holds for gradients: the gradient of a query that sees no affected key is correct, and so is the gradient
+    of a key that no affected query sees. There are three exceptions:
 
     - Gradients of slots that rotate or scale single rows (``angles``, ``growth``, ``rotors``) hold NaN for the affected
       row itself.
-    - An affected key may not reach a query that sees it, if its weight underflows to 0 or its tile is skipped:
-      `tolerance` = 0 can give NaN where the default does not.
-    - With ``reflectors`` or ``mlp_in``, which compute several queries together, NaN may reach queries that do not see
-      the affected key.
+    - The output of a query that sees an affected key may be finite, if the weight of the key underflows to 0 or its
+      tile is skipped. So `tolerance` = 0 can give NaN where the default does not.
+    - With ``reflectors`` or ``mlp_in``, several queries are computed together, and NaN may reach queries that do not
+      see the affected key.
 
     References
     ----------
@@ -194,14 +199,14 @@ def attention_vjp(
     wrt: tuple[str, ...] | None = None,
     **slots: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
-    """The output of `attention`, and a function that computes its gradients.
+    """Return the output of `attention`, and its pullback, a function that computes gradients.
 
     Parameters
     ----------
     q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands, \
     tolerance, return_lse, **slots
-        As for `attention`. `pullback` reads the arrays again, without a copy: do not change them before you call it.
-        Exceptions are ``index``, `lengths`, `spans`, `query_start` and `bands`, which are copied.
+        As for `attention`. `pullback` reads the arrays again, so do not change them before you call it. Only ``index``,
+        `lengths`, `spans`, `query_start` and `bands` are copied.
     wrt : tuple of str, optional
         The arguments to compute gradients for. By default q, k, v, `sinks`, a `mask` of floats, and every given slot
         of real numbers, which excludes ``index``, ``rectify`` and ``pairs``.
@@ -250,8 +255,10 @@ def gradients(
     out: Array, lse: Array, dout: Any, q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any,
     tolerance: float | None, wrt: tuple[str, ...], rounds: bool = False, **slots: Any,
 ) -> dict[str, Array]:  # fmt: skip
-    """What the pullback of `attention_vjp` returns for `dout` or (dout, dlse), given the `out` and `lse` of an earlier
-    forward pass. rounds: as for `Pass`."""
+    """Return what the pullback of `attention_vjp` returns for `dout` or (dout, dlse).
+
+    `out` and `lse` are the results of an earlier forward pass. `rounds` is as for `Pass`.
+    """
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
     # with key_offset, lse may be large and its rounding too coarse to recompute weights from;
     # running counts need a forward pass
@@ -262,7 +269,7 @@ def gradients(
 def rounded(
     q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, tolerance: float | None, **slots: Any
 ) -> tuple[Array, Array]:
-    """Output and lse of `attention` for float32 arrays that hold bfloat16 values, for NumPy without that dtype."""
+    """Return output and lse of `attention` for bfloat16 values in float32 arrays, if NumPy has no bfloat16."""
     call = checked(q, k, v, causal, window, lengths, True, (), slots)
     out, lse = dispatch(call, checked_tolerance(tolerance, call.computed), rounds=True).outputs()
     return out, lse
@@ -271,7 +278,7 @@ def rounded(
 def dispatch(
     call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
 ) -> Result | SplitSoftmax:
-    """Run the forward pass, or passes, of a call. Arguments are those of `Pass`."""
+    """Run the forward passes of a call. The arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
     if "reflectors" in call.slots:  # nothing is rounded
@@ -286,7 +293,7 @@ def dispatch(
 
 
 def _of_band(call: Call, band: Band) -> Call:
-    """The call restricted to the keys of one band."""
+    """Return the call restricted to the keys of one band."""
     own, spans = part(call, band.spans)
     return own._replace(bands=(band._replace(spans=spans),))
 
@@ -295,7 +302,7 @@ def checked(
     q: Any, k: Any, v: Any, causal: bool, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any], *, reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """The call with checked arguments: one dtype, finite slots. reads_halves: as for `arguments.check`."""
+    """Check the arguments, also for one dtype and finite slots. `reads_halves` is as for `arguments.check`."""
     call = arguments.check(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
         reads_halves=reads_halves,
@@ -316,7 +323,7 @@ def checked(
 
 
 def checked_tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
-    """The tolerance as a number; by default a quarter of the dtype's precision."""
+    """Return the checked tolerance, by default a quarter of the dtype's precision."""
     if tolerance is None:
         return float(np.finfo(dtype).eps) / 4
     return at_least_zero("tolerance", tolerance, below=1.0)

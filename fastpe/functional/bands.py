@@ -1,4 +1,4 @@
-"""The argument `bands` of attention, sets of rotary positions by offset: its checks, and the angles it stands for."""
+"""The argument `bands` of attention: the class `Band`, checks, and the angles of queries and keys."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Band(NamedTuple):
-    """A set of rotary positions of queries and keys, and the keys of each query that it applies to.
+    """Rotary positions of queries and keys, and the range of keys of each query for which they are used.
 
     Query i is rotated by queries[i] theta and key j by keys[j] theta, so the rotary offset between them is
     queries[i] - keys[j], independent of their positions in the sequence.
@@ -24,7 +24,7 @@ class Band(NamedTuple):
     keys : (M,) or (B or 1, M) floats
         Rotary positions of the keys.
     spans : (N, 2) or (B or 1, N, 2) int
-        The first key of each query that belongs to the band, and the one after the last.
+        For each query, the index of the first key in the band, and the index after the last one.
 
     Examples
     --------
@@ -39,17 +39,17 @@ class Band(NamedTuple):
 
 
 def look_back(bands: Sequence[Band]) -> Array:
-    """The rotary offset queries[i] - keys[j] of every query and key, as a dense array for inspection.
+    """Return the rotary offset queries[i] - keys[j] of every query and key, as a dense array for inspection.
 
     Parameters
     ----------
     bands : tuple of Band
-        With a leading axis B or 1 of spans, as the functions of `fastpe.bands` return them.
+        Bands whose spans have a leading axis B or 1, as the functions of `fastpe.bands` return them.
 
     Returns
     -------
     (B or 1, N, M) float64
-        NaN where no band covers the query and key.
+        NaN where no band has the pair of query and key.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def look_back(bands: Sequence[Band]) -> Array:
 
 
 def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Band, ...]:
-    """The checked bands of a call, with a leading axis B or 1 in their arrays; an empty tuple if none are given."""
+    """Return the checked bands of a call, whose arrays have a leading axis B or 1; an empty tuple if none are given."""
     value = given.get("bands")
     if value is None:
         return ()
@@ -85,19 +85,19 @@ def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Ban
 
 
 def angles_of(band: Band, theta: Array, keys: slice) -> tuple[Array, Array | None]:
-    """Angles of queries and of the given keys, (B or 1, 1, N, R) each; None for keys whose positions are all 0."""
+    """Return the angles of queries and of the keys in a range, (B or 1, 1, N, R) each; None if all keys are at 0."""
     of_queries, of_keys = (places[:, None, :, None] * theta for places in (band.queries, band.keys[:, keys]))
     return of_queries, of_keys if band.keys.any() else None
 
 
 def keys_met(spans: Array) -> slice:
-    """The range of keys from the first to the last one that any query sees."""
+    """Return the range from the first to the last key that any query sees."""
     seen = spans[spans[..., 0] < spans[..., 1]]
     return slice(int(seen[:, 0].min()), int(seen[:, 1].max())) if len(seen) else slice(0, 0)
 
 
 def flat(value: Any) -> dict[str, Any]:
-    """The arrays of bands by name, for adapters that can pass arrays only.
+    """Return the arrays of bands by name, for adapters that can pass only arrays.
 
     >>> list(flat([Band(1, 2, 3)]))
     ['bands[0].queries', 'bands[0].keys', 'bands[0].spans']
@@ -110,7 +110,7 @@ def flat(value: Any) -> dict[str, Any]:
 
 
 def joined(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of attention, with arrays that `flat` has named put back into bands.
+    """Undo `flat`: put arrays with its names back into bands. Other arguments of attention are unchanged.
 
     >>> joined({"q": 0, "bands[0].queries": 1, "bands[0].keys": 2, "bands[0].spans": 3})
     {'q': 0, 'bands': (Band(queries=1, keys=2, spans=3),)}
@@ -150,7 +150,7 @@ def _places(name: str, value: Any, axis: str, sizes: Mapping[str, int]) -> Array
 
 
 def _led(name: str, array: Array, tail: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
-    """The array with a leading axis B or 1."""
+    """Return the array with a leading axis B or 1, after checking its shape."""
     own = tuple({**sizes, "2": 2}[axis] for axis in tail)
     led = array if array.ndim > len(own) else array[None]
     if led.shape[1:] != own or led.shape[0] not in (1, sizes["B"]):

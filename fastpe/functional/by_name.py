@@ -1,5 +1,8 @@
-"""Attention on a dict of arguments, for framework adapters: `fastpe.attention`, or `fastpe.columns.two_sided` if
-`before` and `after` are among the arguments (that function is never causal)."""
+"""Attention on a dict of arguments, for the adapters to PyTorch and JAX.
+
+It computes `fastpe.columns.two_sided`, which is never causal, if `before` and `after` are among the arguments, and
+`fastpe.attention` otherwise.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +12,7 @@ from fastpe.functional.arguments import Array, Call
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raise the errors of the call. Arrays whose values are not known yet may be replaced by zeros."""
+    """Raise the errors of the call. Callers may pass zeros for arrays whose values are not known yet."""
     if "before" in given:
         call, _ = _of_both_sides(given, None)
     else:
@@ -20,7 +23,7 @@ def check(given: Mapping[str, Any]) -> None:
 
 
 def outputs(given: Mapping[str, Any], *, rounds: bool = False) -> tuple[Array, Array]:
-    """Output and lse. rounds: whether q, k and v are float32 arrays that hold bfloat16 values."""
+    """Return the output and lse. `rounds`: whether q, k and v are float32 arrays that hold bfloat16 values."""
     if "before" in given:
         found = two_sided.split(*_of_both_sides(given, ()), given["tolerance"], rounds=rounds).outputs()
     else:
@@ -32,8 +35,8 @@ def outputs(given: Mapping[str, Any], *, rounds: bool = False) -> tuple[Array, A
 def gradients(
     out: Array, lse: Array, dout: Any, given: Mapping[str, Any], *, wrt: tuple[str, ...], rounds: bool = False
 ) -> dict[str, Array]:
-    """Gradients of the arguments for `dout` or (dout, dlse), given the `out` and `lse` of an earlier forward pass."""
-    if "before" in given:  # the share of each side in the output cannot be recovered from out and lse
+    """Return the gradients for `dout` or (dout, dlse), given the `out` and `lse` of an earlier forward pass."""
+    if "before" in given:  # runs the forward passes again: out and lse do not determine the share of each side
         return two_sided.split(*_of_both_sides(given, wrt), given["tolerance"], rounds=rounds).pullback(dout)
     return attention.gradients(out, lse, dout, **given, wrt=wrt, rounds=rounds)
 

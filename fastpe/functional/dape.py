@@ -1,7 +1,7 @@
 """Attention with a small network that corrects the scores (DAPE): the slots `mlp_in`, `mlp_bias` and `mlp_out`.
 
 The network reads the scores of all heads at once, so it has separate kernels and tasks. Its arguments and gradients
-are handled as in any other call.
+are handled as in all other calls.
 """
 
 from functools import lru_cache
@@ -39,7 +39,7 @@ class Networked(Pass):
         super().__init__(_from_the_first_seen(call), 0.0, known)
 
     def case(self, *, gradients: bool) -> Case:
-        """The case with `alone` set: one worker handles all keys of a block of queries."""
+        """Return the case with `alone` set: one worker handles all keys of a block of queries."""
         return super().case(gradients=gradients)._replace(alone=1)
 
     def _network(self) -> Net:
@@ -48,7 +48,7 @@ class Networked(Pass):
         return Net(into, bias, out, units, taps, biased=int(self.table[BIAS, GIVEN]), follow=0)
 
     def _inputs_without_bias(self) -> Inputs:
-        """The inputs, with no bias in their table: the network reads the bias, and it is not added again later."""
+        """Return inputs whose table has no bias: the network reads it, and kernels must not add it again."""
         table = self.table.copy()
         table[BIAS, [GIVEN, WANTED]] = 0
         return self.inputs._replace(table=table)
@@ -90,7 +90,7 @@ class Networked(Pass):
         return self._as_given(found)
 
     def _gradient_arrays_of_parts(self, case: Case, dout: Array, dlse: Array, parts: int) -> Gradients:
-        """As `gradient_arrays`, filled with zeros, with `parts` partial sums for each sum over queries."""
+        """As `gradient_arrays`, but filled with zeros, and with `parts` partial sums for each sum over queries."""
         g, zeros = self.gradient_arrays(case, dout, dlse, parts), np.zeros
         dk, dv = (zeros((case.batch * parts, *x.shape[1:]), self.dtype) for x in (g.dk, g.dv))
         dq, apart = zeros(g.dq.shape, self.dtype), g.dq_rest is not g.dq
@@ -102,14 +102,14 @@ class Networked(Pass):
 
 
 def _from_the_first_seen(call: Call) -> Call:
-    """The call with spans that begin at the first key that the mask shows, for causal attention with a mask.
+    """Return the call with spans that begin at the first key that the mask shows, for causal attention with a mask.
 
-    The spans hide nothing else from the scores; they hide the earlier keys from the network, too.
+    The scores stay the same, because the mask hides all earlier keys. The spans hide these keys from the network, too.
     """
     if call.mask is None or not call.causal or call.empty:
         return call
     seen, m = call.mask.seen.any(axis=1), call.k.shape[2]
-    # for every key the first visible key at or after it, and one entry more
+    # for every key, the first visible key at or after it; one more entry for the end
     nearest = np.where(seen, np.arange(m), m)
     nearest = np.minimum.accumulate(nearest[..., ::-1], axis=-1)[..., ::-1]
     nearest = np.concatenate([nearest, np.full((*nearest.shape[:2], 1), m)], axis=-1)

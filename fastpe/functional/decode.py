@@ -1,7 +1,7 @@
 """The fast path of `attention` for few queries over a key/value cache (`kernels.attention.decode`).
 
-It keeps no state between calls, and checks only whether the kernel supports the call. All other calls, including those
-with wrong arguments, go through the general path, which has the error messages.
+It keeps no state between calls, and checks only whether the kernel supports the call. All other calls, including calls
+with wrong arguments, take the general path, which raises the errors.
 """
 
 import math
@@ -38,9 +38,9 @@ def attend(
     spans: Any = None, query_start: Any = None, softcap: Any = None, sinks: Any = None, bias: Any = None,
     key_offset: Any = None, scale: Any = None,
 ) -> Any:  # fmt: skip
-    """The result of `attention`, or None if the call must take the general path.
+    """Return the result of `attention`, or None if the call must take the general path.
 
-    The kernel needs q, k and v with the axes (B, H, N, D), and N of at most `MOST_QUERIES`.
+    The kernel needs q, k and v with the axes (B, H, N, D), where N is at most `MOST_QUERIES`.
     """
     if not (type(q) is type(k) is type(v) is np.ndarray and q.ndim == k.ndim == v.ndim == 4):
         return None
@@ -69,7 +69,7 @@ def attend(
 
 
 def _computed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """The dtype that scores are computed in."""
+    """Return the dtype in which scores are computed, or None if the kernel does not support this dtype."""
     return _COMPUTED.get(dtype) or (np.dtype(np.float32) if dtype.name == "bfloat16" else None)
 
 
@@ -80,7 +80,7 @@ def _is_window(window: Any) -> bool:
 def _visible(
     b: int, n: int, causal: bool, window: int | None, lengths: Any, starts: Any, spans: Any
 ) -> tuple[Any, ...] | None:  # fmt: skip
-    """The arguments of `kernels.attention.decode.Visible`, as a plain tuple."""
+    """Return the fields of `kernels.attention.decode.Visible` as a plain tuple, or None if they are not supported."""
     if lengths is None:
         lengths = _NO_INTEGERS
     elif _is_int64(lengths) and lengths.shape == (b,):
@@ -108,7 +108,7 @@ def _terms(
     sizes: tuple[int, ...], dtype: np.dtype[Any], scale: Any, bias: Any, offsets: Any, softcap: Any, mask: Any,
     sinks: Any,
 ) -> tuple[Any, ...] | None:  # fmt: skip
-    """The arguments of `kernels.attention.decode.Terms`, as a plain tuple."""
+    """Return the fields of `kernels.attention.decode.Terms` as a plain tuple, or None if they are not supported."""
     b, h, n, m, d = sizes
     no_bias, added, no_sinks = _NOTHING[dtype]
     if scale is None:
@@ -165,7 +165,7 @@ def _has_floats(x: Any) -> bool:
 
 
 def _fits(x: Any, shape: tuple[int | None, ...], b: int) -> bool:
-    """Whether x is an array of this shape, optionally after an axis B or 1. None stands for any size but 0."""
+    """Whether x is an array of this shape, optionally after an axis B or 1. None stands for any size except 0."""
     if type(x) is not np.ndarray or not x.size or x.ndim not in (len(shape), len(shape) + 1):
         return False
     own = x.shape[-len(shape) :]
@@ -174,5 +174,5 @@ def _fits(x: Any, shape: tuple[int | None, ...], b: int) -> bool:
 
 
 def _led(x: Array, axes: int, dtype: Any) -> Array:
-    """The array, contiguous, with a leading axis added if it has only `axes` axes."""
+    """Return the array, contiguous, with a leading axis added if it has only `axes` axes."""
     return contiguous(x if x.ndim > axes else x[None], dtype)

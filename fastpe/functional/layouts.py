@@ -1,4 +1,4 @@
-"""Array layouts that kernels are compiled for (contiguous, writeable), and sums to a smaller shape."""
+"""Conversion of arrays to the layout that kernels are compiled for (contiguous, writeable), and sums to a shape."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ _PLAIN = 0x501  # NumPy's flags of an array that is C-contiguous, aligned and wr
 
 
 def contiguous(x: Array, dtype: Any) -> Array:
-    """x as a C-contiguous, aligned, writeable array, as kernels are compiled for; x itself if it is one."""
+    """Return x as a C-contiguous, aligned, writeable array of this dtype, or x itself if it is one."""
     if x.dtype == dtype and x.flags.num & _PLAIN == _PLAIN:
         return x
     return np.require(x, dtype, ["C", "A", "W"])
 
 
 def address_of(x: Array) -> int:
-    """The address of the first element of x."""
+    """Return the address of the first element of x."""
     return int(x.__array_interface__["data"][0])
 
 
 def plain_rows(x: Array) -> Array:
-    """x with contiguous rows and strides that are multiples of the item size; x itself if it has them."""
+    """Return x with contiguous rows, and strides that are multiples of the item size; x itself if it has these."""
     if x.flags.num & _PLAIN == _PLAIN:
         return x
     plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
@@ -30,9 +30,9 @@ def plain_rows(x: Array) -> Array:
 
 
 def summed_to(x: Array, shape: tuple[int, ...]) -> Array:
-    """x summed over the axes that have size 1 in `shape`."""
+    """Return x, summed over the axes that have size 1 in `shape`."""
     repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and x.shape[axis] != 1)
     if not repeated:
         return x
-    # in float64: along axes other than the last one, NumPy adds numbers one by one
+    # in float64, because NumPy sums axes other than the last one without pairwise summation
     return x.sum(axis=repeated, keepdims=True, dtype=np.float64).astype(x.dtype)

@@ -1,4 +1,4 @@
-"""One call of attention: arguments to the arrays that kernels take, gradients of these arrays to those of arguments."""
+"""One call of attention: converts arguments to arrays of kernels, and their gradients to those of the arguments."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -47,19 +47,22 @@ from fastpe.kernels.rows.dropout import Dropout
 from fastpe.kernels.threads.team import run_team, workers_for
 
 _HALF = 2**32
-_LEAST_ROUNDED = 64  # smallest number of queries and keys whose products are rounded to bfloat16
+_LEAST_ROUNDED = 64  # the smallest number of queries and keys whose products have operands rounded to bfloat16
 _ROWS_OF_GRADIENTS = ("out", "lse", "dout", "dlse", "deltas", "dq", "dq_rest", "dk", "dk_rest", "dv", "dscale")
 
 
 class Pass(Result):
-    """One call: its arrays as kernels take them, the forward pass, and the backward pass."""
+    """One call: its arrays in the form that kernels take, its forward pass, and its backward pass."""
 
     @without_warnings
     def __init__(
         self, call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
     ) -> None:
-        """Run the forward pass. known: out and lse of an earlier forward pass, used instead of running it. rounds:
-        whether q, k and v are float32 arrays that hold bfloat16 values (arrays of that dtype always round)."""
+        """Run the forward pass, or use the results of an earlier one.
+
+        `known` has the out and lse of an earlier forward pass, if there was one. `rounds`: whether q, k and v are
+        float32 arrays that hold bfloat16 values, so that products may use bfloat16 operands (as for bfloat16 arrays).
+        """
         self.call, self.tolerance = call, tolerance
         self.dtype = call.computed
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
@@ -122,12 +125,12 @@ class Pass(Result):
         return self.angles is None and not (self.terms or self.call.dropout or "sinks" in self.call.slots)
 
     def _with_rows_as_read(self, call: Call) -> Call:
-        """The call with q, k and v in the dtype and layout that kernels read, before rotation."""
+        """Return the call with q, k and v in the dtype and layout that kernels read, before rotation."""
         if call.q.dtype.itemsize == 2 and not self.reads_halves:
             call = call.widened("q" if self.sizes[3] <= FEW else "qkv")
         if self.isa is None:
             return call
-        # products take a matrix with rows in reverse order for a packed one
+        # product kernels treat a matrix with a negative row stride as a packed one
         k, v = (x if x.strides[-2] >= 0 else np.ascontiguousarray(x) for x in (call.k, call.v))
         return call._replace(k=k, v=v)
 
@@ -139,7 +142,7 @@ class Pass(Result):
         return found
 
     def _seen(self, mask: Array) -> tuple[Array, Array, Array]:
-        """Spans, the mask, and which tiles the mask leaves visible."""
+        """Return the spans, the mask, and which tiles the mask leaves visible."""
         call = self.call
         spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
         occupied = np.zeros((1, 1, 1, 1), np.int64) if call.mask is None else call.mask.occupied(self.sizes[3])
@@ -151,6 +154,7 @@ class Pass(Result):
         return self.tolerance > 0 and n > FEW and m > TILE_KEYS and score.bounded(self.terms)
 
     def case(self, *, gradients: bool) -> Case:
+        """Return the sizes and flags of the call, as kernels take them."""
         call, (b, h, hk, n, m, d) = self.call, self.sizes
         kept = alone = 0
         seen = int(call.causal), call.window or 0, int(call.spans is not None)
@@ -162,13 +166,13 @@ class Pass(Result):
         return Case._make((*sizes, *flags, *self.strides, *last))
 
     def _apart(self) -> bool:
-        """Whether q and k have gradients that are not rotated back together with those of the content."""
+        """Whether q and k have gradients that are not rotated back together with those of the content rows."""
         slots = set(self.call.slots)
         content = slots & {"rotors", "angles", "theta", "row_scale"}
         return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias", "counts"})
 
     def layout(self, case: Case, *, gradients: bool) -> Layout:
-        """The layout of the workspace of one worker."""
+        """Return the layout of the workspace of one worker."""
         return _layout(case, self.table[:, :SIZES].tobytes(), gradients, self.inputs.path is not None)
 
     def _workspaces(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
@@ -205,7 +209,7 @@ class Pass(Result):
             self.lse[...] = raised(whole, self.columns, -1.0)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """Gradients of the arguments in `wrt`."""
+        """Return the gradients of the arguments in `wrt`, by name."""
         call, (b, h, _, n, _, _) = self.call, self.sizes
         if call.empty:
             found = {name: np.zeros(shape, call.dtypes[name]) for name, shape in call.shapes.items()}
@@ -224,7 +228,7 @@ class Pass(Result):
         return self._as_given(self.named(g))
 
     def _as_given(self, found: dict[str, Array]) -> dict[str, Array]:
-        """Gradients in the shapes and dtypes of the arguments."""
+        """Return the gradients in the shapes and dtypes of the arguments."""
         shapes, dtypes = self.call.shapes, self.call.dtypes
         return {name: x.reshape(shapes[name]).astype(dtypes[name], copy=False) for name, x in found.items()}
 
@@ -251,7 +255,7 @@ class Pass(Result):
         return self._as_given(self.named(g, more={"reflectors": own.dw, "reflect": own.dbeta}))
 
     def gradient_arrays(self, case: Case, dout: Array, dlse: Array, parts: int = 1) -> Gradients:
-        """Arrays for the gradients of one backward pass. parts: as for `gradient_places`."""
+        """Return arrays for the gradients of one backward pass. `parts` is as for `gradient_places`."""
         (b, h, hk, n, m, d), dv = self.sizes, case.v_width
 
         def column(name: str) -> Array:
@@ -273,7 +277,7 @@ class Pass(Result):
         )  # fmt: skip
 
     def _slot_gradients(self, g: Gradients, parts: int) -> dict[str, Array]:
-        """The gradients in `g.slots` by name, (B, H, ...), summed over parts."""
+        """Return the gradients in `g.slots` by name, (B, H, ...), summed over parts."""
         found, (b, h, _, n, m, _) = {}, self.sizes
         for number, (name, slot) in enumerate(ROWS.items()):
             start, _, _, size = g.places[number].tolist()
@@ -286,9 +290,9 @@ class Pass(Result):
         return found
 
     def named(self, g: Gradients, parts: int = 1, more: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """The gradients by argument: rotated back, and summed over the axes along which arguments repeat.
+        """Return the gradients by argument: rotated back, and summed over the axes along which arguments were repeated.
 
-        parts: as for `gradient_arrays`. more: gradients that are not in g.
+        `parts` is as for `gradient_arrays`. `more` has gradients that are not in `g`.
         """
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
@@ -317,7 +321,7 @@ class Pass(Result):
         return {name: np.asarray(done[name]) for name in call.shapes}
 
     def _ungrouped(self, x: Array) -> Array:
-        """The sum over the query heads that share a key head."""
+        """Return the sum over the query heads that share a key head."""
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
 
     def _sinks_gradient(self, deltas: Array) -> Array:
@@ -325,7 +329,7 @@ class Pass(Result):
 
 
 def _starts_of_rows(rows: Rows) -> list[Array]:
-    """Pointers to the first elements of the rows; an array that occurs twice is looked up once."""
+    """Return pointers to the first elements of the rows."""
     q, qr, k, kr, v = rows
     own_q, own_k = simd.start_of(q), simd.start_of(k)
     turned_q, turned_k = own_q if qr is q else simd.start_of(qr), own_k if kr is k else simd.start_of(kr)
@@ -333,20 +337,22 @@ def _starts_of_rows(rows: Rows) -> list[Array]:
 
 
 def summed_parts(x: Array, parts: int) -> Array:
-    """The sums of x (B parts, ...) over the parts of each sample."""
+    """Return the sums of x (B parts, ...) over the parts of each sample."""
     return np.asarray(x.reshape(-1, parts, *x.shape[1:]).sum(axis=1))
 
 
 def starts_of(g: Gradients) -> Gradients:
-    """The gradients with pointers in place of arrays, as kernels take them."""
+    """Return the gradients with pointers in place of arrays, as kernels take them."""
     columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
     rows = {name: simd.start_of(getattr(g, name)) for name in _ROWS_OF_GRADIENTS}
     return g._replace(**rows, columns=columns)
 
 
 def _isa(call: Call, *, rounds: bool) -> Isa | None:
-    """The instruction set for products of bfloat16 numbers; None if there are no such products (float32 inputs, or
-    reflections), or if float32 is as fast: few queries or keys, older CPUs."""
+    """Return the instruction set for products of bfloat16 numbers, or None if products use float32.
+
+    They do for float32 inputs, for reflections, and where float32 is as fast: few queries or keys, or an older CPU.
+    """
     halves = call.dtype.itemsize == 2 and call.dtype.name == "bfloat16"
     if "reflectors" in call.slots or not (rounds or halves):
         return None
@@ -361,5 +367,5 @@ def _layout(case: Case, table: bytes, gradients: bool, reflected: bool) -> Layou
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:
-    """The dropout parameters of the kernels; None without dropout."""
+    """Return the dropout parameters of the kernels, or None without dropout."""
     return Dropout(*dropout_key(seed), 0, 0, round(rate * _HALF), 1.0 / (1.0 - rate), 0) if rate else None

@@ -1,4 +1,4 @@
-"""The slots `reflectors` and `reflect` (reflections between key and query, PaTH) as kernels take them."""
+"""The slots `reflectors` and `reflect` (reflections between key and query, PaTH) in the form that kernels take."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _SUBTILE = int(SUBTILE)
 
 
 def path_of(slots: Mapping[str, Array], key_heads: int, dtype: np.dtype[Any]) -> Path | None:
-    """The reflections of a call, before their products are computed; None if there are none."""
+    """Return the reflections of a call, without their products, or None if there are no reflections."""
     if "reflectors" not in slots:
         return None
     w, beta = slots["reflectors"], slots["reflect"]
@@ -31,8 +31,10 @@ def path_of(slots: Mapping[str, Array], key_heads: int, dtype: np.dtype[Any]) ->
 
 
 def with_products(inputs: Inputs, case: Case) -> Inputs:
-    """The inputs, with products of the reflectors and keys of every sub-tile. They are computed only if the inputs have
-    reflections and the products are missing."""
+    """Return the inputs with the products of the reflectors and keys of every sub-tile.
+
+    The products are computed only if the inputs have reflections and no products yet.
+    """
     path = inputs.path
     if path is None or path.products.size:
         return inputs

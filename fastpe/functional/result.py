@@ -1,4 +1,4 @@
-"""The result of a call of attention after its forward pass: outputs and pullback, common to all kinds of passes."""
+"""The base class of calls of attention after their forward pass, with outputs and pullback."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class Result:
 
     @without_warnings
     def outputs(self) -> Any:
-        """The return value of `attention`."""
+        """Return what `attention` returns."""
         lse = self.lse_with_base().astype(self.dtype, copy=False)
         dtype, bits = self.call.dtype, self.out.dtype.itemsize == 2  # kernels write half precision as integers
         out = self.out.view(dtype) if bits else self.out.astype(dtype, copy=False)
@@ -32,16 +32,16 @@ class Result:
         return (out, lse) if self.call.return_lse else out
 
     def lse_with_base(self) -> Array:
-        """lse with the base offsets of blocks added, which kernels leave out."""
+        """Return lse with the base offsets of blocks added, which kernels leave out."""
         return raised(self.lse, self.columns)
 
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
-        """Gradients of the arguments in `wrt`."""
+        """Return the gradients of the arguments in `wrt`, by name."""
         return self.gradients(*self.given(dout))
 
     def given(self, dout: Any) -> tuple[Array, Array]:
-        """The argument of a pullback as gradients of out and lse, (B, H, N, Dv) and (B, H, N)."""
+        """Convert the argument of a pullback to the gradients of out and lse, (B, H, N, Dv) and (B, H, N)."""
         dlse: Any = None
         if self.call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
             dout, dlse = dout
@@ -49,11 +49,11 @@ class Result:
         return dout, np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """As `pullback`, for the gradients of both outputs."""
+        """As `pullback`, but for checked gradients of both outputs."""
         raise NotImplementedError
 
     def _given(self, name: str, value: Any, like: Array) -> Array:
-        """The checked gradient of an output."""
+        """Return the checked gradient of an output, in the shape of `like`."""
         given = arguments.in_float32(arguments.any_real(name, value))
         shape = self.call.without_axes(like).shape
         if given.shape != shape:
@@ -67,6 +67,6 @@ def apply_sinks(out: Array, lse: Array, sinks: Array) -> None:
 
 
 def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
-    """The gradient of sinks. A sink has no value, so its score has the gradient of a key with dP = 0."""
+    """Return the gradient of sinks. A sink has no value, so its score has the gradient of a key with dP = 0."""
     weights = np.exp(sinks[..., None].astype(np.float64) - lse)
     return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])

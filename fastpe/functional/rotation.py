@@ -30,15 +30,14 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
     Parameters
     ----------
     x : (..., N, D) float64, float32, float16 or bfloat16
-        Queries, keys, or any other rows. Half precision (bfloat16 from `ml_dtypes`) is computed in float32.
+        Queries, keys, or any other rows. For half precision (bfloat16 from `ml_dtypes`), the computation is in float32.
     angles : (N, R) or (..., N, R) floats, optional
-        In radians; R is at most D / 2. The axes before N are aligned with those of x from the right, starting next to
-        N; each has the same size as in x, or size 1. Sine and cosine are computed in float64. The channels from 2 R on
-        are unchanged.
+        Angles in radians; R is at most D / 2. The axes before N broadcast to those of x. Sine and cosine are computed
+        in float64. The channels from 2 R on are unchanged.
     pairs : "interleaved" or "half"
         Whether pair c consists of channels 2 c and 2 c + 1 (Su et al.), or c and c + R (GPT-NeoX, Llama).
     cos_sin : tuple of two arrays of floats, each shaped as `angles`, optional
-        Used in place of angles: the factors of each pair. They need not be cosines and sines (YaRN scales them).
+        Factors for each pair in place of `angles`. They need not be cosines and sines: YaRN, for example, scales them.
 
     Returns
     -------
@@ -67,12 +66,12 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
 def rotate_vjp(
     x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None, wrt: tuple[str, ...] | None = None
 ) -> tuple[Array, Callable[[Any], dict[str, Any]]]:
-    """The output of `rotate`, and a function that computes its gradients.
+    """Return the output of `rotate`, and its pullback, a function that computes gradients.
 
     Parameters
     ----------
     x, angles, pairs, cos_sin
-        As for `rotate`. `pullback` reads the arrays again, without a copy.
+        As for `rotate`. `pullback` reads the arrays again, so do not change them before you call it.
     wrt : tuple of str, optional
         The arguments to compute gradients for. By default x and `angles` or `cos_sin`.
 
@@ -122,7 +121,7 @@ class Rotations:
 
 
 def rotate_rows(x: Array, rotations: Rotations, sign: float, pairs: str, y: Array) -> Array:
-    """Write x (B, H, N, D), its pairs rotated by angles times `sign`, to y and return it; y may be a contiguous x."""
+    """Rotate the pairs of x (B, H, N, D) by `sign` times the angles, into y, which may be a contiguous x. Return y."""
     led, per_head, n, count = rotations.angles.shape
     tasks = -(-math.prod(x.shape[:2]) // kernel.HEADS_OF_A_TASK) * -(-n // kernel.ROWS_OF_A_TASK)
     workers = workers_for(_OF_A_SINE * rotations.angles.size + x.size, tasks)
@@ -138,7 +137,7 @@ def rotate_rows(x: Array, rotations: Rotations, sign: float, pairs: str, y: Arra
 
 
 def rotated(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array:
-    """Write x, its pairs of channels rotated by the angles times `sign`, to y and return it; y may be x."""
+    """Rotate the pairs of x by `sign` times the angles. Write the result to y, which may be x, and return it."""
     piece = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
     if x.size:
         rotate_rows(x, Rotations(contiguous(angles, np.float64)), sign, pairs, piece)
@@ -148,14 +147,14 @@ def rotated(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array
 
 
 def channels_of_pairs(count: int, pairs: str) -> tuple[slice, slice]:
-    """The first channels of `count` pairs, and the second channels."""
+    """Return the first channels and the second channels of `count` pairs."""
     if pairs == "half":
         return slice(0, count), slice(count, 2 * count)
     return slice(0, 2 * count, 2), slice(1, 2 * count, 2)
 
 
 def angle_gradient(x: Array, dx: Array, count: int, pairs: str) -> Array:
-    """x_1 dx_2 - x_2 dx_1 for each pair, in float64: the gradient of the angle that produced x, dx being that of x."""
+    """Return the gradient of the angle of each pair, x_1 dx_2 - x_2 dx_1, in float64; x is the rotated array."""
     (first, second), x = channels_of_pairs(count, pairs), x.astype(np.float64)
     return np.asarray(dx[..., second] * x[..., first] - dx[..., first] * x[..., second])
 
@@ -166,8 +165,10 @@ def angle_gradient(x: Array, dx: Array, count: int, pairs: str) -> Array:
 
 @dataclass(frozen=True)
 class _Call:
-    """Checked arguments. x is (B, H, N, D), with half precision converted to float32; shape and dtype are the original
-    ones."""
+    """Checked arguments of a rotation.
+
+    `x` is (B, H, N, D), with half precision converted to float32. `shape` and `dtype` are those of the argument x.
+    """
 
     x: Array
     rotations: Rotations
@@ -220,13 +221,13 @@ def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
     led = (1,) * (len(shape) - len(own)) + own[:-2]
     if not fits or any(size not in (1, most) for size, most in zip(led, lead, strict=True)):
         raise ValueError(
-            f"{name} must have the shape (N, R), optionally after axes of x or 1, with N = {n} and R from 1 to "
+            f"{name} must have the shape (N, R), optionally after axes of x or size 1, with N = {n} and R from 1 to "
             f"{d // 2} for x {shape}, not {own}"
         )
 
 
 def _four(array: Array, outer: tuple[int, ...]) -> Array:
-    """(B or 1, H or 1, N, R) float64: all axes before the heads are merged into one."""
+    """Return an array (B or 1, H or 1, N, R) in float64: all axes before the heads are merged into one."""
     whole = array.reshape((1,) * (len(outer) + 3 - array.ndim) + array.shape)
     if len(outer) > 1 and set(whole.shape[: len(outer)]) != {1}:
         whole = np.broadcast_to(whole, (*outer, *whole.shape[len(outer) :]))
@@ -258,7 +259,7 @@ def _gradients(call: _Call, dy: Array) -> dict[str, Any]:
 
 
 def _folded(call: _Call, name: str, whole: Array) -> Array:
-    """The gradient (B, H, N, R) in the shape of the argument, summed over the axes along which it was repeated."""
+    """Return a gradient (B, H, N, R) in the shape of its argument, summed over the axes that were broadcast."""
     own = call.given[name]
     padded = (1,) * (len(call.shape) - own.ndim) + own.shape
     return (

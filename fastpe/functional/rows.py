@@ -1,14 +1,12 @@
-"""Queries and keys in the form that products of scores use: mapped or in polar form, rotated, scaled; and gradients.
+"""Queries and keys in the form that the products of scores use, and their gradients.
 
-A row goes through `rotors` or `polar`, and then through `angles` or the angles of a band. Queries are finally
-multiplied by their `row_scale`.
+A row is first multiplied by `rotors` or converted to `polar` form, and then rotated by `angles` or by the angles of a
+band. Queries are finally multiplied by their `row_scale`. "Content rows" in this module are the rows after these steps.
 
 `polar` (PoPE, arXiv:2509.10534) turns each channel x into two: for a query (softplus(x), 0), for a key
 (softplus(x) cos phi, softplus(x) sin phi) with phase phi. Then `angles` rotates all D pairs. Products of such rows are
-sums of softplus(q) softplus(k) cos(b - a + phi), with a and b the angles of query and key. `polar` cannot be combined
-with terms of the score that read the original queries and keys.
-
-"Content rows" in this module are the rows after these steps.
+sums of softplus(q) softplus(k) cos(b - a + phi), where a and b are the angles of query and key. `polar` cannot be
+combined with terms of the score that read the original queries and keys.
 """
 
 import math
@@ -36,23 +34,23 @@ _OF_A_RADIUS = 16  # estimated cost of a radius, in multiplications
 
 
 def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
-    """How many copies of keys and values are needed: heads whose rotations or maps differ cannot share them."""
+    """Return the number of copies of keys and values: heads with different rotations or maps cannot share them."""
     apart = any(slots[name].shape[1] not in (1, hk) for name in ("rotors", "polar", "angles") if name in slots)
     return h // hk if apart else 1
 
 
 def width_of(slots: Mapping[str, Array], d: int) -> int:
-    """The number of channels of a content row."""
+    """Return the number of channels of a content row."""
     return 2 * d if "polar" in slots else d
 
 
 def pairs_of(slots: Mapping[str, Array], pairs: str) -> str:
-    """Which channels of a content row form a pair."""
+    """Return which channels of a content row form a pair."""
     return "half" if "polar" in slots else pairs
 
 
 def own_angles(slots: Mapping[str, Array], positions: Positions) -> tuple[Array, Array] | None:
-    """The angles of queries and of keys, if the slots have `angles`."""
+    """Return the angles of queries and of keys, or None if the slots have no `angles`."""
     if "angles" not in slots:
         return None
     return positions.of_queries(slots["angles"], -2), positions.of_keys(slots["angles"], -2)
@@ -62,11 +60,11 @@ def content_rows(
     q: Array, k: Array, v: Array, slots: Mapping[str, Array], angles: tuple[Array, Array | None] | None, group: int,
     positions: Positions, pairs: str, keys: slice = _ALL,
 ) -> Rows:  # fmt: skip
-    """q; q mapped, rotated and scaled; k; k mapped and rotated; v. Original rows and content rows have the same
-    strides, except rows in polar form, which are twice as wide.
+    """Return q, the content rows of q, k, the content rows of k, and v.
 
-    angles: of queries and of keys; None in place of the latter if keys are not rotated. keys: the range of keys that
-    any query reads.
+    Original rows and content rows have the same strides, except rows in polar form, which are twice as wide. `angles`
+    holds the angles of queries and of keys (None if keys are not rotated). `keys` is the range of keys that any query
+    reads.
     """
     if group > 1:
         k, v = (np.repeat(x, group, axis=1) for x in (k, v))
@@ -88,26 +86,26 @@ def content_rows(
 
 
 def rows_read(rows: Rows, slots: Mapping[str, Array]) -> Rows:
-    """The rows that kernels read. In polar form they are the content rows only: no term reads the original rows."""
+    """Return the rows that kernels read. In polar form, these are only content rows: no term reads original rows."""
     _, qr, _, kr, v = rows
     return (qr, qr, kr, kr, v) if "polar" in slots else rows
 
 
 def rows_of_bounds(rows: Rows, slots: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Queries and keys with the norms of the content rows, among the rows that kernels read: rotations keep norms."""
+    """Return queries and keys with the norms of the content rows: the original rows where only rotations differ."""
     q, qr, k, kr, _ = rows
     return qr if "row_scale" in slots or "rotors" in slots else q, kr if "rotors" in slots else k
 
 
 def _moved(x: Array, slots: Mapping[str, Array], positions: Positions, pairs: str, *, queries: bool) -> Array:
-    """Queries or keys multiplied by their maps, or in polar form; x itself if there is neither."""
+    """Return queries or keys multiplied by their maps, or in polar form; x itself if there is neither slot."""
     if "polar" in slots:
         return _to_polar(x, None if queries else slots["polar"])
     return _mapped(x, slots["rotors"], positions, pairs, queries=queries) if "rotors" in slots else x
 
 
 def _scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
-    """x (B, H, N, D), its rows multiplied by their `row_scale`, if there is one."""
+    """Return x (B, H, N, D) with its rows multiplied by their `row_scale`, if there is one."""
     return x * slots["row_scale"][..., None] if "row_scale" in slots else x
 
 
@@ -118,9 +116,10 @@ def _scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
 def content_gradients(
     call: Call, rows: Rows, angles: tuple[Array, Array | None] | None, keys: slice, dq: Array, dk: Array
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """The gradients of the queries and keys passed to `content_rows`, and of the slots that it read.
+    """Return the gradients of the queries and keys passed to `content_rows`, and of the slots that it read.
 
-    rows: the return value of `content_rows`. dq, dk: the gradients of its content rows, which are overwritten.
+    `rows` is the return value of `content_rows`. `dq` and `dk` are the gradients of its content rows; they are
+    overwritten.
     """
     (q, qr, k, kr, _), slots, positions, found = rows, call.slots, call.positions, dict[str, Array]()
     pairs = pairs_of(slots, call.pairs)
@@ -167,7 +166,7 @@ def _angles_gradient(call: Call, rows: tuple[Array, Array], drows: tuple[Array, 
 def _theta_gradient(
     call: Call, band: Band, rows: tuple[Array, Array], drows: tuple[Array, Array], keys: slice
 ) -> Array:  # fmt: skip
-    """The gradient of `theta`, (1, R)."""
+    """Return the gradient of `theta`, (1, R)."""
     count = call.slots["theta"].shape[-1]
     of_queries, of_keys = (
         angle_gradient(x, dx, count, call.pairs) * places[:, None, :, None]
@@ -196,9 +195,9 @@ def _growth_gradient(call: Call, rows: tuple[Array, Array], drows: tuple[Array, 
 def _mapped(
     x: Array, rotors: Array, positions: Positions, pairs: str, *, queries: bool, back: bool = False
 ) -> Array:  # fmt: skip
-    """x (B, H, N, D) with every block of channels multiplied by its map, or by the transposed map if `back`.
+    """Return x (B, H, N, D) with every block of channels multiplied by its map, or by the transposed map if `back`.
 
-    rotors: (B or 1, H or 1, L or 1, D/b, b, b), a map for each position or one for all.
+    `rotors` (B or 1, H or 1, L or 1, D/b, b, b) has a map for each position, or one for all positions.
     """
     x, y = plain_rows(x), np.empty(x.shape, x.dtype)
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
@@ -215,7 +214,7 @@ def _mapped(
 def _rotors_gradient(
     rotors: Array, q: Array, k: Array, dq: Array, dk: Array, positions: Positions, pairs: str
 ) -> Array:  # fmt: skip
-    """The gradient of the maps. q and k are the rows they were applied to, dq and dk the gradients of the results."""
+    """Return the gradient of the maps, which were applied to q and k; dq and dk are the gradients of the results."""
     found, of_maps = np.zeros(rotors.size, q.dtype), _sizes_of_maps(rotors)
     led, per_head, length, _ = of_maps
     for x, dx, queries in ((q, dq, True), (k, dk, False)):
@@ -230,13 +229,13 @@ def _rotors_gradient(
 
 
 def _sizes_of_maps(rotors: Array) -> tuple[int, int, int, int]:
-    """The numbers of samples, heads and positions with separate maps, and of channels of a block."""
+    """Return the numbers of samples, heads and positions with separate maps, and of channels of a block."""
     led, per_head, length, _, _, block = rotors.shape
     return led, per_head, length, block
 
 
 def _first_positions(x: Array, rotors: Array, positions: Positions, queries: bool) -> Array:
-    """The position of each sample's first row."""
+    """Return the position of each sample's first row, (B,)."""
     if positions.starts is None:
         first: Any = rotors.shape[2] - x.shape[2]
     else:
@@ -253,9 +252,9 @@ def _scratch_of_maps(workers: int, x: Array) -> Array:
 
 
 def _to_polar(x: Array, phases: Array | None) -> Array:
-    """Rows of 2 D channels for x (B, H, N, D): all cosines first, then all sines.
+    """Return rows of 2 D channels for x (B, H, N, D): first all cosines, then all sines.
 
-    phases: (B or 1, H or 1, D) for keys, in radians; None for queries.
+    `phases` (B or 1, H or 1, D) are those of keys, in radians, or None for queries.
     """
     x = plain_rows(x)
     y = np.empty((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
@@ -264,7 +263,7 @@ def _to_polar(x: Array, phases: Array | None) -> Array:
 
 
 def _from_polar(x: Array, dy: Array, phases: Array | None) -> Array:
-    """The gradient of x, for dy the gradient of the result of `_to_polar`."""
+    """Return the gradient of x, where dy is the gradient of the result of `_to_polar`."""
     x, dx = plain_rows(x), np.empty(x.shape, x.dtype)
     dy = contiguous(dy, x.dtype)
     run_team(_workers_of_polar(x), polar.lower_rows, x, _strides(x), *_factors(x, phases), dx, dy, x.shape)
@@ -281,7 +280,7 @@ def _strides(x: Array) -> tuple[int, ...]:
 
 
 def _factors(x: Array, phases: Array | None) -> tuple[Array, tuple[int, int]]:
-    """Cosines and sines, and their strides over samples and heads."""
+    """Return cosines and sines, and their strides over samples and heads."""
     phases = np.zeros((1, 1, x.shape[-1])) if phases is None else contiguous(phases, np.float64)
     led, per_head, width = phases.shape
     factors = np.empty(2 * phases.size, x.dtype)

@@ -1,4 +1,4 @@
-"""Bounds on the scores of tiles, by which tiles are skipped: see the docstring of `kernels.attention`."""
+"""Bounds on the scores of tiles, which decide what tiles are skipped: see the docstring of `kernels.attention`."""
 
 import math
 from typing import Any
@@ -13,21 +13,22 @@ from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 Array = np.ndarray[Any, Any]
 
-_UNDERFLOW = 1e-30  # more than a squared norm may lose when squares underflow
+_UNDERFLOW = 1e-30  # more than a squared norm can lose when squares underflow
 
 
 def limits_of(tolerance: float, causal: bool, m: int) -> tuple[float, float]:
-    """Logarithms of the weights that may be skipped: of all keys beyond a tile, and of one of the m keys of a tile."""
+    """Return the logarithms of the weights that may be skipped: of all keys beyond a tile, and of any one of m keys."""
     if not tolerance:
         return -math.inf, -math.inf
     return math.log(tolerance / 2 / (1 if causal else 2)), math.log(tolerance / 2 / m)
 
 
 def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> tuple[Array, Array, Array]:
-    """Norms of the queries; running maxima of the norms of keys by tile, from both ends; sums of biases likewise.
+    """Return bounds on scores: norms of queries, and running maxima over tiles of the norms of keys, from both ends.
 
-    q, k: content rows. met: number of heads, and of offsets of the bias; None if no tile is skipped, in which case the
-    results are placeholders.
+    The third result has running sums of exp(bias) over chunks of offsets, from both ends, as logarithms. `q` and `k`
+    are content rows. `met` has the numbers of heads and of offsets of the bias; it is None if no tile is skipped, and
+    then the results are placeholders.
     """
     dtype = made.bias.dtype
     if met is None:
@@ -43,9 +44,9 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
 
 
 def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: bool) -> Columns | None:
-    """The columns with memory for the base offsets of blocks, and with bounds of key offsets if tiles may be skipped.
+    """Return the columns with memory for the base offsets of blocks, and bounds of key offsets if tiles may be skipped.
 
-    sizes: B, H, N and M.
+    `sizes` are B, H, N and M.
     """
     if made.columns is None:
         return None
@@ -54,13 +55,13 @@ def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: boo
     if not (skips and made.table[KEY_OFFSET, GIVEN]):
         return columns
     blocks = _blocks(columns.key_offset.reshape(-1, m), int(TILE_KEYS), -np.inf)
-    if made.table[BIAS, GIVEN]:  # the sums of the bias and the largest key offsets together bound both
+    if made.table[BIAS, GIVEN]:  # the sums of the bias and the largest key offsets together bound their sum
         return columns._replace(tails=_from_both_sides(np.maximum, blocks.max(axis=-1)).reshape(-1))
     return columns._replace(tails=_from_both_sides(np.logaddexp, _log_sums(blocks)).reshape(-1))
 
 
 def raised(lse: Array, columns: Columns | None, sign: float = 1.0) -> Array:
-    """lse (B, H, N) with the base offsets of blocks added, which kernels leave out; float64 if there are any."""
+    """Return lse (B, H, N) with the base offsets of blocks added, which kernels leave out; float64 if there are any."""
     if columns is None:
         return lse
     bases = columns.bases.reshape(*lse.shape[:2], -1)
@@ -68,20 +69,20 @@ def raised(lse: Array, columns: Columns | None, sign: float = 1.0) -> Array:
 
 
 def _blocks(x: Array, size: int, fill: float) -> Array:
-    """The last axis in blocks of `size` entries; the last block is padded with `fill`."""
+    """Divide the last axis into blocks of `size` entries. The last block is padded with `fill`."""
     padding = -x.shape[-1] % size
     padded = np.concatenate([x, np.full((*x.shape[:-1], padding), fill, x.dtype)], axis=-1)
     return padded.reshape(*x.shape[:-1], -1, size)
 
 
 def _log_sums(x: Array) -> Array:
-    """log sum exp along the last axis, rounded up."""
+    """Return log sum exp along the last axis, rounded up."""
     top = x.max(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
         return np.log(np.exp(x - np.where(top == -np.inf, 0.0, top)).sum(axis=-1)) + top[..., 0] + 1e-6
 
 
 def _from_both_sides(function: Any, x: Array) -> Array:
-    """`function` accumulated along the last axis from its beginning and from its end: (..., 2, size)."""
+    """Accumulate `function` along the last axis, from its beginning and from its end: (..., 2, size)."""
     ends = [function.accumulate(x, axis=-1), function.accumulate(x[..., ::-1], axis=-1)[..., ::-1]]
     return np.ascontiguousarray(np.stack(ends, axis=-2))

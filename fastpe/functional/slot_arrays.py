@@ -1,4 +1,4 @@
-"""The slots of a score as the kernels of attention take them, for calls of `fastpe.attention` and for the model."""
+"""Conversion of slots to the arrays that attention kernels take, for calls of `fastpe.attention` and for the model."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -21,16 +21,16 @@ from fastpe.kernels.rows.dropout import NO_DROPOUT, Dropout
 Array = np.ndarray[Any, Any]
 
 _MOST_GROWTH = 0.9  # largest change of growth within a block of queries, as a fraction of the dtype's largest exponent
-_APART = {"bias", "mask", *COLUMN_SLOTS}  # slots that have kernels compiled without all other slots
+_APART = {"bias", "mask", *COLUMN_SLOTS}  # slots for which there are kernels without all other slots
 _TABLE = len(ROWS), int(COLUMNS)
 
 
 class Arrays(NamedTuple):
-    """All slots of a call."""
+    """All slots of a call, in the form that kernels take."""
 
     arrays: dict[str, Array]  # by name, flattened, as kernels read them: they must stay alive as long as the table
     shapes: dict[str, tuple[int, ...]]  # of the array of one head
-    table: Array  # as `kernels.attention.slots` has it
+    table: Array  # in the form of `kernels.attention.slots`
     bias: Array
     mask: Array
     columns: Columns | None  # without bases and tails
@@ -40,8 +40,9 @@ class Arrays(NamedTuple):
 def slot_arrays(
     given: Mapping[str, Array], wanted: Collection[str], positions: Positions, dtype: Any, has_terms: bool
 ) -> Arrays:
-    """The slots as kernels take them, with the table that holds, for each slot, whether it is given, whether its
-    gradient is wanted, and its address.
+    """Convert slots to the form that kernels take, with a table of their sizes and addresses.
+
+    The table also says whether each slot is given and whether its gradient is wanted.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def slot_arrays(
     positions : Positions
         The positions of queries and keys.
     has_terms : bool
-        Whether separate passes over the scores of a tile are needed for other reasons than a slot.
+        Whether separate passes over the scores of a tile are needed even without slots.
     """
     table, nothing = np.zeros(_TABLE, np.int64), np.zeros(1, dtype)
     arrays: dict[str, Array] = {}
@@ -80,7 +81,7 @@ def slot_arrays(
 
 
 def _as_read(given: Mapping[str, Array], positions: Positions, dtype: Any) -> dict[str, Array]:
-    """The arrays that tiles read: arrays over offsets expanded, arrays over positions cut to the queries and keys."""
+    """Return the arrays that tiles read: expanded if over offsets, cut to the queries and keys if over positions."""
     found = {}
     for name, array in given.items():
         layout = ROWS[name].layout if name in ROWS and array is not None else ""
@@ -98,8 +99,10 @@ def _as_read(given: Mapping[str, Array], positions: Positions, dtype: Any) -> di
 
 
 def _rows(name: str, shape: Sequence[int]) -> int:
-    """The number of rows of one head's array, or of entries if it has one axis. For growth, the number of pairs; for a
-    mask, the stride of rows, 0 if all queries share one row."""
+    """Return the number of rows of one head's array, or of its entries if it has one axis.
+
+    Exceptions: for growth, return the number of pairs; for a mask, the stride of rows, 0 if all queries share one row.
+    """
     if name in ("growth", "growth_k"):
         return shape[-1]
     if name == "mask":
@@ -110,7 +113,7 @@ def _rows(name: str, shape: Sequence[int]) -> int:
 def all_or_none(
     slots: int | None, columns: Columns | None, dropout: Dropout | None, dtype: Any
 ) -> tuple[int | None, Columns | None, Dropout | None]:
-    """These three arguments of kernels, with placeholders for missing ones if at least one is present.
+    """Return these three arguments of kernels, with placeholders for missing ones if at least one is present.
 
     Kernels are compiled for all of them, or for none (see `kernels.attention.inputs.terms_of`).
     """
@@ -126,12 +129,12 @@ def _no_columns(dtype: np.dtype[Any]) -> Columns:
 
 
 def running_counts(made: Arrays, queries: int, dtype: Any) -> Array:
-    """Memory for the running counts of `queries` queries; a placeholder without `counts`."""
+    """Return memory for the running counts of `queries` queries, or a placeholder if there are no `counts`."""
     return np.zeros(queries * int(RUNNING_COUNT) if made.table[COUNTS, GIVEN] else 1, dtype)
 
 
 def for_gradients(inputs: Inputs) -> Inputs:
-    """The inputs of one backward pass, with a copy of the running counts, which the pass overwrites."""
+    """Return the inputs of one backward pass, with a copy of the running counts, because the pass overwrites them."""
     return inputs._replace(running_counts=inputs.running_counts.copy())
 
 
@@ -149,21 +152,21 @@ def check_growth(growth: Array, dtype: Any) -> None:
 
 
 def cells_of(array: Array, positions: Positions) -> Array:
-    """An array over positions (B or 1, ..., N, M) or (B or 1, ..., L, L), cut to the N queries and M keys."""
+    """Cut an array (B or 1, ..., L, L) over positions to the N queries and M keys; (B or 1, ..., N, M) is unchanged."""
     if array.shape[-2:] == (positions.n, positions.m):
         return array
     return positions.of_keys(positions.of_queries(array, -2), -1)
 
 
 def cells_back(cells: Array, positions: Positions, sizes: tuple[int, ...]) -> Array:
-    """The adjoint of `cells_of`, without the sum over samples that share an array."""
+    """Apply the adjoint of `cells_of`, without summing over samples that share an array."""
     if cells.shape[-2:] == sizes:
         return cells
     return positions.queries_back(positions.keys_back(cells, -1, sizes[1]), -2, sizes[0])
 
 
 def expand_relative_bias(array: Array, positions: Positions) -> Array:
-    """An array over clipped offsets (B or 1, ..., 2K+1) with an entry for each j - i from -(N - 1) to M - 1."""
+    """Expand an array over clipped offsets (B or 1, ..., 2K+1) to one entry for each j - i from -(N - 1) to M - 1."""
     if positions.starts is None and positions.n == positions.m and array.shape[-1] == 2 * positions.n - 1:
         return array
     array, first, count = contiguous(array, array.dtype), positions.first, array.shape[-1]
@@ -175,25 +178,25 @@ def expand_relative_bias(array: Array, positions: Positions) -> Array:
 
 
 def _offset_rows(positions: Positions, count: int) -> Array:
-    """The row that each offset reads in an array of `count` rows, (B or 1, N + M - 1)."""
+    """Return the row that each offset reads in an array of `count` rows, (B or 1, N + M - 1)."""
     reach = count // 2
     return np.clip(positions.offsets_met(), -reach, reach) + reach
 
 
 @lru_cache(maxsize=8)
 def _first_of_rows(n: int, m: int, count: int) -> tuple[Array, Array]:
-    """The rows that offsets read, for samples that all start at the same position, and the first offset of each row."""
+    """Return the rows that offsets read, and the first offset of each row, if all samples have the same positions."""
     return _first_of_equals(_offset_rows(Positions(n, m), count)[0])
 
 
 def _first_of_equals(rows: Array) -> tuple[Array, Array]:
-    """The distinct values of an array in which equal values are adjacent, and the index of the first of each."""
+    """Return the distinct values of an array in which equal values are adjacent, and the first index of each."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
     return rows[edges], edges
 
 
 def sum_by_offset(unfolded: Array, positions: Positions, count: int) -> Array:
-    """The adjoint of `expand_relative_bias`, without the sum over samples that share an array: (B, ..., 2K+1)."""
+    """Apply the adjoint of `expand_relative_bias`, without summing over samples that share an array: (B, ..., 2K+1)."""
     if positions.starts is None and positions.n == positions.m and count == 2 * positions.n - 1:
         return unfolded
     folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)

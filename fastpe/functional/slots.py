@@ -1,6 +1,6 @@
-"""Shapes of the slots of attention, and the combinations of arguments that are supported.
+"""Checks of the shapes of slots, and of the combinations of arguments of attention that are supported.
 
-`kernels.attention.slots` has the table of slots: axes, dtype, layout in kernels, and gradient.
+`kernels.attention.slots` has the table of slots, with their axes, dtype, layout in kernels, and gradient.
 """
 
 import textwrap
@@ -21,16 +21,16 @@ Array = np.ndarray[Any, Any]
 NETWORK, REFLECTIONS = ("mlp_in", "mlp_bias", "mlp_out"), ("reflectors", "reflect")
 TOGETHER = (
     (("index", "values"), ""), (REFLECTIONS, ""), (NETWORK, ""),
-    (("bands", "theta"), ": bands has the positions of queries and keys, theta the angles they are multiplied by"),
+    (("bands", "theta"), ": bands holds the positions of queries and keys, and theta the radians per position"),
 )  # fmt: skip
-"""Arguments that must be given together, and what is added to the error."""
+"""Arguments that must be given together, and the text that is added to the error."""
 
 CAUSAL = {
     "growth": "its factors grow without bound for keys after the query",
     "counts": "keys after the query are not counted",
     "reflectors": "there are no reflections between a query and keys after it",
 }
-"""Arguments that need causal=True, and why."""
+"""Arguments that need causal=True, and the reasons."""
 
 _TWO_CHANNELS = "polar turns each channel into two"
 _TURNS = "with bands, queries and keys are rotated by theta alone"
@@ -43,18 +43,18 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "counts": "a query counts the keys of all bands together",
     },
     "reflectors": {
-        "rel_gain": "a reflected query has no product with a key channel by channel",
+        "rel_gain": "reflections mix the channels that rel_gain scales",
         "growth": "reflections mix the channels that growth scales",
-        "polar": "reflectors have D channels, and rows in polar form 2 D",
+        "polar": "reflectors has D channels, but rows in polar form have 2 D",
         "bands": "reflections depend on the tokens between query and key, not on positions in a band",
         "theta": "theta needs bands, which cannot be given with reflectors",
     },
 }  # fmt: skip
-"""Arguments that cannot be given together because no formula is defined, and why."""
+"""Arguments that cannot be given together because no formula is defined for them, and the reasons."""
 
 REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
     "reflectors": {
-        "counts": "the backward pass of counts goes by blocks of keys, that of reflections by blocks of queries",
+        "counts": "the backward pass of counts loops over blocks of keys, that of reflections over blocks of queries",
         **dict.fromkeys(
             NETWORK, "a network reads the scores of all heads at once, and reflections are computed head by head"
         ),
@@ -62,12 +62,12 @@ REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
     "mlp_in": {
         "rel_gain": "the backward pass of a network has one product per query and key, not one per channel",
         "growth": "the backward pass of a network uses queries and keys without the factors of growth",
-        "counts": "keys are counted from near to far, and a network is computed from far to near",
+        "counts": "the kernels count keys from near to far, and compute a network from far to near",
         "bands": "a network reads the scores of adjacent keys, and each band is a separate pass",
         "theta": "theta needs bands, which cannot be given with mlp_in",
     },
 }  # fmt: skip
-"""Arguments that have a formula together but no kernel, and why: only `fastpe.reference.attention` takes both."""
+"""Arguments that have a formula together but no kernel, and the reasons. `fastpe.reference.attention` takes both."""
 
 WITH_NETWORK = frozenset(
     ("rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", *COLUMN_SLOTS)
@@ -81,12 +81,12 @@ _WIDTHS = {"Slot": 11, "Shape": 22, "Gradient": 8, "Meaning": 38, "Combinations"
 
 
 def names_of(dtype: str) -> tuple[str, ...]:
-    """The names of the slots with this dtype in the table."""
+    """Return the names of the slots with this dtype in the table."""
     return tuple(name for name, slot in SLOTS.items() if slot.dtype == dtype)
 
 
 def check_combination(given: Collection[str], causal: bool) -> None:
-    """Raise ValueError for arguments that cannot be given together. given: the names of all that are not None.
+    """Raise ValueError for arguments that cannot be given together. `given` has the names of those that are not None.
 
     >>> check_combination({"index"}, False)
     Traceback (most recent call last):
@@ -132,14 +132,14 @@ def _without_kernel(name: str, main: str, why: str) -> str:
 
 
 def check_polar(name: str, layers: Sequence[Collection[str]]) -> None:
-    """Raise ValueError for `polar` in some layers only, or together with slots that read the original channels.
+    """Raise ValueError for `polar` in some layers only, or together with slots that it excludes.
 
     Parameters
     ----------
     name : str
         Name of the encoding.
     layers : sequence of collections of str
-        The names of the slots of each layer, or of each kind of layer.
+        The names of the slots of each layer, or of each distinct layer.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def check_polar(name: str, layers: Sequence[Collection[str]]) -> None:
 
 
 def documented() -> str:
-    """The table of slots in the docstring of `fastpe.attention`, in reStructuredText."""
+    """Return the table of slots for the docstring of `fastpe.attention`, in reStructuredText."""
     rule = "  ".join("=" * width for width in _WIDTHS.values())
     lines = [rule, *_table_row(tuple(_WIDTHS)), rule]
     for name, slot in SLOTS.items():
@@ -171,7 +171,7 @@ def documented() -> str:
 
 
 def _table_row(cells: Sequence[str]) -> list[str]:
-    """The lines of a row of the table of slots."""
+    """Return the lines of one row of the table of slots."""
     widths = tuple(_WIDTHS.values())
     wrapped = [textwrap.wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
     return [
@@ -181,7 +181,7 @@ def _table_row(cells: Sequence[str]) -> list[str]:
 
 
 def _combinations(name: str) -> list[str]:
-    """Phrases for what must be given with a slot, what cannot, and what only `fastpe.reference.attention` takes."""
+    """Return phrases on what a slot needs, what it excludes, and what only `fastpe.reference.attention` combines."""
     needed = ["causal=True"] * (name in CAUSAL)
     needed += partners(name)
     phrases = [f"needs {', '.join(needed)}"] * bool(needed) + ["no axis B"] * (not SLOTS[name].batched)
@@ -192,7 +192,7 @@ def _combinations(name: str) -> list[str]:
 
 
 def partners(name: str) -> tuple[str, ...]:
-    """The arguments that must be given together with one.
+    """Return the arguments that must be given together with this one.
 
     >>> partners("index")
     ('values',)
@@ -201,7 +201,7 @@ def partners(name: str) -> tuple[str, ...]:
 
 
 def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of a slot's array without B. sizes: the size of each axis of the table, of "H1", "L1" and "b" too.
+    """Return the shape of a slot's array without B. `sizes` has the size of each axis, also of "H1", "L1" and "b".
 
     >>> shape_of("rel_key", {"H1": 1, "T": 9, "D": 4})
     (1, 9, 4)
@@ -213,7 +213,7 @@ def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
 def sample(
     name: str, sizes: Mapping[str, int], rng: np.random.Generator, samples: int | None = None, dtype: Any = np.float64
 ) -> Array:
-    """A random array for a slot, of about the magnitude that trained models have, for tests and benchmarks.
+    """Return a random array for a slot, for tests and benchmarks. Its magnitude is about that in trained models.
 
     Parameters
     ----------
@@ -232,6 +232,7 @@ def sample(
     Returns
     -------
     array
+        Its shape is that of `shape_of`, after `samples` if given.
     """
     shape = (*(() if samples is None else (samples,)), *shape_of(name, sizes))
     if name == "index":
@@ -242,8 +243,8 @@ def sample(
     if name in ("gain", "rel_gain", "row_scale"):
         array = 1 + 0.3 * array
     if name in ("key_slope", "query_slope"):
-        array *= 2 / sizes["L"]  # multiplied by offsets, as large as other terms
-    if name == "rotors":  # keeps the magnitude of the rows they multiply
+        array *= 2 / sizes["L"]  # multiplied by offsets, this is as large as other terms
+    if name == "rotors":  # keeps the magnitude of the rows that they multiply
         array /= np.sqrt(shape[-1])
     if name == "reflectors":  # reflections along unit vectors keep norms bounded
         array /= np.linalg.norm(array, axis=-1, keepdims=True)
@@ -263,29 +264,28 @@ def samples(
     dtype: Any = np.float64, reach: int = 4, most: int = 7, w: int = 3, taps: int = 1, led: bool = False,
     shared: bool = False,
 ) -> dict[str, Array]:  # fmt: skip
-    """Return random arrays of several slots with matching shapes, each drawn as by `sample`; `values` also adds
-    `index`.
+    """Return random arrays of several slots with matching shapes, each drawn as by `sample`.
 
     Parameters
     ----------
     names : collection of str
-        The slots.
+        The slots. With `values`, `index` is added.
     rng : numpy.random.Generator
-        The source of randomness.
+        The random generator.
     b, h, n, m, d, dv : int
-        Numbers of samples, heads, queries, keys, and channels of queries and of values. Default of dv: d.
+        Numbers of samples, heads, queries, keys, channels of queries, and channels of values; by default dv is d.
     dtype : dtype
         As for `sample`.
     reach : int
-        The largest offset that has an entry in arrays with an entry for each offset.
+        K, for arrays with one entry for each offset from -K to K.
     most : int
-        The largest count of keys that has a vector in `counts`.
+        P - 1, the largest number of counted keys that has a vector in `counts`.
     w, taps : int
         Units and taps of the network over scores.
     led : bool
-        Whether arrays that can have an axis B have it.
+        Whether arrays have a leading axis B if their slot allows it.
     shared : bool
-        Whether all heads share one array if this is possible.
+        Whether arrays have size 1 along the axis H if their slot allows it.
 
     Returns
     -------
@@ -315,10 +315,10 @@ def samples(
 
 
 def with_batch(name: str, array: Array, sizes: Mapping[str, int], given: Collection[str], *, longer: bool) -> Array:
-    """The slot with a leading axis B or 1, after checking its shape.
+    """Return the slot with a leading axis B or 1, after checking its shape.
 
-    given: the names of all slots (with `polar`, `angles` has D columns). longer: whether axes over positions may be
-    longer than max(N, M).
+    `given` has the names of all slots: with `polar`, `angles` has D columns. `longer`: whether axes over positions may
+    be longer than max(N, M).
     """
     axes, batched = SLOTS[name].axes, SLOTS[name].batched
     if name == "angles" and "polar" in given:
@@ -359,8 +359,8 @@ def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
 
 
 def check_index(index: Any, values: Array | None) -> Array:
-    """The checked `index`, as int32: which entry of `values` each query and key selects."""
-    # an empty `values` raises an error about its shape later
+    """Return `index`, checked and as int32: which entry of `values` each query and key selects."""
+    # later, an empty `values` raises an error about its shape
     count = _MOST_VALUES if values is None or 0 in (values.ndim, *values.shape[-1:]) else values.shape[-1]
     if count > _MOST_VALUES:
         raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
@@ -368,7 +368,7 @@ def check_index(index: Any, values: Array | None) -> Array:
 
 
 def check_shapes(slots: Mapping[str, Array]) -> None:
-    """Raise ValueError for slots whose shapes do not match one another. slots: arrays with a leading axis."""
+    """Raise ValueError for slots whose shapes do not match one another. The arrays have a leading axis B or 1."""
     counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
     if len(set(counts)) > 1:
         raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")

@@ -1,13 +1,13 @@
-"""One call of attention done in several passes over disjoint sets of keys, merged by the logarithms of denominators.
+"""A call of attention in several passes over disjoint sets of keys.
 
 Each pair of query and key belongs to at most one pass, so all passes together compute about as many tiles as a single
-pass. A pass returns out_p and lse_p of the softmax over its keys. The merged result is exactly
+pass. Pass p returns out_p and lse_p, the output and the logarithm of the denominator of the softmax over its keys. The
+merged result is exactly
 
     lse = log sum_p exp(lse_p),     out = sum_p exp(lse_p - lse) out_p
 
-where a sink is one more term of lse. In the gradient computation, the weight of query i and key j is exp(S_ij - lse),
-whichever pass the pair belongs to. So each pass uses the merged out and lse in place of those that it returned, and the
-gradients of all passes are summed.
+where a sink is one more term of lse. In the gradient computation, the weight of query i and key j is exp(S_ij - lse)
+in every pass. So each pass uses the merged out and lse in place of its own, and the gradients of all passes are summed.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,11 @@ class SplitSoftmax:
     def __init__(
         self, call: Call, passes: Sequence[Pass], known: tuple[Array, Array] | None = None, rows: Any = None
     ) -> None:
-        """`known`: as for `Pass`. rows: for each pass, a term to add to its scores that is the same for all keys of a
-        query, float64 that broadcasts to (B, H, N)."""
+        """Merge the results of the passes, or use `known` as in `Pass`.
+
+        `rows` has, for each pass, a term of its scores that is the same for all keys of a query: float64 that
+        broadcasts to (B, H, N).
+        """
         self.call, self.passes, self.dtype = call, passes, passes[0].dtype
         self.rows = [0.0] * len(passes) if rows is None else rows
         self.weights: list[Array] = []  # total softmax weight of the keys of each pass, (B, H, N) float64
@@ -57,22 +60,22 @@ class SplitSoftmax:
             self.out += each.out
 
     def outputs(self) -> Any:
-        """The return value of `attention`."""
+        """Return what `attention` returns."""
         lse = self.lse.astype(self.dtype)
         out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), lse))
         return (out, lse) if self.call.return_lse else out
 
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
-        """Gradients of the arguments in `wrt`."""
+        """Return the gradients of the arguments in `wrt`, by name."""
         return self.gradients(*self.passes[0].given(dout))
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
-        """As `pullback`, for the gradients of both outputs."""
+        """As `pullback`, but for checked gradients of both outputs."""
         return self.summed(self.by_pass(dout, dlse), dout, dlse)
 
     def by_pass(self, dout: Array, dlse: Array) -> list[dict[str, Array]]:
-        """The gradients of each pass, for its keys."""
+        """Return the gradients of each pass: its share, from its own keys."""
         found = []
         for each, row in zip(self.passes, self.rows, strict=True):
             each.out, each.lse = self.out, raised(self.lse - row, each.columns, -1.0).astype(self.dtype)
@@ -80,7 +83,7 @@ class SplitSoftmax:
         return found
 
     def summed(self, parts: Sequence[dict[str, Array]], dout: Array, dlse: Array) -> dict[str, Array]:
-        """The gradients summed over the passes, and the gradient of sinks."""
+        """Return the gradients summed over the passes, and the gradient of sinks."""
         call, found = self.call, dict[str, Array]()
         for part in parts:
             for name, gradient in part.items():
@@ -93,13 +96,15 @@ class SplitSoftmax:
         }
 
     def deltas(self, dout: Array, dlse: Array) -> Array:
-        """sum_d dout out - dlse, the term that is subtracted in the gradient of scores: (B, H, N)."""
+        """Return sum_d dout out - dlse, the term that is subtracted in the gradient of scores: (B, H, N)."""
         return np.asarray(np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse)
 
 
 def part(call: Call, spans: Array) -> tuple[Call, Array]:
-    """The call restricted to some keys of every query, without sinks and with gradients of at least float32 precision;
-    and the spans of the remaining keys."""
+    """Restrict a call to the keys in `spans`. Return the restricted call and the spans of its keys.
+
+    The restricted call has no sinks, and its gradients have at least float32 precision.
+    """
     if call.spans is not None:
         first, last = (pick(spans[..., end], call.spans[..., end]) for pick, end in ((np.maximum, 0), (np.minimum, 1)))
         spans = np.stack([first, last], axis=-1)

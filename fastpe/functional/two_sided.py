@@ -1,9 +1,11 @@
-"""Bidirectional attention with offsets of keys before and after the query; public as `fastpe.columns.two_sided`, and
-through `by_name` for PyTorch tensors and JAX arrays.
+"""Bidirectional attention with separate offsets for keys before the query and for keys after it.
 
-One pass covers the keys up to the query's position, another one the keys after it; each has a separate column: see
-`split_softmax`. The offset at the query's position is the same for all keys of a side; it is added when the passes are
-merged."""
+It is public as `fastpe.columns.two_sided`. The adapters for PyTorch and JAX use it through `by_name`.
+
+One pass covers the keys up to the query's position, and another pass the keys after it. Each pass has its own key
+offsets. The offset at the query's position is the same for all keys of a side, so it is added when the passes are
+merged: see `split_softmax`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -38,15 +40,15 @@ def two_sided(
         S_ij += before_j - before_i  where j <= i,      S_ij += after_i - after_j  where j > i
 
     With `before` and `after` from `forget_gate` the terms are C_i - C_j and C'_j - C'_i, where C and C' are the running
-    sums of the logarithms of two gates: every gate between a query and a key, on either side, reduces the key's weight.
+    sums of the logarithms of two gates. Every gate between a query and a key, on either side, reduces the key's weight.
 
     Parameters
     ----------
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
         As for `fastpe.attention`, with as many queries as keys.
     before, after : (H or 1, N) floats, optionally after an axis B
-        Running sums over the sequence, as `forget_gate`, `cable` and `decay` return them, for the keys before the query
-        and for the keys after it. They are read in float64.
+        Running sums over the sequence, such as `forget_gate`, `cable` and `decay` return: for the keys before the query
+        and for the keys after it. They are converted to float64.
     window, lengths, tolerance, return_lse, **options
         As for `fastpe.attention`: ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``, ``scale`` and slots.
         Not supported: ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts``, ``softcap``, and
@@ -57,8 +59,8 @@ def two_sided(
     out : (B, H, N, Dv)
         The output, in q's dtype; without the axes that q does not have.
     lse : (B, H, N)
-        Only if `return_lse`: the logarithms of the softmax denominators for complete scores, to which sinks are
-        compared.
+        Only if `return_lse`: the logarithms of the softmax denominators. They are those of the complete scores, with
+        which the scores of sinks are compared.
 
     Raises
     ------
@@ -67,7 +69,7 @@ def two_sided(
 
     References
     ----------
-    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR); both directions as in
+    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR); in both directions, as in
     DataDependentAlibi of lucidrains/x-transformers.
 
     Examples
@@ -87,7 +89,7 @@ def two_sided_vjp(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None = None, lengths: Any = None,
     tolerance: float | None = None, return_lse: bool = False, wrt: tuple[str, ...] | None = None, **options: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:  # fmt: skip
-    """The output of `two_sided`, and a function that computes its gradients; `wrt` as for `fastpe.attention_vjp`.
+    """Return the output of `two_sided`, and its pullback. `wrt` is as for `fastpe.attention_vjp`.
 
     >>> q, sums = np.ones((1, 2, 4)), np.zeros((1, 2))
     >>> out, pullback = two_sided_vjp(q, q, q, sums, sums)
@@ -114,7 +116,7 @@ def checked(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
 ) -> tuple[Call, list[Array]]:  # fmt: skip
-    """The call, with both columns among the arguments that have gradients; and the columns, with an axis B or 1."""
+    """Return the call, in which both columns are arguments that have gradients, and the columns with an axis B or 1."""
     refuse(slots)
     own = () if isinstance(wrt, tuple) and not wrt else None
     call = attention.checked(q, k, v, False, window, lengths, return_lse, own, slots)
@@ -128,12 +130,12 @@ def checked(
 
 
 def split(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> SplitSoftmax:
-    """Run the forward passes of the call. rounds: as for `Pass`."""
+    """Run the forward passes of the call. `rounds` is as for `Pass`."""
     return _TwoSided(call, columns, attention.checked_tolerance(tolerance, call.computed), rounds)
 
 
 class _TwoSided(SplitSoftmax):
-    """The pass over keys up to the query's position, then the pass over the keys after it."""
+    """Two passes: over the keys up to the query's position, and over the keys after it."""
 
     def __init__(self, call: Call, led: Sequence[Array], tolerance: float, rounds: bool) -> None:
         n = call.positions.n
@@ -160,7 +162,7 @@ class _TwoSided(SplitSoftmax):
 
 
 def _led(name: str, column: Array, call: Call) -> Array:
-    """A column with a leading axis B or 1."""
+    """Return a column with a leading axis B or 1, after checking its shape."""
     b, h, n = call.q.shape[:3]
     led = column if column.ndim == 3 else column[None]
     if led.ndim != 3 or led.shape[0] not in (1, b) or led.shape[1] not in (1, h) or led.shape[2] != n:
@@ -172,6 +174,7 @@ def _led(name: str, column: Array, call: Call) -> Array:
 
 
 def _with_offsets(call: Call, column: Array) -> Call:
+    """Return the call of one pass, with the column as its key offsets."""
     shapes = {name: shape for name, shape in call.shapes.items() if name not in ("before", "after")}
     return call._replace(
         slots=call.slots | {"key_offset": column}, shapes=shapes | {"key_offset": column.shape},

@@ -1,6 +1,7 @@
 """The positions of queries and keys, and which keys a query sees: checks of `query_start`, `spans` and `mask`.
 
-A mask that shows every query one interval of keys, the same for all heads, becomes spans; no N x M array is kept.
+A mask that shows every query one interval of keys, the same for all heads, is converted to spans, so that no N x M
+array is kept.
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Positions:
-    """Key j is at position j, query i at position `starts` + i; by default the last query and the last key coincide.
+    """The positions of queries and keys: key j is at position j, and query i at position `starts` + i.
 
-    Arrays over positions have a row for each position from 0 on. By default they have max(N, M) rows, and queries and
-    keys read the last ones.
+    By default, the last query has the position of the last key. Arrays over positions have a row for each position from
+    0 on. By default they have max(N, M) rows, and queries and keys read the last N and M of them.
     """
 
     n: int
@@ -29,20 +30,20 @@ class Positions:
 
     @property
     def first(self) -> Array:
-        """The position of the first query, (B,) or (1,)."""
+        """The position of the first query, (B,) or (1,) int."""
         return np.array([self.m - self.n]) if self.starts is None else self.starts
 
     def offsets(self) -> Array:
-        """Position of the key minus position of the query, for all pairs: (B or 1, N, M)."""
+        """Return the position of the key minus the position of the query, for all pairs: (B or 1, N, M)."""
         queries = self.first[:, None] + np.arange(self.n)
         return np.arange(self.m) - queries[..., None]
 
     def offsets_met(self) -> Array:
-        """All offsets of key and query from j - i = -(N - 1) to M - 1, (B or 1, N + M - 1)."""
+        """Return the offset of key j and query i for each j - i from -(N - 1) to M - 1: (B or 1, N + M - 1)."""
         return np.arange(1 - self.n, self.m) - self.first[:, None]
 
     def of_queries(self, x: Array, axis: int) -> Array:
-        """The entries for queries, along an axis of an array (B or 1, ...) over positions, counted from its end."""
+        """Return the entries of queries, along an axis over positions of x (B or 1, ...). `axis` is negative."""
         if self.starts is None:
             return _last(x, self.n, axis)
         found = np.empty_like(x, shape=(len(self.starts), *_last(x, self.n, axis).shape[1:]))
@@ -51,18 +52,18 @@ class Positions:
         return found
 
     def of_keys(self, x: Array, axis: int) -> Array:
-        """The entries for keys, along an axis counted from the array's end."""
+        """Return the entries of keys, along an axis over positions of x (B or 1, ...). `axis` is negative."""
         if self.starts is None:
             return _last(x, self.m, axis)
         return np.moveaxis(np.moveaxis(x, axis, 0)[: self.m], 0, axis)
 
     def queries_back(self, x: Array, axis: int, size: int) -> Array:
-        """The adjoint of `of_queries`, without the sum over samples that share an array: `size` rows, 0 if unread."""
+        """Apply the adjoint of `of_queries`, without summing over samples: `size` rows, 0 where no query reads."""
         firsts = [size - self.n] * len(x) if self.starts is None else self.starts.tolist()
         return _all_placed(x, firsts, axis, size)
 
     def keys_back(self, x: Array, axis: int, size: int) -> Array:
-        """The adjoint of `of_keys`."""
+        """Apply the adjoint of `of_keys`, in the same way as `queries_back`."""
         first = size - self.m if self.starts is None else 0
         return _all_placed(x, [first] * len(x), axis, size)
 
@@ -73,7 +74,7 @@ def _last(x: Array, count: int, axis: int) -> Array:
 
 
 def _all_placed(x: Array, firsts: list[int], axis: int, size: int) -> Array:
-    """The samples of x as rows of an array of zeros, each from its first row on. axis: counted from the end."""
+    """Return zeros with `size` rows along a negative axis, in which each sample of x begins at its row in `firsts`."""
     shape = list(x.shape)
     shape[axis] = size
     whole = np.empty_like(x, shape=shape)
@@ -83,7 +84,7 @@ def _all_placed(x: Array, firsts: list[int], axis: int, size: int) -> Array:
 
 
 def _placed(x: Array, first: int, axis: int, size: int) -> Array:
-    """x as the rows from `first` on of an array of zeros."""
+    """Return an array of zeros with `size` rows along an axis, of which x is those from `first` on."""
     if x.shape[axis] == size:
         return x
     moved = np.moveaxis(x, axis, 0)
@@ -101,11 +102,11 @@ class Mask:
 
     @property
     def seen(self) -> Array:
-        """Where a key is visible."""
+        """Whether a key is visible, an array of bool."""
         return np.asarray(self.added > -np.inf)
 
     def occupied(self, n: int) -> Array:
-        """Whether any key of a tile is visible: (B or 1, H or 1, blocks of queries, blocks of keys)."""
+        """Return whether any key of a tile is visible: (B or 1, H or 1, blocks of queries, blocks of keys)."""
         seen, blocks = self.seen, range(0, n, int(TILE_QUERIES))
         key_blocks = np.logical_or.reduceat(seen, range(0, seen.shape[-1], int(TILE_KEYS)), axis=-1)
         if seen.shape[-2] == 1:
@@ -116,7 +117,7 @@ class Mask:
 
 
 def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """The mask as it was passed, and with all axes: bool, or floats below infinity."""
+    """Return the mask as it was passed, and with all four axes: bool, or floats below infinity."""
     given = validation.array("mask", value, "bool, or floats that are added to scores", "bfV")
     if given.dtype != bool and given.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"mask must hold bool, or floats that are added to scores, not {given.dtype}")
@@ -135,7 +136,7 @@ NO_SPANS = np.zeros((1, 1, 2), np.int64)
 
 
 class Visibility(NamedTuple):
-    """The arrays that say which keys each query sees, as kernels take them: contiguous."""
+    """The arrays that say which keys each query sees, contiguous as kernels need them."""
 
     lengths: Array  # (B, 2): of queries and keys
     starts: Array  # (B,) or (1,): the positions of first queries
@@ -143,7 +144,7 @@ class Visibility(NamedTuple):
 
 
 def as_spans(mask: Array, m: int) -> Array | None:
-    """The interval of keys that each query sees, (B or 1, N or 1, 2); None if a row has gaps or heads differ.
+    """Return the interval of keys that each query sees, (B or 1, N or 1, 2); None if a row has gaps or heads differ.
 
     >>> as_spans(np.array([[[[True, True, False], [False, False, False]]]]), 3).tolist()
     [[[0, 2], [0, 0]]]
@@ -162,7 +163,7 @@ def as_spans(mask: Array, m: int) -> Array | None:
 
 
 def added_mask(mask: Array, m: int, dtype: Any) -> Mask:
-    """The mask as numbers to add, with a column for each of the m keys."""
+    """Return the mask as numbers to add to scores, with a column for each of the m keys."""
     if mask.dtype == bool:
         return Mask(np.broadcast_to(np.where(mask, 0.0, -np.inf).astype(dtype), (*mask.shape[:-1], m)), True)
     with np.errstate(over="ignore"):  # values below the range of float32 become minus infinity
@@ -172,7 +173,7 @@ def added_mask(mask: Array, m: int, dtype: Any) -> Mask:
 
 
 def check_spans(value: Any, sizes: Mapping[str, int], batched: bool) -> Array:
-    """The first key that each query sees and the one after the last, (B or 1, N, 2)."""
+    """Return the checked spans: the first key that each query sees and the one after the last, (B or 1, N, 2)."""
     given = validation.integers("spans", value, 0, sizes["M"], clipped=True)
     array = given if given.ndim == 3 else given[None]
     fits = given.ndim in ((2, 3) if batched else (2,)) and array.shape[0] in (1, sizes["B"])
@@ -183,7 +184,7 @@ def check_spans(value: Any, sizes: Mapping[str, int], batched: bool) -> Array:
 
 
 def check_starts(value: Any, sizes: Mapping[str, int], batched: bool) -> Array | None:
-    """The position of every sample's first query, (B,)."""
+    """Return the checked position of every sample's first query, (B,), or None for the default."""
     if value is None:
         return None
     given = validation.integers("query_start", value, 0, validation.FARTHEST)

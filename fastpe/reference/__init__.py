@@ -4,19 +4,19 @@
 value to the gradients of the arguments. Everything is computed in the dtype of the arguments, except `attention` and
 `attention_vjp`, which compute in float64.
 
-Special cases of `attention` as in their papers: `cope` has the slot `counts`, `dape` has ``mlp_in``, ``mlp_bias`` and
-``mlp_out``, `path` has ``reflectors`` and ``reflect``. Some forms of attention with content-dependent positions cannot
-be expressed by slots; these exist only here, and are causal:
+`cope`, `dape` and `path` are special cases of `attention`, with the formulas of their papers: `cope` of the slot
+``counts``, `dape` of ``mlp_in``, ``mlp_bias`` and ``mlp_out``, `path` of ``reflectors`` and ``reflect``. Some forms of
+attention with content-dependent positions cannot be expressed by slots. They exist only here, and are causal:
 
-    wall                separate decay for each channel
+    wall                a separate decay for each channel
     row_gates           gates of query and key, summed along rows: per-row ALiBi, GRAPE-AP
     distance_bank       curves over distances, mixed by each query
     tape, tape_map      positions as a separate stream, which layers update
 
 `model_forward`, `model_loss_and_grads` and `adam_step` make up a whole training step of the model.
-`model_gradient_sizes` gives a scale for rounding errors of its gradients. `bfloat16` rounds, and matrix products of
-`Rounding` arrays round their operands: with parameters of that type, all functions above are a reference for
-``precision="bfloat16"``.
+`model_gradient_sizes` returns a scale for the rounding errors of its gradients. `bfloat16` rounds an array, and matrix
+products of `Rounding` arrays round their operands. With parameters of that type, all functions above are a reference
+for ``precision="bfloat16"``.
 
 From outside: `_attention`.
 

@@ -15,16 +15,19 @@ def adam_step(
 ) -> None:  # fmt: skip
     """Update parameters and moments in place (Kingma and Ba 2015, algorithm 1, bias-corrected; eps as in PyTorch).
 
-    Parameters with at least two axes have decoupled weight decay (Loshchilov and Hutter 2019). If the norm of all
-    gradients together exceeds `clip`, they are first scaled down to it.
+    Decoupled weight decay (Loshchilov and Hutter 2019) applies to parameters with at least two axes. If the norm of all
+    gradients together exceeds `clip`, they are first scaled so that it equals `clip`.
 
     Parameters
     ----------
     parameters, gradients, first, second : mapping of str to array
-        Parameters without a gradient are not changed.
+        Parameters, their gradients, and their first and second moments. Parameters without a gradient do not change.
     step : int
-        Number of this update, from 1.
-    lr, beta1, beta2, eps, weight_decay, clip : float
+        Number of this update, counted from 1.
+    lr, beta1, beta2, eps, weight_decay : float
+        Learning rate, decay rates of the moments, term added to the denominator, and weight decay.
+    clip : float, optional
+        The largest norm of all gradients together.
 
     Examples
     --------

@@ -1,8 +1,6 @@
 """Attention with every slot of the score, and its gradients, in plain NumPy; public as `fastpe.reference.attention`.
 
-For query i and key j (q^, k^ are mapped or in polar form, rotated and multiplied by growth; with `bands`, rotations use
-the bands' offsets; s = ``scale``; with `reflectors`, content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j with
-H_t = 1 - reflect_t w_t w_t^T)::
+For query i and key j::
 
     content_ij = row_scale_i sum_d q^_id k^_jd rel_gain[j-i, d]
     inner_ij = content_ij + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
@@ -14,11 +12,15 @@ H_t = 1 - reflect_t w_t w_t^T)::
 
     P_i = softmax of S_i over the visible keys,      out_i = sum_j P_ij (v_j + rel_value[j-i])
 
-With a network, W2 lrelu(W1 [c, b] + b1) is added to S; b is the sum of all that ``bias``, ``values`` and ``scores`` add
-to c: see `_mlp`.
+- q^ and k^ are q and k after these steps: mapped by ``rotors`` or converted to ``polar`` form, rotated, and multiplied
+  by ``growth``. With `bands`, rotations use the rotary offsets of the bands.
+- s is ``scale``.
+- With ``reflectors`` (w), content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j, where H_t = 1 - reflect_t w_t w_t^T.
+- With a network, W2 lrelu(W1 [c, b] + b1) is added to S, where b is the sum of all that ``bias``, ``values`` and
+  ``scores`` add to c: see `_mlp`.
 
 Each stage below is a function that returns its value and a pullback. A pullback takes the gradient of the value, adds
-to the gradients of the arrays that the stage read, and returns the gradient of the stage's input.
+to the gradients of the arrays that the stage has read, and returns the gradient of the stage's input.
 """
 
 from collections.abc import Callable
@@ -57,7 +59,7 @@ def attention(
 ) -> Any:
     """Return softmax attention in float64 with any combination of slots.
 
-    NaN and infinity affect only the queries that see their key: a key with weight 0 adds nothing.
+    NaN and infinity affect only the queries that see their key, because a key with weight 0 adds nothing.
 
     Parameters
     ----------
@@ -72,9 +74,9 @@ def attention(
     window : int, optional
         Keys are visible only where |query position - key position| < window.
     lengths : (B,) int, or a tuple (queries, keys) of two such arrays, optional
-        Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and padding queries give
-        zeros. Positions are those of the padded arrays. Without an axis B each length is one integer. In a tuple, None
-        means no padding.
+        Number of keys, or of queries and keys, that are not padding. Padding keys are hidden, and outputs of padding
+        queries are zeros. Positions are those of the padded arrays. Without an axis B, each length is one integer. In a
+        tuple, None means no padding.
     mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands
         As for `fastpe.attention`.
     tolerance : float, optional
@@ -82,19 +84,20 @@ def attention(
     return_lse : bool
         Whether to also return the logarithm of the softmax denominator.
     **slots
-        Arrays of the score: those in the table of `fastpe.attention`, in any combination that it does not mark "not
-        with". Combinations marked "reference only" are supported here. None is the same as not given. Offsets j - i
-        are clipped to -K .. K; L = max(N, M). The symbols of the formulas above:
+        Arrays of the score, as in the table of `fastpe.attention`. All combinations are supported, also those marked
+        "reference only", except those marked "not with". None is the same as not given. Offsets j - i are clipped to
+        -K .. K; L = max(N, M). Some slots in more detail:
 
-        - ``mlp_in`` is W1, ``mlp_bias`` b1, ``mlp_out`` W2: a network over all heads' c and biases b (`dape`);
-        - ``reflectors`` is w: the direction along which each token from the query's own down to the one after the key
-          reflects, and ``reflect`` how far (`path`);
-        - ``counts`` has a vector for each number of counted keys (`cope`);
-        - ``polar``: each channel x becomes two, softplus(x) times the cosine and the sine of its phase (0 for queries),
-          a pair that ``angles`` (H or 1, L, D) then rotates;
-        - ``growth`` has natural logarithms; ``theta`` has radians per unit of the positions in `bands`;
-        - ``scale`` is a float or (H,), 1/sqrt(D) by default; ``rectify`` is a bool; ``pairs`` is ``"interleaved"``
-          (default) or ``"half"``, with which block r of the rotors consists of channels r, r + D/b, r + 2 D/b, ...;
+        - ``mlp_in`` is W1, ``mlp_bias`` is b1 and ``mlp_out`` is W2 of a network over the scores and biases of all
+          heads (`dape`).
+        - ``reflectors`` has the direction along which each token reflects, and ``reflect`` the strength. The tokens
+          from the query's position down to the one after the key reflect the query (`path`).
+        - ``counts`` has a vector for each number of counted keys (`cope`).
+        - ``polar`` converts each channel x into a pair: softplus(x) times the cosine and the sine of its phase (0 for
+          queries). ``angles`` (H or 1, L, D) then rotate these pairs.
+        - ``growth`` has natural logarithms. ``theta`` has radians per unit of the positions in `bands`.
+        - ``scale`` is a float or (H,), by default 1/sqrt(D). ``rectify`` is a bool. ``pairs`` is ``"interleaved"``
+          (default) or ``"half"``; with ``"half"``, block r of ``rotors`` has channels r, r + D/b, r + 2 D/b, ....
         - ``index`` and ``scores`` may also be (L, L): the last N rows and M columns are used.
 
     Returns
@@ -147,7 +150,7 @@ def attention_vjp(
     wrt: tuple[str, ...] | None = None,
     **slots: Any,
 ) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
-    """Return the output of `attention` and a function that computes its gradients.
+    """Return the output of `attention` and its pullback, a function that computes gradients.
 
     Parameters
     ----------
@@ -202,11 +205,17 @@ def attention_scores(
     q, k, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, **slots
         As for `fastpe.attention`. `rel_value` is accepted, although scores do not read it.
     stage : {"products", "biased", "capped", "masked", "weights", "dropped"}
-        The result to return: inner products times the scale ("products"); with the slots ``gain``, ``bias``,
-        ``values``, ``scores``, ``key_offset``, ``key_slope`` and ``query_slope`` ("biased"); after the softcap
-        ("capped"); with the mask, minus infinity where a key is hidden ("masked"); after the softmax, zero where a
-        query sees nothing ("weights"); after dropout ("dropped"). Stages without their argument change nothing: without
-        a softcap, "capped" equals "biased".
+        The result to return:
+
+        - "products": inner products times the scale;
+        - "biased": after the slots that are applied to these, such as ``gain``, ``bias``, ``values``, ``scores``,
+          ``key_offset``, ``key_slope`` and ``query_slope``;
+        - "capped": after the softcap;
+        - "masked": after the mask, with minus infinity where a key is hidden;
+        - "weights": after the softmax, with zero where a key is hidden;
+        - "dropped": after dropout.
+
+        A stage whose arguments are not given changes nothing: without a softcap, "capped" equals "biased".
 
     Returns
     -------
@@ -254,10 +263,12 @@ def attention_vjp_in(
     dtype: Any, q: Array, k: Array, v: Array, *, causal: Any = False, window: Any = None, lengths: Any = None,
     return_lse: Any = False, factors: Array | None = None, follows: bool = False, **slots: Any,
 ) -> tuple[Any, Callable[[Array], dict[str, Array]]]:  # fmt: skip
-    """`attention_vjp` in another dtype, such as float32, for error bounds in tests. factors (B, H, N, M): multiply the
-    weights before values are mixed (dropout). follows: as in `Case`."""
+    """Compute `attention_vjp` in another dtype, such as float32, for error bounds in tests.
+
+    `factors` (B, H, N, M) multiply the weights before values are mixed (dropout). `follows` is as in `Case`.
+    """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    if isinstance(q, Rounding) and not {"reflectors", "mlp_in"} & slots.keys():  # where kernels round, too
+    if isinstance(q, Rounding) and not {"reflectors", "mlp_in"} & slots.keys():  # kernels round in these cases, too
         named = [name for name in ("rel_key", "rel_query", "rel_value", "counts") if name in case.slots]
         rows = {name: like(case.slots[name], q) for name in named}
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
@@ -285,7 +296,7 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
 
     def dlogits_of(dout: Array, dlse: Any, gradients: Gradients) -> Array:
         dweights = where_nonzero(weights, out_pullback(dout, gradients))
-        # equal except for the rounding of operands: kernels already have the output
+        # the two are equal, except that operands may be rounded; kernels use the output, which they have
         deltas = np.sum(dout * out if isinstance(case.q, Rounding) else weights * dweights, axis=-1) - dlse
         gradients.add("sinks", -(drained * deltas).sum(axis=-1))
         return where_nonzero(weights, weights * (dweights - deltas[..., None]))
@@ -306,8 +317,11 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         return found
 
     def sizes_of_factors(dout: Array, dlse: Array) -> dict[str, Array]:
-        """Sizes of errors in the factors of scores' gradients. Factors are computed, too: a rotated query or a score
-        may be small because large terms cancel, and is then as inaccurate as the rounding of these terms."""
+        """Return sizes of errors that come from factors in the gradients of scores.
+
+        Such factors are computed, too: a rotated query or a score may be small because large terms cancel, and then has
+        the rounding errors of these terms.
+        """
         dlogits = dlogits_of(dout, dlse, Gradients(case))
         inner_sizes, pull = inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))
         gradients = Gradients(case)
@@ -319,8 +333,10 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
 
 
 def _masked_softmax(logits: Array, visible: Array, sinks: Array | None) -> tuple[Array, Array, Array]:
-    """Softmax over the visible keys and the sink, the logarithm of its denominator, and the weights of the sinks. Rows
-    without visible keys and sinks give 0 and -inf."""
+    """Return the softmax over visible keys and sinks, the logarithm of its denominator, and the weights of the sinks.
+
+    In rows without visible keys and sinks, weights are 0 and the logarithm is -inf.
+    """
     logits = np.where(visible, logits, -np.inf)
     top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
     sink = np.full(top.shape, -np.inf, logits.dtype) if sinks is None else sinks[..., None, None]

@@ -12,13 +12,13 @@ from fastpe.reference._sizes import Sizes
 
 Array = np.ndarray[Any, Any]
 
-# kernels rotate each row by its own position; an entry is then rounded relative to the size of its pair, however small
-# the cosine or the sine of the offset is
+# kernels rotate each row by its own position, so rounding errors are relative to the size of a pair of channels, even
+# if the cosine or the sine of the offset is small
 _SIZES_OF_TURNS = np.ones(()), np.ones(())
 
 
 def look_back(call: Call) -> tuple[Array, Array] | None:
-    """The rotary offset of each query and key in the band that covers both, and whether one does: (B or 1, 1, N, M)."""
+    """Return the rotary offset of each query and key, and whether any band has the pair: (B or 1, 1, N, M) each."""
     if not call.bands:
         return None
     keys, found, has = np.arange(call.positions.m), np.zeros((1, 1, 1, 1)), np.zeros((1, 1, 1, 1), bool)
@@ -33,8 +33,11 @@ def look_back(call: Call) -> tuple[Array, Array] | None:
 def products(
     q: Array, k: Array, look_back: Array, theta: Array, pairs: Pairs
 ) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
-    """The sum of (q1 k1 + q2 k2) cos(M theta) + (q1 k2 - q2 k1) sin(M theta) over pairs, and of q k over channels that
-    are in no pair. The pullback returns the gradients of q, k and theta."""
+    """Return the products of queries and keys, and their pullback to q, k and theta.
+
+    A product is the sum of (q1 k1 + q2 k2) cos(M theta) + (q1 k2 - q2 k1) sin(M theta) over pairs of channels, plus the
+    sum of q k over channels that are in no pair. M is the rotary offset `look_back`.
+    """
     first, second = pairs
     rest = np.setdiff1d(np.arange(q.shape[-1]), np.concatenate([first, second]))
     angles = [look_back * own for own in theta.ravel()]
@@ -72,7 +75,7 @@ def _along_and_across(q: Array, k: Array, one: int, other: int) -> tuple[Array, 
 
 
 def _rows(cells: Array, x: Array, channel: int) -> Array:
-    """The sum over each row of cells, each multiplied by a channel of its column."""
+    """Return the sum over j of cells[..., i, j] x[..., j, channel]."""
     return times(cells, x[..., channel, None])[..., 0]
 
 

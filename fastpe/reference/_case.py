@@ -1,4 +1,4 @@
-"""The checked arguments of reference attention (`Case`), functions that index them, and their gradients."""
+"""The checked arguments of reference attention (`Case`), methods that index them, and sums of their gradients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments in a common form: q, k, v (B, H, N or M, D), keys repeated for all heads; slots with an axis B or 1."""
+    """Arguments in a common form.
+
+    q, k and v are (B, H, N or M, D), with keys and values repeated for all heads. Slots have a leading axis B or 1.
+    """
 
     q: Array
     k: Array
@@ -29,7 +32,7 @@ class Case:
     slots: dict[str, Array]
     scale: Array  # (1, 1, 1, 1) or (1, H, 1, 1)
     rectify: bool
-    pairs: tuple[Array, Array]  # the channels that rotations act on: first and second of each pair
+    pairs: tuple[Array, Array]  # the first and the second channels of rotated pairs
     visible: Array  # (B, 1 or H, N, M)
     mask: Array  # added to visible scores last, (B or 1, H or 1, N or 1, M or 1)
     softcap: float
@@ -42,19 +45,19 @@ class Case:
     follows: bool = False  # whether more keys may follow the last one, as in a model
 
     def rows(self, slot: str, transposed: bool = False) -> Array:
-        """Which row of the slot every cell reads: clip(j - i, -K, K) + K, as (B or 1, 1, N, M)."""
+        """Return the row of a slot that each query and key read: clip(j - i, -K, K) + K, (B or 1, 1, N, M)."""
         reach = self.slots[slot].shape[-1 if slot in ("gain", "bias") else -2] // 2
         rows = np.clip(self.positions.offsets(), -reach, reach) + reach
         return (np.swapaxes(rows, -1, -2) if transposed else rows)[:, None]
 
     def gather(self, by_offset: Array, slot: str, transposed: bool = False) -> Array:
-        """(B, H, N or 1, 2K+1) -> (B, H, N, M): to each cell the entry of its offset."""
+        """(B, H, N or 1, 2K+1) -> (B, H, N, M): give each query and key the entry of their offset."""
         rows = self.rows(slot, transposed)
         led = np.broadcast_to(by_offset, (*_samples(rows, by_offset), *by_offset.shape[1:]))
         return np.take_along_axis(led, rows, axis=-1)
 
     def scatter(self, cells: Array, slot: str, transposed: bool = False) -> Array:
-        """(B, H, N, M) -> (B, H, N, 2K+1): the sum of each row's cells by offset; the adjoint of `gather`."""
+        """(B, H, N, M) -> (B, H, N, 2K+1): sum the entries of each query by offset. This is the adjoint of `gather`."""
         axis = -1 if slot in ("gain", "bias") else -2
         return add_up(cells, self.rows(slot, transposed), self.slots[slot].shape[axis])
 
@@ -70,13 +73,13 @@ class Case:
         return cells.reshape(*cells.shape[:2], self.q.shape[-2], self.k.shape[-2])
 
     def channel_gain(self, d: int) -> Any:
-        """rel_gain[j-i, d] of every query and key."""
+        """Return rel_gain[j-i, d] of every query and key."""
         if "rel_gain" not in self.slots:
             return 1
         return self.gather(self.slots["rel_gain"][:, :, None, :, d], "rel_gain")
 
     def channel_growth(self, d: int) -> Any:
-        """exp(growth_i - growth_j) where visible; the difference is taken first, as either exponent may overflow."""
+        """Return exp(growth_i - growth_j) where visible. exp of a single term could overflow."""
         pair = self.pair_of(d)
         if "growth" not in self.slots or pair is None:
             return 1
@@ -86,20 +89,20 @@ class Case:
         return np.exp(np.where(self.visible, queries - keys, 0)).astype(self.q.dtype)
 
     def pair_of(self, d: int) -> int | None:
-        """The pair that channel d belongs to, None if it is not rotated."""
+        """Return the pair that channel d belongs to, or None if it is not rotated."""
         for side in self.pairs:
             if d in side:
                 return int(np.flatnonzero(side == d)[0])
         return None
 
     def block_channels(self) -> Array:
-        """The channels of every block of the rotors, (D/b, b)."""
+        """Return the channels of every block of the rotors, (D/b, b)."""
         count, block = self.slots["rotors"].shape[-3:-1]
         channels = np.arange(count * block)
         return channels.reshape(count, block) if self.call.pairs == "interleaved" else channels.reshape(block, count).T
 
     def rotor_matrices(self) -> Array:
-        """The rotors as one matrix for each position, (B or 1, H or 1, L or 1, D, D)."""
+        """Return the rotors as one matrix for each position, (B or 1, H or 1, L or 1, D, D)."""
         rotors, d = self.slots["rotors"], self.q.shape[-1]
         matrices = np.zeros((*rotors.shape[:3], d, d), rotors.dtype)
         for block, own in enumerate(self.block_channels()):
@@ -121,12 +124,12 @@ class Case:
 
 
 def _samples(first: Array, second: Array) -> tuple[int, ...]:
-    """The batch shape of two arrays, either of which may be shared by all samples."""
+    """Return the batch shape of two arrays, each of which may be shared by all samples."""
     return np.broadcast_shapes(first.shape[:1], second.shape[:1])
 
 
 class Gradients:
-    """Sums gradients into the shapes of the arguments; unwanted gradients are dropped."""
+    """Sums of gradients, in the shapes of the arguments. Gradients that are not wanted are ignored."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -134,19 +137,19 @@ class Gradients:
         self.sums: dict[str, Array] = {name: np.zeros(own[name].shape, case.q.dtype) for name in case.shapes}
 
     def add(self, name: str, gradient: Array) -> None:
-        """Add, summing over the axes along which the argument was repeated."""
+        """Add a gradient, summed over the axes along which the argument was repeated."""
         if name in self.sums:
             shape = self.sums[name].shape
             repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
             self.sums[name] += gradient.sum(axis=repeated, keepdims=True)
 
     def add_cells(self, name: str, cells: Array) -> None:
-        """Add to an argument over queries and keys, or over all pairs of positions."""
+        """Add the gradient of an argument over queries and keys, or over all pairs of positions."""
         if name in self.sums:
             self.add(name, cells_back(cells, self.case.positions, self.sums[name].shape[-2:]))
 
     def add_rows(self, name: str, of: str, rows: Array) -> None:
-        """Add the gradient of what queries or keys (`of` is "q" or "k") read from an argument over positions."""
+        """Add the gradient of the rows that queries or keys (`of`: "q" or "k") read from an argument over positions."""
         if name in self.sums:
             size, positions = int(self.sums[name].shape[-2]), self.case.positions
             self.add(name, (positions.queries_back if of == "q" else positions.keys_back)(rows, -2, size))
@@ -181,7 +184,7 @@ class Gradients:
             self.add_rows("growth", "k", -cells.sum(axis=(1, 2))[..., None] * of_pair)
 
     def finish(self) -> dict[str, Array]:
-        """Sum over repeated key and value heads, and give every gradient the shape of its argument."""
+        """Return the gradients in the shapes of the arguments, summed over repeated heads of keys and values."""
         done = {}
         for name, shape in self.case.shapes.items():
             gradient = self.sums[name]
@@ -194,7 +197,7 @@ class Gradients:
 
 
 def add_up(cells: Array, columns: Array, size: int) -> Array:
-    """(B, H, N, M) -> (B, H, N, size): the sum of the cells of a row that refer to the same column."""
+    """(B, H, N, M) -> (B, H, N, size): sum the entries of each row that have the same number in `columns`."""
     b, h, n, _ = cells.shape
     sums = np.zeros_like(cells, shape=(b, h, n, size))
     where = tuple(np.ogrid[:b, :h, :n, :1][:3])
@@ -242,7 +245,7 @@ def _pairs(call: Call) -> tuple[Array, Array]:
 
 
 def _visible(call: Call) -> Array:
-    """(B, 1 or H, N, M)"""
+    """Return whether each query sees each key, (B, 1 or H, N, M)."""
     n, m = call.positions.n, call.positions.m
     offset = call.positions.offsets()[:, None]
     visible = (np.arange(n) < call.query_lengths[:, None])[:, None, :, None]
@@ -258,7 +261,7 @@ def _visible(call: Call) -> Array:
 
 
 def _added(call: Call, dtype: Any) -> Array:
-    """The numbers that the mask adds, 0 where it hides."""
+    """Return the numbers that the mask adds to scores, 0 where it hides a key."""
     if call.mask is None:  # spans replace the mask, and nothing is added
         own = call.shapes.get("mask", ())
         return np.zeros((1,) * (4 - len(own)) + own, dtype)

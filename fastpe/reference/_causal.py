@@ -1,4 +1,4 @@
-"""Shared by schemes with content-dependent scores: arguments as float64, and causal attention with given scores."""
+"""Helpers of schemes with content-dependent scores: arguments in float64, and causal attention with given scores."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Pullback = Callable[[Array], dict[str, Array]]
 
 
 def doubles(given: Mapping[str, Any]) -> list[Array]:
-    """The arguments as float64, q, k and v first.
+    """Return the arguments as float64 arrays, in their order: q, k and v must come first.
 
     Raises
     ------
@@ -30,22 +30,22 @@ def doubles(given: Mapping[str, Any]) -> list[Array]:
 
 
 def scale_of(q: Array, scale: float | None) -> float:
-    """s, by default 1/sqrt(D)."""
+    """Return the scale s, by default 1/sqrt(D)."""
     return float(q.shape[-1] ** -0.5 if scale is None else scale)
 
 
 def log_sigmoid(logits: Array) -> Array:
-    """Logarithms of gates."""
+    """Return log sigmoid(logits), the logarithms of gates."""
     return np.asarray(-np.logaddexp(0, -logits))
 
 
 def attended_vjp(scores: Array, v: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
-    """Causal attention with these scores (..., N, N), and its pullback: the gradients of scores and values."""
+    """Return causal attention with these scores (..., N, N), and its pullback, dout -> (dscores, dv)."""
     visible = np.tri(scores.shape[-1], dtype=bool)
     weights, of_weights = softmax_vjp(np.where(visible, scores, -np.inf))
     return weights @ v, lambda dout: (of_weights(dout @ t(v)), t(weights) @ dout)
 
 
 def t(matrices: Array) -> Array:
-    """The transposed matrices (..., N, M)."""
+    """Transpose matrices (..., N, M)."""
     return np.swapaxes(matrices, -1, -2)

@@ -1,4 +1,4 @@
-"""CoPE, contextual position encoding: attention in which gates count keys, in plain NumPy."""
+"""CoPE, contextual position encoding, in plain NumPy: attention in which gates count keys."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from fastpe.reference._causal import Array, Pullback, doubles
 def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> Array:
     """Causal attention with contextual positions, in float64.
 
-    With the scaled product s q_i . k_j as gate and score, for j <= i::
+    The scaled product s q_i . k_j is both a score and the logit of a gate. For j <= i::
 
         p_ij = min(sum_{t=j}^{i} sigmoid(s q_i . k_t), P - 1)
         S_ij = s q_i . k_j + (1 - w) q_i . table[floor p_ij] + w q_i . table[ceil p_ij],    w = p_ij - floor p_ij
@@ -22,7 +22,7 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
     q, k, v : (..., N, D) array
         Queries, keys and values.
     table : (P, D) array
-        A vector for each integer position, shared by all heads; initialised to zeros by the authors.
+        A vector for each integer position, shared by all heads. The authors initialise it to zeros.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -37,11 +37,12 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
 
     Notes
     -----
-    This equals `attention` with ``causal=True, counts=table[None]``; `fastpe.attention` has it in compiled kernels. The
-    authors' code by default also divides the added term by sqrt(D): pass s times their table.
+    The result equals `attention` with ``causal=True, counts=table[None]``, for which `fastpe.attention` has compiled
+    kernels. By default, the authors' code also divides the added term by sqrt(D). To reproduce this, pass s times their
+    table.
 
-    For causal models only, as published. Positions are clamped to P - 1 for any length. Keys that the mask hides have a
-    gate of 0 and no term.
+    CoPE is for causal models only, as published. Positions are limited to P - 1 for any length. Keys that the mask
+    hides have a gate of 0 and no added term.
 
     References
     ----------
@@ -60,7 +61,7 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
 def cope_vjp(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
     """Return `cope` and a pullback to a dict of the gradients of "q", "k", "v" and "table".
 
-    Gates get no gradient through a position that is clamped or an integer.
+    Gates get no gradient through a position that is limited to P - 1 or that is an integer.
 
     >>> one = np.ones((2, 3))
     >>> out, pullback = cope_vjp(one, one, one, np.zeros((2, 3)))

@@ -12,9 +12,9 @@ from fastpe.reference._sizes import Sizes
 
 
 def counted(case: Case, content: Array, *, sizes: bool) -> tuple[Any, Callable[[Array, Gradients], Any]]:
-    """The term that counts add to scores. The pullback returns the gradient of `content`, whose sigmoids are the gates.
+    """Return the term that counts add to scores. Its pullback returns the gradient of `content`, the logits of gates.
 
-    sizes: whether to compute products of queries and vectors as sums of sizes.
+    `sizes`: whether to compute the products of queries and vectors as sums of sizes.
     """
     if "counts" not in case.slots:
         return 0, lambda dlogits, gradients: 0
@@ -29,7 +29,7 @@ def counted(case: Case, content: Array, *, sizes: bool) -> tuple[Any, Callable[[
     def pullback(dlogits: Array, gradients: Gradients) -> Array:
         slopes = np.where(above > below, of_above - of_below, 0)
         dgates = np.cumsum(dlogits * slopes, axis=-1)
-        # a small fraction is a difference of large counts, with their rounding error; so is 1 minus an open gate
+        # for sizes, 1 is used: a small fraction, or 1 minus a gate near 1, has the rounding error of larger numbers
         lower, upper, shut = (1, 1, 1) if isinstance(dlogits, Sizes) else (1 - share, share, 1 - gates)
         dz = add_up(dlogits * lower, below, z.shape[-1]) + add_up(dlogits * upper, above, z.shape[-1])
         dz = like(dz, case.q)

@@ -1,4 +1,4 @@
-"""DAPE, data-adaptive biases: attention with a small network that corrects all heads' scores, in plain NumPy."""
+"""DAPE, data-adaptive biases, in plain NumPy: attention with a small network that corrects the scores of all heads."""
 
 from typing import Any
 
@@ -17,18 +17,19 @@ def dape(
 
         x = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1)
 
-    Version 2 has convolutions along the keys, with three taps, in both maps; x is 0 above the diagonal.
+    In version 2, both maps are convolutions along the keys, with three taps; x is 0 above the diagonal.
 
     Parameters
     ----------
     q, k, v : (..., H, N, D) array
         Queries, keys and values.
     bias : (H, 2N-1) or (H, N, N) array
-        b, a static bias: by offset, row j - i + N - 1, like the slot ``bias`` of ALiBi; or for every query and key,
-        like the slot ``scores``.
+        b, a static bias: either by offset, with the row j - i + N - 1, like the slot ``bias`` of ALiBi; or for every
+        query and key, like the slot ``scores``.
     w1 : (W, 2H) or (W, 2H, T) array
-        W1; in version 2 with an odd number of taps T, the middle one at the key itself.
+        W1. In version 2 it has an odd number of taps T, the middle one of which is at the key itself.
     b1 : (W,) array
+        The bias of the hidden units.
     w2 : (H, W) or (H, W, T) array
         W2.
     scale : float, optional
@@ -48,10 +49,10 @@ def dape(
     The authors use W = 32, the slope 0.01 below 0, and initial values uniform in +-1/sqrt(fan-in). Their second map
     also has a bias, which is constant along a row and does not change the softmax.
 
-    It is defined beyond the training length; the network then reads larger biases than in training.
+    DAPE is defined beyond the training length. The network then reads larger biases than in training.
 
-    This equals `attention` with ``causal=True`` and the slots ``mlp_in``, ``mlp_bias`` and ``mlp_out``, which
-    `fastpe.attention` and the encoding ``dape`` have in compiled kernels.
+    The result equals `attention` with ``causal=True`` and the slots ``mlp_in``, ``mlp_bias`` and ``mlp_out``.
+    `fastpe.attention` has compiled kernels for these, which the encoding ``dape`` uses.
 
     References
     ----------

@@ -1,7 +1,7 @@
 """A bank of curves over distances, mixed by every query, in plain NumPy.
 
-A layer would compute a second kind of queries, the mixtures, from its input. No encoding can do that, so this is only a
-reference.
+A layer would compute a second kind of queries, the mixtures, from its input. Encodings cannot do that, so this is only
+a reference.
 """
 
 from typing import Any
@@ -16,16 +16,17 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
 
     For j <= i, with m = i - j::
 
-        S_ij = s q_i . k_j + sum_b mixture_ib curves_bm,    the sum 0 where m >= M
+        S_ij = s q_i . k_j + sum_b mixture_ib curves_bm,    where the sum is 0 for m >= M
 
     Parameters
     ----------
     q, k, v : (..., N, D) array
         Queries, keys and values.
     mixture : (..., N, B) array
-        Weights of the curves; in the source, a linear map of the layer's input for each head.
+        Weights of the curves. In the source, each head has a linear map from the layer's input to its weights.
     curves : (B, M) array
-        A value for each distance, shared by all heads; B = 16 and N(0, 0.02^2) in the source.
+        A value for each curve and distance, shared by all heads. In the source, B = 16, and initial values have the
+        distribution N(0, 0.02^2).
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -40,10 +41,10 @@ def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: f
 
     Notes
     -----
-    `fastpe.attention` can compute it with B more channels: queries [q, mixture / s], keys [k, 0], and the slot
-    ``rel_key`` with rows [0, curves of m], and zeros for m = M and for keys after the query.
+    `fastpe.attention` can compute this with B more channels: queries [q, mixture / s], keys [k, 0], and the slot
+    ``rel_key``, whose row for distance m is [0, curves of m], or zeros for m = M and for keys after the query.
 
-    It is defined beyond the training length: there is no bias from distance M on.
+    The formula is defined beyond the training length: from distance M on, there is no bias.
 
     References
     ----------

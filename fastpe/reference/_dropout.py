@@ -15,7 +15,7 @@ _COLUMNS, _WORDS = 64, 4  # 64 elements of a row come from 16 blocks of four wor
 
 
 def philox4x32(counter: tuple[Any, ...], key: tuple[int, ...]) -> list[Array]:
-    """Return the four words, each below 2^32, for every counter (four arrays) under a key of two words.
+    """Return four random words, each below 2^32, for every counter (four arrays) and a key of two words.
 
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": ten rounds.
 
@@ -35,8 +35,8 @@ def philox4x32(counter: tuple[Any, ...], key: tuple[int, ...]) -> list[Array]:
 def dropout_factors(shape: tuple[int, int], rate: float, *, key: tuple[int, ...], counter: tuple[int, ...]) -> Array:
     """Return the factors of dropout for an array: 0 with probability `rate`, else 1 / (1 - rate).
 
-    Columns 64 g .. 64 g + 63 of a row are a cell. Cells are numbered row by row, and element 16 w + b of cell n has
-    word w of the counter (16 n + b, *counter).
+    Each row is divided into cells of 64 columns, which are numbered row by row. Word w of the counter
+    (16 n + b, *counter) decides on element 16 w + b of cell n.
 
     Examples
     --------

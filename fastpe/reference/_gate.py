@@ -1,5 +1,5 @@
-"""Gates of a layer: key offsets computed from its input, as by the forget gate of Lin et al. (2025); slopes; angles;
-reflections."""
+"""Slots that the gates of a layer compute from its input: key offsets, as in the forget gate of Lin et al. (2025),
+slopes, angles and reflections."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -19,22 +19,24 @@ _REFLECTIONS = ("reflectors", "reflect")
 
 
 def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -> Array:
-    """Running sums of the gates of each head, the key offsets of a forget gate.
+    """Return running sums of the gates of each head, the key offsets of a forget gate::
 
         z = x W^T + b,    K_h,j = e^rate_h sum over t <= j of softplus(sign z_h,t)
 
-    As `key_offset` of causal attention, it subtracts the sum of softplus over j < t <= i from the score of i and j.
+    With K as `key_offset` of causal attention, the terms for j < t <= i are subtracted from the score of i and j.
 
     Parameters
     ----------
     x : (..., N, C)
+        A layer's input.
     sign : float
         -1: softplus(-z) = -log sigmoid(z), the forget gate. 1: softplus(z).
     bias : (H,)
+        b.
     weight : (H, C), optional
-        By default z is the bias alone.
+        W. By default z is the bias alone.
     rate : (H,), optional
-        By default 0.
+        The logarithm of a factor for each head, by default 0.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -
 def gate_vjp(
     x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None
 ) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
-    """As `gate`, and its pullback to the gradients of ``x``, ``bias``, and of ``weight`` and ``rate`` if given."""
+    """Return `gate`, and its pullback to the gradients of ``x``, ``bias``, and of ``weight`` and ``rate`` if given."""
     # gates are never rounded, whatever type their arrays have
     x, bias = np.asarray(x).view(np.ndarray), np.asarray(bias).view(np.ndarray)
     z = np.broadcast_to(bias, (*x.shape[:-1], len(bias)))
@@ -80,11 +82,13 @@ def gate_vjp(
 def made_vjp(
     gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array, angles: Any = None, places: Any = None
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]]:
-    """The slots that a layer's gates compute from its input and from queries and keys (B, H, N, D); {} without gates.
+    """Return the slots that a layer's gates compute from its input, queries and keys (B, H, N, D); {} without gates.
 
-    angles: those of positions, which are added to those of the layer. places: as for `reflections`. The pullback takes
-    the gradients of these slots out of those of all slots, stores those of parameters, and returns those of ``x``,
-    ``q`` and ``k`` that it computes.
+    `angles` are the angles of positions, to which the angles of the layer are added. `places` is as for `reflections`.
+
+    The pullback takes two dicts. From the first, the gradients of all slots, it removes those of the computed slots. To
+    the second, it adds the gradients of parameters. It returns the gradients of ``x``, ``q`` and ``k``, as far as gates
+    read them.
     """
     if gated is None:
         return {}, lambda found, gradients: {}
@@ -132,7 +136,7 @@ def made_vjp(
 def _selective_vjp(
     x: Array, places: Array | None, frequencies: Any, *maps: Array
 ) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
-    """`selective_vjp`, applied to every document separately if there are positions within documents."""
+    """Apply `selective_vjp`, to every document separately if `places` has positions within documents."""
     count, n = x.shape[:2]
     first = np.broadcast_to(np.arange(n) if places is None else places, (count, n)) == 0
     parts = [(b, slice(*ends)) for b in range(count) for ends in pairwise([*np.flatnonzero(first[b]), n])]

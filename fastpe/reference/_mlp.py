@@ -1,8 +1,8 @@
 """A small network over the scores of all heads (DAPE), in plain NumPy, with pullback.
 
-The input of W1 is 0 where a key is hidden. The input of W2 is 0 where a key is hidden from all heads, except in causal
-attention after the query: there it is computed for all existing keys, or for any number of them if `Case.follows` is
-true.
+The input of W1 is 0 where a key is hidden. The input of W2 is 0 where a key is hidden from all heads. Causal attention
+is an exception: there, the input of W2 is also computed for keys after the query, up to the last key, or beyond it if
+`Case.follows` is true.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _LEAK = 0.01  # slope of a unit below 0
 
 
 def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[[Array, Gradients], Any]]:
-    """The term that the network adds to scores. The pullback gives gradients of products and biases, (B, 2H, N, M)."""
+    """Return the term that the network adds to scores. Its pullback returns the gradients of products and biases."""
     if "mlp_in" not in case.slots:
         return 0, lambda dlogits, gradients: 0
     into, offsets, readout = (case.slots[name][0] for name in ("mlp_in", "mlp_bias", "mlp_out"))
@@ -44,17 +44,17 @@ def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[
 
 
 def _longer(x: Array, by: int) -> Array:
-    """x, padded with `by` keys of zeros."""
+    """Return x, padded with `by` keys of zeros."""
     return np.concatenate([x, np.zeros((*x.shape[:-1], by), x.dtype)], axis=-1)
 
 
 def _taps(maps: Array) -> list[tuple[int, Array]]:
-    """For each tap of (out, in, T), how many keys it looks ahead, and its map (out, in)."""
+    """Return, for each tap of maps (out, in, T), how many keys it looks ahead, and its map (out, in)."""
     return [(number - maps.shape[-1] // 2, maps[..., number]) for number in range(maps.shape[-1])]
 
 
 def _moved(x: Array, by: int) -> Array:
-    """x shifted by `by` keys, with 0 beyond the ends."""
+    """Return x shifted by `by` keys, with 0 beyond the ends."""
     found = np.zeros_like(x)
     last = max(x.shape[-1] - abs(by), 0)
     found[..., max(-by, 0) :][..., :last] = x[..., max(by, 0) :][..., :last]
@@ -62,18 +62,18 @@ def _moved(x: Array, by: int) -> Array:
 
 
 def _product(maps: Array, x: Array) -> Array:
-    """(B, out, N, M) of maps (out, in) and x (B, in, N, M)."""
+    """Return the product (B, out, N, M) of maps (out, in) and x (B, in, N, M)."""
     rows = x.reshape(*x.shape[:2], x.shape[2] * x.shape[3])
     return (maps @ rows).reshape(len(x), len(maps), *x.shape[2:])
 
 
 def _convolved(x: Array, maps: Array) -> Array:
-    """y_oij = sum over taps and channels of W_oc(tap) x_ci(j + tap), of x (B, C, N, M)."""
+    """Return y_oij, the sum over taps and channels c of W_oc(tap) x_ci(j + tap), for x (B, C, N, M)."""
     return np.asanyarray(sum(_product(tap, _moved(x, by)) for by, tap in _taps(maps)))
 
 
 def _convolved_back(x: Array, maps: Array, dy: Array) -> tuple[Array, Array]:
-    """The gradients of x and of the maps, (out, in, T)."""
+    """Return the gradients of x and of the maps (out, in, T)."""
     taps = _taps(maps)
     dx = np.asanyarray(sum(_moved(_product(tap.T, dy), -by) for by, tap in taps))
     cells = dy.shape[2] * dy.shape[3]

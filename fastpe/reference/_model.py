@@ -27,7 +27,7 @@ from fastpe.reference._sizes import Sizes
 Gradients = dict[str, Array]
 Arrays = Mapping[str, Array]
 Slots = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-# maps the gradient of its value to that of its input, and adds those of parameters and slots to the dicts
+# maps the gradient of a block's output to that of its input; adds gradients of parameters and slots to the dicts
 LayerPullback = Callable[[Array, Gradients, Gradients], Array]
 NamedPullback = Callable[[Array, Gradients], Array]
 
@@ -37,33 +37,33 @@ def model_forward(
 ) -> Array:
     """Return the outputs of the small transformer (Li 2025, section 7.1) for a batch of sequences.
 
-    ``z = e + taps * e + table`` with ``e = x embed`` or, for tokens, ``e = embed[x]``; in each layer
-    ``z = z + Attention(norm1(z))``, ``z = z + FeedForward(norm2(z))``; then the linear head. Everything is computed in
-    the dtype of the parameters. If these are `fastpe.reference.Rounding` arrays, operands of matrix products are
-    rounded to bfloat16.
+    The input is ``z = e + taps * e + table`` with ``e = x embed`` or, for tokens, ``e = embed[x]``. Each layer computes
+    ``z = z + Attention(norm1(z))`` and ``z = z + FeedForward(norm2(z))``. The linear head follows. Everything is
+    computed in the dtype of the parameters. If these are `fastpe.reference.Rounding` arrays, operands of matrix
+    products are rounded to bfloat16.
 
     Parameters
     ----------
     config : object
-        Has the attributes heads, layers, causal, activation (``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``),
-        norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual, such as a `fastpe.ModelConfig`; for tokens also
-        vocabulary, their number V. If final_norm and tied are missing, they are false.
+        An object such as a `fastpe.ModelConfig`, with the attributes heads, layers, causal, activation (``"relu"``,
+        ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``), norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual; for
+        tokens also vocabulary, the number V of different tokens. final_norm and tied are false if they are missing.
     parameters : mapping
-        By name; every matrix is (in, out): ``embed.weight`` (1, C), ``embed.bias`` (C,),
-        ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}``, with norms
-        ``layers.{l}.norm{1,2}`` and ``final_norm``, ``head`` (C, 1), each with ``.weight`` and optionally ``.bias``;
-        with ``"swiglu"`` also ``feedforward.gate``. With a vocabulary ``embed.weight`` is (V, C), there is no
+        Arrays by name; every matrix is (in, out). There are ``embed.weight`` (1, C) and ``embed.bias`` (C,). There are
+        also ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}`` and ``head`` (C, 1),
+        with norms ``layers.{l}.norm{1,2}`` and ``final_norm``, and with ``"swiglu"`` ``layers.{l}.feedforward.gate``,
+        each with ``.weight`` and optionally ``.bias``. With a vocabulary, ``embed.weight`` is (V, C), there is no
         ``embed.bias``, and ``head`` is (C, V), or missing if tied.
     slots : mapping, or one for every layer
         ``table`` (N, C) or (B, N, C) is added at the input. ``taps`` (K, C) are those of a depthwise convolution at the
-        input (zero padding, in a causal model only before the rows). ``qk_table`` (N, C) is added to the input of every
-        layer's query and key maps. All others, such as ``bias`` (H, 2N-1), go to the attention of every layer. With
-        several mappings, `table` and `taps` are read from the first one.
+        input, with zero padding (in a causal model only before the first row). ``qk_table`` (N, C) is added to the
+        input of every layer's query and key maps. All other slots, such as ``bias`` (H, 2N-1), are arguments of
+        attention in every layer. With several mappings, `table` and `taps` are read from the first one.
     x : (B, N)
         Numbers, or tokens: integers in [0, V).
     attend : callable, optional
-        Replaces attention: called with dtype, q, k, v, ``causal``, ``factors`` and slots, it returns the output and its
-        pullback, or None in place of the latter.
+        A function that replaces attention. It is called with dtype, q, k, v, ``causal``, ``factors`` and slots, and
+        returns the output and a pullback, or None in place of the pullback.
 
     Returns
     -------
@@ -91,11 +91,12 @@ def model_loss_and_grads(
     ----------
     config, parameters, slots, x
         As for `model_forward`.
-    y : (B, N), targets, of the kind of x
+    y : (B, N)
+        Targets: numbers or tokens, like x.
     weights : (B, N), optional
-        For a weighted mean. A target with weight 0 does not count and may be anything.
+        Weights of targets, for a weighted mean. A target with weight 0 is ignored, whatever its value.
     factors : mapping, optional
-        Factors of activations for dropout, as from `Transformer.dropout_factors`.
+        Factors of activations for dropout, as `Transformer.dropout_factors` returns them.
 
     Returns
     -------
@@ -115,12 +116,12 @@ def model_gradient_sizes(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None,
     factors: Arrays | None = None,
 ) -> tuple[Gradients, Any]:  # fmt: skip
-    """For each entry of the gradients of `model_loss_and_grads`, the sum of the absolute values of its terms.
+    """Return, for each entry of the gradients of `model_loss_and_grads`, the sum of the absolute values of its terms.
 
-    The terms are those of all sums within one block (an attention, a feed-forward network, or what is before or after
-    all layers), from the gradient of the block's output on. Entries that are exactly zero in theory, such as the
-    gradient of a key map's bias, have nonzero terms. Factors in attention that are sums themselves (a score, a rotated
-    query) count with the absolute values of their terms if these give the larger sum.
+    The terms are those of all sums within one block: an attention, a feed-forward network, or the part before or after
+    all layers. The gradient of a block's output counts as one term. Entries that are exactly zero in theory, such as
+    the gradient of a key map's bias, have nonzero terms. Factors in attention that are sums themselves (a score, a
+    rotated query) count with the absolute values of their terms if this gives the larger sum.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     return pullback(_loss_vjp(config, prediction, y, weights)[1](1.0), of_terms=True)
@@ -169,7 +170,7 @@ def _model_vjp(
         gradients, slot_gradients = Gradients(), [Gradients() for _ in range(max(1, config.layers))]
 
         def back(pullback: Callable[..., Any], dz: Array, *places: Gradients) -> Any:
-            if of_terms:  # sizes are stored, and only sums go on: sizes of sizes would grow with every layer
+            if of_terms:  # stores sizes but passes on the gradient itself: sizes of sizes would grow with every layer
                 pullback(dz.view(Sizes), gradients, *places)
                 return pullback(dz, Gradients(), *(Gradients() for _ in places))
             return pullback(dz, gradients, *places)
@@ -194,7 +195,7 @@ def _model_vjp(
 
 
 def _shifted(x: Array, ahead: int) -> Array:
-    """Row i is row i + ahead of x (B, N, C), or zero if there is none."""
+    """Return an array whose row i is row i + ahead of x (B, N, C), or zero if there is none."""
     shifted, n = np.zeros_like(x), x.shape[1]
     if abs(ahead) < n:
         shifted[:, max(0, -ahead) : n - max(0, ahead)] = x[:, max(0, ahead) : n - max(0, -ahead)]
@@ -207,13 +208,13 @@ def _aheads(taps: Array, causal: bool) -> range:
 
 
 def _convolved(x: Array, taps: Array, causal: bool) -> Array:
-    """sum_k taps[k] x[i + k - before], channel by channel."""
+    """Return the sum over k of taps[k] x[i + k - before], channel by channel."""
     total: Array = sum(tap * _shifted(x, ahead) for tap, ahead in zip(taps, _aheads(taps, causal), strict=True))
     return total
 
 
 def _convolved_back(dz: Array, x: Array, taps: Array, causal: bool) -> tuple[Array, Array]:
-    """The gradients of x and of the taps."""
+    """Return the gradients of x and of the taps."""
     aheads = _aheads(taps, causal)
     dx: Array = sum(tap * _shifted(dz, -ahead) for tap, ahead in zip(taps, aheads, strict=True))
     return dx, np.stack([(dz * _shifted(x, ahead)).sum(axis=(0, 1)) for ahead in aheads])
@@ -224,7 +225,7 @@ def _of_tokens(config: Any) -> bool:
 
 
 def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[Array, Gradients], object]]:
-    """x mapped to the width of the model; the pullback stores the gradients of the parameters."""
+    """Return x mapped to the width of the model. Its pullback stores the gradients of the parameters."""
     weight = parameters["embed.weight"]
     if not _of_tokens(config):
         return _named(exactly(linear_vjp), parameters, "embed", np.asarray(x, dtype=weight.dtype)[..., None])
@@ -258,7 +259,7 @@ def _block(
     block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays, prefix: str, norm: str,
     slots: Arrays, factors: Arrays, z: Array,
 ) -> tuple[Array, LayerPullback]:  # fmt: skip
-    """z + block(norm(z)) times its factors; without norm or residual connection if configured so."""
+    """Return z + factors block(norm(z)), where factors are those of dropout. The config may omit norm and sum."""
     normed, norm_pullback = (z, None) if config.norm == "none" else _norm(config, parameters, prefix + norm, z)
     out, block_pullback = block(config, parameters, prefix, slots, factors.get(".weights"), normed)
     factor = factors.get("", 1)
@@ -328,7 +329,7 @@ def _feedforward(
 
 
 def _named(vjp: Callable[..., Any], parameters: Arrays, name: str, x: Array) -> tuple[Array, NamedPullback]:
-    """The value of an operation with ``name.weight`` and, if present, ``name.bias``; the pullback stores gradients."""
+    """Apply an operation with ``name.weight`` and, if present, ``name.bias``. Its pullback stores their gradients."""
     own = [key for key in (f"{name}.weight", f"{name}.bias") if key in parameters]
     y, pull = vjp(x, *(parameters[key] for key in own))
 

@@ -1,6 +1,6 @@
-"""Products that ignore rows with factor 0, even if the row holds NaN or infinity.
+"""Products that ignore rows whose factor is 0, even if they hold NaN or infinity.
 
-The weight of a hidden key is 0, and so is the gradient of its score: the values of the key must not matter.
+The weight of a hidden key is 0, and so is the gradient of its score, so the values of the key must not matter.
 """
 
 from typing import Any

@@ -52,7 +52,7 @@ def relu_vjp(x: Array) -> tuple[Array, Pullback]:
 
 
 def gelu(x: Array) -> Array:
-    """Return x Phi(x), Phi the normal distribution function (Hendrycks and Gimpel 2016), computed exactly with erfc.
+    """Return x Phi(x), where Phi is the normal distribution function, computed with erfc (Hendrycks and Gimpel 2016).
 
     Examples
     --------
@@ -93,7 +93,7 @@ def gelu_tanh_vjp(x: Array) -> tuple[Array, Pullback]:
 
 
 def _twice_inner(x: Array) -> Array:
-    """2u, for which (1 + tanh(u)) / 2 is the logistic function of 2u."""
+    """Return 2u, where u is the argument of tanh: (1 + tanh(u)) / 2 is the logistic function of 2u."""
     return 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
 
 
@@ -103,7 +103,7 @@ def _logistic(x: Array) -> Array:
 
 
 def swiglu(x: Array, y: Array) -> Array:
-    """Return x y / (1 + exp(-x)): y, gated by the sigmoid linear unit of x (Shazeer 2020).
+    """Return x y / (1 + exp(-x)): y times the sigmoid linear unit of x (Shazeer 2020).
 
     Examples
     --------
@@ -121,9 +121,9 @@ def swiglu_vjp(x: Array, y: Array) -> tuple[Array, Callable[[Array], tuple[Array
 
 
 def layer_norm(x: Array, weight: Array, bias: Array | None = None, eps: float = 1e-5) -> Array:
-    """Return weight (x - mean) / sqrt(var + eps) + bias, moments over the last axis (Ba, Kiros, Hinton 2016, eq. 4).
+    """Return weight (x - mean) / sqrt(var + eps) + bias (Ba, Kiros, Hinton 2016, eq. 4).
 
-    The bias is optional.
+    Mean and variance are those over the last axis. The bias is optional.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def layer_norm_vjp(
 
 
 def rms_norm(x: Array, weight: Array, eps: float = 1e-5) -> Array:
-    """Return weight x / sqrt(mean(x^2) + eps), the mean over the last axis (Zhang and Sennrich 2019, eq. 4).
+    """Return weight x / sqrt(mean(x^2) + eps), with the mean over the last axis (Zhang and Sennrich 2019, eq. 4).
 
     Examples
     --------
@@ -196,7 +196,7 @@ def softmax_vjp(x: Array) -> tuple[Array, Pullback]:
 
 
 def embedding(tokens: Array, weight: Array) -> Array:
-    """Return the rows of weight (V, C) selected by tokens (...), integers in [0, V).
+    """Return the rows of weight (V, C) that tokens (...) select, which are integers in [0, V).
 
     Examples
     --------
@@ -219,16 +219,16 @@ def embedding_vjp(tokens: Array, weight: Array) -> tuple[Array, Pullback]:
 
 
 def _shares(weights: Array | None, shape: tuple[int, ...]) -> Array:
-    """Return the weight of each target in a mean: its weight divided by the sum of weights, or equal weights."""
+    """Return the share of each target in a mean: its weight divided by the sum of weights; by default, equal shares."""
     weights = np.ones(shape) if weights is None else np.asarray(weights, np.float64)
     shares: Array = weights / weights.sum()
     return shares
 
 
 def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> Any:
-    """Return the mean of -log softmax(logits)[token], natural logarithm; logits (..., V), tokens (...) in [0, V).
+    """Return the mean of -log softmax(logits)[token] (natural logarithm), for logits (..., V) and tokens (...).
 
-    weights (...): for a weighted mean. Where one is 0, the token and its logits are ignored.
+    `weights` (...) make it a weighted mean. Where a weight is 0, the token and its logits are ignored.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def cross_entropy_vjp(
 
 
 def mean_squared_error(prediction: Array, target: Array, weights: Array | None = None) -> Any:
-    """Return the mean of (prediction - target)^2 over all elements, weighted if weights are given.
+    """Return the mean of (prediction - target)^2 over all elements, a weighted mean if `weights` are given.
 
     Where a weight is 0, the prediction and the target are ignored.
 

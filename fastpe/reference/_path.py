@@ -1,6 +1,6 @@
-"""PaTH attention: position enters as a product of reflections between key and query, in plain NumPy.
+"""PaTH attention, in plain NumPy: positions enter as a product of reflections between key and query.
 
-`fastpe.attention` has it in compiled kernels, with the slots `reflectors` (w) and `reflect` (beta).
+`fastpe.attention` computes the same in compiled kernels, with the slots `reflectors` (w) and `reflect` (beta).
 """
 
 from typing import Any
@@ -22,11 +22,11 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
     q, k, v : (..., N, D) array
         Queries, keys and values.
     w : (..., N, D) array
-        Direction along which each token reflects; in the source unit vectors, which a layer computes from its input by
-        a map of rank 32, a causal convolution with three taps for each channel, SiLU and normalisation.
+        Direction along which each token reflects. In the source, these are unit vectors that a layer computes from its
+        input: by a map of rank 32, a causal convolution with three taps for each channel, SiLU and normalisation.
     beta : (..., N) array
-        Strength of the reflection: 0 leaves a row unchanged, 1 projects it, 2 reflects it. In the source 2 sigmoid of a
-        linear map of the input.
+        Strength of each reflection: 0 leaves a row unchanged, 1 projects it, 2 reflects it. In the source, it is 2
+        sigmoid(z), where z is a linear map of the input.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -41,13 +41,14 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
 
     Notes
     -----
-    The algorithm goes from near to far keys and keeps one row x for each query: x begins as q_i, gives
-    S_ij = s x . k_j, and becomes H_j x. It is defined beyond the training length; a product of
-    reflections does not decay.
+    The algorithm loops from near to far keys and keeps one row x for each query, which is q_i at first. For each key j,
+    it computes S_ij = s x . k_j, and then replaces x by H_j x.
+
+    PaTH is defined beyond the training length. A product of reflections does not decay.
 
     ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` computes the same in tiles, in O(N) memory.
-    It keeps that row for each query across the tiles of keys. As H_j cannot be inverted at beta = 1, the backward pass
-    keeps one row for each tile.
+    It keeps the row x of each query from tile to tile. H_j cannot be inverted at beta = 1, so the backward pass keeps
+    one row for each query and tile of keys.
 
     References
     ----------
@@ -56,7 +57,7 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
 
     Examples
     --------
-    A token between a query and a key that reflects along the key reverses the sign of the score:
+    The second token reflects along the direction of the first key, which reverses the sign of the score:
 
     >>> q, k = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
     >>> weights = path(q, k, np.eye(2), q, np.array([0.0, 2.0]), scale=1.0)
@@ -104,6 +105,6 @@ def path_vjp(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None =
 
 
 def _along(rows: Array, w: Array, j: int) -> Array:
-    """The dot products of rows (..., M, D) with w_j, (..., M, 1)."""
+    """Return the dot products of rows (..., M, D) with w_j, (..., M, 1)."""
     found: Array = np.einsum("...id,...d->...i", rows, w[..., j, :])[..., None]
     return found

@@ -1,4 +1,4 @@
-"""Products of keys with queries that all tokens in between reflect (PaTH), in plain NumPy, with pullback."""
+"""Products of queries and keys, where all tokens in between reflect the query (PaTH), in plain NumPy, with pullback."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,9 @@ _Rows = tuple[Array, Callable[[Array, Gradients], None]]
 
 
 def reflected(case: Case, queries: _Rows, keys: _Rows) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """q_i . H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t reflectors_t reflectors_t^T; padding does not reflect.
+    """Return q_i . H_i H_(i-1) ... H_(j+1) k_j, with H_t = 1 - reflect_t reflectors_t reflectors_t^T, and its pullback.
 
-    queries, keys: content rows, with their pullbacks.
+    Padding does not reflect. `queries` and `keys` are content rows, with their pullbacks.
     """
     (q, q_pullback), (k, k_pullback) = queries, keys
     w, beta = case.slots["reflectors"], case.slots["reflect"][..., None, None]
@@ -43,11 +43,11 @@ def reflected(case: Case, queries: _Rows, keys: _Rows) -> tuple[Array, Callable[
 
 
 def _along(rows: Array, others: Array, j: int) -> Array:
-    """The dot products of rows (B, H, N, D) with row j of others, (B, H, N, 1)."""
+    """Return the dot products of rows (B, H, N, D) with row j of `others`, (B, H, N, 1)."""
     return np.asarray(np.sum(rows * others[..., j, None, :], axis=-1, keepdims=True))
 
 
 def _turned(case: Case, j: int) -> Array:
-    """Whether token j reflects the row of a query before earlier keys are reached: (B, 1, N, 1)."""
+    """Return whether token j reflects each query before the products with earlier keys: (B, 1, N, 1)."""
     queries = case.positions.first[:, None] + np.arange(case.positions.n)
     return ((queries >= j) & (j < case.call.key_lengths[:, None]))[:, None, :, None]

@@ -14,7 +14,7 @@ _LEAST = 1e-6
 def reflections(
     x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
 ) -> tuple[Array, Array]:
-    """The slots `reflectors` and `reflect` of attention from a layer's input.
+    """Compute the slots `reflectors` (w) and `reflect` (beta) of attention from a layer's input::
 
         p = x down up,    y_t = silu(sum over k < 3 of taps_k p_{t-2+k}),    w_t = y_t / sqrt(|y_t|^2 + 1e-6)
         beta = 2 sigmoid(x weight^T + bias)
@@ -23,20 +23,20 @@ def reflections(
     ----------
     x : (..., N, C)
         A layer's input, after normalisation.
-    down : (C, rank)
-    up : (rank, C)
+    down, up : (C, rank), (rank, C)
+        Factors of the map from x to p.
     taps : (3, C)
         Taps of a causal depthwise convolution, oldest first.
-    weight : (H, C)
-    bias : (H,)
+    weight, bias : (H, C), (H,)
+        Parameters of the strength beta.
     places : (..., N) integers, optional
-        Number of earlier tokens in the same document, for each token; p is 0 before the document. By default every
-        sequence is one document.
+        For each token, the number of earlier tokens in its document. Before the first token of a document, p is 0. By
+        default every sequence is one document.
 
     Returns
     -------
     w : (..., H, N, C/H)
-        Of length 1, except for the 1e-6.
+        Vectors of length 1, up to the 1e-6 in the formula.
     beta : (..., H, N)
         In (0, 2).
 
@@ -57,7 +57,7 @@ def reflections(
 def reflections_vjp(
     x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
 ) -> tuple[tuple[Array, Array], Pullback]:  # fmt: skip
-    """As `reflections`, and its pullback from both gradients to a dict of the gradients of all arguments.
+    """Return `reflections`, and its pullback from the gradients of w and beta to a dict of those of all arguments.
 
     >>> x, eye = np.ones((2, 1)), np.ones((1, 1))
     >>> (w, beta), pullback = reflections_vjp(x, eye, eye, np.ones((3, 1)), 0 * eye, np.zeros(1))
@@ -107,7 +107,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _later(x: Array, ago: int) -> Array:
-    """Row t is row t - ago of x (..., N, C), or zero if there is none."""
+    """Return an array whose row t is row t - ago of x (..., N, C), or zero if there is none."""
     n, found = x.shape[-2], np.zeros_like(x)
     if abs(ago) < n:
         found[..., max(0, ago) : n + min(0, ago), :] = x[..., max(0, -ago) : n - max(0, ago), :]

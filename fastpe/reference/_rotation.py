@@ -10,13 +10,13 @@ Pairs = tuple[Any, Any]  # the first channels of all pairs, and the second chann
 
 
 def channels(count: int, pairs: str) -> Pairs:
-    """The channels of `count` pairs."""
+    """Return the first and the second channels of `count` pairs."""
     numbers = np.arange(count)
     return (2 * numbers, 2 * numbers + 1) if pairs == "interleaved" else (numbers, numbers + count)
 
 
 def turn(x: Array, cos: Array, sin: Array, pairs: Pairs) -> Array:
-    """(a, b) -> (a cos - b sin, a sin + b cos). With the sign of the sine reversed, its adjoint."""
+    """Rotate pairs: (a, b) -> (a cos - b sin, a sin + b cos). With the opposite sign of `sin`, this is the adjoint."""
     first, second = pairs
     turned = x.copy()
     turned[..., first] = x[..., first] * cos - x[..., second] * sin
@@ -25,7 +25,7 @@ def turn(x: Array, cos: Array, sin: Array, pairs: Pairs) -> Array:
 
 
 def crossed(x: Array, dx: Array, pairs: Pairs) -> Array:
-    """The gradient of the angles that produced x."""
+    """Return the gradient of the angles, where x is the rotated array and dx its gradient."""
     first, second = pairs
     return np.asarray(dx[..., second] * x[..., first] - dx[..., first] * x[..., second])
 
@@ -41,6 +41,7 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
     Returns
     -------
     (..., N, D)
+        In x's dtype.
 
     References
     ----------
@@ -57,7 +58,7 @@ def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: A
 def rotate_vjp(
     x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None
 ) -> tuple[Array, Callable[[Any], dict[str, Any]]]:
-    """The output of `rotate`, and a function that computes its gradients.
+    """Return the output of `rotate`, and its pullback, a function that computes gradients.
 
     Parameters
     ----------
@@ -95,6 +96,6 @@ def rotate_vjp(
 
 
 def _summed(whole: Array, shape: tuple[int, ...]) -> Array:
-    """The sum over the axes along which an array of this shape was repeated."""
+    """Return the sum over the axes along which an array of this shape was repeated."""
     whole = whole.sum(axis=tuple(range(whole.ndim - len(shape))))
     return np.asarray(whole.sum(axis=tuple(i for i, size in enumerate(shape) if size == 1), keepdims=True))

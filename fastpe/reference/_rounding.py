@@ -12,8 +12,8 @@ _LEAST = 2.0**-126  # smaller values are rounded to zero
 def bfloat16(x: Any) -> Array:
     """Return x rounded to bfloat16 (to nearest, ties to even), as float32, or as float64 if x is float64.
 
-    A bfloat16 is a float32 without the lower 16 of its 24 digits: the error is at most 2^-8 of the value. NaN and
-    infinity are kept; values smaller than 2^-126 become zero, as with CPU instructions.
+    A bfloat16 is a float32 without the lower 16 of its 24 binary digits: the error is at most 2^-8 of the value. NaN
+    and infinity are kept. Values smaller than 2^-126 become zero, as with the CPU's instructions.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def bfloat16(x: Any) -> Array:
 
     Returns
     -------
-    array of x's shape, float64 where x is, float32 otherwise
+    array of x's shape, float64 if x is float64, otherwise float32
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Rounding(np.ndarray):
     """
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        """The operation on plain arrays, with rounded operands if it is a matrix product."""
+        """Apply the operation to plain arrays, with rounded operands if it is a matrix product."""
         own = [np.asarray(each) if isinstance(each, np.ndarray) else each for each in inputs]
         if "out" in keywords:
             keywords["out"] = tuple(map(np.asarray, keywords["out"]))
@@ -60,9 +60,9 @@ class Rounding(np.ndarray):
 
 
 def exactly(vjp: Any) -> Any:
-    """An operation and its pullback without rounding: a model of numbers has no matrix products at its ends.
+    """Return an operation and its pullback without rounding. Later products round its value.
 
-    Later products round its value.
+    A model of numbers needs this at its input and output, which are not matrix products.
     """
 
     def exact(*arguments: Any) -> Any:
@@ -77,5 +77,5 @@ def _plain(x: Array) -> Array:
 
 
 def like(x: Array, other: Any) -> Array:
-    """x as an array that rounds in products if `other` does."""
+    """Return x as an array whose products round if those of `other` do."""
     return x.view(Rounding) if isinstance(other, Rounding) else x

@@ -1,7 +1,8 @@
 """Gates of every query and key, summed along a row of the score: per-row ALiBi and GRAPE-AP, in plain NumPy.
 
-Every query has separate gates for all keys in between, so that the sums of two queries have no terms in common, and no
-column of the score can hold them. So this is only a reference, and there is no encoding of that name.
+Every query has its own gates for the keys between itself and another key. The sums of two queries have no terms in
+common, so a slot with one number for each key cannot hold them. This is therefore only a reference, and there is no
+encoding of that name.
 """
 
 from typing import Any
@@ -31,19 +32,19 @@ def row_gates(
         "alibi":  z_it = gate_q_i . gate_k_t / sqrt(W),                             t = j .. i - 1
         "grape":  z_it = gate_q_i . R(-t) (gate_k_t / rms(gate_k_t)) / W,           t = j + 1 .. i
 
-    R(-t) rotates all pairs of channels, c with c + W/2, clockwise by t radians.
+    R(-t) rotates all pairs of channels (c and c + W/2) clockwise by t radians.
 
     Parameters
     ----------
     q, k, v : (..., N, D) array
         Queries, keys and values.
     gate_q, gate_k : (..., N, W) array
-        The factors of the gates. With "alibi" they are two maps of the layer's input, W = 8 in the source. With "grape"
-        they are one array p, whose two gradients add up: a map of the input, or q, k or v.
+        The factors of the gates. With "alibi" they are two maps of the layer's input; W = 8 in the source. With "grape"
+        pass one array p as both, and add its two gradients; p is a map of the input, or q, k or v.
     form : {"alibi", "grape"}
         Selects the formula.
     slopes : array that broadcasts to (...), optional
-        For "grape", ALiBi's slope of each head; "alibi" has 1. They are not learned.
+        For "grape", the slope of each head as in ALiBi; for "alibi", 1. Slopes are not learned.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -58,18 +59,18 @@ def row_gates(
 
     Notes
     -----
-    Only the second p of "grape" is normalised and rotated, so a gate depends on the position of its key, not on the
+    With "grape", only `gate_k` is normalised and rotated, so a gate depends on the position of its key, not on the
     distance to the query.
 
-    Both are defined beyond the training length; the logarithms of all gates are below 0, and the weights of far keys
-    decrease.
+    Both forms are defined beyond the training length. The logarithms of all gates are below 0, so the weights of far
+    keys decrease.
 
-    They are not in the tiled kernels, which would need a running sum for each query across tiles, like those of `cope`,
+    The tiled kernels support neither form. They would need a running sum for each query across tiles, as for `cope`,
     and a second product of queries and keys for every tile.
 
     References
     ----------
-    GRAPE (ICLR 2026), by its code: model-architectures/GRAPE, llama-mha-grape-ap-v1.py; lucidrains/x-transformers,
+    GRAPE (ICLR 2026), from its code: model-architectures/GRAPE, llama-mha-grape-ap-v1.py; lucidrains/x-transformers,
     PerRowDataDependentAlibi.
 
     Examples
@@ -104,7 +105,7 @@ def row_gates_vjp(
     size = width if grape else width**0.5
     rows, of_rows = _turned_vjp(gate_k) if grape else (gate_k, lambda drows: drows)
     z = gate_q @ t(rows) / size
-    # the gates of a query, and which of them lie between the query and each key
+    # which gates a query has, and which of them are between the query and each key
     own, between = (np.tri(n), np.tri(n, k=-1)) if grape else (np.tri(n, k=-1), np.tri(n))
     scores = s * q @ t(k) + factor * (own * log_sigmoid(z)) @ between
     out, of_scores = attended_vjp(scores, v)
@@ -121,7 +122,7 @@ def row_gates_vjp(
 
 
 def _turned_vjp(p: Array) -> tuple[Array, Any]:
-    """R(-t) p_t / rms(p_t), and its pullback."""
+    """Return R(-t) p_t / rms(p_t), and its pullback."""
     normed, of_norm = rms_norm_vjp(p, np.ones(p.shape[-1]), _LEAST)
     turns = np.repeat(-np.arange(float(p.shape[-2]))[:, None], p.shape[-1] // 2, axis=1)
     turned, of_turn = rotate_vjp(normed, turns, pairs="half")
@@ -129,7 +130,7 @@ def _turned_vjp(p: Array) -> tuple[Array, Any]:
 
 
 def _factor(slopes: Any, q: Array) -> Array:
-    """The slopes, in a shape that multiplies scores."""
+    """Return the slopes, in a shape that broadcasts to scores."""
     found = validation.array("slopes", slopes).astype(np.float64)
     if found.ndim > q.ndim - 2 or any(
         own not in (1, size) for own, size in zip(found.shape[::-1], q.shape[-3::-1], strict=False)

@@ -18,7 +18,7 @@ from fastpe.reference._sizes import Sizes
 
 
 def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """The sum of everything that the scale multiplies."""
+    """Return the sum of all terms that the scale multiplies, and its pullback."""
     q, k, slots = case.q, case.k, case.slots
     inner, content_pullback = _content(case)
     if "rel_key" in slots:
@@ -47,7 +47,7 @@ def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None
 
 
 def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; computed channel by channel if channels have factors."""
+    """sum_d q^_id k^_jd rel_gain[j-i, d], including growth. With factors of channels, it is a loop over channels."""
     if case.look_back is not None:
         return _banded(case, case.look_back)
     q, q_pullback = _scaled_rows(case, *_rotate(case, "q"))
@@ -81,7 +81,7 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
 
 
 def _banded(case: Case, look_back: Array) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """row_scale_i q_i R(M_ij theta) k_j, with M_ij the rotary offset of the band that covers i and j."""
+    """row_scale_i q_i R(M_ij theta) k_j, where M_ij is the rotary offset in the band that has i and j."""
     q, q_pullback = _scaled_rows(case, case.q, lambda dq, gradients: gradients.add("q", dq))
     inner, products_pullback = products(q, case.k, look_back, case.slots["theta"], case.pairs)
 
@@ -131,7 +131,7 @@ def _add_columns(case: Case, dlogits: Array, gradients: Gradients) -> None:
 
 
 def _map(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Each row of q or k times the map of its position, a block-diagonal matrix (D, D); or its polar form."""
+    """Multiply each row of q or k by its position's map, a block-diagonal matrix (D, D), or convert to polar form."""
     x = case.q if name == "q" else case.k
     if "polar" in case.slots:
         return _lift(case, name)
@@ -180,13 +180,13 @@ def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], 
 
 
 def _content_logits(case: Case, inner: Array, cut: Array) -> tuple[Array, Array]:
-    """The products times the scale, and these times the gain."""
+    """Return the products times the scale, and the result times the gain."""
     u = np.where(cut, 0, case.scale * inner)
     return u, case.gather(case.slots["gain"][:, :, None, :], "gain") * u if "gain" in case.slots else u
 
 
 def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
-    """The score of every query and key. cut: the products that `rectify` sets to 0 before anything is added."""
+    """Return all scores and their pullback. `cut` marks products that `rectify` sets to 0 before terms are added."""
     slots, scale, sizes = case.slots, case.scale, isinstance(inner, Sizes)
     u, logits = _content_logits(case, inner, cut)
     exact = _content_logits(case, inner_products(case)[0], cut)[1] if sizes and "counts" in slots else logits

@@ -1,7 +1,8 @@
-"""TAPE: positions that layers update by attention and by tokens, in plain NumPy.
+"""TAPE, in plain NumPy: positions that each layer updates by attention and depending on the tokens.
 
-Queries and keys are rotated by a separate stream that passes through all layers. Neither a slot of one layer nor the
-residual stream can hold it, so this is only a reference of a layer, and there is no encoding of that name.
+Queries and keys are rotated by positions in a separate stream, which passes through all layers. Neither a slot of one
+layer nor the residual stream can hold them, so this is only a reference of a layer, and there is no encoding of that
+name.
 """
 
 from typing import Any
@@ -17,19 +18,19 @@ from fastpe.reference._rotation import rotate_vjp
 def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | None = None) -> tuple[Array, Array]:
     """Causal attention that rotates by contextual positions, and mixes them like values, in float64.
 
-    Positions E of a token and head are D/2 cosines and D/2 sines, which may be any numbers. With R(E) the map of
-    pairs (x, y) -> (x cos - y sin, x sin + y cos), channel c paired with c + D/2, for j <= i::
+    The position E of a token and head has D/2 cosines and D/2 sines, which may be any numbers. R(E) maps pairs of
+    channels c and c + D/2: (x, y) -> (x cos - y sin, x sin + y cos). For j <= i, and new positions E'::
 
-        S_ij = s R(E_i) q_i . R(E_j) k_j,    P = softmax(S),    out = P v,    E_i + c_h sum_j P_ij E_j
+        S_ij = s R(E_i) q_i . R(E_j) k_j,    P = softmax(S),    out = P v,    E'_i = E_i + c_h sum_j P_ij E_j
 
     Parameters
     ----------
     q, k, v : (..., H, N, D) array
-        Queries, keys and values, D even.
+        Queries, keys and values; D is even.
     positions : (..., H, N, D) array
-        E: in the first layer the cosines and sines of RoPE's angles, equal for all heads.
+        E. In the first layer, these are the cosines and sines of RoPE's angles, equal for all heads.
     weight : (H, H) array
-        c_h is the sum of row h; initialised to zeros.
+        c_h is the sum of row h. The authors initialise it to zeros.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -37,7 +38,7 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
     -------
     out : (..., H, N, D) float64
     positions : (..., H, N, D) float64
-        For `tape_map`.
+        The new positions E', an argument of `tape_map`.
 
     Raises
     ------
@@ -46,19 +47,20 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
 
     Notes
     -----
-    The authors' code holds every cosine and sine twice, for both channels of a pair, and treats both copies equally.
-    Its weight looks like a map between heads, but the sum runs over its columns only.
+    The authors' code has every cosine and sine twice, for both channels of a pair, and treats both copies equally. Its
+    weight looks like a map between heads, but only the sums of its rows are used.
 
-    Training shifts all positions by a random number. Angles beyond the training length are new to the model, as with
-    RoPE.
+    In training, all positions are shifted by a random number. Angles beyond the training length are new to the model,
+    as with RoPE.
 
-    It is not in the tiled kernels as one call. `fastpe.attention` mixes values of any width, so it can also mix [v, E]
-    for queries and keys that are already rotated; but only this reference has a pullback to E through the rotation.
+    The tiled kernels do not compute this in one call. `fastpe.attention` mixes values of any width, so it can also mix
+    [v, E] for queries and keys that are already rotated. But only this reference has a pullback to E through the
+    rotation.
 
     References
     ----------
     Zhu et al. 2025, "Rethinking Addressing in Language Models via Contextualized Equivariant Positional Encoding"
-    (ICML; arXiv:2501.00712), by its code: VITA-Group/TAPE, models/llama/adape.py, PELlamaAttention, LlamaDecoderLayer.
+    (ICML; arXiv:2501.00712); code: VITA-Group/TAPE, models/llama/adape.py, PELlamaAttention, LlamaDecoderLayer.
 
     Examples
     --------
@@ -107,9 +109,9 @@ def tape_vjp(
 
 
 def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
-    """Contextual positions after a map of the heads that depends on the token, in float64.
+    """Return contextual positions after a map between heads that depends on the token, in float64.
 
-    E + M_n E over the heads of every token::
+    For every token n, the result is E + M_n E, where M_n acts on the heads::
 
         M_n = down diag(silu(gate x_n)) up
 
@@ -118,16 +120,19 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
     positions : (..., H, N, D) array
         E, as `tape` returns it.
     x : (..., N, C) array
-        Input of the gate: in the source the output of the layer's feed-forward block, before the residual connection.
+        Input of the gate. In the source, it is the output of the layer's feed-forward block before the residual
+        connection.
     up : (W, H) array
-        Initialised to zeros, so that training starts with RoPE.
+        A map from heads, which the authors initialise to zeros, so that training starts with RoPE.
     gate : (W, C) array
+        A map from the channels of x.
     down : (H, W) array
+        A map to heads.
 
     Returns
     -------
     (..., H, N, D) float64
-        For the next layer.
+        The positions for the next layer.
 
     Raises
     ------
@@ -136,7 +141,7 @@ def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
 
     References
     ----------
-    As for `tape`; PELayer.
+    As for `tape`: PELayer in the same code.
 
     Examples
     --------
@@ -177,7 +182,7 @@ def tape_map_vjp(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> tuple
 
 
 def _product(left: Array, right: Array) -> Array:
-    """The sum over samples, tokens and channels of products of (..., A, N, D) and (..., B, N, D)."""
+    """Return the sum over samples, tokens and channels of products of (..., A, N, D) and (..., B, N, D): (A, B)."""
     rows = (x.reshape(-1, *x.shape[-3:]) for x in (left, right))
     found: Array = np.einsum("sand,sbnd->ab", *rows)
     return found

@@ -1,7 +1,7 @@
-"""Wall attention: every channel of the product of query and key has its own decay, from gates, in plain NumPy.
+"""Wall attention, in plain NumPy: every channel of the product of query and key has its own decay, from gates.
 
-The decay of a channel depends on the content. Neither the slot `growth`, which depends on positions, nor a column of
-the score can hold it, so this is only a reference, and there is no encoding of that name.
+The decay of a channel depends on the content. Neither the slot `growth`, which depends on positions, nor a slot with
+one number for each key can hold it, so this is only a reference, and there is no encoding of that name.
 """
 
 from typing import Any
@@ -24,8 +24,8 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
     q, k, v : (..., N, D) array
         Queries, keys and values.
     logits : (..., N, D) array
-        Logits of the gates, one for each token and channel; in the source a linear map of the layer's input, whose bias
-        is initialised to 8, with almost no decay.
+        Logits of the gates, one for each token and channel. In the source, they are a linear map of the layer's input,
+        whose bias is initialised to 8, so that there is almost no decay.
     scale : float, optional
         s, by default 1/sqrt(D).
 
@@ -40,21 +40,23 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
 
     Notes
     -----
-    If all channels of a token have one gate, the products decay. In the forgetting transformer the scores decay instead
-    (`fastpe.columns.forget_gate`); the source can add that, unscaled.
+    If all channels of a token share one gate, the product of query and key is multiplied by its decay. In the
+    forgetting transformer, the logarithm of the decay is added to the score instead (`fastpe.columns.forget_gate`). The
+    source can also add that term, without the scale.
 
-    It is defined beyond the training length: values that have decayed stay so.
+    Wall attention is defined beyond the training length: channels that have decayed stay near 0.
 
-    It is not in the tiled kernels. In tiles exp(P_i - P_j) is a product of two factors with sums that start at the
-    border between the query's and the key's tile, so that both exponents are below 0. Rows would have to be computed
-    again for every pair of tiles, and scores within a tile channel by channel.
+    The tiled kernels do not support it. In tiles, exp(P_i - P_j) would be a product of two factors whose sums start at
+    the border between the tiles of query and key, so that both exponents are below 0. Rows would have to be computed
+    again for every pair of tiles, and scores within a tile would have to be computed channel by channel.
+
     References
     ----------
     fla-org/flash-linear-attention, fla/ops/wall_attn/naive.py, naive_wall_attn, by Tilde Research.
 
     Examples
     --------
-    Half of a channel is left after one token, a quarter after two:
+    With gates of one half, a channel decays to a half after one token and to a quarter after two:
 
     >>> q, k = np.array([[0.0], [0.0], [1.0]]), np.ones((3, 1))
     >>> weights = wall(q, k, np.eye(3), np.zeros((3, 1)))
@@ -77,7 +79,7 @@ def wall_vjp(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None)
         raise ValueError(f"logits must have the shape of q {q.shape}, not {logits.shape}")
     s, visible = scale_of(q, scale), np.tri(q.shape[-2], dtype=bool)[..., None]
     sums = np.cumsum(log_sigmoid(logits), axis=-2)
-    # computed from the differences, which are below 0: a single factor would be unbounded
+    # exponents are differences, at most 0: exp of a single sum could overflow
     left = s * np.exp(np.where(visible, sums[..., :, None, :] - sums[..., None, :, :], 0.0))
     out, of_scores = attended_vjp(np.einsum("...ic,...jc,...ijc->...ij", q, k, left), v)
 

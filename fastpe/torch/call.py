@@ -15,7 +15,7 @@ from fastpe.functional.bands import flat
 from fastpe.functional.two_sided import refuse
 from fastpe.kernels.attention.tile import FEW
 from fastpe.kernels.threads.team import at_most
-from fastpe.torch.operators import HALVES, has_arrays, is_seen, lies_here, own_array, tensor
+from fastpe.torch.operators import HALVES, has_arrays, is_dense_on_cpu, is_seen, own_array, tensor
 from fastpe.torch.score import attend
 
 _is_compiling = torch.compiler.is_compiling
@@ -41,9 +41,9 @@ def attention(
     return_lse: bool = False,
     **slots: Any,
 ) -> Any:
-    """`fastpe.attention` for tensors, differentiable with respect to every floating tensor that requires a gradient.
+    """`fastpe.attention` for tensors, differentiable with respect to all floating tensors that require gradients.
 
-    It is an operator of PyTorch's dispatcher and works with `torch.compile`, `torch.export`, `torch.func.grad`,
+    It is an operator of PyTorch's dispatcher, and works with `torch.compile`, `torch.export`, `torch.func.grad`,
     `torch.func.vjp`, `torch.vmap` (mapped samples become one call where possible) and checkpointing. It uses
     `torch.get_num_threads` threads, or fewer if `numba.set_num_threads` says so. As in `fastpe.attention`, NaN and
     infinity affect only the queries that see their key. See `fastpe.attention` for the table of slots.
@@ -51,13 +51,13 @@ def attention(
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) tensor, float64, float32, float16 or bfloat16, on the CPU
-        Queries. They are read in place, as are all tensors whose last axis is contiguous. Half precision is computed as
-        in `fastpe.attention`: in float32, or with products of bfloat16 numbers.
+        Queries. Tensors whose last axis is contiguous are read without a copy. Half precision is computed as in
+        `fastpe.attention`: in float32, or with products of bfloat16 numbers.
     k : (B, Hk, M, D), or with as few axes as q, tensor of q's dtype
         Keys.
     v : (B, Hk, M, Dv) tensor of q's dtype
-        Values. Tensors among q, k and v that have no axis B, or B = 1, are shared by all samples. Under
-        `torch.autocast` the dtypes of q, k and v may differ.
+        Values. If q, k or v has no axis B, or B = 1, all samples share it. Under `torch.autocast`, the dtypes of q, k
+        and v may differ.
     dropout_seed : int or tensor of one integer, optional
         As for `fastpe.attention`. If `dropout` is given without a seed, the seed is drawn from PyTorch's generator.
     causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, bands, tolerance, return_lse
@@ -69,10 +69,10 @@ def attention(
     Returns
     -------
     out : (B, H, N, Dv) tensor
-        In q's dtype; under `torch.autocast`, in autocast's dtype. It can be differentiated once: a second derivative
-        raises an error, also where the first derivative could pass for a constant.
+        In q's dtype; under `torch.autocast`, in autocast's dtype. It can be differentiated once. A second derivative
+        raises an error, also where PyTorch would otherwise treat the first derivative as a constant.
     lse : (B, H, N) tensor
-        Only if `return_lse`; differentiable, never of half precision.
+        Only if `return_lse`. It is differentiable, and float32 if q has half precision.
 
     Raises
     ------
@@ -108,8 +108,11 @@ def attention(
 
 
 def _decode(q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, given: Mapping[str, Any]) -> Any:
-    """The result of `attention` from `functional.decode`, or None if the call must go through the operator: with more
-    queries or other arguments, or if autograd, a transform, a mode or the compiler observes it."""
+    """Return the result of `attention` from `functional.decode`, or None if the call must go through the operator.
+
+    It must if there are more queries or other arguments, or if autograd, a transform, a mode or the compiler observes
+    the call.
+    """
     if _is_compiling() or not isinstance(q, torch.Tensor) or q.ndim != 4 or q.shape[2] > decode.MOST_QUERIES:
         return None
     others = {name: x for name, x in given.items() if isinstance(x, torch.Tensor)}
@@ -118,7 +121,7 @@ def _decode(q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, g
     try:
         own_q, own_k, own_v = own_array(q), own_array(k), own_array(v)
         arrays = {name: own_array(x.float() if x.dtype in HALVES else x) for name, x in others.items()}
-    except (TypeError, RuntimeError):  # raised by PyTorch for tensors of other devices and layouts
+    except (TypeError, RuntimeError):  # PyTorch raises these for tensors on other devices and with other layouts
         return None
     with at_most(torch.get_num_threads()):
         found = decode.attend(own_q, own_k, own_v, causal, window, return_lse, **{**given, **arrays})
@@ -138,8 +141,8 @@ def two_sided(
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv) tensors, or with fewer axes
         As for `attention`, with as many queries as keys.
     before, after : (H or 1, N) tensors, optionally after an axis B
-        Running sums that reduce the weights of keys before the query and of keys after it, best in float64; for logits
-        x of gates, ``-logsigmoid(x.double()).cumsum(-1)``. NumPy arrays are constants.
+        Running sums that reduce the weights of keys before the query and of keys after it, preferably in float64. For
+        logits x of gates, they are ``-logsigmoid(x.double()).cumsum(-1)``. NumPy arrays are constants.
     window, lengths, tolerance, return_lse, **options
         As for `fastpe.columns.two_sided`, with tensors in place of arrays.
 
@@ -148,7 +151,7 @@ def two_sided(
     out : (B, H, N, Dv) tensor
         As for `attention`: it can be differentiated once.
     lse : (B, H, N) tensor
-        Only if `return_lse`; differentiable, never of half precision.
+        Only if `return_lse`. It is differentiable, and float32 if q has half precision.
 
     Raises
     ------
@@ -180,7 +183,7 @@ def _attended(
     q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, dropout: Any, tolerance: Any,
     rest: Mapping[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Output and lse from the operator. rest: slots, visibility arguments, and the seed of dropout."""
+    """Return the output and lse of the operator. `rest` has slots, visibility arguments, and the seed of dropout."""
     given = {"q": q, "k": k, "v": v, **rest}
     for name in ("q", "k", "v"):
         if not isinstance(given[name], torch.Tensor):
@@ -195,32 +198,32 @@ def _attended(
         given["dropout_seed"] = torch.randint(2**62, ()) if seed is None else _checked_seed(seed)
     most = {} if _is_compiling() else _largest(given)
     tensors = {
-        name: _tensor(_SAID.get(name, name), value, most.get(name, LARGEST))
+        name: _tensor(_NAMES_IN_ERRORS.get(name, name), value, most.get(name, LARGEST))
         for name, value in given.items()
         if value is not None
     }
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
     kinds = {tensors[name].dtype for name in ("q", "k", "v")}
-    rounds, kept = kinds == {torch.bfloat16}, ("q", "k", "v") if _goes_as_it_lies(kinds, tensors) else ()
+    rounds, kept = kinds == {torch.bfloat16}, ("q", "k", "v") if _reads_halves_directly(kinds, tensors) else ()
     single = [x.float() if x.dtype in HALVES and name not in kept else x for name, x in tensors.items()]
     out, lse = attend((" ".join(tensors), *options, rounds), *single)
     return out.to(dtype), lse
 
 
 def _checked_seed(seed: Any) -> Any:
-    """The seed of dropout: a tensor, which is checked when the operator runs, or an integer."""
+    """Return the seed of dropout: a checked integer, or a tensor, which is checked when the operator runs."""
     if _is_compiling() or isinstance(seed, torch.Tensor):
         return seed
     return np.uint64(validation.seed("dropout_seed", seed))  # NumPy could choose a dtype that PyTorch does not have
 
 
-_SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
-_INTEGERS = ("spans", "query_start", "index", *_SAID.values())
+_NAMES_IN_ERRORS = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
+_INTEGERS = ("spans", "query_start", "index", *_NAMES_IN_ERRORS.values())
 
 
 def _largest(given: Mapping[str, Any]) -> dict[str, int]:
-    """Upper limits of integer arguments, as in `fastpe.attention`, which raises the errors about shapes."""
+    """Return upper limits of integer arguments. Errors about shapes are left to `fastpe.attention`."""
     n, m = (given[name].shape[-2] if given[name].ndim > 1 else LARGEST for name in ("q", "k"))
     values = getattr(given.get("values"), "shape", ())
     return {
@@ -229,11 +232,11 @@ def _largest(given: Mapping[str, Any]) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
-    """Whether kernels can read k and v of half precision directly: no gradients (which are float32) are wanted.
+def _reads_halves_directly(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
+    """Whether kernels read q, k and v of half precision directly. They do not if gradients, in float32, are wanted.
 
-    For many queries this holds for bfloat16 only, whose products are rounded. PyTorch widens float16 faster, with all
-    threads.
+    With many queries, they read only bfloat16 directly, as its products are rounded. PyTorch converts float16 faster,
+    because it uses all threads.
     """
     q = tensors["q"]
     if _is_compiling() or len(kinds) > 1 or (torch.float16 in kinds and q.ndim > 1 and q.shape[-2] > FEW):
@@ -246,7 +249,7 @@ def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) 
 def _options(
     causal: bool, window: Any, softcap: Any, dropout: Any, tolerance: Any, pairs: Any, rectify: Any
 ) -> tuple[Any, ...]:
-    """The options of the operator after the names, in types that it supports; values are checked when it runs."""
+    """Return the options of the operator after the names, in types that it supports. It checks values when it runs."""
     if not _is_compiling():
         causal, rectify = truth("causal", causal), rectify is not None and truth("rectify", rectify)
         window = None if window is None else whole("window", window, 1)
@@ -259,22 +262,24 @@ def _options(
 
 
 def _tensor(name: str, value: Any, most: int = LARGEST) -> torch.Tensor:
-    """A tensor on the CPU. Other values become tensors that need no gradient, sharing memory where possible.
+    """Return a value as a tensor on the CPU. Values that are not tensors are converted, sharing memory if possible.
 
-    most: the largest allowed integer.
+    Converted tensors need no gradient. `most` is the largest allowed integer.
     """
     compiling = _is_compiling()
-    if not compiling and type(value) is torch.Tensor and lies_here(value):
+    if not compiling and type(value) is torch.Tensor and is_dense_on_cpu(value):
         return value
     if not isinstance(value, torch.Tensor):
         if compiling:
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-        if name in _INTEGERS or name.endswith(".spans"):  # NumPy makes no integer array of a list of large integers
+        # NumPy would not make an integer array of a list of large integers
+        if name in _INTEGERS or name.endswith(".spans"):
             found = validation.integers(name, value, 0, most, clipped=name.endswith("spans"))
         else:
             found = validation.array(name, value, "numbers", "biuf")
         if not found.flags.writeable or not found.dtype.isnative or min(found.strides, default=0) < 0:
-            found = np.array(found, found.dtype.newbyteorder("="))  # PyTorch supports only this byte order
+            # PyTorch supports neither read-only memory nor other byte orders nor negative strides
+            found = np.array(found, found.dtype.newbyteorder("="))
         try:
             return torch.from_numpy(found)
         except TypeError as error:
@@ -291,7 +296,7 @@ def _tensor(name: str, value: Any, most: int = LARGEST) -> torch.Tensor:
 
 
 def _as_many_samples(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """q, k and v with one number of samples, if some of them have no axis B, or B = 1."""
+    """Return q, k and v with one number of samples, if some of them have no axis B, or B = 1."""
     own = {name: tensors[name] for name in ("q", "k", "v")}
     leads = {x.shape[:-3] for x in own.values()}
     if len(leads) == 1 or any(x.ndim not in (3, 4) for x in own.values()):
@@ -303,7 +308,7 @@ def _as_many_samples(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor
 
 
 def _common_dtype(tensors: dict[str, torch.Tensor]) -> torch.dtype:
-    """The dtype of the output."""
+    """Return the dtype of the output, after checking that q, k and v have one dtype."""
     dtype = tensors["q"].dtype
     lowered = torch.is_autocast_enabled("cpu") and dtype != torch.float64
     for name in ("k", "v"):

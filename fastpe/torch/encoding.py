@@ -14,14 +14,14 @@ from fastpe.encodings import build, combined
 from fastpe.encodings.slots import SLOTS
 from fastpe.torch.operators import array, differentiable
 
-_AT_THE_INPUT = ("table", "qk_table", "taps")  # not terms of the score, which is computed at least in float32
+_AT_THE_INPUT = ("table", "qk_table", "taps")  # these do not enter the score, which is computed at least in float32
 _HALVES = (torch.float16, torch.bfloat16)
 
 
 class Encoding(torch.nn.Module):
-    """An encoding, or a sum of several, as a module whose parameters are those of the encoding.
+    """An encoding, or a sum of encodings, as a module whose parameters are those of the encoding.
 
-    Its output is passed to `fastpe.torch.attention`::
+    Pass its output to `fastpe.torch.attention`::
 
         out = attention(q, k, v, causal=True, **encoding(n))
 
@@ -38,14 +38,14 @@ class Encoding(torch.nn.Module):
         Seed of the initial values, which are those of `fastpe.init`.
     dtype : torch.float32 or torch.float64, optional
         Dtype of parameters and slots; by default PyTorch's default dtype. The module's `to` changes it. With parameters
-        in half precision, slots are computed in float32, and slots of the score stay float32.
+        in half precision, slots are computed in float32, and those that `attention` takes stay float32.
     **options
-        Options of the encoding; in a sum as ``{"wavelet.scale": 2.0}``.
+        Options of the encoding. In a sum, pass them as ``**{"wavelet.scale": 2.0}``.
 
     Raises
     ------
     TypeError, ValueError
-        As `fastpe.init` does; also for encodings whose slots depend on a layer's input ("fox").
+        As `fastpe.init` does; also for encodings whose slots depend on a layer's input, such as "fox".
 
     Examples
     --------
@@ -102,7 +102,7 @@ class Encoding(torch.nn.Module):
         Returns
         -------
         dict
-            Slot name -> tensor, or the plain value of "pairs" and "rectify".
+            Slot name -> tensor, or a plain value for "pairs" and "rectify".
 
         Raises
         ------
@@ -142,18 +142,18 @@ def _kind(dtype: torch.dtype) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The operator: its tensors are an empty one of the wanted dtype, the parameters, and the positions if they are given
+# The operator. Its tensors: one of the wanted dtype that is not read, the parameters, and the positions if given
 
 
 @torch.compiler.assume_constant_result
 def _described(name: str, length: int, start: float, **request: Any) -> str:
-    """A request as text, which operators can take."""
+    """Return a request as text, because operators cannot take dicts."""
     return json.dumps({"name": name, "length": length, "start": start, **request})
 
 
 @torch.compiler.assume_constant_result
 def _names(described: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
-    """The names of the slots that are arrays, and the names and values of the others."""
+    """Return the names of the slots that are arrays, and the names and values of the other slots."""
     request = json.loads(described)
     parts, spec = build.requested(request.pop("name"), request.pop("length"), request)
     return tuple(combined.slot_shapes(parts, spec)), tuple(combined.plain(parts, spec).items())
@@ -162,7 +162,7 @@ def _names(described: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]
 def _read(
     described: str, count: int, tensors: Sequence[torch.Tensor]
 ) -> tuple[str, int, dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    """Name, length, keyword arguments and parameters of a request."""
+    """Return the name, length, keyword arguments and parameters of a request."""
     request = json.loads(described)
     name, length = request.pop("name"), request.pop("length")
     request["dtype"] = _kind(tensors[0].dtype)

@@ -1,9 +1,12 @@
 """`torch.vmap` of attention: the mapped axis becomes samples of one call.
 
-Slots that can have a leading axis B are folded together with queries, keys and values. If something cannot be folded,
-the functions return None, and samples are computed one by one (`operators`). These cannot be folded: sinks, networks or
-a scale that are mapped, or whose gradients are wanted for each sample; bands; dropout, as its seed applies to a whole
-call; and shared rows that are too large to be copied for each sample.
+The mapped axis and the axis B of queries, keys, values and slots are folded into one axis. If something cannot be
+folded, the functions return None, and samples are computed one by one (`operators`). These cannot be folded:
+
+- sinks, networks or a scale that are mapped, or whose gradients are wanted for each sample;
+- bands;
+- dropout, because its seed applies to a whole call;
+- shared queries, keys or values that are too large to be copied for each sample.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,22 +19,23 @@ from fastpe.functional.slots import SLOTS
 Tensors = Sequence[torch.Tensor]
 Dims = Sequence[int | None]
 _ROWS = ("q", "k", "v")
-_OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # an axis of size 1 does not serve all samples
+_OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # an axis B of size 1 is not broadcast
 _AXES = {name: len(slot.axes) for name, slot in SLOTS.items() if slot.batched}
 _AXES |= {"mask": 3, "spans": 2} | dict.fromkeys(_OF_SAMPLES, 0)  # after B
 _SHARED = ("scale", *(name for name, slot in SLOTS.items() if not slot.batched))  # cannot be folded if mapped
-_MOST_COPIED = 2**26  # largest number of elements of shared rows that are copied
+_MOST_COPIED = 2**26  # the largest number of elements of shared queries, keys and values that are copied
 
 
 class _Sizes(NamedTuple):
     mapped: int
-    samples: int  # of each mapped element
+    samples: int  # B of each mapped element
 
 
 def outputs(run: Callable[[Tensors], Tensors], names: str, tensors: Tensors, dims: Dims, count: int) -> Any:
-    """The outputs of `run` for all samples in one call, stacked along a first axis; None if they cannot be folded.
+    """Return the outputs of one call of `run` for all mapped elements, stacked along a first axis; None if impossible.
 
-    names: of the tensors, q, k and v first, as the operator has them. dims: the mapped axis of each tensor, if any.
+    `names` are those of the tensors, beginning with q, k and v, in one string. `dims` has the mapped axis of each
+    tensor, or None.
     """
     _, folded = _folded(names, tensors, dims, [False] * len(tensors), count)
     if folded is None:
@@ -49,9 +53,9 @@ def gradients(
     run: Callable[..., Tensors], names: str, lists: Sequence[Sequence[Any]], dims: Sequence[Dims],
     wanted: Sequence[bool], count: int,
 ) -> list[torch.Tensor] | None:  # fmt: skip
-    """As `outputs`, for the gradients of the tensors in `wanted`.
+    """As `outputs`, but for the gradients of the tensors in `wanted`.
 
-    lists: gradients of output and lse, None where there is none; output and lse; and the tensors.
+    `lists` has three lists: the gradients of output and lse, each of which may be None; output and lse; the tensors.
     """
     sizes, folded = _folded(names, lists[2], dims[2], wanted, count)
     if folded is None:
@@ -68,7 +72,7 @@ def gradients(
 
 
 def _shape(x: torch.Tensor, dim: int | None) -> tuple[int, ...]:
-    """The shape of one sample."""
+    """Return the shape of one mapped element."""
     shape = list(x.shape)
     if dim is not None:
         del shape[dim]
@@ -76,12 +80,12 @@ def _shape(x: torch.Tensor, dim: int | None) -> tuple[int, ...]:
 
 
 def _first(x: torch.Tensor, dim: int | None, count: int) -> torch.Tensor:
-    """The tensor with the mapped axis first."""
+    """Return the tensor with the mapped axis first."""
     return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _rows(x: torch.Tensor | None, dim: int | None, tail: int, count: int) -> torch.Tensor | None:
-    """Rows of all samples, or a number for each row: (samples, heads, ...); the last `tail` axes are not heads."""
+    """Return the rows of all samples, or numbers for rows, as (samples, heads, ...); the last `tail` axes are kept."""
     if x is None:
         return None
     own = _first(x, dim, count)
@@ -109,7 +113,7 @@ def _folded(
 
 
 def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Sizes) -> torch.Tensor | None:
-    """A slot for all samples, or unchanged if all samples share it."""
+    """Return a slot for all samples, or unchanged if all samples share it; None if it cannot be folded."""
     alike = dim is None and not wants
     if name not in _AXES:
         return x if alike and name in _SHARED else None
@@ -125,7 +129,7 @@ def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Size
 
 
 def _unfolded(gradient: torch.Tensor, name: str, shape: tuple[int, ...], sizes: _Sizes) -> torch.Tensor:
-    """The gradients of a slot with this shape in each sample, summed over samples that shared it."""
+    """Return the gradients of a slot that has this shape in each mapped element, summed over samples that share it."""
     if name not in _ROWS:
         gradient = gradient.unflatten(0, sizes)
         if len(shape) <= _AXES[name] or shape[0] == 1:

@@ -1,7 +1,7 @@
 """Operators of PyTorch's dispatcher whose gradients are operators too, so that its compiler and exporter support both.
 
 An operator takes a list of tensors, and options. Its gradient operator takes the gradients of the outputs, the outputs,
-which of the tensors are wanted, and then the same arguments again.
+a list that says for which tensors gradients are wanted, and then the same arguments again.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,8 +18,10 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def array(tensor: torch.Tensor, name: str = "a tensor") -> np.ndarray[Any, Any]:
-    """The tensor's memory as an array, or a copy for a conjugate or negative view; bfloat16 only if `has_arrays` is
-    true for it. name: used in errors."""
+    """Return an array that shares the tensor's memory, or a copy for a conjugate or negative view.
+
+    The dtype may be bfloat16 only if `has_arrays` is true for it. `name` is used in errors.
+    """
     own = tensor.detach().resolve_conj().resolve_neg()
     if own.numel() and not _has_memory(own):  # NumPy would read arbitrary numbers
         raise ValueError(
@@ -29,7 +31,7 @@ def array(tensor: torch.Tensor, name: str = "a tensor") -> np.ndarray[Any, Any]:
 
 
 def own_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """As `array`, in half the time. RuntimeError or TypeError for a tensor that cannot be viewed as an array."""
+    """As `array`, but in half the time. Raise RuntimeError or TypeError if the tensor cannot be viewed as an array."""
     if not _has_memory(tensor):
         raise RuntimeError("a tensor without memory")
     return _as_array(tensor.detach() if tensor.requires_grad else tensor)
@@ -48,13 +50,13 @@ def _as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def tensor(found: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
-    """An array as a tensor of this dtype; arrays of half precision may hold its bits as integers."""
+    """Return an array as a tensor of this dtype. Half-precision arrays may hold the bits of numbers as integers."""
     if dtype in HALVES:
         return torch.from_numpy(bits_of(found)).view(dtype)
     return torch.from_numpy(found)
 
 
-def lies_here(x: torch.Tensor) -> bool:
+def is_dense_on_cpu(x: torch.Tensor) -> bool:
     """Whether the tensor is dense and on the CPU."""
     return x.is_cpu and x.layout is torch.strided and not x.is_nested
 
@@ -77,10 +79,10 @@ def _bfloat16() -> np.dtype[Any] | None:
 def differentiable(
     operator: Any, gradients: Any, of: str, *, keeps: bool, unseen: Callable[..., Any] | None = None, folds: Any = None
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The operator with its derivative: a function of (options, *tensors) that returns all outputs.
+    """Return the operator with its derivative: a function of (options, *tensors) that returns all outputs.
 
     Compiled or exported operators use the derivative that is registered with them. `torch.func` and dual numbers do not
-    see that derivative, so outside the compiler an autograd Function provides it.
+    use registered derivatives, so outside the compiler an autograd Function provides the derivative.
 
     Parameters
     ----------
@@ -93,10 +95,11 @@ def differentiable(
     keeps : bool
         Whether `gradients` needs the outputs.
     unseen : callable, optional
-        A function equivalent to the operator, called directly if nothing observes operators. PyTorch's dispatcher takes
-        as long in Python as one query over thousands of keys.
+        A function equivalent to the operator, which is called directly if nothing observes operators. This saves the
+        Python code of PyTorch's dispatcher, which takes as long as one query over thousands of keys.
     folds : module, optional
-        A module with functions `outputs` and `gradients` like those of `mapped`, which make one call of a `torch.vmap`.
+        A module with functions `outputs` and `gradients` like those of `mapped`, which replace the calls of a
+        `torch.vmap` by one call.
     """
 
     def second(ctx: Any, *_: Any) -> Any:
@@ -111,7 +114,7 @@ def differentiable(
         kept = tuple(output) if keeps else ()
         ctx.kept = len(kept)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*kept, *tensors)  # PyTorch raises an error if one is modified
+        ctx.save_for_backward(*kept, *tensors)  # PyTorch raises an error if one of these is modified
 
     def pulled(ctx: Any, douts: Any, wants: Any, pull: Callable[..., Any]) -> list[Any]:
         saved = ctx.saved_tensors
@@ -188,7 +191,7 @@ def differentiable(
 
 
 def is_seen(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether anything observes operators: a gradient, a tensor subclass, or as for `operators_are_seen`."""
+    """Whether autograd, a tensor subclass, or anything in `operators_are_seen` observes operators on these tensors."""
     by_gradients = torch.is_grad_enabled()
     for x in tensors:
         if (by_gradients and x.requires_grad) or (type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter):
@@ -219,7 +222,7 @@ def _split(flat: tuple[Any, ...], counts: tuple[int, ...]) -> list[list[Any]]:
 
 
 def _mapped(call: Callable[..., Any], folds: Any) -> Callable[..., Any]:
-    """The rule of `torch.vmap` for call(tensors, *options)."""
+    """Return the rule of `torch.vmap` for call(tensors, *options)."""
 
     def rule(info: Any, in_dims: Any, tensors: Any, *options: Any) -> tuple[Any, Any]:
         found = None
@@ -234,7 +237,7 @@ def _mapped(call: Callable[..., Any], folds: Any) -> Callable[..., Any]:
 
 
 def _mapped_gradients(call: Callable[..., Any], folds: Any) -> Callable[..., Any]:
-    """The rule of `torch.vmap` for call(douts, outputs, wanted, tensors, *options)."""
+    """Return the rule of `torch.vmap` for call(douts, outputs, wanted, tensors, *options)."""
 
     def rule(
         info: Any, in_dims: Any, douts: Any, outputs: Any, wanted: Any, tensors: Any, *options: Any
@@ -256,12 +259,12 @@ def _mapped_gradients(call: Callable[..., Any], folds: Any) -> Callable[..., Any
 
 
 def _each(dim: Any, own: Any) -> list[Any]:
-    """The mapped axis of each item of a list, None where there is none."""
+    """Return the mapped axis of each item of a list, or None for items without one."""
     return [None] * len(own) if dim is None else list(dim)
 
 
 def _one_by_one(operator: Any) -> Callable[..., Any]:
-    """The rule of `torch.vmap` that computes samples one by one."""
+    """Return the rule of `torch.vmap` that computes samples one by one."""
 
     def sample(value: Any, dim: Any, number: int) -> Any:
         if dim is None:

@@ -1,4 +1,4 @@
-"""`patch`: for BLOOM, MPT and Falcon, whose models compute attention themselves and whose ALiBi is a number per key."""
+"""`patch`, for BLOOM, MPT and Falcon. These models compute attention themselves; their ALiBi is one number per key."""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fastpe.torch.operators import array
 
 
 def patch(model: torch.nn.Module) -> torch.nn.Module:
-    """Let a BLOOM, MPT or Falcon model attend through fastpe.
+    """Make a BLOOM, MPT or Falcon model compute its attention with fastpe.
 
     Parameters
     ----------
@@ -28,14 +28,14 @@ def patch(model: torch.nn.Module) -> torch.nn.Module:
     ------
     ValueError
         If the model has no attention layer of these kinds, or if such a layer takes an argument that fastpe does not
-        know, as may happen in versions of transformers after 5.24. Later, when the model runs: if it is asked for
+        know, which may happen in versions of transformers after 5.24. The patched model raises it if it is asked for
         ``output_attentions``, which fastpe never computes, or for `slow_but_exact`.
     TypeError
-        Later, when a layer is called with an argument that it does not know.
+        The patched model raises it if a layer is called with an argument that it does not know.
 
     Notes
     -----
-    Falcon's eager attention adds ALiBi twice; here, as in its other implementation, it is added once.
+    Falcon's eager attention adds ALiBi twice. fastpe adds it once, as Falcon's other implementation does.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def _is_theirs(module: torch.nn.Module) -> bool:
 
 
 def _check_arguments(kind: type[torch.nn.Module]) -> None:
-    """Raise an error for a layer whose original forward takes an argument that its replacement does not have."""
+    """Raise ValueError if the original forward of a layer takes an argument that its replacement does not have."""
     theirs = inspect.signature(kind.forward).parameters
     ours = inspect.signature(_FORWARDS[kind.__name__]).parameters
     for name, parameter in theirs.items():
@@ -73,7 +73,7 @@ def _check_arguments(kind: type[torch.nn.Module]) -> None:
 
 
 def _refuse_others(module: torch.nn.Module, others: dict[str, Any]) -> None:
-    """Raise an error for arguments that a layer does not have, and for attention weights; None is ignored."""
+    """Raise an error for arguments that a layer does not have, and for requested attention weights. None is ignored."""
     if others.pop("output_attentions", False):
         raise ValueError(f"{type(module).__name__} asks for output_attentions, which fastpe does not compute")
     for name, value in others.items():
@@ -82,7 +82,7 @@ def _refuse_others(module: torch.nn.Module, others: dict[str, Any]) -> None:
 
 
 def _refuse_weights(model: Any, args: Any, given: dict[str, Any]) -> None:
-    """Raise an error for a forward pass that should return attention weights; not all models ask their layers."""
+    """Raise ValueError if a forward pass should return attention weights: not all models ask their layers for them."""
     asked = given.get("output_attentions")
     if getattr(model.config, "output_attentions", False) if asked is None else asked:
         raise ValueError(
@@ -95,7 +95,7 @@ def _attend(
     module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor | None,
     of_keys: torch.Tensor | None, scale: float, dropout: float,
 ) -> torch.Tensor:  # fmt: skip
-    """Attention with numbers (B or 1, H, 1, M) that are added to the scores, as (B, N, C)."""
+    """Return attention as (B, N, C). `of_keys` (B or 1, H, 1, M) are numbers that are added to the scores."""
     if of_keys is not None and q.dtype == torch.float64:
         of_keys = of_keys.double()  # MPT's numbers stay float32 in a float64 model
     given: dict[str, Any] = {"mask": of_keys}
@@ -114,7 +114,7 @@ def _attend(
 
 
 def _spans(seen: torch.Tensor) -> torch.Tensor | None:
-    """The interval of keys that each query sees, (B, N, 2); None if the keys of a query are not an interval."""
+    """Return the interval of keys that each query sees, (B, N, 2), or None if a query's keys are not an interval."""
     if torch.compiler.is_compiling():
         return None
     spans = visibility.as_spans(array(seen), seen.shape[-1])
@@ -122,8 +122,10 @@ def _spans(seen: torch.Tensor) -> torch.Tensor | None:
 
 
 def _by_offset(of_keys: torch.Tensor, spans: torch.Tensor | None) -> dict[str, Any]:
-    """A bias (H, 2M - 1) by offset in place of numbers that increase by one slope per visible key. The softmax is the
-    same, and far tiles can be skipped before their scores are computed."""
+    """Replace numbers of keys that increase by the same slope per visible key by a bias (H, 2M - 1) by offset.
+
+    The softmax is the same, and far tiles can be skipped before their scores are computed.
+    """
     if torch.compiler.is_compiling():
         return {}
     samples, keys = len(of_keys) if spans is None else max(len(of_keys), len(spans)), of_keys.shape[-1]
@@ -148,7 +150,7 @@ def _by_offset(of_keys: torch.Tensor, spans: torch.Tensor | None) -> dict[str, A
 
 
 def _shown(mask: torch.Tensor | None) -> torch.Tensor | None:
-    """The keys that an additive mask shows."""
+    """Return the keys that a bool or additive mask shows, as bool."""
     return mask if mask is None or mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
@@ -175,7 +177,7 @@ def _mpt(
     self: Any, hidden_states: torch.Tensor, position_bias: torch.Tensor | None, cache: Any = None,
     attention_mask: torch.Tensor | None = None, cache_position: Any = None, past_key_values: Any = None, **others: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    """The key/value cache is `cache`, or `past_key_values`, its name in transformers up to 5.16."""
+    """The key/value cache is the argument `cache`, which is named `past_key_values` in transformers up to 5.16."""
     _refuse_others(self, others)
     if cache is None:
         cache = past_key_values

@@ -1,5 +1,7 @@
-"""Attention and two-sided attention as operators. Tensors are passed as a list with their names in one string, because
-operator schemas have no dictionaries."""
+"""Attention and two-sided attention as PyTorch operators.
+
+Operator schemas have no dictionaries, so tensors are passed as a list, and their names as one string.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +20,7 @@ def _arguments(
     tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
     dropout: float, tolerance: float | None, pairs: str, rectify: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The arguments of attention, by name."""
+    """Return the arguments of attention, by name."""
     given: dict[str, Any] = {name: array(tensor, name) for name, tensor in zip(names.split(), tensors, strict=True)}
     lengths = given.pop("key_lengths", None)
     if "query_lengths" in given:
@@ -42,8 +44,11 @@ def _attended(
     tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
     dropout: float, tolerance: float | None, pairs: str, rectify: bool, rounds: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Outputs and logarithms of denominators. The tensors begin with q, k and v. rounds: whether these hold bfloat16
-    values, so that products may use bfloat16 operands."""
+    """Return outputs and logarithms of denominators.
+
+    The tensors begin with q, k and v. `rounds`: whether these hold bfloat16 values, so that products may use bfloat16
+    operands.
+    """
     given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
     dtype = tensors[0].dtype
     with at_most(torch.get_num_threads()):
@@ -84,4 +89,4 @@ def _gradient_outlines(
 
 
 attend = differentiable(_attend, _attend_backward, "attention", keeps=True, unseen=_attended, folds=mapped)
-"""(options, *tensors) -> (out, lse), with the options that follow the tensors in the operator."""
+"""The function (options, *tensors) -> (out, lse), where options are the arguments of the operator after the tensors."""

@@ -1,8 +1,8 @@
 """`register_transformers`: attention and masks for Hugging Face models through their interface, named "fastpe".
 
-Which keys a query sees is read from the mask alone, as in eager attention. The exception are models for which
-transformers itself supports sdpa: there, as in sdpa, no mask is made for a causal layer, and `is_causal` says what a
-missing mask means. Models without support for sdpa do not set `is_causal` correctly, so it is not read for them.
+In general, the mask alone says which keys a query sees, as in eager attention. Models for which transformers itself
+supports sdpa are different: as in sdpa, no mask is made for a causal layer, and `is_causal` says what a missing mask
+means. Models without support for sdpa do not set `is_causal` correctly, so it is not read for them.
 """
 
 import inspect
@@ -15,14 +15,14 @@ import torch
 
 from fastpe.torch.call import attention
 
-_HARMLESS = frozenset({  # arguments that models pass to every layer, and that change nothing in addition to the mask
+_HARMLESS = frozenset({  # arguments that models pass to every layer, and that need no action if there is a mask
     "cache_position", "deterministic", "grid_thw", "hidden_states", "labels", "logits_to_keep", "max_length_k",
     "max_length_q", "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_embeddings",
     "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
 })  # fmt: skip
-# Packages of transformers.models whose layers set `is_causal` correctly although transformers does not support sdpa for
-# them (for lack of sinks, soft caps or biases there), and those where sdpa and eager attention differ. Compared by
-# tests/support/peers/sweep_transformers.py.
+# Exceptions among the packages of transformers.models. True: their layers set `is_causal` correctly although
+# transformers does not support sdpa for them (its sdpa has no sinks, soft caps or biases). False: their sdpa and eager
+# attention differ. tests/support/peers/sweep_transformers.py compares all models.
 _LIKE_SDPA = {
     **dict.fromkeys((
         "flint", "gemma2", "gpt_oss", "granite_swa", "granitemoe_swa", "longt5", "mimo_v2_flash",
@@ -38,21 +38,22 @@ def register_transformers() -> None:
     """Register fastpe's attention with Hugging Face transformers, as ``attn_implementation="fastpe"``.
 
     Afterwards `from_pretrained`, `from_config` and `set_attn_implementation` accept that name. Results equal those of
-    eager attention: padding, custom masks, packed documents, caches, sliding windows, sinks, soft caps, dropout,
-    grouped queries, position biases and their gradients are supported.
+    eager attention. Padding, custom masks, packed documents, caches, sliding windows, sinks, soft caps, dropout,
+    grouped queries, position biases and the gradients of these are supported.
 
-    Requests that fastpe cannot compute raise a ValueError that names the class and the argument. Load such a model with
-    ``attn_implementation="eager"`` instead. These are not supported:
+    Requests that fastpe does not support raise a ValueError that names the class and the argument. Load such a model
+    with ``attn_implementation="eager"`` instead. These are not supported:
 
-    - ``output_attentions=True``: fastpe never computes attention weights (Pix2Struct's vision model, which does not ask
-      its layers for them, returns None instead);
-    - arguments of an attention function that fastpe does not know, such as ``head_mask`` or sparse ``indices``;
-    - layers that take their attention from a table of classes, not from transformers' interface (GPT-Neo, Bark, Falcon,
-      SuperGlue, the text model of GIT, the vision encoders of SAM, SAM-HQ and Data2Vec), as soon as one is made;
-    - models that make masks through the interface but compute attention themselves, such as BLOOM and MPT.
+    - ``output_attentions=True``, because fastpe never computes attention weights. (Pix2Struct's vision model does not
+      ask its layers for them, so it returns None instead.)
+    - Arguments of an attention function that fastpe does not know, such as ``head_mask`` or sparse ``indices``.
+    - Layers that take their attention from a table of classes, not from transformers' interface: GPT-Neo, Bark, Falcon,
+      SuperGlue, the text model of GIT, and the vision encoders of SAM, SAM-HQ and Data2Vec. They raise the error when
+      they are created.
+    - Models that make masks through the interface but compute attention themselves, such as BLOOM and MPT.
 
-    For BLOOM, MPT and Falcon use `patch`. ``bench/results/transformers.md`` in the repository lists every model class
-    of transformers with the result of a comparison with eager attention.
+    For BLOOM, MPT and Falcon, use `patch`. ``bench/results/transformers.md`` in the repository lists every model class
+    of transformers, with the result of a comparison with eager attention.
 
     Raises
     ------
@@ -61,9 +62,9 @@ def register_transformers() -> None:
 
     Notes
     -----
-    A query that sees no key gives zeros, or, in models for which transformers does not support sdpa, the mean of all
-    values, as eager attention does. While a model with T5's position bias attends through fastpe, its `compute_bias`
-    returns one row, the bias by offset, instead of all N x M.
+    The output of a query that sees no key is zero. In models for which transformers does not support sdpa, it is the
+    mean of all values, as in eager attention. While a model with T5's position bias uses fastpe, its `compute_bias`
+    returns one row, the bias by offset, instead of all N x M entries.
 
     Examples
     --------
@@ -75,7 +76,7 @@ def register_transformers() -> None:
         from transformers.masking_utils import eager_mask, sdpa_mask
     except ImportError as error:
         raise ImportError("register_transformers needs transformers 5: pip install 'transformers>=5'") from error
-    try:  # private, and not in the first versions of transformers 5
+    try:  # a private name, which the first versions of transformers 5 do not have
         from transformers.utils.output_capturing import _active_collector as collector
     except ImportError:
         collector = None
@@ -85,8 +86,8 @@ def register_transformers() -> None:
 
 
 def _refuse_tables(model: Any) -> None:
-    """Make models raise a clear error in place of a lookup of "fastpe" in a table of attention classes."""
-    checked = model.get_correct_attn_implementation  # called when a model is made and by set_attn_implementation
+    """Make models raise a clear error if they would look up "fastpe" in a table of attention classes."""
+    checked = model.get_correct_attn_implementation  # called when a model is created, and by set_attn_implementation
     if hasattr(checked, "refuses_tables"):
         return
 
@@ -103,7 +104,7 @@ def _refuse_tables(model: Any) -> None:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether it maps names of implementations to attention classes, without "fastpe"."""
+    """Whether a value maps names of implementations, without "fastpe", to attention classes."""
     return isinstance(value, dict) and "fastpe" not in value and isinstance(value.get("eager"), type)
 
 
@@ -122,11 +123,11 @@ def _attend(
     s_aux: torch.Tensor | None = None, cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | None = None, **others: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    """Attention as the interface defines it: (B, N, H, Dv) outputs, and no weights."""
+    """Compute attention as the interface defines it. Return outputs (B, N, H, Dv), and no weights."""
     for name, asked in others.items():
         if name not in _HARMLESS and asked is not None and asked is not False:
             _refuse(module, name)
-    # a model that returns attention weights does not always ask for them: its hooks collect what layers return
+    # not all models that return attention weights ask layers for them: hooks may collect what layers return
     collected = None if collector is None else collector.get()
     if collected and any(name.endswith("attentions") for name in collected):
         _refuse(module, "output_attentions")
@@ -163,7 +164,7 @@ def _is_causal(module: torch.nn.Module, is_causal: bool | None) -> bool:
 
 
 def _position_bias(bias: torch.Tensor, queries: int, keys: int) -> dict[str, torch.Tensor]:
-    """A bias (B or 1, H, N, M), or (1, H, 1, N + M - 1) by offset, from 1 - N to M - 1."""
+    """Return the slot for a bias (B or 1, H, N, M), or for one by offset, (1, H, 1, N + M - 1), from 1 - N to M - 1."""
     if queries == 1 or bias.shape[0] != 1 or bias.shape[2:] != (1, queries + keys - 1):
         return {"scores": bias.expand(-1, -1, -1, keys)}
     reach = max(queries, keys) - 1
@@ -171,7 +172,7 @@ def _position_bias(bias: torch.Tensor, queries: int, keys: int) -> dict[str, tor
 
 
 def _documents(module: torch.nn.Module, queries: int, edges: torch.Tensor, of_keys: Any) -> torch.Tensor:
-    """Spans of packed documents, if the model says where they begin."""
+    """Return the spans of packed documents. `edges` and `of_keys` are where documents begin and the last one ends."""
     if of_keys is not None and not torch.equal(edges, of_keys):
         raise ValueError(f"{type(module).__name__} asks for cu_seq_lens_k that differ from cu_seq_lens_q")
     edges = edges.long()
@@ -186,8 +187,11 @@ def _mask(
     kv_length: int, q_offset: Any = 0, kv_offset: Any = 0, allow_is_causal_skip: bool = True, config: Any = None,
     **others: Any,
 ) -> torch.Tensor | None:  # fmt: skip
-    """The mask of transformers' sdpa. None if it is causal with as many keys as queries, or if the only query is the
-    last one. For models without support for sdpa always the mask of eager attention, as they may compute with it."""
+    """Return the mask of transformers' sdpa, or of eager attention for models without support for sdpa.
+
+    The former is None if it is causal with as many keys as queries, or if the only query is the last one. The latter is
+    never None, because such models may compute with their mask.
+    """
     if config is not None and not _prepared(type(config)):
         name = type(config).__name__
         patched = ", and pass them to fastpe.torch.patch" if name in ("BloomConfig", "MptConfig") else ""
@@ -198,9 +202,9 @@ def _mask(
     sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
     if config is None or not _goes_like_sdpa(type(config)):
         return eager(**sizes, allow_is_causal_skip=False, **others)
-    # with it, layers that get a causal mask declare that they are not causal, as in PaliGemma
+    # with this setting, layers that get a causal mask say that they are not causal, as in PaliGemma
     allow_is_causal_skip &= not getattr(config, "use_bidirectional_attention", False)
-    # offsets that are tensors belong to a static cache, some keys of which may not be filled yet
+    # offsets that are tensors belong to a static cache, in which some keys may not be filled yet
     known = isinstance(q_offset, _WHOLE) and isinstance(kv_offset, _WHOLE)
     square = known and q_length == kv_length and q_offset == 0
     last = known and q_length == 1 and q_offset + 1 == kv_offset + kv_length
@@ -209,7 +213,7 @@ def _mask(
 
 @torch.compiler.assume_constant_result
 def _goes_like_sdpa(kind: type) -> bool:
-    """Whether the models of a config, or of the module of a layer, rely on `is_causal` as sdpa does."""
+    """Whether models rely on `is_causal` as sdpa does. `kind` is the class of their config, or of a layer."""
     return _goes_like_sdpa_once(kind)
 
 
@@ -231,13 +235,13 @@ def _goes_like_sdpa_once(kind: type) -> bool:
 
 
 def _modeling(kind: type) -> Any:
-    """The Python module with the models of a config. For the module of a layer, that module itself."""
+    """Return the Python module that defines the models of a config class, or the given layer class."""
     return sys.modules.get(kind.__module__.replace("configuration_", "modeling_"))
 
 
 @torch.compiler.assume_constant_result
 def _prepared(config: type) -> bool:
-    """Whether the models of a config attend through the interface, judged by their source as transformers does."""
+    """Whether the models of a config use the attention interface. Their source decides, as in transformers itself."""
     return _prepared_once(config)
 
 
@@ -253,14 +257,16 @@ def _prepared_once(config: type) -> bool:
 
 
 def _biased_by_offset(kind: Any, module: str) -> bool:
-    """Whether it is a class of the module that attends through the interface, with a bias like T5's."""
+    """Whether a value is a class of the module that uses the attention interface, with a bias like T5's."""
     makes = vars(kind).get("compute_bias") if isinstance(kind, type) and kind.__module__ == module else None
     return makes is not None and [*inspect.signature(makes).parameters] == _OF_T5 and _takes_interface(kind)
 
 
 def _by_offset(dense: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """T5's bias for the last query, extended so that each offset has its own key: (1, H, 1, N + M - 1) entries contain
-    all of the dense N x M bias, and its complete gradient."""
+    """Change T5's `compute_bias` so that it computes one row: the bias of the last query, with a key for each offset.
+
+    The (1, H, 1, N + M - 1) entries contain all values of the dense N x M bias, and have its complete gradient.
+    """
 
     @wraps(dense)
     def compute_bias(

@@ -190,7 +190,7 @@ def test_permutations_are_uniform():
         ((2**64, "a"), ValueError, r"seed must be at most 2\*\*64 - 1, not 18446744073709551616"),
         ((0.5, "a"), TypeError, "seed must be an integer, not 0.5"),
         ((True, "a"), TypeError, "seed must be an integer"),
-        ((0, 3), TypeError, "stream must be a string, got 3"),
+        ((0, 3), TypeError, "stream must be a str, not 3"),
         ((0, "a", -1), ValueError, "step must be at least 0"),
         ((0, "a", 1.0), TypeError, "step must be an integer"),
     ],

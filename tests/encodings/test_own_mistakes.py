@@ -215,7 +215,7 @@ def test_what_runs_is_what_the_digest_is_of(tmp_path, monkeypatch):
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "mine.py")
-    with pytest.raises(ValueError, match=r"mine\.py is no regular file"):
+    with pytest.raises(ValueError, match=r"mine\.py is not a regular file"):
         fastpe.register(tmp_path / "mine.py")
 
 

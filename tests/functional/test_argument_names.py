@@ -61,8 +61,8 @@ def test_a_slot_that_acts_elsewhere_says_where(attend, slots, begin):
 
 
 def test_what_is_said_of_other_names_is_true():
-    known = {*arguments.SLOTS, *arguments._PLAIN, *arguments._OWN}
-    assert known <= {*inspect.signature(fastpe.attention).parameters, *arguments.SLOTS, *arguments._PLAIN}
+    known = {*arguments.SLOTS, *arguments._OPTIONS, *arguments._OWN}
+    assert known <= {*inspect.signature(fastpe.attention).parameters, *arguments.SLOTS, *arguments._OPTIONS}
     assert not known & {*arguments._SYNONYMS, *arguments._ELSEWHERE}
 
 

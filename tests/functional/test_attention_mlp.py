@@ -223,7 +223,7 @@ def test_no_array_of_queries_times_keys(rng):
 WITHOUT_KERNEL = {
     "rel_gain": "the backward pass of a network has one product per query and key, not one per channel",
     "growth": "the backward pass of a network uses queries and keys without the factors of growth",
-    "counts": "keys are counted from near to far, and a network is computed from far to near",
+    "counts": "the kernels count keys from near to far, and compute a network from far to near",
     "bands": "a network reads the scores of adjacent keys, and each band is a separate pass",
 }
 

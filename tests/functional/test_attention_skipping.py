@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skipping import N, alibi, left_out, tiles_met, trained
 
 import fastpe
-from fastpe.functional.arguments import _PLAIN
+from fastpe.functional.arguments import _OPTIONS
 from fastpe.kernels.attention.inputs import Options
 from fastpe.kernels.attention.score import bounded, keeps_raw, terms_given
 from fastpe.kernels.attention.slots import SLOTS, Slot
@@ -253,7 +253,7 @@ def test_every_term_that_is_no_array_is_an_option():
     """What the kernels take otherwise, nobody asks whether the bound holds with it. It does with scale, pairs, with
     what hides keys, and with what is done to weights."""
     harmless = {"scale", "pairs", "spans", "bands", "query_start", "mask", "dropout", "dropout_seed"}
-    assert {*_PLAIN} - harmless == {*Options._fields}
+    assert {*_OPTIONS} - harmless == {*Options._fields}
     assert not any(bounded(frozenset({"bias", name})) for name in (*Options._fields, "mask"))
     assert keeps_raw(frozenset({"rectify"}), wants_scale=False)
 

@@ -20,14 +20,14 @@ def rng():
 BOTH = [fastpe.attention, reference.attention]
 _BAND = Band(np.arange(4.0), np.arange(4.0), np.tile([0, 4], (4, 1)))
 WITHOUT_MEANING = {
-    "rel_gain": "a reflected query has no product with a key channel by channel",
+    "rel_gain": "reflections mix the channels that rel_gain scales",
     "growth": "reflections mix the channels that growth scales",
-    "polar": "reflectors have D channels, and rows in polar form 2 D",
+    "polar": "reflectors has D channels, but rows in polar form have 2 D",
     "bands": "reflections depend on the tokens between query and key, not on positions in a band",
     "theta": "theta needs bands, which cannot be given with reflectors",
 }
 WITHOUT_KERNEL = {
-    "counts": "the backward pass of counts goes by blocks of keys, that of reflections by blocks of queries",
+    "counts": "the backward pass of counts loops over blocks of keys, that of reflections over blocks of queries",
     "mlp_in": "a network reads the scores of all heads at once, and reflections are computed head by head",
 }
 
