@@ -77,7 +77,7 @@ def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
         jobs_module.read_result(folder, jobs[0].config, jobs[0].identity)
     events = []
     assert do(root, [SMALL], events=events)[1] == found[:1]
-    assert "it is run again" in notes(events)
+    assert "this run starts again" in notes(events)
     assert jobs_module.read_result(folder, jobs[0].config, jobs[0].identity) is not None
 
 

@@ -241,10 +241,10 @@ def test_more_seeds_go_on_with_the_same_choice(made, tmp_path):
     started = [(each.runs, each.reused) for each in events if isinstance(each, JobsStarted)]
     assert started == [(24, 16), (12, 8)]  # those that failed fail again
     assert found.summary["choosing"] == made.summary["choosing"]
-    with pytest.raises(RunError, match="holds another study"):
+    with pytest.raises(RunError, match="contains another study"):
         compare(replace(STUDY, choose_seeds=3), out=copy)
     plain = replace(STUDY, choose={}, choose_seeds=None, seeds=[0, 1, 10_000])  # with a seed that chose
-    with pytest.raises(RunError, match="holds another study"):
+    with pytest.raises(RunError, match="contains another study"):
         compare(plain, out=copy)
 
 
