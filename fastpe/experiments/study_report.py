@@ -205,8 +205,8 @@ def markdown(study: Study, summary: Summary) -> str:
 
 def _comparisons(study: Study, summary: Summary) -> list[str]:
     said = (
-        f"Differences from {study.baseline}; for errors ratios. Holm: adjusted for the encodings at one length of one "
-        "task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds "
+        f"Differences from {study.baseline}, or ratios for errors. Holm: p adjusted for the encodings at one length of "
+        "one task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds "
         "that would detect the observed difference."
     )
     if study.margin is not None:
@@ -227,8 +227,8 @@ def _overall(found: Mapping[str, Any]) -> list[str]:
         chance = found["improvement"].get(name)
         better = "-" if chance is None else f"{chance:.2f}"
         rows.append((name, f"{mean['mean']:.3f}", ends, better, f"{found['ranks'][name]:.2f}"))
-    said = f"Scores at the longest length of {', '.join(found['tasks'])}. Better than the baseline: the chance that a "
-    said += "run beats a run of the baseline. "
+    said = f"Scores at the longest length of {', '.join(found['tasks'])}. Better than the baseline: the probability "
+    said += "that a run beats a run of the baseline. "
     apart = found["critical_difference"]
     said += "" if apart is None else f"Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi)."
     return [markdown_text(said), "", markdown_table(head, rows)]

@@ -66,7 +66,7 @@ CHOOSE = ["--choose", "lr=1e-3,1e-2", "--choose", "heads=1,2", "--choose-seeds",
 def test_settings_are_chosen(folder):
     found = fastpe(*STUDY, *CHOOSE, "--out", "study")
     assert found.exit_code == 0, found.output
-    assert "lr, heads, from 4 candidates for each, on seeds 10000, which are not among those reported" in found.stdout
+    assert "lr, heads, from 4 candidates for each, on seeds 10000, whose results are not reported" in found.stdout
     assert (
         "8 tuning runs: 4 candidates for every encoding on every task, lr = 0.001, 0.01; heads = 1, 2" in found.stderr
     )

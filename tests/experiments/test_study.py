@@ -184,7 +184,7 @@ def test_the_same_encoding_under_two_names_finds_nothing(no_pdf, tmp_path):
 def test_seeds_that_found_the_same_bits_are_told(made):
     outcomes = {cell: {"train": {"loss": 1.0}, "test": {"4": {"exact": 0.5}}} for cell in STUDY.run_keys()}
     assert len(results.same_bits(outcomes)) == 6
-    assert results.same_bits(outcomes)[0] == "alibi on reverse: seeds 0 and 1 found the same bits"
+    assert results.same_bits(outcomes)[0] == "alibi on reverse: seeds 0 and 1 gave bitwise equal results"
     assert made.summary["same_bits"] == []
 
 

@@ -256,7 +256,7 @@ def test_variants_are_compared():
             self.summary = summary(errors)[1]
 
     told = table5.overview([(variants[0], Found(PAPER)), (variants[1], Found(worse))])
-    order = "The paper's order comes about, at all lengths, with: init=uniform (bidirectional), init=uniform (causal)."
+    order = "Variants with the paper's order at all lengths: init=uniform (bidirectional), init=uniform (causal)."
     assert told.lines == [order]
 
 
