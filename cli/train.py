@@ -151,6 +151,8 @@ def train(
             why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
             raise click.UsageError(f"--encoding is missing{why}; 'fastpe encodings' lists all of them", context)
         if out is not None and not resume and os.path.lexists(out):
+            if out.is_file():
+                raise click.UsageError(f"--out must be a folder, but {out} is a file", context)
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
     task_options += () if tokens is None else (f"tokens={tokens}",)
     if origin is None:

@@ -96,10 +96,11 @@ def _how(study: Study) -> str:
     told = [
         "With the same seed, all encodings have the same initial weights, data, order and test sequences, so run k is",
         f"compared with run k of {base}. p: of the sign-flip test, at least {least:.2g} with {study.count} seeds.",
-        "Holm: p adjusted for the encodings at one length of one task; below 0.05 the verdict is better or worse. Intervals:",
-        "95 %, Student's t, not adjusted. Could find: the true difference that this number of seeds detects with a",
-        f"power of 80 %, by the t test at Holm's first step. Solved: the number of runs with {100 * SOLVED:.0f} % of answers",
-        "right, and the exact interval of their share. If only some runs solve a task, this says more than a mean.",
+        "Holm: p adjusted for the encodings at one length of one task; below 0.05 the verdict is better or worse.",
+        "Intervals: 95 %, Student's t, not adjusted. Could find: the true difference that this number of seeds detects",
+        "with a power of 80 %, by the t test at Holm's first step.",
+        f"Solved: the number of runs with {100 * SOLVED:.0f} % of answers right, and the exact interval of their",
+        "share. If only some runs solve a task, this says more than a mean.",
     ]
     if study.margin is not None:
         told.append(f"Within: {WITHIN_NOTE}.")
