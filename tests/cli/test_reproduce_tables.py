@@ -67,7 +67,7 @@ def test_a_value_outside_its_interval_is_an_error_that_names_it(monkeypatch, tmp
     monkeypatch.setattr("fastpe.paper_claims.expressiveness.SLOPE", 0.003)
     result = fastpe("reproduce", "tables")
     assert result.exit_code == 1
-    assert re.search(r"error: values outside of their stored intervals: C30 own \(\d+\) not in 8821\n", result.stderr)
+    assert re.search(r"error: values outside their stored intervals: C30 own \(\d+\) not in 8821\n", result.stderr)
     found = json.loads((tmp_path / "reproduce" / "tables" / "tables.json").read_text())
     assert len(found["outside"]) == 1
     assert "C30 own" in result.stdout
