@@ -47,7 +47,7 @@ def study(title: str, about: str, page: str, head: Sequence[str], of: Mapping[st
 
 def compared() -> dict[str, Any]:
     """The comparisons with the baseline, from the page of the study."""
-    text = (RESULTS / "compare.html").read_text("utf-8").partition("<h2>Beside the baseline</h2>")[2]
+    text = (RESULTS / "compare.html").read_text("utf-8").partition("<h2>Comparisons with the baseline</h2>")[2]
     baseline = tomllib.loads((RESULTS / "compare.toml").read_text("utf-8"))["baseline"]
     of: dict[str, Rows] = {}
     body = text.partition("<tbody>")[2].partition("</tbody>")[0]
