@@ -278,7 +278,7 @@ def test_the_page_says_what_was_chosen(made):
     assert "No setting was chosen by these results" not in page
     for said in (page, text):
         assert "3 candidates for every encoding on every task, lr = 0.001, 0.03, 1e+30, on seeds 10000, 10001." in said
-        assert "tuning runs were not tested" in said
+        assert "Tuning runs were not tested" in said
         assert "from 3 candidates for each, on seeds 10000, 10001, whose results are not reported" in said
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| majority | ", "| running_sum | "))]
     chosen = [row for row in rows if row[2] == "lr=0.03"]
