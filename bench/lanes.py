@@ -6,7 +6,8 @@
     after   if there are more lanes than groups, a lane takes one pack of a group; lanes add to the gradients in turns
 
 The order of tasks, the way in which lanes claim them, and their dependencies are those of `fastpe.kernels.model.batch`.
-Each kind of task is timed alone, the fastest of many calls. A pack is timed as one, and its time is divided by FLOPs.
+Each kind of task is timed separately; the fastest of many calls counts. A pack is timed as a whole, and its time is
+divided by FLOPs.
 """
 
 import argparse

@@ -243,7 +243,7 @@ def _configure(
 def _starting_from(
     origin: Path, given: dict[str, Any], options: tuple[str, ...], task_options: tuple[str, ...]
 ) -> TrainConfig:
-    """Return the configuration of a run that starts from another: given settings, then the other's, then defaults."""
+    """Return the settings of a run that starts from another: given ones, then those of the other run, then defaults."""
     from fastpe.training import starting_weights
 
     found = starting_weights.read(origin)

@@ -2,8 +2,8 @@
 
 A study may choose settings from a grid (`Study.choose`). Every candidate of the grid is then trained for every task and
 encoding. These tuning runs (`Trial`) have other seeds than the study, so that the reported results are not biased by
-the choice. They are validated and never tested. They are validated on sequences of the training lengths from a separate
-random stream (`fastpe.training.validation`), or on the last part of the training text (option ``tuning`` of the task).
+the choice. They are validated and never tested. Validation uses sequences of the training lengths from a separate
+random stream (`fastpe.training.validation`), or the last part of the training text (option ``tuning`` of the task).
 """
 
 import itertools
@@ -266,7 +266,7 @@ class Study:
     def trial_config(self, trial: Trial) -> TrainConfig:
         """The settings of a tuning run: those of the study with this candidate, with validation in place of tests.
 
-        The number of validation sequences is that of the study's settings, or that of test sequences if it is not set.
+        The number of validation sequences is `validation` of the study's settings, or `test_sequences` if it is 0.
         """
         config = self.config(trial, self.candidates[trial.candidate])
         if config.symbols is not None:

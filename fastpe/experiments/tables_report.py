@@ -74,5 +74,5 @@ def _together(cells: Sequence[JudgedCell]) -> list[str]:
         f"Outside their stored intervals: {'; '.join(left)}." if left
         else "Every value lies in its stored interval. d = 64, N = 50, slope 0.002, unless a cell says otherwise."
     )  # fmt: skip
-    lines.append('Where the paper has "To analyze", the verdict is that of "Yes".')
+    lines.append('Cells with "To analyze" in the paper are judged like "Yes".')
     return lines
