@@ -1,4 +1,4 @@
-"""The error of a model's float32 logits, by part, compared with PyTorch: results/accuracy.md.
+"""The error of a model's float32 logits by part of the graph, compared with PyTorch: results/accuracy.md.
 
     python bench/accuracy.py [LAYERS WIDTH HIDDEN]
 
@@ -8,7 +8,7 @@ value of about 24,000 into one channel of the first token, and a later layer rem
 Activations in Large Language Models", arXiv:2402.17762).
 
 The script first checks that the float64 graph, `fastpe.Transformer` in float64 and PyTorch in float64 agree. Each row
-of the table is the root mean square error of the logits, relative to that of the logits, when only that part is
+of the table shows the root mean square error of the logits divided by their root mean square, if only that part is
 computed in float32 and everything else in float64. In the last row, everything is computed in float32.
 """
 
@@ -33,14 +33,15 @@ _TOKENS, _LENGTH, _BATCH = 512, 48, 2
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The parts of the graph: on float64 rows, by three implementations
+# The parts of the graph, in three implementations that take and return float64 rows
 
 
 @dataclass(frozen=True)
 class Parts:
     """One function for each part. All of them take and return float64 arrays.
 
-    norm(x, gain); product(x, w); onto(z, x, w) = z + x w; mixed(q, k, v, angles), (H, N, D) each; hidden(gate, linear).
+    The functions are norm(x, gain), product(x, w), onto(z, x, w) = z + x w, mixed(q, k, v, angles) with q, k and v
+    (H, N, D), and hidden(gate, linear).
     """
 
     norm: Callable[..., Array]
@@ -117,7 +118,7 @@ _STARTED = _in_float32(lambda z, x, w: arrays.gemm(x, w, int(FROM), z))
 
 
 def logits(config: fastpe.ModelConfig, w: Weights, tokens: Array, parts: Parts, seen: Any = None) -> Array:
-    """Logits of one sequence. seen: called with each layer's number, hidden rows, stream and normalised stream."""
+    """Logits of one sequence. `seen` is called with each layer's number, hidden rows, stream and normalised stream."""
     angles = fastpe.build("rope", len(tokens), dim=config.head_width, pairs="half")["angles"][0]
     z = w["embed.weight"][tokens]
     for layer in range(config.layers):

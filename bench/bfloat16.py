@@ -2,10 +2,10 @@
 
     python bench/bfloat16.py [THREADS [ROUNDS]]
 
-Language models of three sizes: fastpe in float32 and in bfloat16, PyTorch eager in float32, and eager and compiled
-under autocast. Causal attention of 8 heads of 64 channels at N = 2,048, compared with `scaled_dot_product_attention`.
-Measurements alternate, and the fastest of ROUNDS turns counts (10 by default). Before timing, the losses of three steps
-and the outputs of attention are compared with those of float32.
+The script times language models of three sizes in fastpe (float32 and bfloat16) and PyTorch (eager in float32, eager
+and compiled under autocast). It also compares causal attention with 8 heads of 64 channels at N = 2,048 with
+`scaled_dot_product_attention`. Measurements alternate, and the fastest of ROUNDS turns counts (10 by default). Before
+timing, the losses of three steps and the outputs of attention are compared with those of float32.
 """
 
 import sys
@@ -26,7 +26,7 @@ from fastpe.benchmarks.peers import torch_forward, torch_loss, torch_weights
 Call = Callable[[], Any]
 
 MODELS = {"6 x 384": (6, 384, 6, 256, 4), "4 x 256": (4, 256, 4, 256, 8), "4 x 128": (4, 128, 4, 64, 12)}
-"""Layers, width, heads, length, sequences."""
+"""By name: number of layers, width, number of heads, length, number of sequences."""
 _LOSS = {"fastpe bfloat16": 1e-3, "PyTorch float32": 1e-4, "PyTorch autocast": 5e-3,
          "PyTorch compiled autocast": 5e-3}  # fmt: skip
 """Largest allowed difference of losses from float32; observed: 4e-5, 1e-6, 2e-4."""
@@ -68,7 +68,7 @@ def peer(config: fastpe.ModelConfig, x: Any, y: Any, autocast: bool, compiled: b
 
 
 def steps(name: str, threads: int) -> dict[str, Call]:
-    """The steps of a model by library; their losses have been compared."""
+    """The steps of a model by library, after a comparison of their losses."""
     config, batch = model_of(name)
     text = np.random.default_rng(0).integers(0, config.vocabulary or 2, (batch, config.train_length + 1))
     x, y = np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
@@ -89,7 +89,7 @@ def steps(name: str, threads: int) -> dict[str, Call]:
 
 
 def attentions(backward: bool) -> dict[str, Call]:
-    """Causal attention by library, forward or with gradients of q, k and v; outputs have been compared."""
+    """Causal attention by library, forward or with gradients of q, k and v, after a comparison of the results."""
     torch.manual_seed(0)
     given = [torch.randn(1, 8, 2048, 64).bfloat16().requires_grad_(backward) for _ in range(3)]
     wide = [x.detach().float().requires_grad_(backward) for x in given]
@@ -120,7 +120,7 @@ def attentions(backward: bool) -> dict[str, Call]:
 
 
 def best(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
-    """Seconds of each candidate's fastest turn; the candidates take turns."""
+    """The seconds of the fastest turn of each call. The calls take turns."""
     found = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
@@ -132,7 +132,7 @@ def best(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
 
 def main(threads: int = 1, rounds: int = 10) -> None:
     """Print a row for every problem: milliseconds, and times relative to fastpe in bfloat16."""
-    numba.set_num_threads(threads)  # starts the threads before PyTorch sets their number: both use OpenMP's
+    numba.set_num_threads(threads)  # first, because PyTorch uses the same OpenMP threads
     torch.set_num_threads(threads)
     problems: dict[str, Callable[[], dict[str, Call]]] = {
         name: lambda name=name: steps(name, threads)  # type: ignore[misc] # mypy cannot infer the type of this default

@@ -2,10 +2,10 @@
 
     pytest bench --benchmark-json=new.json
     python bench/compare.py new.json             compare with bench/baseline.json; exit status 1 if something is slower
-    python bench/compare.py new.json --save      make it the baseline
+    python bench/compare.py new.json --save      save the run as the baseline
 
 Times on shared machines vary by tens of percent. A benchmark counts as slower only if its *fastest* new run is slower
-than its *slowest* old run. Compare only on the CPU that the baseline was made on; the names of both are printed.
+than its *slowest* old run. Compare only on the CPU on which the baseline was made. The names of both CPUs are printed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Settings of all benchmarks: compile first, use one thread unless a test sets more, report the share of the peak."""
+"""Settings of all benchmarks: warm up, use one thread unless a test sets more, and report the share of the peak."""
 
 from functools import cache
 from time import perf_counter
@@ -15,11 +15,10 @@ _WARM_CALLS, _LONG = 3, 0.1  # warm-up calls; a single call that takes this many
 
 @pytest.fixture
 def measure(benchmark):
-    """Call `measure(function, flop=..., bytes_moved=..., threads=...)` to warm up and time a function.
+    """`measure(function, *arguments, flop=..., bytes_moved=..., threads=...)` warms up and times a call of a function.
 
-    Timing lasts ``--benchmark-max-time``, with at least `--benchmark-min-rounds` rounds.
-
-    FLOPs, bytes, their rates, and the share of the machine's own sgemm peak go into `extra_info`.
+    Timing lasts ``--benchmark-max-time``, with at least ``--benchmark-min-rounds`` rounds. `extra_info` receives FLOPs,
+    bytes, their rates, and the share of this machine's sgemm peak.
     """
 
     def run(function, *arguments, flop=0, bytes_moved=0, threads=1):

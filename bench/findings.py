@@ -1,4 +1,4 @@
-"""Collects the results of the studies in bench/results by encoding, for `fastpe atlas`.
+"""Collect the results of the studies in bench/results by encoding, for `fastpe atlas`.
 
 python bench/findings.py    # writes fastpe/pictures/atlas/findings.json from the committed results
 """
@@ -40,14 +40,14 @@ def content() -> bytes:
 
 
 def study(title: str, about: str, page: str, head: Sequence[str], of: Mapping[str, Any]) -> dict[str, Any]:
-    """A study. of: encoding -> (a sentence about it, the rows of its table)."""
+    """A study as a dict. `of` maps each encoding to a sentence about it and the rows of its table."""
     found = {name: {"said": said, "rows": rows} for name, (said, rows) in of.items()}
     return {"title": title, "about": about, "page": f"bench/results/{page}", "head": list(head), "of": found}
 
 
 def compared() -> dict[str, Any]:
     """The comparisons with the baseline, from the page of the study."""
-    text = (RESULTS / "compare.html").read_text("utf-8").partition("<h2>Beside the baseline</h2>")[2]
+    text = (RESULTS / "compare.html").read_text("utf-8").partition("<h2>Comparisons with the baseline</h2>")[2]
     baseline = tomllib.loads((RESULTS / "compare.toml").read_text("utf-8"))["baseline"]
     of: dict[str, Rows] = {}
     body = text.partition("<tbody>")[2].partition("</tbody>")[0]
@@ -71,7 +71,7 @@ def compared() -> dict[str, Any]:
 
 
 def _means(name: str) -> dict[tuple[str, str], dict[str, tuple[str, float]]]:
-    """(of, and) -> test length -> (measure, its mean over seeds), of a study in which no run failed."""
+    """Read a study without failed runs: (of, and) -> test length -> (measure, its mean over seeds)."""
     values: dict[tuple[str, str], dict[str, list[tuple[str, float]]]] = defaultdict(lambda: defaultdict(list))
     with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -110,8 +110,8 @@ def tasks() -> dict[str, Any]:
     return study(
         "Eight encodings on every task",
         "Small causal models, means of three seeds, trained at 1 to 12 symbols (some tasks up to 24). The table gives "
-        "exact answers, or mean squared errors divided by those of always answering 0. Three seeds separate large "
-        "differences from small ones, no more.",
+        "exact answers, or mean squared errors divided by those of always answering 0. Three seeds show only "
+        "large differences.",
         "tasks.md", ("task", "training length", "twice", "three times", "rank at three times"),
         {name: ("", rows) for name, rows in of.items()},
     )  # fmt: skip

@@ -3,10 +3,11 @@
     python bench/lanes.py [SECONDS] [--markdown FILE]
 
     before  a thread ("lane") takes whole groups of sequences
-    after   if there are more lanes than groups, a lane takes one pack of a group, and adds to the gradients in turns
+    after   if there are more lanes than groups, a lane takes one pack of a group; lanes add to the gradients in turns
 
 The order of tasks, the way in which lanes claim them, and their dependencies are those of `fastpe.kernels.model.batch`.
-Each kind of task is timed alone, the fastest of many calls. A pack is timed as one, and its time is divided by FLOPs.
+Each kind of task is timed separately; the fastest of many calls counts. A pack is timed as a whole, and its time is
+divided by FLOPs.
 """
 
 import argparse
@@ -49,16 +50,16 @@ CASES = {
 
 @dataclass(frozen=True)
 class Task:
-    """A unit of work. turns: seconds before each turn and within it; the rest of the task follows the last turn."""
+    """A unit of work. `turns`: seconds before and within each turn. The rest of the task follows the last turn."""
 
     seconds: float
     turns: tuple[tuple[float, float], ...] = ()
-    after: int | None = None  # the task of the same phase whose turns precede those of this one
-    first: float = 0.0  # additional seconds if the task is the first of its lane in the phase
+    after: int | None = None  # number of the task in the same phase whose turns come before those of this task
+    first: float = 0.0  # additional seconds for the first task of a lane in the phase
 
 
 def scheduled(phases: Sequence[Sequence[Task]], lanes: int) -> float:
-    """Seconds of all phases. Free lanes claim tasks in order; a phase starts when the phase before is done.
+    """Seconds of all phases. Free lanes claim tasks in order; a phase starts when the previous phase is done.
 
     Examples
     --------
@@ -197,7 +198,7 @@ def _shares(seconds: float, sizes: np.ndarray) -> tuple[float, ...]:
 
 
 def turns(config: ModelConfig, composed: bool) -> tuple[tuple[float, float], ...]:
-    """For each turn of a pack, the share of FLOPs before it and within it."""
+    """For each turn of a pack: the shares of its FLOPs before the turn and within it."""
     n, c, f, tokens = config.train_length, config.width, config.hidden, config.vocabulary or 0
     square, wide, scores = 2 * n * c * c, 2 * n * c * f, 2 * n * n * c // (1 + config.causal)
     norms, head, layers = config.norm != "none", 2 * n * c * tokens, config.layers
@@ -238,7 +239,7 @@ def phases(config: ModelConfig, found: Measured, *, side_by_side: bool) -> list[
 
 
 def compared(config: ModelConfig, batch: int, found: Measured) -> Iterator[tuple[int, float, float]]:
-    """Lanes, and seconds before and after."""
+    """Yield the number of lanes, and the seconds before and after the change."""
     groups = len(found.starts) - 1
     whole, packs = (phases(config, found, side_by_side=each) for each in (False, True))
     for lanes in LANES:
@@ -247,7 +248,7 @@ def compared(config: ModelConfig, batch: int, found: Measured) -> Iterator[tuple
 
 
 def page(seconds: float) -> Iterator[str]:
-    """The lines of the table, case by case as they are measured."""
+    """Yield the lines of the table as soon as they are measured."""
     yield "| model | groups | lanes | before, ms | speed-up | efficiency | after, ms | speed-up | efficiency |"
     yield "|---|---|---|---|---|---|---|---|---|"
     steps = []
@@ -270,9 +271,9 @@ _HEAD = """# Scaling of a step to more cores than batch groups
 Made by `python bench/lanes.py {seconds:g} --markdown bench/results/lanes.md`. **This is a simulation**: each task of a
 step is timed on one core (the fastest of many calls, two cores of a shared Xeon). The schedule of the thread pool is
 then computed for more threads ("lanes") than that machine has cores. `before`: each lane takes whole groups of
-sequences. `after`: if there are more lanes than groups, lanes take packs of a group in parallel, which add to its
-gradients in turns; with no more lanes than groups nothing differs. Bits are the same for any number of lanes. A step
-has no more lanes than sequences: further lanes stay idle.
+sequences. `after`: if there are more lanes than groups, lanes take packs of a group in parallel, and add to its
+gradients in turns; otherwise nothing changes. Results are bitwise equal for any number of lanes. If there are more
+lanes than sequences, the others stay idle.
 
 The simulation ignores memory bandwidth and shared caches, the transfer of gradients between caches, clocks that fall
 when many cores are busy, cores that share units, the time to wake threads, and other processes. All of these make a
@@ -283,8 +284,10 @@ divided by FLOPs.
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("seconds", nargs="?", type=float, default=20.0, help="to measure each model")
-    parser.add_argument("--markdown", type=Path, help="a file to write the page to")
+    parser.add_argument(
+        "seconds", nargs="?", type=float, default=20.0, help="seconds to measure each model (default: 20)"
+    )
+    parser.add_argument("--markdown", type=Path, help="file to which the page is written")
     chosen = parser.parse_args()
     lines = []
     for line in page(chosen.seconds):

@@ -1,10 +1,10 @@
-"""Tables and figure for the runs that `python bench/studies.py nanogpt|lengths FOLDER` has made.
+"""Tables and a figure of the runs that `python bench/studies.py nanogpt|lengths FOLDER` makes.
 
     python bench/length_study.py FOLDER
 
-Measures every run of FOLDER/lengths also in sliding windows and by position, on 32,768 characters; stores the results
-in FOLDER/curves; prints the tables of bench/results/text.md; and draws bench/results/text.png. Intervals are t
-intervals over seeds, 95 %.
+The script measures every run of FOLDER/lengths in sliding windows and by position, on 32,768 characters. It stores the
+results in FOLDER/curves, prints the tables of bench/results/text.md, and draws bench/results/text.png. Intervals are
+95 % t intervals over seeds.
 """
 
 import json
@@ -27,13 +27,13 @@ from fastpe.training.text_data import text_parts
 
 RESULTS = Path(__file__).with_name("results")
 SLIDING = (128, 512, 2048)  # windows cost four times as much as blocks, so they use a part of the text
-PART = 2**15 + 1  # tokens of the validation part
+PART = 2**15 + 1  # number of tokens of the validation part that are used
 
 Curve = dict[str, Any]
 
 
 def measured(run: Path, kept: Path) -> Curve:
-    """Losses of a run by length, in blocks and in windows, and by position; measured once."""
+    """The losses of a run by length, in blocks and in windows, and by position. They are measured once and stored."""
     path = kept / f"{run.name}.json"
     if not path.exists():
         test = json.loads((run / "result.json").read_text())["test"]
@@ -61,7 +61,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def by_encoding(folder: Path) -> dict[str, list[Curve]]:
-    """The curves of every encoding, a list over seeds; runs are called ENCODING-128-SEED-DIGEST."""
+    """The curves of every encoding, one for each seed. The names of runs are ENCODING-128-SEED-DIGEST."""
     found: dict[str, list[Curve]] = defaultdict(list)
     for run in sorted((folder / "lengths").iterdir()):
         if (run / "result.json").exists():

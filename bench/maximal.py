@@ -1,16 +1,16 @@
-"""A fixed table that maximises a lower bound of the information about the position: rows in noise 1, at equal norm.
+"""A fixed table that maximises a lower bound of the information about the position, for rows of equal norm in noise 1.
 
-    PE[p] = table[p],   p = 0 .. N_train - 1, and the last row from there on
+    PE[p] = table[min(p, N_train - 1)]
 
-The table is that of `fastpe.theory.maximal.maximal_table`, whose rows have the norm of sinusoidal ones, sqrt(C/2). With
-N_train - 1 channels or more they form a simplex: every two rows are equally far apart.
+The table is computed by `fastpe.theory.maximal.maximal_table`. Its rows have the norm of sinusoidal rows, sqrt(C/2).
+With N_train - 1 channels or more, the rows form a simplex: every two rows have the same distance.
 
-**Past the training length**: clipped, to the last row.
+**Past the training length**: clipped to the last row.
 
 This is a user's encoding, for `fastpe train --encoding bench/maximal.py`. ``python bench/maximal.py`` compares it with
 other tables; bench/results/maximal_table.md has results of training.
 
-Source: Li (2025), future directions: encodings of much mutual information between positions.
+Source: Li (2025), future directions: encodings with high mutual information between positions.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from fastpe.theory.maximal import maximal_table
 
 
 def reference(spec: fastpe.Spec, params: dict[str, Any]) -> dict[str, Any]:
-    """The rows of the positions, which are rounded and clipped to the training length."""
+    """The rows of positions that are rounded and clipped to the training length."""
     table = maximal_table(spec.train_length, spec.dim, equal_rows=True).table
     return {"table": table[np.clip(np.rint(spec.points()), 0, spec.train_length - 1).astype(int)]}
 
@@ -38,7 +38,7 @@ ENCODING = fastpe.Encoding(
 
 
 def compared(length: int = 50, dim: int = 64) -> list[str]:
-    """Bounds of the information in nats, in noise 1, for tables scaled to the mean square norm dim / 2."""
+    """The lines of a table: bounds of the information in nats, in noise 1, for tables of mean square norm dim / 2."""
     fastpe.register(__file__)
     lines = ["| table | at least | at most |", "|---|---|---|"]
     for name in ("sinusoidal", "legendre", "wavelet", "learned", "maximal"):

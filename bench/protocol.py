@@ -1,8 +1,8 @@
-"""The whole main job as a user starts it, compared with PyTorch eager: `fastpe train` and bench/torch_train.py.
+"""Time the whole main job, `fastpe train`, and the same in PyTorch eager, bench/torch_train.py.
 
     python bench/protocol.py [TIMES]
 
-The two alternate, each in a separate process. `fastpe bench step` compares single steps.
+The two programs alternate, each in a separate process. `fastpe bench step` compares single steps.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def protocol(times: int) -> None:
-    """Print the seconds of both programs, `times` times."""
+    """Run both programs `times` times, and print their seconds."""
     threads = str(os.cpu_count() or 1)
     peer = [sys.executable, str(Path(__file__).with_name("torch_train.py")), "--threads", threads]
     for turn in range(times):

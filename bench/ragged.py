@@ -1,13 +1,13 @@
-"""Batches whose sequences differ in length, or in which few targets count, compared with padding in PyTorch eager.
+"""Time batches whose sequences differ in length, or in which few targets count, and compare with PyTorch eager.
 
     python bench/ragged.py [ROUNDS]
 
 copy    unique_copy in the protocol of Huang et al. 2025: 2 layers of 64, one head, 64 sequences of 4 to 102 positions
-recall  MQAR: 2 layers of 64, one head, 64 sequences of 64 positions, 8,192 tokens, of which 4 a sequence are answers
+recall  MQAR: 2 layers of 64, one head, 64 sequences of 64 positions with 4 answers each, a vocabulary of 8,192 tokens
 
-Each library runs in a separate process. The losses of the first steps must agree; then the libraries take turns. For
-PyTorch, the faster of attention in three products and PyTorch's attention function counts. `picked` applies the head
-only to the rows that count.
+Each library runs in a separate process. The losses of the first steps must agree; then the libraries take turns.
+PyTorch is timed in three ways: attention in three products, PyTorch's attention function, and `picked`, which applies
+the head only to rows whose targets count. PyTorch pads sequences to the longest one of a batch.
 """
 
 import json
@@ -46,7 +46,7 @@ def batches(config: TrainConfig) -> list[Sequences]:
 
 
 def flop(config: TrainConfig) -> float:
-    """Useful FLOPs of a step: existing positions, and the head where targets count."""
+    """Useful FLOPs of a step, averaged over batches: existing positions, and the head for targets that count."""
     found = [
         sequence_flop(config.model, int(n), int((weights > 0).sum()))
         for batch in batches(config)
@@ -64,7 +64,7 @@ def _weights(batch: Sequences) -> np.ndarray:
 
 
 def own_steps(config: TrainConfig, threads: int) -> Callable[[], float]:
-    """A step of fastpe on the next batch, in rotation."""
+    """A function that makes a step of fastpe on the next batch, in rotation."""
     adam, each = optimiser(config, Transformer(config.model)), cycle(batches(config))
 
     def step() -> float:
@@ -75,7 +75,7 @@ def own_steps(config: TrainConfig, threads: int) -> Callable[[], float]:
 
 
 def torch_steps(config: TrainConfig, way: str) -> Callable[[], float]:
-    """The same in PyTorch: padded to the longest sequence of the batch, without targets that do not count."""
+    """The same in PyTorch, with sequences padded to the longest of the batch and targets that do not count ignored."""
     import torch
 
     from fastpe.benchmarks import peers
@@ -114,7 +114,7 @@ def _tensors(batch: Sequences) -> tuple[Any, Any]:
 
 
 def _picked_loss(config: TrainConfig, weights: dict[str, Any], x: Any, y: Any) -> Any:
-    """The loss with the head only on rows whose targets count; an identity head returns the hidden rows."""
+    """The loss with the head applied only to rows whose targets count. An identity head returns the hidden rows."""
     import torch
     from torch.nn.functional import cross_entropy, linear
 
@@ -128,7 +128,7 @@ def _picked_loss(config: TrainConfig, weights: dict[str, Any], x: Any, y: Any) -
 
 
 def serve(library: str, threads: int) -> None:
-    """Print losses of the first steps of every case; then, for each line of input, seconds of the fastest step."""
+    """Print the losses of the first steps of every case, then the seconds of a step for each line of input."""
     steps = {}
     for name, config in CASES.items():
         for way in WAYS[library]:
@@ -148,13 +148,13 @@ def serve(library: str, threads: int) -> None:
             begin = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - begin)
-        whole = len(seconds) // _BATCHES * _BATCHES  # batches differ, so a turn counts as the mean of whole rounds
+        whole = len(seconds) // _BATCHES * _BATCHES  # batches differ, so take the mean over whole rounds
         best = min(seconds) if line.strip() == "peak" else min(np.reshape(seconds[:whole], (-1, _BATCHES)).mean(axis=1))
         print(best, flush=True)
 
 
 def compare(rounds: int, threads: int) -> None:
-    """Print a row for each case."""
+    """Time all cases, and print a row for each."""
     workers = {
         library: subprocess.Popen(
             [sys.executable, __file__, "--serve", library, str(threads)], stdin=subprocess.PIPE,

@@ -1,15 +1,16 @@
-"""Which encoding for which task: studies of many small runs, and their tables in bench/results.
+"""Studies of many small runs that show which encoding suits which task, and their tables in bench/results.
 
     python bench/studies.py tasks|lacoco|depth|nanogpt|lengths FOLDER [WORKERS]
 
-    tasks    every task with eight encodings at small size, 3 seeds: tasks.md, and every run in tasks.csv
-    lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, and lacoco.csv
-    depth    Yang et al. 2025: how many alternating blocks one layer and two tell apart, 5 seeds: depth.md, depth.csv
-    nanogpt  nanoGPT's recipe for a CPU on tinyshakespeare, 5 seeds: text.md, and nanogpt.csv
-    lengths  ten encodings trained on blocks of 128 characters of it, 5 seeds: text.md, and lengths.csv
+    tasks    every task with eight encodings and small models, 3 seeds: tasks.md, tasks.csv
+    lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, lacoco.csv
+    depth    the number of alternating blocks that one and two layers distinguish (Yang et al. 2025), 5 seeds: depth.md,
+             depth.csv
+    nanogpt  nanoGPT's recipe for a CPU on tinyshakespeare, 5 seeds: text.md, nanogpt.csv
+    lengths  ten encodings trained on blocks of 128 characters of tinyshakespeare, 5 seeds: text.md, lengths.csv
 
-The last two read the text from shared/data next to this repository. Runs are stored in FOLDER and not repeated. Every
-run is reported; failed runs have rows of their own.
+The last two read the text from shared/data next to this repository. Runs are stored in FOLDER and not repeated. The CSV
+files have every run, also failed ones.
 """
 
 import itertools
@@ -59,7 +60,7 @@ def drawn_tasks() -> list[str]:
 
 
 def tasks() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (task, encoding): small models, up to 1,200 updates, tested at up to three times the training length."""
+    """Yield the runs by (task, encoding): small models, up to 1,200 updates, tested at up to three times the length."""
     for seed, task, encoding in itertools.product(range(3), drawn_tasks(), ENCODINGS):
         own = {**SMALL, **OF_TASK.get(task, {}), "task": task, "seed": seed}
         length = own["train_length"]
@@ -75,13 +76,13 @@ def tasks() -> Iterator[tuple[Key, int, TrainConfig]]:
 
 
 def lacoco() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (task, encoding): GPT-2s of one layer of 16, and of two of 64; learned positions start at random rows."""
+    """Yield the runs by (task, encoding): GPT-2 models with one layer of 16 or two of 64, as the protocol states."""
     for task, seed, encoding in itertools.product(("bin_majority", "unique_copy"), range(5), ("learned", "nope")):
         yield (task, encoding), seed, preset("lacoco", encoding, task=task, seed=seed)
 
 
 def depth() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (layers, blocks): one head of 64 without positions, 3,000 updates."""
+    """Yield the runs by (layers, blocks): one head of 64 without positions, 3,000 updates."""
     for seed, (layers, blocks) in itertools.product(range(5), ((1, 3), (1, 4), (2, 3), (2, 4), (2, 5))):
         own = {
             **SMALL, "width": 64, "hidden": 256, "heads": 1, "layers": layers, "lr": 1e-3, "batch": 64,
@@ -92,13 +93,13 @@ def depth() -> Iterator[tuple[Key, int, TrainConfig]]:
 
 
 def nanogpt() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (encoding, length): 2,000 updates of 12 blocks of 64 characters."""
+    """Yield the runs by (encoding, length): 2,000 updates of 12 blocks of 64 characters."""
     for seed in range(5):
         yield ("learned", "64"), seed, preset("nanogpt-cpu", "learned", task="text", data=str(TEXT), seed=seed)
 
 
 def lengths() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (encoding, length): the same with blocks of 128 and 1,000 updates, which is as many characters."""
+    """Yield the runs by (encoding, length): 1,000 updates with blocks of 128, as many characters as in `nanogpt`."""
     for seed, encoding in itertools.product(range(5), LENGTHS_OF):
         own = {"train_length": 128, "samples": 3000, "epochs": 4, "test_lengths": (128, 256, 512, 1024, 2048)}
         yield (encoding, "128"), seed, preset("nanogpt-cpu", encoding, task="text", data=str(TEXT), seed=seed, **own)
@@ -108,7 +109,7 @@ STUDIES = {"tasks": tasks, "lacoco": lacoco, "depth": depth, "nanogpt": nanogpt,
 
 
 def done(study: str, folder: Path, workers: int) -> Rows:
-    """All runs of a study by key and seed, with a row for each test length."""
+    """Make all runs of a study that are not done yet. Return the rows by key and seed, one for each test length."""
     jobs = {
         (key, seed): make_job(folder / study, "-".join((*key, str(seed))).replace(" ", ""), config)
         for key, seed, config in STUDIES[study]()
@@ -151,7 +152,7 @@ def _cell(runs: Sequence[list[dict[str, Any]]]) -> str:
 
 
 def table(rows: Rows) -> str:
-    """The means of a study of tasks, in Markdown: tokens first, then numbers."""
+    """The means of the study of tasks, in Markdown: first tasks of tokens, then tasks of numbers."""
     lines = []
     for numbers, title in ((False, "task"), (True, "task of numbers")):
         lines += [f"| {title} | {' | '.join(f'`{name}`' for name in ENCODINGS)} |", "|---" * (len(ENCODINGS) + 1) + "|"]

@@ -1,6 +1,6 @@
-"""The kernels of the step with its shapes, one sequence, one thread, compared with NumPy (BLAS, default threads).
+"""The kernels of the training step with its shapes, for one sequence on one thread, compared with NumPy and PyTorch.
 
-A product is repeated within a call. Only `fastpe bench gemm` subtracts the cost of calling a peer from Python.
+A call repeats a product several times. Only `fastpe bench gemm` subtracts the cost of calling a peer from Python.
 """
 
 import numpy as np

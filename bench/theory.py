@@ -1,8 +1,8 @@
 """Theoretical properties of all encodings, compared with trained models: the tables of bench/results/theory.md.
 
 python bench/theory.py registry           # three numbers of every encoding
-python bench/theory.py drift FOLDER       # of `fastpe compare --study bench/results/drift.toml --out FOLDER`
-python bench/theory.py orbits FOLDER      # of `fastpe compare --study bench/results/orbits.toml --out FOLDER`
+python bench/theory.py drift FOLDER       # results of `fastpe compare --study bench/results/drift.toml --out FOLDER`
+python bench/theory.py orbits FOLDER      # results of `fastpe compare --study bench/results/orbits.toml --out FOLDER`
 """
 
 import csv
@@ -24,7 +24,7 @@ from fastpe.theory.essentials import essentials
 from fastpe.theory.orbits import least_error
 from fastpe.theory.symmetry import symmetry
 
-DRAWS = 10_000  # of orders, by chance
+DRAWS = 10_000  # number of random orders
 Errors = dict[tuple[str, str, str], list[float]]
 
 
@@ -102,7 +102,7 @@ def _mean(errors: list[float]) -> float:
 
 
 def _ranks(x: list[float], y: list[float]) -> tuple[float, float]:
-    """Spearman's correlation, and the share of random orders with one as large."""
+    """Spearman's correlation, and the share of random orders with at least this correlation."""
     first, second = rankdata(x), rankdata(y)
     rng, seen = np.random.default_rng(0), np.corrcoef(first, second)[0, 1]
     chance = [np.corrcoef(first, rng.permutation(second))[0, 1] for _ in range(DRAWS)]

@@ -2,8 +2,9 @@
 
     python bench/torch_gpt.py TEXT [THREADS [ROUNDS]]
 
-times whole runs of nanoGPT's recipe for a CPU (training and validation) and generation with cached keys and values. The
-libraries alternate, after losses and generated text have been compared. ROUNDS is the number of runs, by default 3.
+The script times whole runs of nanoGPT's recipe for a CPU (training and validation), and generation with cached keys
+and values. First, losses and generated text are compared; then the libraries alternate. ROUNDS is the number of runs
+(3 by default).
 """
 
 import sys
@@ -26,7 +27,7 @@ from fastpe.training.text_data import text_parts
 
 
 class Block(nn.Module):
-    """Attention and feed-forward with norms before them. Keys and values are cached if a cache is given."""
+    """Attention and feed-forward block with norms first. Keys and values are cached if a cache is given."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Learned positions, a tied head, no biases: the model of the preset `nanogpt-cpu`."""
+    """The model of the preset `nanogpt-cpu`, with learned positions, a tied head and no biases."""
 
     def __init__(self, config: fastpe.ModelConfig, positions: int) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class Gpt(nn.Module):
         return functional.linear(self.norm(z if kept is None else z[:, -1:]), self.tokens.weight)
 
     def load(self, model: fastpe.Transformer, table: Any) -> "Gpt":
-        """Load the weights of a fastpe model; table: the slot of its encoding."""
+        """Load the weights of a fastpe model, and the table that its encoding provides."""
         own = {name: torch.from_numpy(np.array(value)) for name, value in model.parameters.items()}
         found = {"tokens.weight": own["embed.weight"], "norm.weight": own["final_norm.weight"]}
         found["positions.weight"] = torch.from_numpy(np.array(table))
@@ -83,7 +84,7 @@ class Gpt(nn.Module):
 
 
 def trainer(config: fastpe.TrainConfig, gpt: Gpt) -> Callable[[Any], float]:
-    """A training step of the recipe: learning rate, AdamW in two groups, clipping."""
+    """A function that makes a training step of the recipe: learning rate, AdamW in two groups, clipping."""
     groups = [
         {"params": [p for p in gpt.parameters() if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in gpt.parameters() if p.ndim < 2], "weight_decay": 0.0},

@@ -1,4 +1,4 @@
-"""The paper's protocol in PyTorch eager: the peer of `fastpe train --encoding wavelet`, from start to end.
+"""The paper's whole training in PyTorch eager, the peer of `fastpe train --encoding wavelet`.
 
     python bench/torch_train.py [--threads 2] [--epochs 20]
 

@@ -18,9 +18,9 @@ _TABLES = ("step", "encodings", "attention", "frameworks", "gemm", "tables", "sc
 def _writable(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Raise if a file cannot be written, before minutes of measuring."""
     if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(path.parent)!r}")
+        raise click.BadParameter(f"folder {str(path.parent)!r} does not exist")
     if path is not None and not os.access(path.parent, os.W_OK):
-        raise click.BadParameter(f"nothing can be written in the folder {str(path.parent)!r}")
+        raise click.BadParameter(f"folder {str(path.parent)!r} is not writable")
     if path is not None:
         check_place("--markdown", path)
     return path
@@ -50,7 +50,7 @@ def bench(tables: tuple[str, ...], threads: int | None, quick: bool, markdown: P
                 and caches, with and without fastpe
     gemm        the matrix products of the training step
     tables      position tables
-    scaling     threads, a busy core, and the cost of equal bits
+    scaling     more threads, a busy core, and the cost of bitwise equal results
 
     The default is all of them. Each library runs in a separate process, its results are checked before it is timed, and
     measurements of the libraries alternate. Times are those of the fastest call. Do not use the machine during the

@@ -158,7 +158,7 @@ def _terms(rows: Sequence[Mapping[str, Any]]) -> Table:
         for row in rows
     ]
     about = f"causal, N {rows[0]['length']:,}, no tiles skipped"
-    return Table("Position terms", about, ("term", "", "ms", "relative to none"), lines)
+    return Table("Position terms", about, ("term", "", "ms", "relative to no term"), lines)
 
 
 def _long(measured: Mapping[str, Any]) -> Table:
@@ -193,19 +193,19 @@ def _frameworks(measured: Mapping[str, Any]) -> list[Table]:
     return [
         Table("Frameworks", about, head, _timed(rows, present), [*notes, *_absences(rows, PEERS)]),
         _decoding(measured["decoding"], measured["threads"]),
-        Table("Features", alone, ("", "", "ms", "relative to none"), priced),
+        Table("Features", alone, ("", "", "ms", "relative to no feature"), priced),
     ]
 
 
 def _decoding(measured: Mapping[str, Any], threads: int) -> Table:
-    """A line for each case, a cell for each number of keys."""
+    """Return a table with a row for each case and a column for each number of keys."""
     lines: dict[str, list[str]] = {}
     for row in measured["rows"]:
         lines.setdefault(row["case"], [row["case"]]).append(f"{row['us']:.1f}: {_verdict(row['sdpa'], _times)}")
     lengths = dict.fromkeys(row["length"] for row in measured["rows"])
     about = (
-        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch, and the time of SDPA over it; "
-        "SDPA has a dense mask of floats where it has no such argument"
+        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch: SDPA's time relative to it. "
+        "SDPA gets a dense mask of floats if it has no such argument"
     )
     head, absent = ["keys", *(f"{length:,}" for length in lengths)], measured["absent"]
     notes = [] if absent is None else [f"one query and a cache: {absent}"]
@@ -248,18 +248,19 @@ def _scaling(measured: Mapping[str, Any]) -> list[Table]:
     threads, notes = measured["threads"], []
     if measured["scaling"] is not None:
         notes.append(
-            f"{threads} threads over 1: step {_times(measured['step'])}, sgemm {_times(measured['sgemm'])}, "
-            f"step over sgemm {_verdict(measured['scaling'], _times)}"
+            f"speedup of {threads} threads over 1: step {_times(measured['step'])}, sgemm "
+            f"{_times(measured['sgemm'])}; the first divided by the second: {_verdict(measured['scaling'], _times)}"
         )
     else:
-        notes.append("one thread: nothing to scale")
+        notes.append("scaling is not measured on one thread")
     notes += [
-        f"bitwise equal for any number of threads: {_verdict(figure, _times)} the time without, threads: {count}"
+        f"results that are bitwise equal for any number of threads cost {_verdict(figure, _times)} the time without "
+        f"this guarantee, threads: {count}"
         for count, figure in measured["fixed"].items()
     ]
     if measured["busy"] is not None:
         busy = _verdict(measured["busy"], _times)
-        notes.append(f"next to a busy process: median {busy} the undisturbed step on 1 thread")
+        notes.append(f"next to a busy process, the median step takes {busy} the undisturbed step on 1 thread")
     return [Table("Scaling of the step", f"model {measured['model']}", notes=notes)]
 
 

@@ -44,13 +44,13 @@ def check(name: str | None, template: str | None, as_json: bool) -> None:
 
     from .progress import Reporter
 
-    verdicts, its = [], encoding_checks if word == "encoding" else task_checks
+    verdicts, suite = [], encoding_checks if word == "encoding" else task_checks
     with Reporter():
-        for each in its.checks(key):
+        for each in suite.checks(key):
             verdicts.append(diagnosis.judge(each))
             if not as_json:
                 click.echo(_line(verdicts[-1]))
-        remarks = its.remarks(key)
+        remarks = suite.remarks(key)
     passed = all(verdict.passed for verdict in verdicts)
     if as_json:
         checks = [vars(verdict) for verdict in verdicts]

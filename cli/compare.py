@@ -56,7 +56,7 @@ _OPTIONS = {
         ),
         option(
             "--margin", type=NUMBER,
-            help="Differences within this margin count as equivalent; for errors a share, such as 0.1.",
+            help="Differences within this margin count as equivalent; relative for errors, such as 0.1.",
         ),
         option("--study", "file", type=click.Path(path_type=Path), help="Study file to run, such as a study.toml."),
         option(
@@ -152,7 +152,7 @@ def compare(
         try:
             study = Study(dict(entries), list(tasks), seeds, **facts, **grid)  # type: ignore[arg-type] # made dicts
             study = varied(study, _lists("--vary", vary)) if vary else study
-        except TypeError as error:  # a word was given instead of a number
+        except TypeError as error:  # for example a word in place of a number
             raise click.UsageError(str(error)) from error
     part = None if shard is None else _shard(shard)
     if dry_run:
@@ -184,7 +184,7 @@ def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     from fastpe.experiments import existing_runs
 
     if out is None:
-        existing_runs.shared_study(folders)  # errors in the folders come before the missing option
+        existing_runs.shared_study(folders)  # report errors in the folders before the missing option
         raise click.UsageError("--out is missing: name the folder of the joined study")
     _print(existing_runs.merge(folders, out), as_json)
 
@@ -202,7 +202,8 @@ def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, baseline: str | None, as_json: bool) -> None:
     """Report on a study or on single run folders.
 
-    DIR is the folder of a study, whose page and tables are written again from its runs, or several run folders.
+    DIR is the folder of a study, or several run folders. For a study, the page and the tables are written again from
+    its runs.
     """
     from fastpe.experiments.existing_runs import report_runs, report_study
     from fastpe.experiments.study_folder import FILE

@@ -119,7 +119,7 @@ def print_curves(
     from .progress import Bar
 
     total = 0
-    for each in found:  # errors come before any work
+    for each in found:  # raise errors before any work
         for length in checked_lengths(lengths, each.model.config.train_length, len(each.tokens)):
             total += sum(tokens_read(len(each.tokens), length, sliding=way) for way in (False, True))
     curves: list[tuple[OnText, LengthCurve, LengthCurve]] = []

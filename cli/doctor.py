@@ -176,7 +176,7 @@ def _accuracy(as_json: bool) -> None:
         )
         return
     click.echo(f"\n{accuracy.LIMITS}")
-    click.echo("\nlargest error of a float32 sinusoidal row: with angles in float32, as in most libraries; in fastpe")
+    click.echo("\nlargest error of a float32 sinusoidal row, with float32 angles (as in most libraries) and in fastpe:")
     for position, theirs, ours in rows:
         click.echo(f"at position {position:10,}: {theirs:8.1e}  {ours:8.1e}")
 

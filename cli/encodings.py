@@ -23,19 +23,21 @@ _HEAD = ("name", "what it is", "learns", "beyond", "reported")
 _HEAD_NEEDS = ("name", "what it is", "needs")
 _SUMMARY, _GAP = 1, 2
 _LEGEND = """
-learns: has trained parameters (opt: if an option asks for them). beyond: the formula beyond the
-training length. reported: published results there (tuned: after interpolation or more training;
--: none found). `fastpe encodings NAME` prints the page of an encoding with the evidence.
-Filters such as `--causal --reported holds` select, `--by use|year|place|needs` groups."""
+learns: has trained parameters (opt: if an option asks for them). beyond: what the formula does
+beyond the training length. reported: published results on longer sequences (tuned: after
+interpolation or more training; -: none found). `fastpe encodings NAME` prints the page of an
+encoding with the evidence. Filters such as `--causal --reported holds` select encodings, and
+`--by use|year|place|needs` groups them."""
 _LEGEND_NEEDS = """
 needs, in addition to positions: training (of parameters), length (the training length), causal
-(a mask), digits (their places in numbers), coordinates (several per position), graph. The page of
-an encoding says how a run provides the last three. `--by use|year|place` groups differently."""
+(a causal mask), digits (their places in numbers), coordinates (several per position), graph. The
+page of an encoding says how a run provides the last three. `--by use|year|place` groups encodings
+differently."""
 _WIDEST = 10**4  # characters per line if the output is not a terminal, so that each encoding has one line
 
 
 def _words(flag: str, words: Sequence[str], text: str) -> Any:
-    """Return the option of a filter that may be repeated; an encoding has to match one of the words."""
+    """Return the option of a filter that may be repeated; an encoding matches if one of the words applies."""
     metavar = "|".join(words) if len(words) < 9 else flag.strip("-").upper()
     return click.option(flag, type=click.Choice(words), multiple=True, metavar=metavar, help=text)
 
@@ -181,7 +183,7 @@ def _print_theory(name: str, learned: bool) -> None:
 
     found = _theory(name)
     if "error" in found:
-        click.echo(f"\nin theory: nothing, because the encoding cannot be built: {found['error']}")
+        click.echo(f"\nin theory: not available, because the encoding cannot be built: {found['error']}")
     if found["numbers"]:
         sizes = f"width {found['dim']}, {found['heads']} head, training length {found['train_length']}"
         click.echo(f"\nin theory ({sizes}{', initial values' if learned else ''}):")

@@ -35,7 +35,7 @@ _OPTIONS = {
         ),
         option(
             "--lengths", metavar="N,N,...",
-            help="Lengths for --length-curve and --receptive-field.  [default: the training length, and its doubles]",
+            help="Lengths for --length-curve and --receptive-field.  [default: 1 to 16 times the training length]",
         ),
         option(
             "--data", type=click.Path(path_type=Path), help="Test on all of another text.  [default: the run's text]"

@@ -33,13 +33,13 @@ _SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Keep no keys and values; process the whole text again for each token.",
+    help="Do not cache keys and values: process the whole text again for each token.",
 )
 @click.option("--encoding", type=ENCODING, help="The encoding's file, if it is your own, such as ./mine.py.")
 @click.option(
     "--threads",
     type=INTEGER,
-    help="Number of threads, used where no keys and values are kept.  [default: all cores]",
+    help="Number of threads, used only without cached keys and values.  [default: all cores]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, at the end.")
 def generate(

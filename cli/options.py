@@ -42,7 +42,7 @@ class Number(click.types.FloatParamType):
 
 
 class Key(click.ParamType):
-    """A key that a registry knows, or the user's own file, which is registered; shells complete both.
+    """The type of a key of a registry, or of the user's own file, which is then registered. Shells complete both.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ class Key(click.ParamType):
         self.name, self._known, self._keys = name, known, keys
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The key."""
+        """Return the key for what the user wrote."""
         return self._known(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The keys that start as the last term of a sum or pattern does; files if there is none."""
+        """The keys that complete the last term of a sum or pattern, or files if no key does."""
         *terms, last = re.split(r"(?<=[+,])", incomplete)
         found = [CompletionItem("".join(terms) + key) for key in self._keys() if key.startswith(last)]
         return found or [CompletionItem(incomplete, type="file")]
@@ -79,9 +79,10 @@ class Grouped(click.Command):
     Parameters
     ----------
     groups : mapping
-        Options by the title of their group, in the order of `--help`, which itself is listed in the last group.
+        The options of each group by its title, in the order in which `--help` lists them. The option `--help` itself
+        is listed in the last group.
     *args, **more
-        As for `click.Command`.
+        The same as for `click.Command`.
     """
 
     def __init__(self, *args: Any, groups: Mapping[str, Sequence[click.Option]], **more: Any) -> None:
@@ -100,7 +101,7 @@ class Grouped(click.Command):
 
 
 def option(*flags: str, **more: Any) -> click.Option:
-    """An option, to be put into a group of `Grouped`."""
+    """Make an option for a group of `Grouped`."""
     return click.Option(list(flags), **more)
 
 

@@ -107,4 +107,4 @@ def _end(number: float | None) -> str:
 
 def _print_outside(claim: "Claim", found: "Judgement") -> None:
     for name in found.outside:
-        click.echo(f"fastpe: {claim.id}: {name} is outside of its stored interval {claim.expected[name]}", err=True)
+        click.echo(f"fastpe: {claim.id}: {name} lies outside its stored interval {claim.expected[name]}", err=True)

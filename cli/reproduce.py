@@ -74,7 +74,7 @@ def tables(out: Path, as_json: bool) -> None:
     """Check tables 1 to 4 of Li (2025), cell by cell, without training.
 
     Prints for each cell the paper's entry, the computed value, a verdict and its reason, and writes tables.md,
-    tables.json and tables.html into --out. The exit status is 1 if a value lies outside of its stored interval. `fastpe
+    tables.json and tables.html into --out. The exit status is 1 if a value lies outside its stored interval. `fastpe
     theory --claims` prints the claims that the cells depend on.
     """
     from fastpe.base import files
@@ -104,7 +104,7 @@ def tables(out: Path, as_json: bool) -> None:
         click.echo(as_text(tables_report.sections(cells)))
     click.echo(f"written in {out}: {', '.join(written)}", err=True)
     if left := paper_tables.outside(cells):
-        raise click.ClickException(f"values outside of their stored intervals: {'; '.join(left)}")
+        raise click.ClickException(f"values outside their stored intervals: {'; '.join(left)}")
 
 
 def _print(found: "list[tuple[Any, Any]]", as_json: bool, judged: bool) -> None:

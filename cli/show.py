@@ -24,7 +24,7 @@ _SIZES = {
     "dim": "Width of the model.", "heads": "Number of attention heads.", "train_length": "Training length.",
     "seed": "Seed of the initial values of learned parameters.",
 }  # fmt: skip
-_IN_TRAINING = {"dim": "width"}  # sizes that have another name in `TrainConfig`
+_IN_TRAINING = {"dim": "width"}  # sizes with another name in `TrainConfig`
 
 
 def _sizes(command: Callable[..., None]) -> Callable[..., None]:

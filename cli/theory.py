@@ -1,4 +1,4 @@
-"""``fastpe theory``: what is known of encodings without training them, or of the encoding of a run."""
+"""``fastpe theory``: theoretical properties of encodings without training, or of the encoding of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .progress import Reporter
 
 _ALL = "all"
-# What --run leaves open.
+# Parameters that may be combined with --run.
 _OF_RUN = {"length", "run", "probe", "bins", "sequences", "everything", "as_json", "claims", "_own_tasks"}
 
 
@@ -69,13 +69,14 @@ def theory(
     bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, everything: bool, as_json: bool,
     **sizes: Any,
 ) -> None:  # fmt: skip
-    """Compute what is known of ENCODING without training it.
+    """Compute theoretical properties of ENCODING, without training it.
 
-    The table has the quantities that decide a choice of encoding: each with its value, its unit and its meaning. With
-    several encodings their values are in columns side by side. --all prints every quantity that is computed.
+    The table lists the quantities that decide a choice of encoding, each with its value, its unit and its meaning. With
+    several encodings, each has a column of values. --all prints every quantity that is computed.
 
-    ENCODING may be a sum such as sinusoidal+alibi, or your own file, ./mine.py. Every number is exact, certified (<= or
-    >=) or an estimate with its 95 % interval (+-); "-" means that the quantity has no meaning for the encoding.
+    ENCODING may be a sum such as sinusoidal+alibi, or your own file such as ./mine.py. Every number is exact, a
+    certified bound (<= or >=), or an estimate with its 95 % interval (+-). "-" means that the quantity is not defined
+    for the encoding.
 
     \b
     Examples:
@@ -115,7 +116,7 @@ def _given(context: click.Context) -> dict[str, str]:
 
 
 def _check_alone(context: click.Context, names: Sequence[str]) -> None:
-    """Refuse everything that --claims does not use."""
+    """Raise if an argument or option is given that --claims does not use."""
     others = [*names, *(flag for name, flag in _given(context).items() if name not in {"names", "claims", "as_json"})]
     if others:
         raise click.UsageError(f"--claims uses the encodings and sizes of the paper: leave out {others[0]}", context)
@@ -161,7 +162,7 @@ def _options(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, 
             except ValueError as error:
                 refused.append(error)
         for each in refused:
-            if "is unknown" not in str(each):  # it has the option, and not this value
+            if "is unknown" not in str(each):  # the encoding has this option, but refuses the value
                 raise each
         if len(refused) == len(names):
             raise next((each for each in refused if "did you mean" in str(each)), refused[0])

@@ -1,4 +1,4 @@
-"""Pages of the theory on a terminal, of one encoding or of several side by side."""
+"""Theoretical properties on a terminal: one encoding, or several in columns."""
 
 import shutil
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Page = Mapping[str, Record]
 
-_WIDEST = 200  # characters of a line that does not go to a terminal
+_WIDEST = 200  # characters per line if the output is not a terminal
 _WIDEST_OF_ONE = 120  # the same for the key quantities of a single encoding
 _ORDER = {each.key: place for place, each in enumerate(QUANTITIES.values())}
 

@@ -151,6 +151,8 @@ def train(
             why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
             raise click.UsageError(f"--encoding is missing{why}; 'fastpe encodings' lists all of them", context)
         if out is not None and not resume and os.path.lexists(out):
+            if out.is_file():
+                raise click.UsageError(f"--out must be a folder, but {out} is a file", context)
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
     task_options += () if tokens is None else (f"tokens={tokens}",)
     if origin is None:
@@ -241,7 +243,7 @@ def _configure(
 def _starting_from(
     origin: Path, given: dict[str, Any], options: tuple[str, ...], task_options: tuple[str, ...]
 ) -> TrainConfig:
-    """Return the configuration of a run that starts from another: given settings, then the other's, then defaults."""
+    """Return the settings of a run that starts from another: given ones, then those of the other run, then defaults."""
     from fastpe.training import starting_weights
 
     found = starting_weights.read(origin)

@@ -1,4 +1,4 @@
-"""Attention: compared with PyTorch and with the peak, the cost of position terms, and the longest calls."""
+"""Attention compared with PyTorch and with the peak, the cost of position terms, and very long calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ PEERS = {"sdpa": "PyTorch SDPA", "flashbias": "FlashBias on SDPA", "flex": "comp
 
 @dataclass(frozen=True)
 class Case:
-    """A problem for several libraries. `times`: by peer and part, the goal for the peer's time over ours."""
+    """A problem for several libraries. `times`: by peer and part, the goal for the peer's time divided by fastpe's."""
 
     name: str
     problem: Problem
@@ -35,17 +35,17 @@ CASES = (
     Case("no term, causal", Problem(4096), {"sdpa": {FORWARD: 1.0, BACKWARD: 1.3, BOTH: None}}),
     Case("small calls", Problem(64, causal=False, batch=32, heads=4, width=16), {"sdpa": {FORWARD: 1.0, BOTH: 1.0}}),
 )  # fmt: skip
-"""ALiBi has the standard slopes, and SDPA a dense mask for it, made before the timing. For a learned bias SDPA gathers
-N x N entries in each call."""
+"""ALiBi has the standard slopes. For it, SDPA gets a dense mask made before the timing. For a learned bias, SDPA
+gathers N x N entries in each call."""
 AS_EXACT = {"sdpa": 2.0, "flashbias": 1.0, "flex": None}
 """Goals: the largest ratio of fastpe's error against float64 to the peer's."""
 OF_PEAK = {FORWARD: 0.6, BACKWARD: 0.55}
 LENGTHS = (1024, 2048, 4096)
 """Problems without position terms, for which the share of the peak is measured."""
 TERMS = {"rope": 1.03, "toeplitz": 1.05, "shaw": 2.0, "shaw values": None}
-"""Goals: the largest time with a position term relative to none; N 4096, causal, no tiles skipped."""
+"""Goals: the largest time with a position term relative to no term, at N 4096, causal, with no tiles skipped."""
 LONG, EXTRA_MIB, SKIPPING = 65536, 64.0, 5.0
-"""Positions of the longest calls; goals: memory beyond inputs and outputs, and the speedup by skipping."""
+"""Number of positions of the longest calls, and goals: MiB beyond inputs and outputs, and the speedup by skipping."""
 _SLOPES = (0.5, 2.0**-8)
 
 
@@ -68,13 +68,14 @@ def measure(
     Returns
     -------
     dict
-        - ``beside``: for each case and part fastpe's ``ms``, and each peer's with ``times`` (the peer's time relative
-          to fastpe's, judged) or ``absent`` (the reason).
-        - ``errors``: for each case and result fastpe's error against float64, relative to the largest entry, and each
-          peer's with ``ratio``, fastpe's error over the peer's, judged.
+        - ``beside``: for each case and part, fastpe's ``ms``, and each peer's ``ms`` with ``times`` (relative to
+          fastpe's time, judged), or ``absent``, the reason why there is no time.
+        - ``errors``: for each case and result, fastpe's error against float64, relative to the largest entry, and each
+          peer's error with ``ratio``, fastpe's error divided by the peer's, judged.
         - ``peak``: ``gflops`` of sgemm, rows with ``of_peak``, judged, and ``disturbed``, signs of a disturbed machine.
         - ``terms``: times relative to no term, judged.
-        - ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged, or None and ``why``; and ``skipping``.
+        - ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged (None if it is unknown, for the reason ``why``),
+          and ``skipping``.
 
     Raises
     ------
@@ -177,7 +178,7 @@ def _of_peak(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: in
             prepare(candidates)
             take_turns([limits[0], *candidates], effort)
             found += [(problem, each.label, each) for each in candidates]
-        take_turns([limits[1]], effort)  # alone: its threads spin on and would occupy a core
+        take_turns([limits[1]], effort)  # timed separately, because its idle threads spin and would occupy a core
     own, blas = probe.PEAK_FLOP * threads / limits[0].best, 2 * probe.BLAS_ORDER**3 / limits[1].best
     rows = []
     for problem, part, each in found:
@@ -211,12 +212,14 @@ def _terms(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: int)
 
 
 def _long(tell: Tell, threads: int, shorter: int) -> list[dict[str, Any]]:
-    """Forward and backward passes of causal ALiBi over `LONG` positions, a few calls of each."""
+    """Time a few forward and backward passes of causal ALiBi over `LONG` positions, and measure their memory."""
     few, rows = replace(QUICK, least=2), []
     for slope in _SLOPES:
         problem = _shortened(Problem(LONG, term="alibi", heads=1, slopes=(slope,)), shorter)
         tell(f"attention: N {problem.length}, one head, slope {slope}")
-        with Worker("fastpe", threads) as fresh:  # freed memory of an older process would hide growth
+        with Worker(
+            "fastpe", threads
+        ) as fresh:  # a new process, because freed memory of an older one would hide growth
             memory = Candidate("memory", fresh, "attention memory", {"problem": asdict(problem), "threads": threads})
             call = Candidate("call", fresh, "attention", _asked("fastpe", problem, BOTH, threads))
             prepare([memory, call])
@@ -229,7 +232,7 @@ def _long(tell: Tell, threads: int, shorter: int) -> list[dict[str, Any]]:
 
 
 def _skipping(tell: Tell, ours: Worker, threads: int, shorter: int) -> dict[str, Any]:
-    """The eight standard slopes; without skipping, the one call that is checked is enough."""
+    """Time the eight standard slopes with skipping. Without skipping, only the call that is checked is timed."""
     problem = _shortened(Problem(LONG, term="alibi"), shorter)
     tell(f"attention: N {problem.length}, the eight standard slopes, with skipping and once without")
     some = Candidate("some", ours, "attention", _asked("fastpe", problem, BOTH, threads))

@@ -16,7 +16,7 @@ SHAW_REACH = 16
 _LONGEST = 4096
 """Beyond this length only `_SAMPLES` rows of the output and their gradients are checked."""
 _SAMPLES = 8
-_CHUNK = 512  # number of queries whose exact weights are in memory at a time
+_CHUNK = 512  # number of queries whose exact attention weights are in memory at once
 _TOLERANCE = {"fastpe": 2e-5, "sdpa": 2e-5, "flex": 2e-5, "flashbias": 1e-3}
 """Bound of errors of float32 results, relative to the largest entry; observed: 2e-6 except FlashBias."""
 
@@ -25,9 +25,13 @@ _TOLERANCE = {"fastpe": 2e-5, "sdpa": 2e-5, "flex": 2e-5, "flashbias": 1e-3}
 class Problem:
     """A problem: sizes and one position term. q, k and v are normal, in float32.
 
-    `term`: ``none``, ``alibi`` (the standard slopes 2^-1 ... 2^-8, or those named), ``learned`` (a bias whose gradient
-    is wanted), ``toeplitz`` (one whose gradient is wanted too, all tiles computed), ``rope``, ``shaw`` (relative keys)
-    or ``shaw values`` (relative keys and values).
+    `term` is one of:
+
+    - ``none``, ``rope``;
+    - ``alibi``: a bias with the standard slopes 2^-1 ... 2^-8, or with `slopes`;
+    - ``learned`` and ``toeplitz``: a bias whose gradient is computed;
+    - ``shaw``: relative keys;
+    - ``shaw values``: relative keys and values.
     """
 
     length: int
@@ -39,13 +43,13 @@ class Problem:
     slopes: tuple[float, ...] = ()
 
     def flop(self, part: str) -> int:
-        """Useful FLOPs: those of the products over unmasked cells, 4 D each forward and 10 D backward."""
+        """Useful FLOPs: those of products for unmasked scores, 4 D for each score forward and 10 D backward."""
         n = self.length
         cells = self.batch * self.heads * (n * (n + 1) // 2 if self.causal else n * n)
         return cells * self.width * {FORWARD: 4, BACKWARD: 10, BOTH: 14}[part]
 
     def inputs(self) -> tuple[Array, Array, Array, Array]:
-        """q, k, v and the gradient of the output (B, H, N, D)."""
+        """q, k, v and the gradient of the output, each (B, H, N, D) in float32."""
         rng = np.random.default_rng(0)
         q, k, v, dout = rng.standard_normal((4, self.batch, self.heads, self.length, self.width), np.float32)
         return q, k, v, dout
@@ -55,7 +59,7 @@ class Problem:
         return np.array(self.slopes or 2.0 ** (-8.0 * np.arange(1, self.heads + 1) / self.heads))
 
     def slots(self) -> dict[str, Array]:
-        """What `fastpe.attention` is given beside q, k and v."""
+        """The slots for `fastpe.attention`, by name."""
         n, d = self.length, self.width
         match self.term:
             case "alibi":
@@ -73,7 +77,7 @@ class Problem:
         return {}
 
     def _sampled(self, names: tuple[str, ...], offsets: int, size: float = 1.0) -> dict[str, Array]:
-        """Random slots with so many offsets; those that may be are the same for all heads."""
+        """Random slots for this number of offsets. If a slot can be shared, all heads have the same array."""
         rng, d = np.random.default_rng(1), self.width
         sizes = {"H": self.heads, "H1": 1, "T": offsets, "D": d, "Dv": d}
         return {name: np.float32(size) * sample(name, sizes, rng, dtype=np.float32) for name in names}
@@ -87,9 +91,9 @@ class Problem:
 class Calls(NamedTuple):
     """The calls of a library for a problem. Gradients are a dict of arrays by the name of the argument.
 
-    `forward()` returns the output, and `both(dout)` the output and the gradients. `prepared()` runs the forward pass
-    and returns a function that runs only the backward pass. A library without a backward pass has neither of the last
-    two.
+    `forward()` returns the output. `both(dout)` returns the output and the gradients. `prepared()` runs the forward
+    pass, and returns a function that runs only the backward pass. `both` and `prepared` are None for a library without
+    a backward pass.
     """
 
     forward: Callable[[], Any]
@@ -97,7 +101,7 @@ class Calls(NamedTuple):
     prepared: Callable[[], Callable[[Any], Any]] | None = None
 
     def part(self, part: str, dout: Any) -> Callable[[], Any]:
-        """The timed call of a part."""
+        """The call to be timed for a part."""
         if part == FORWARD or self.both is None or self.prepared is None:
             return self.forward
         if part == BOTH:
@@ -126,7 +130,7 @@ def own_calls(problem: Problem, tolerance: float | None = None) -> Calls:
 
 @dataclass(frozen=True)
 class Exact:
-    """The float64 output of some heads and rows, and the gradients for a `dout` that is zero elsewhere."""
+    """Exact float64 results: the output for some heads and rows, and the gradients for a `dout` that is 0 elsewhere."""
 
     heads: list[int]
     rows: list[int]
@@ -155,7 +159,7 @@ def exact(problem: Problem) -> Exact:
     if n > _LONGEST:
         chunks = [(row, row + 1) for row in np.linspace(0, n - 1, _SAMPLES).astype(int).tolist()]
     elif not problem.causal and problem.term != "none":
-        chunks = [(0, n)]  # queries of a block with keys on both sides: the reference cannot express this
+        chunks = [(0, n)]  # in one piece: the reference cannot compute a block of queries that has keys on both sides
     rows = [row for start, stop in chunks for row in range(start, stop)]
     q, k, v, dout = problem.inputs()
     known = np.zeros_like(dout)
@@ -180,7 +184,7 @@ def exact(problem: Problem) -> Exact:
 
 
 def too_large(errors: Mapping[str, float], library: str) -> str | None:
-    """A message about the wrong result and its error, or None."""
+    """A message that names the first result whose error is too large, or None."""
     bound = _TOLERANCE[library]
     for name, error in errors.items():
         if not error <= bound:

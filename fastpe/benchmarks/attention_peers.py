@@ -12,14 +12,19 @@ import numpy as np
 from fastpe.benchmarks.attention_cases import Calls, Problem
 
 _PADDED = 68
-"""Channels of FlashBias's q, k and v. It needs 66; the smallest multiple of 4 is fastest."""
+"""Number of channels of q, k and v for FlashBias. It needs 66; the next multiple of 4 is fastest."""
 
 
 def torch_calls(problem: Problem, threads: int, way: str) -> Calls:
-    """The calls of PyTorch.
+    """The calls of PyTorch for a problem.
 
-    way: ``sdpa`` (PyTorch's function: with a dense mask made beforehand for ALiBi, with one gathered from a learned
-    bias, or without a mask), ``flashbias``, ``flex``, or ``fastpe`` (our adapter).
+    `way` is one of:
+
+    - ``sdpa``: PyTorch's function. For ALiBi it gets a dense mask made beforehand. For a learned bias, each call
+    gathers
+      the mask. Otherwise it gets no mask.
+    - ``flashbias``, ``flex``.
+    - ``fastpe``: fastpe's adapter.
     """
     import torch
 
@@ -81,7 +86,7 @@ def _adapter(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _low_rank(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Causal ALiBi as two more channels (Wu et al. 2025, FlashBias, arXiv:2505.12044): slope (j - i) is a product."""
+    """Causal ALiBi as two more channels with the product slope (j - i): FlashBias, Wu et al. 2025, arXiv:2505.12044."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 

@@ -1,6 +1,6 @@
-"""One query and a cache of keys, with each argument that the short path takes, compared with PyTorch's SDPA.
+"""Attention of one query and a key/value cache, with each argument of the short path, compared with PyTorch's SDPA.
 
-PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions that use it.
+PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe); the functions that use it import it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ from fastpe.functional.slots import sample
 LENGTHS = (64, 512, 2048, 8192)
 GROUPED = "grouped keys"
 TOLERANCE = 1e-5
-"""Largest allowed error of float32 results, relative to the largest entry; seen: 4e-6."""
-_GROUP = 4  # heads of queries that share a head of keys and values
+"""Largest allowed error of float32 results, relative to the largest entry; observed: 4e-6."""
+_GROUP = 4  # query heads that share one head of keys and values
 _WAYS = ("fastpe", "sdpa")
 
 Array = np.ndarray[Any, Any]
@@ -55,7 +55,7 @@ CASES: Mapping[str, Callable[[int, int], dict[str, Any]]] = {
     "bias": _slot("bias"),
     "key_offset": _slot("key_offset"),
 }
-"""By name the arguments of attention besides q, k and v, for these numbers of keys and heads of queries."""
+"""By name: a function of the numbers of keys and query heads that returns the arguments besides q, k and v."""
 
 _OF_SDPA: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     **dict.fromkeys(("none", "causal"), lambda given: {}),
@@ -63,11 +63,11 @@ _OF_SDPA: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     GROUPED: lambda given: {"enable_gqa": True},
     "scale": lambda given: given,
 }  # fmt: skip
-"""The arguments of PyTorch's function where it computes the same. In the other cases it has a dense mask of floats."""
+"""SDPA's arguments for the cases that it can compute. In all other cases it gets a dense mask of floats."""
 
 
 def goal(length: int) -> float:
-    """The least time of PyTorch's function over ours.
+    """The goal for SDPA's time divided by fastpe's.
 
     >>> goal(64), goal(512)
     (0.5, 1.0)
@@ -76,23 +76,24 @@ def goal(length: int) -> float:
 
 
 def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[str, Any]:
-    """Time attention of one query in all cases; our results are compared with the reference first.
+    """Time attention of one query in all cases. fastpe's results are first compared with the reference.
 
     Parameters
     ----------
     effort, tell, threads, shorter
-        As for `fastpe.benchmarks.frameworks.measure`.
+        The same as for `fastpe.benchmarks.frameworks.measure`.
 
     Returns
     -------
     dict
-        ``rows``: for each case and length our time ``us`` in microseconds, and ``sdpa``, the time of PyTorch's function
-        over ours, judged by `goal`; ``absent``: the reason why there are no rows, or None.
+        - ``rows``: for each case and length, fastpe's time ``us`` in microseconds, and ``sdpa``, SDPA's time divided by
+          it, judged by `goal`.
+        - ``absent``: the reason why there are no rows, or None.
 
     Raises
     ------
     WrongResult
-        If a result is not the reference's.
+        If a result differs from the reference.
     WorkerDied
         If a process ends.
     """
@@ -128,7 +129,7 @@ def arguments(case: str, keys: int, heads: int = 8, width: int = 64) -> dict[str
 
 
 def call(way: str, case: str, given: Mapping[str, Any]) -> Callable[[], Any]:
-    """The timed call of a case with these arguments; way: ``fastpe`` or ``sdpa``."""
+    """The call of a case to be timed, with arguments from `arguments`. `way` is ``fastpe`` or ``sdpa``."""
     import torch
 
     rows = {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in given.items()}
@@ -143,7 +144,7 @@ def call(way: str, case: str, given: Mapping[str, Any]) -> Callable[[], Any]:
 
 
 def error(result: Any, given: Mapping[str, Any]) -> float:
-    """The largest error of a result, relative to the largest entry of the reference's."""
+    """The largest error of a result, relative to the largest entry of the reference."""
     wide = {name: given[name].astype(np.float64) for name in "qkv"}
     exact = reference.attention(**{**given, **wide})
     return float(np.abs(np.asarray(result) - exact).max() / np.abs(exact).max())

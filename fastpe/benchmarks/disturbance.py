@@ -2,15 +2,16 @@
 
 Either of two signs is enough:
 
-- A *yardstick*, a call that depends on the machine alone (sgemm in cache, writing memory, the step without encoding),
-  is timed in every turn. Undisturbed, its fastest calls of all turns differ by a few percent. The sign is that the
-  fastest call of the median turn took more than `BETWEEN_TURNS` times as long as that of the fastest turn. The median
-  counts because figures are those of the fastest call of all turns, which a few bad turns do not change.
-- On several threads the step reached less than `OF_ONE_THREAD` times the share of the peak that it reached on one
-  thread. The peak is measured on the same number of threads, so slower clocks or shared cores are no sign. Another
-  process on one of the cores is a sign, as the step waits for its slowest thread.
+- A *yardstick* is a call whose time depends on the machine only (sgemm in cache, writing memory, the step without an
+  encoding). It is timed in every turn. On an undisturbed machine, its fastest calls of all turns differ by a few
+  percent. The sign is that its fastest call in the median turn took more than `BETWEEN_TURNS` times as long as its
+  fastest call in the fastest turn. The median is used because a few bad turns do not change the figures, which are
+  the fastest calls of all turns.
+- On several threads, the step reached less than `OF_ONE_THREAD` times the share of the peak that it reached on one
+  thread. The peak is measured on the same number of threads, so slower clocks or shared cores give no sign. Another
+  process on one of the cores gives a sign, because the step waits for its slowest thread.
 
-A few calls in one or two turns give no sign.
+One or two turns are too few to give a sign.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ _LEAST_TURNS = 3
 
 
 def between_turns(yardstick: str, fastest: Sequence[float]) -> list[str]:
-    """The signs of a yardstick: none or one line. fastest: seconds of its fastest call in every turn.
+    """The sign of a yardstick, a list with at most one line. `fastest`: seconds of its fastest call in each turn.
 
     Examples
     --------
@@ -39,7 +40,7 @@ def between_turns(yardstick: str, fastest: Sequence[float]) -> list[str]:
 
 
 def on_more_threads(shares: Mapping[tuple[str, int], float]) -> list[str]:
-    """The signs of shares of the peak: a line for each far below that on one thread. shares: by (model, threads).
+    """One line for each share of the peak that is far below the share on one thread. `shares` is by (model, threads).
 
     Examples
     --------
@@ -54,7 +55,7 @@ def on_more_threads(shares: Mapping[tuple[str, int], float]) -> list[str]:
 
 
 def signs_in(value: Any) -> list[str]:
-    """All signs in a table, at any depth: the lines under ``"disturbed"``.
+    """All signs in a table: the lines under ``"disturbed"``, at any depth.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The cost of every encoding: the paper's training step with and without it, its fill and its pull.
+"""The cost of every encoding: the paper's training step with and without the encoding, its fill and its pull.
 
 The model is that of Li (2025), section 7.1: N 50, width 64, one head, batch 32, on one thread. It is causal for
 encodings that are for causal models only. Encodings that learn are filled and pulled in every step, all others once.
@@ -14,9 +14,9 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 from fastpe.encodings import registry
 
 GOAL, COLUMNS_GOAL, MOST = 1.25, 1.6, 2.5
-"""Goals: the largest time relative to no encoding. The second is for layers that compute offsets of keys or slopes from
-their input. The last is for layers that compute angles or reflections from it, for a vector at every offset, for maps,
-polar form or counts of channels, and for networks over scores."""
+"""Goals: the largest time of a step relative to the step without an encoding. `COLUMNS_GOAL` is for encodings whose
+layers compute offsets or slopes of keys from their input. `MOST` is for layers that compute angles or reflections, and
+for encodings with vectors at every offset, maps, polar form, counted keys, or networks over scores."""
 _MORE = {"rel_gain", "rel_key", "rel_query", "rel_value", "rotors", "polar", "counts", "mlp_in"}
 
 
@@ -35,14 +35,14 @@ def goal(name: str) -> float:
 
 
 def measure(effort: Effort, tell: Tell, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Time the step with every encoding, or with those named, in turns with the step of `nope`.
+    """Time the step with every encoding, or with the encodings `names`, in turns with the step of `nope`.
 
     Returns
     -------
     dict
-        ``rows``, each with ``encoding``, ``slots``, ``causal``, ``ms`` of the step, ``nope_ms``, ``times`` (over
-        `nope`, judged), ``fill_us``, and ``pull_us``, None if nothing is learned; ``disturbed``, signs of a disturbed
-        machine.
+        - ``rows``, each with ``encoding``, ``slots``, ``causal``, ``ms`` of the step, ``nope_ms``, ``times`` (relative
+          to `nope`, judged), ``fill_us``, and ``pull_us``, which is None if nothing is learned.
+        - ``disturbed``: signs of a disturbed machine.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def measure(effort: Effort, tell: Tell, names: Sequence[str] = ()) -> dict[str, 
                 part: Candidate(part, ours, f"encoding {part}", _asked(name, causal))
                 for part in ("step", "fill", "pull")
             }
-            without = replace(nope[causal], seconds=[])  # all of them share one list of turns, like one yardstick
+            without = replace(nope[causal], seconds=[])  # all copies share one list of turns, as one yardstick
             prepare(own.values())
             take_turns([without, own["step"]], effort)
             take_turns([own["fill"], own["pull"]], shorter)

@@ -22,7 +22,7 @@ def _drawn() -> np.random.Generator:
 
 
 def _mask(n: int) -> Array:
-    """A bool mask that hides a tenth of all keys, and no whole tile."""
+    """A boolean mask that hides a tenth of all keys, but no whole tile."""
     return (_drawn().random((1, 1, n, n)) < 0.9) | np.eye(n, dtype=bool)
 
 
@@ -38,8 +38,9 @@ FEATURES: Mapping[str, Callable[[int, int], Mapping[str, Any]]] = {
     "window of a quarter": lambda n, heads: {"window": max(1, n // 4)},
     "values of half the width": lambda n, heads: {},
 }
-"""By name the arguments of attention, for these numbers of positions and heads. The spans are causal: they hide the
-same keys as the causal mask."""
+"""By name: a function of the numbers of positions and heads that returns arguments of attention.
+
+The spans hide the same keys as the causal mask."""
 
 
 def inputs(name: str, problem: Problem) -> tuple[Array, Array, Array, Array]:
@@ -50,7 +51,7 @@ def inputs(name: str, problem: Problem) -> tuple[Array, Array, Array, Array]:
 
 
 def calls(name: str, problem: Problem, exact: bool = False) -> Calls:
-    """The calls of fastpe, or in float64 those of `fastpe.reference`."""
+    """The calls of fastpe, or if `exact` those of `fastpe.reference`, in float64."""
     q, k, v, _ = inputs(name, problem)
     settings: dict[str, Any] = {"causal": problem.causal, **FEATURES[name](problem.length, problem.heads)}
     vjp: Callable[..., Any] = reference.attention_vjp if exact else attention_vjp
@@ -87,12 +88,12 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> list[
     Parameters
     ----------
     effort, tell, threads, shorter
-        As for `fastpe.benchmarks.frameworks.measure`.
+        The same as for `fastpe.benchmarks.frameworks.measure`.
 
     Returns
     -------
     list of dict
-        For each feature and part ``ms``, and ``times``, relative to plain causal attention.
+        For each feature and part: ``ms``, and ``times``, the time relative to plain causal attention.
 
     Raises
     ------

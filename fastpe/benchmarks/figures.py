@@ -7,11 +7,11 @@ _JUDGEMENTS = ("goal", "at_most", "met", "disturbed")
 
 
 class WrongResult(ArithmeticError):
-    """A library's result is wrong, so it is not timed. The message has the library, the result and the error."""
+    """A library's result is wrong, so it is not timed. The message names the library, the result and the error."""
 
 
 def judged(value: float, goal: float | None, *, at_most: bool = False) -> dict[str, Any]:
-    """A figure, its goal (None if it has none) and whether the goal is met.
+    """A dict with a figure, its goal (None if it has none), and whether the goal is met.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def judged(value: float, goal: float | None, *, at_most: bool = False) -> dict[s
 
 
 def goals_in(value: Any) -> Iterable[bool]:
-    """Whether each goal in a table, at any depth, is met.
+    """Yield for each goal in a table, at any depth, whether it is met.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def goals_in(value: Any) -> Iterable[bool]:
 
 
 def unjudged(value: Any) -> Any:
-    """A table without goals and without signs of a disturbed machine, because a few calls cannot show either.
+    """A copy of a table without goals and signs of a disturbed machine, for runs with too few calls to judge either.
 
     Examples
     --------

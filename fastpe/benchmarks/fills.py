@@ -23,13 +23,13 @@ CHECKED = 128
 """Number of rows that are compared with the reference, evenly spaced and including the last."""
 _GROWING = ("table", "qk_table", "bias")
 _TOLERANCE = 1e-5
-_INEXACT = {("numpy", "wavelet"): 2e-2}  # interpolates PyWavelets' samples of a wavelet
+_INEXACT = {("numpy", "wavelet"): 2e-2}  # the NumPy code interpolates between PyWavelets' samples of a wavelet
 OF_WRITE, TIMES = 0.6, 10.0
 """Goals: share of the measured write bandwidth, and NumPy's time relative to fastpe's."""
 
 
 def names(length: int, dim: int) -> list[str]:
-    """The encodings whose only slot is a table or bias that grows with the length and can have this length."""
+    """The encodings that fill exactly one slot, a table or bias that grows with the length and can have this length."""
     return [name for name in registry.built_in() if _slot(name, length, dim) is not None]
 
 
@@ -52,7 +52,7 @@ def _settings(encoding: str, dim: int) -> dict[str, Any]:
 def fill_call(
     library: str, encoding: str, length: int, dim: int, dtype: str = "float32"
 ) -> tuple[Callable[[], Any], Callable[[], Array]]:
-    """A call that fills, and a function that returns its result."""
+    """The call that fills a table or bias, and a function that fills it again and returns it."""
     if library == "numpy":
         way = numpy_tables()[encoding]
         return lambda: way(length, dim), lambda: way(length, dim)
@@ -75,16 +75,18 @@ def fill_call(
 def check_fill(library: str, encoding: str, length: int, dim: int, found: Array) -> None:
     """Compare a table or bias of more than `CHECKED` positions with the reference.
 
-    Compares rows at given positions, or a bias at the distances between them. If positions are not single numbers,
-    compares a short table with the reference, and the long table with a fill into every other column.
+    Some rows of a table are compared with the reference, or a bias at the distances between some positions. If the
+    encoding does not accept such positions, a short table is compared with the reference, and the long table with one
+    that is filled into every other column of an array.
 
     Raises
     ------
     WrongResult
-        If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it; NumPy's wavelets are allowed more.
+        If the error of an element exceeds 1e-5, or 1e-6 of the element if it is above 10. NumPy's wavelets may have
+        larger errors.
     """
     settings, of_bias = _settings(encoding, dim), "bias" in registry.get(encoding).slots
-    drawn = {"dtype": found.dtype} if library == "fastpe" else {}  # parameters are drawn in the type of the slot
+    drawn = {"dtype": found.dtype} if library == "fastpe" else {}  # parameters are drawn in the dtype of the slot
     params = fastpe.init(encoding, train_length=length, **settings, **drawn) or None
     shape = (HEADS, 2 * length - 1) if of_bias else (length, dim)
     if found.shape != shape:
@@ -131,9 +133,12 @@ def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) ->
     Returns
     -------
     dict
-        ``length``, ``dim``; ``write_gbytes_per_s``, the measured write bandwidth; ``rows``, each with ``encoding``,
-        ``bytes``, ``gbytes_per_s``, ``of_write``, judged, and ``times``, the relative time of usual NumPy code, judged,
-        or None if there is none; ``disturbed``, signs of a disturbed machine.
+        - ``length``, ``dim``, ``heads``: the sizes.
+        - ``write_gbytes_per_s``: the measured write bandwidth.
+        - ``rows``, each with ``encoding``, ``bytes``, ``ms``, ``gbytes_per_s``, ``of_write``, judged, and ``times``,
+        the
+          time of usual NumPy code relative to fastpe's, judged, or None if there is no such code.
+        - ``disturbed``: signs of a disturbed machine.
     """
     slower = replace(effort, turns=min(effort.turns, 4), least=min(effort.least, 2))
     found, ways, writing = {}, numpy_tables(), list[float]()
@@ -151,7 +156,7 @@ def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) ->
             take_turns(candidates, slower)
             found[name] = {each.label: each.best for each in candidates}
             writing += candidates[1].turns
-    # the fastest of all turns: the bandwidth does not depend on the encoding
+    # use the fastest of all turns, because the bandwidth does not depend on the encoding
     write = probe.BYTES / min(best["write"] for best in found.values()) / 1e9
     rows = [_row(name, length, dim, best, write) for name, best in found.items()]
     return {

@@ -1,4 +1,4 @@
-"""Models of transformers and attention of PyTorch with masks, biases and caches: with fastpe's adapter and without.
+"""Hugging Face models and PyTorch's attention with masks, biases and caches, with and without fastpe's adapter.
 
 PyTorch and transformers are optional (`pip install -e '.[peers]'` from a clone of fastpe); the functions that
 use them import them.
@@ -14,12 +14,12 @@ from fastpe.benchmarks.attention_cases import FORWARD, Problem
 from fastpe.benchmarks.attention_peers import torch_calls
 
 DOCUMENT, WINDOW = 512, 4096
-"""Tokens of every packed document, and the window of Mistral."""
+"""Number of tokens of each packed document, and the window of Mistral."""
 _WORDS, _WIDTH, _HEADS, _LAYERS = 128, 256, 4, 2
-_TOKENS = 256  # tokens by which a cache grows
+_TOKENS = 256  # number of tokens by which a cache grows before it is cut back
 _PLACES = 509
-"""The number of entries of every result that are compared: a prime, so that no block of rows or columns is skipped."""
-_TOLERANCE = 5e-5  # of results in float32, relative to the largest entry; seen: 3e-6
+"""Number of entries of each result that are compared. It is prime, so that no block of rows or columns is missed."""
+_TOLERANCE = 5e-5  # of float32 results, relative to the largest entry; observed: 3e-6
 
 Call = Callable[[], Sequence[Any]]
 
@@ -40,21 +40,21 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "num_heads": _HEADS, "dropout_rate": 0.0,
     }),
 }  # fmt: skip
-"""Models of transformers by name: class and settings; weights are random."""
+"""Hugging Face models by name: class and settings. The weights are random."""
 
 
 def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
-    """The timed function. It returns the output and, for ``forward and backward``, the gradients.
+    """The function to be timed. It returns the output and, for ``forward and backward``, the gradients.
 
     Parameters
     ----------
     kind : str
-        Of attention alone ``alibi`` or ``packed`` (packed documents); of whole models a key of `MODELS`, ``llama
-        packed`` (documents that the model knows by their positions), or ``llama decode`` (one more token).
+        For attention alone: ``alibi`` or ``packed`` (packed documents). For models: a key of `MODELS`, ``llama packed``
+        (packed documents, which the model recognises by their positions), or ``llama decode`` (one more token).
     length : int
-        Number of tokens, or of tokens in the cache.
+        Number of tokens, or for ``llama decode`` the number of tokens in the cache.
     way : str
-        ``fastpe`` or a peer: ``eager`` and ``sdpa`` of transformers; for attention alone ``sdpa`` and ``flex``.
+        ``fastpe``, or a peer: ``eager`` or ``sdpa`` for models, ``sdpa`` or ``flex`` for attention alone.
     part : str
         ``forward`` or ``forward and backward``.
     threads : int
@@ -126,7 +126,7 @@ def _attention(way: str, sight: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _documents(length: int, way: str) -> Mapping[str, Any]:
-    """The arguments that hide the keys of other documents, made before the timing."""
+    """The arguments that hide the keys of other documents; they are made before the timing."""
     import torch
 
     if way == "fastpe":
@@ -149,7 +149,7 @@ def _documents(length: int, way: str) -> Mapping[str, Any]:
 
 
 def model_of(name: str, way: str) -> Any:
-    """A model of transformers with fixed weights, with fastpe's attention or one of transformers."""
+    """A Hugging Face model with fixed weights, with fastpe's attention or one of transformers' own."""
     import torch
     import transformers
 
@@ -199,7 +199,7 @@ def _of_model(name: str, length: int, way: str, part: str, packed: bool) -> Call
 
 
 def _decoded(length: int, way: str) -> Call:
-    """One more token for Llama with a cache, which grows by one token, and is cut back after `_TOKENS` of them."""
+    """One more token for Llama with a cache. The cache grows by a token per call, and is cut back after `_TOKENS`."""
     import torch
     from transformers import DynamicCache
 
@@ -234,7 +234,7 @@ def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
 def disagreement(
     found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]], tolerance: float = _TOLERANCE
 ) -> str | None:
-    """The first result of `sampled` that differs, and by how much, in words; None where all agree."""
+    """A message that names the first result of `sampled` that differs, with its error; None if all agree."""
     if len(found) != len(right):
         return f"{len(found)} results, but should be {len(right)}"
     for number, error in enumerate(_errors(found, right)):

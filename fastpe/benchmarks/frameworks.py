@@ -11,17 +11,18 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 
 PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
 SKIPS, SKIPS_NOTHING = 1.5, 0.95
-"""Goals for a peer's time over ours: where fastpe skips keys or needs no dense bias, and where it does not. `decoding`
-has the goals of one query alone."""
+"""Goals for a peer's time divided by fastpe's: the first if fastpe skips keys or needs no dense bias, the second
+otherwise. `decoding` has the goals of calls with one query."""
 _SECONDS, _FEW_TURNS = 2.0, 2
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of `framework_cases.call` at some lengths. `times`: by peer and part, the goal for its time over ours.
+    """A kind of `framework_cases.call` at some lengths.
 
-    All results are compared with those of the first peer. Calls as short as one token of a model differ by a twentieth
-    between two processes that do the same, because of the layout of their memory, so they have several `processes`.
+    `times` has, by peer and part, the goal for the peer's time divided by fastpe's. All results are compared with those
+    of the first peer. `processes` is the number of pairs of processes that are timed: calls as short as one token of a
+    model differ by 5 % between equal processes, because of the layout of their memory.
     """
 
     name: str
@@ -43,14 +44,15 @@ CASES = (
     Case("Llama", "llama", (2048,), {"sdpa": {FORWARD: SKIPS_NOTHING, BOTH: SKIPS_NOTHING}}),
     Case("Llama, one token and a cache", "llama decode", decoding.LENGTHS, {"sdpa": {FORWARD: SKIPS_NOTHING}}, 4),
 )  # fmt: skip
-"""For attention alone SDPA has a dense mask, made before the timing; in models it has the mask that each call makes."""
+"""For attention alone, SDPA gets a dense mask that is made before the timing. In models, each call makes the mask."""
 
 
 def measure(
     effort: Effort, tell: Tell, threads: int, shorter: int = 1, peers: Sequence[str] = tuple(PEERS)
 ) -> dict[str, Any]:
-    """Time models and attention by fastpe's adapter and by their own functions, one query and a cache (`decoding`), and
-    every feature by itself (`features`).
+    """Time models and attention with fastpe's adapter and with their own functions.
+
+    Also times one query and a key/value cache (`decoding`), and every feature by itself (`features`).
 
     Parameters
     ----------
@@ -66,14 +68,17 @@ def measure(
     Returns
     -------
     dict
-        ``beside``: for each case, length and part fastpe's ``ms``, and each peer's with ``times`` (relative to
-        fastpe's), judged, or ``absent``, the reason; ``absent``: by case, the reason why it cannot be measured at all;
-        ``decoding`` and ``features``: the results of `decoding.measure` and `features.measure`.
+        - ``beside``: for each case, length and part, fastpe's ``ms``, and each peer's ``ms`` with ``times`` (relative
+        to
+          fastpe's time, judged), or ``absent``, the reason why there is no time.
+        - ``absent``: by case, the reason why the case cannot be measured at all.
+        - ``decoding`` and ``features``: the results of `decoding.measure` and `features.measure`.
 
     Raises
     ------
     WrongResult
-        If results of a case differ from its first peer's, or those of `decoding` and `features` from the reference's.
+        If results of a case differ from those of its first peer, or results of `decoding` and `features` from the
+        reference.
     WorkerDied
         If a process ends.
     """
@@ -103,9 +108,9 @@ Found = Mapping[tuple[str, str], Candidate]
 def _timed(
     case: Case, effort: Effort, threads: int, shorter: int, peers: Sequence[str], before: Mapping[int, Found]
 ) -> tuple[dict[int, Found], str | None]:
-    """Timings by length from two new processes, added to the earlier ones; or the reason why there are none.
+    """Time a case in two new processes, and return the timings by length, or the reason why there are none.
 
-    Every case has new processes, so that no case runs short of memory because of another's masks.
+    The timings in `before` are added. Every case has new processes, so that the masks of other cases take no memory.
     """
     timed: dict[int, Found] = {}
     with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:
@@ -147,7 +152,7 @@ def _check(case: Case, length: int, found: Found) -> None:
 
 
 def _effort(effort: Effort, found: Found) -> Effort:
-    """Fewer turns if all calls together take seconds: a disturbance affects only a part of such long calls."""
+    """Reduce the turns if the calls take seconds, because a disturbance affects only a part of a long call."""
     taken = sum(each.facts["seconds"] for each in found.values() if each.absent is None)
     few = min(effort.turns, _FEW_TURNS)
     return effort if taken < _SECONDS else replace(effort, turns=few, most=few)

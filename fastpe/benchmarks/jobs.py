@@ -37,12 +37,12 @@ from fastpe.model.transformer import Transformer
 
 STEPS = 4
 """Number of steps that are compared with the reference. Losses after the first depend on all gradients."""
-_ON_END = 4  # number of calls of one query that are timed together
+_ON_END = 4  # number of calls of one query that are timed together, one after the other
 _TOLERANCE = 1e-5  # relative bound of float32 losses after these steps; observed: 5e-7
 
 
 class Absent(Exception):
-    """A library cannot be measured here; the message says why."""
+    """Raised if a library cannot be measured here. The message gives the reason."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Job:
 
 
 def _take(threads: int) -> None:
-    """Set the number of Numba's threads, which wait for work as set by fastpe."""
+    """Start Numba's threads with fastpe's settings for idle threads, and set their number."""
     start_threads()
     numba.set_num_threads(threads)
 
@@ -65,7 +65,7 @@ def _take(threads: int) -> None:
 
 
 def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
-    """The losses of the first steps by `fastpe.reference`, in float64 NumPy."""
+    """The losses of the first steps, computed by `fastpe.reference` in float64."""
     x, y = models.batch_of(case)
     parameters = {name: np.array(value, np.float64) for name, value in Transformer(case.config).parameters.items()}
     position = ModelEncoding(replace(case.config, dtype="float64"))
@@ -79,10 +79,10 @@ def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
 
 
 def step(library: str, model: str, threads: int, expected: Sequence[float]) -> Job:
-    """Return the job of the training step of a model in ``models.CASES``.
+    """Return the job of the training step of a model in `models.CASES`.
 
-    library: ``fastpe``, ``jax``, or for PyTorch ``compile``, ``eager`` (attention in three products), or ``eager, own
-    attention`` (PyTorch's attention function).
+    `library` is ``fastpe`` or ``jax``, or one of these forms of PyTorch: ``compile``, ``eager`` (attention as separate
+    products), or ``eager, own attention`` (PyTorch's attention function).
     """
     case = models.CASES[model]
     x, y = models.batch_of(case)
@@ -102,7 +102,7 @@ def step(library: str, model: str, threads: int, expected: Sequence[float]) -> J
 
 
 def _checked(call: Callable[[], float], library: str, model: str, expected: Sequence[float]) -> Job:
-    """The job of a step, after a check of its first losses."""
+    """Check the first losses of a step, and return its job."""
     for number, right in enumerate(expected, 1):
         loss = call()
         if not math.isclose(loss, right, rel_tol=_TOLERANCE):
@@ -112,7 +112,7 @@ def _checked(call: Callable[[], float], library: str, model: str, expected: Sequ
 
 @contextmanager
 def _peer(package: str) -> Iterator[None]:
-    """A context for calls of a peer: a failure makes the peer absent, but a wrong result is an error."""
+    """A context for calls of a peer. It turns failures into `Absent`, but wrong results remain errors."""
     try:
         if find_spec(package) is None:
             raise Absent(peers.INSTALL)
@@ -131,7 +131,7 @@ def _need_a_compiler() -> None:
 
 
 def _keep_to(threads: int) -> None:
-    """Restrict this process to a number of cores, which JAX uses as its number of threads; call before its import."""
+    """Restrict this process to as many cores as threads, because JAX uses all cores; call before importing JAX."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     elif threads == 1:
@@ -139,7 +139,7 @@ def _keep_to(threads: int) -> None:
 
 
 class _GroupPerThread(Transformer):
-    """A model that sums gradients in as many groups as threads, so that its bits depend on their number."""
+    """A model that sums gradients in as many groups as threads, so its bits depend on the number of threads."""
 
     threads = 1
 
@@ -149,7 +149,7 @@ class _GroupPerThread(Transformer):
 
 
 def step_by_threads(model: str, threads: int, expected: Sequence[float]) -> Job:
-    """fastpe's step without the guarantee of equal bits for any number of threads."""
+    """Return the job of fastpe's step without the guarantee of bitwise equal results for any number of threads."""
     case = models.CASES[model]
     x, y = models.batch_of(case)
     network = _GroupPerThread(case.config)
@@ -189,7 +189,7 @@ def encoding_fill(encoding: str, causal: bool) -> Job:
 
 
 def encoding_pull(encoding: str, causal: bool) -> Job:
-    """Return the job of the encoding's pull in this model: from gradients of slots to gradients of parameters."""
+    """Return the job of the encoding's pull in this model, from gradients of slots to gradients of parameters."""
     config = encoding_case(encoding, causal).config
     position, length = ModelEncoding(config), config.train_length
     if not position.initial:
@@ -250,8 +250,8 @@ def fill(library: str, encoding: str, length: int, dim: int) -> Job:
 def attention(library: str, problem: Mapping[str, Any], part: str, threads: int, tolerance: float | None = None) -> Job:
     """Return the job for one part of an attention problem, which is given as the dictionary of `dataclasses.asdict`.
 
-    library: ``fastpe``, or a `way` of `attention_peers.torch_calls`. Facts of the job: ``errors`` are relative to the
-    largest entry of each result; ``seconds`` is the time of the checked call.
+    `library` is ``fastpe``, or a `way` of `attention_peers.torch_calls`. Facts of the job: ``errors`` are relative to
+    the largest entry of each result; ``seconds`` is the time of the call whose results were checked.
     """
     asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
     with nullcontext() if library == "fastpe" else _peer("torch"):
@@ -260,7 +260,7 @@ def attention(library: str, problem: Mapping[str, Any], part: str, threads: int,
         return Job(calls.part(part, asked.inputs()[-1]), facts=facts)
 
 
-@lru_cache(maxsize=1)  # its parts run one after the other
+@lru_cache(maxsize=1)  # the parts of a problem follow one another
 def _checked_calls(
     library: str, problem: Problem, threads: int, tolerance: float | None
 ) -> tuple[Calls, dict[str, float], float]:
@@ -310,8 +310,8 @@ def feature(name: str, length: int, part: str, threads: int) -> Job:
 def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
     """Return the job of a call of `framework_cases`.
 
-    Facts: ``results``, for a comparison with the correct ones, and ``seconds``, the time of the call that returned
-    them.
+    Facts: ``results``, some entries of each result for a comparison, and ``seconds``, the time of the call that
+    returned them.
     """
     with _peer("transformers" if kind.split()[0] in framework_cases.MODELS else "torch"):
         if way == "flex":
@@ -324,7 +324,7 @@ def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
 
 
 def one_query(way: str, case: str, length: int, threads: int) -> Job:
-    """Return the job of a case of `decoding`, several calls in a row. The result is compared with the reference."""
+    """Return the job of a case of `decoding`, which makes several calls. The result is compared with the reference."""
     with _peer("torch"):
         import torch
 

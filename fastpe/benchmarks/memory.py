@@ -1,4 +1,4 @@
-"""The largest memory use of a call, as the operating system reports it."""
+"""The peak memory of a call, as the operating system reports it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,13 +8,13 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Unknown(Exception):
-    """This system does not report the peak of a call; the message says why."""
+    """Raised if this system does not report the peak memory of a call. The message gives the reason."""
 
 
 def peak_growth(call: Callable[[], Any]) -> tuple[Any, int]:
     """The result of a call, and the largest growth of the process's resident memory during it, in bytes.
 
-    Memory that was freed earlier, and that the process still holds, does not count as growth: use a new process.
+    Memory that was freed earlier but is still held by the process does not count as growth, so use a new process.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def peak_growth(call: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def _resident(name: str) -> int:
-    """A line of /proc/self/status, in bytes."""
+    """The value of a line of /proc/self/status, in bytes."""
     for line in _STATUS.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return 1024 * int(line.split()[1])

@@ -18,9 +18,10 @@ Array = np.ndarray[Any, Any]
 class Case:
     """A model, the size of its batch, and the goals of its step.
 
-    `of_peak` is a share of the machine's sgemm peak, by the FLOPs of the model as defined (`model.cost`). A step whose
-    first and last products are fused does about a quarter fewer, so the share may exceed 1. `times` are the relative
-    times of a peer's step, on one thread by peer, and on more threads for all peers.
+    `of_peak` is the goal for the share of the machine's sgemm peak, counting the FLOPs of the model as defined
+    (`fastpe.model.cost`). A step whose first and last products are fused does about a quarter fewer FLOPs, so the share
+    may exceed 1. `times` has, by peer, the goal for the time of the peer's step relative to fastpe's on one thread;
+    `times_threaded` is the goal on more threads, for all peers.
     """
 
     config: ModelConfig
@@ -63,9 +64,10 @@ def batch_of(case: Case) -> tuple[Array, Array]:
 class Product(NamedTuple):
     """A product of the step, C (m, n) = A (m, depth) B (depth, n), and what the step fuses with it.
 
-    `fused` is a mode of `fastpe.kernels.products.gemm`; with PLUS the first addend is a matrix, with FROM alone a row
-    (a bias) unless `onto`, which adds to C. `b_transposed`: B is there as its transpose, and is transposed in every
-    sequence."""
+    `fused` is a mode of `fastpe.kernels.products.gemm`. With PLUS, the first addend is a matrix. With FROM alone, it is
+    a row (a bias), or C itself if `onto`. If `b_transposed`, B is stored as its transpose, and is transposed for every
+    sequence.
+    """
 
     name: str
     m: int
@@ -78,7 +80,7 @@ class Product(NamedTuple):
 
     @property
     def flop(self) -> int:
-        """2 m n depth."""
+        """The number of FLOPs, 2 m n depth."""
         return 2 * self.m * self.n * self.depth
 
     @property
@@ -95,10 +97,10 @@ _FUSED = {
 
 
 def products(config: ModelConfig) -> list[Product]:
-    """Every product of a step on one sequence. Products of equal shape and form appear once, with all their names."""
+    """All products of a step on one sequence. Products of equal shape and form appear once, with all their names."""
     n, c, f, head = config.train_length, config.width, config.hidden, config.head_width
     relu = config.activation == "relu"
-    plain = config.norm == "none"  # then a gradient is added directly to that of the residual connection
+    plain = config.norm == "none"  # without norms, gradients are added directly to that of the residual connection
     found = [
         Product("qkv", n, c, 3 * c, fused=_BIAS),
         Product("scores", n, head, n, b_transposed=True),

@@ -1,4 +1,4 @@
-"""Tables and biases in usual NumPy code, with which the fills are compared."""
+"""Tables and biases in usual NumPy code, for comparison with the fills."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,7 +15,7 @@ from fastpe.encodings.slots import make_spec
 Array = np.ndarray[Any, Any]
 
 HEADS = 32
-"""Heads of a bias (heads, 2 N - 1), which is as large as a table of 64 columns."""
+"""Number of heads of a bias (heads, 2 N - 1). With 32 heads it is as large as a table of 64 columns."""
 
 
 def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
@@ -33,7 +33,7 @@ def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
     def wavelet(length: int, dim: int) -> Array:
         spec = make_spec(length, dim=dim)
         (part,) = parse("wavelet")
-        chosen = columns(spec, **part.options)  # choice of the functions, outside of the timed arithmetic
+        chosen = columns(spec, **part.options)  # which functions to use, chosen by fastpe's code
         phi, psi, grid = pywt.Wavelet("db4").wavefun(level=10)
         positions, table = np.arange(length), np.empty((length, dim))
         for c, (kind, level, shift) in enumerate(zip(*chosen, strict=True)):
@@ -74,7 +74,7 @@ def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
 
 @lru_cache(maxsize=4)
 def _of_heads(name: str, length: int, dim: int) -> dict[str, Array]:
-    """The parameters of a bias, in float64, except a table that is copied."""
+    """The initial parameters of a bias, in float64; a table, which is only copied, keeps float32."""
     values = init(name, dim=dim, heads=HEADS, train_length=length)
     return {key: value if key == "table" else value.astype(np.float64) for key, value in values.items()}
 

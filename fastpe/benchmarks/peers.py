@@ -1,4 +1,4 @@
-"""The peers: the same computations in PyTorch and JAX in the fastest form that we know, for timing and equality.
+"""The same computations in PyTorch and JAX, in the fastest form that we know, to compare times and results.
 
 PyTorch and JAX are optional (`pip install -e '.[peers]'` from a clone of fastpe); functions that use them import them.
 """
@@ -30,13 +30,13 @@ def joined_parameters(model: Transformer) -> dict[str, Array]:
 
 
 def _with_learned(slots: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
-    """The slots; those that are parameters themselves (a learned table) are replaced by these parameters."""
+    """The slots. A slot that is itself a parameter, such as a learned table, is replaced by the parameter."""
     learned = {name.rpartition(".")[2]: value for name, value in weights.items() if name.startswith("encoding.")}
     return {**slots, **learned}
 
 
 def _score_mask(config: ModelConfig, slots: Mapping[str, Array], length: int) -> Array | None:
-    """The mask added to the scores, (H or 1, N, N): the bias by offset, and -inf at masked cells; or None."""
+    """The mask (H or 1, N, N) that is added to the scores: the bias, and -inf for hidden pairs; or None."""
     offsets = np.arange(length)[None, :] - np.arange(length)[:, None]
     mask = None
     if "bias" in slots:
@@ -52,14 +52,14 @@ def _score_mask(config: ModelConfig, slots: Mapping[str, Array], length: int) ->
 
 
 def torch_weights(model: Transformer) -> dict[str, Any]:
-    """Copies of the model's parameters as PyTorch leaves, with joined query, key and value, as in PyTorch's layers."""
+    """Copies of the model's parameters as PyTorch leaf tensors, with query, key and value maps joined into one."""
     import torch
 
     return {name: torch.tensor(value, requires_grad=True) for name, value in joined_parameters(model).items()}
 
 
 def torch_loss(config: ModelConfig, outputs: Any, targets: Any) -> Any:
-    """The model's loss on PyTorch tensors, from the outputs of `torch_forward`; tokens below 0 do not count."""
+    """The model's loss on PyTorch tensors, from the outputs of `torch_forward`. Target tokens below 0 do not count."""
     from torch.nn.functional import cross_entropy, mse_loss
 
     if config.vocabulary is None:
@@ -72,10 +72,21 @@ def torch_forward(
     config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], x: Any, *, mask: Any = None, own: bool = False,
     factors: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """The model's forward pass (B, N) -> (B, N), or logits (B, N, V), on PyTorch tensors, from `torch_weights`.
+    """The model's forward pass on PyTorch tensors: from x (B, N) to outputs (B, N) or logits (B, N, V).
 
-    mask: added to the scores; by default it is made from the slots. own: whether to use PyTorch's attention function.
-    factors: factors of activations, in the form of `Transformer.dropout_factors`.
+    Parameters
+    ----------
+    config : ModelConfig
+    weights : dict of tensor
+        As `torch_weights` returns them.
+    slots : dict of tensor
+    x : tensor (B, N)
+    mask : tensor, optional
+        Added to the scores; by default it is computed from the slots.
+    own : bool
+        Whether to use PyTorch's attention function.
+    factors : dict, optional
+        Dropout factors of activations, in the form of `Transformer.dropout_factors`.
     """
     import torch
     from torch.nn import functional as f
@@ -104,7 +115,7 @@ def torch_forward(
         if heads > 1 or own or factor is not None:
             q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
         if own:
-            causal = config.causal and "bias" not in slots  # it uses a separate path
+            causal = config.causal and "bias" not in slots  # PyTorch has a faster path for this
             mixed = f.scaled_dot_product_attention(q, k, v, attn_mask=None if causal else mask, is_causal=causal)
         else:
             scores = q @ k.transpose(-1, -2) * (c // heads) ** -0.5
@@ -140,10 +151,11 @@ def torch_forward(
 def torch_step(
     model: Transformer, x: Array, y: Array, threads: int, *, compiled: bool = False, own: bool = False
 ) -> Step:
-    """One training step (loss, all gradients, Adam) of a copy of `model` in PyTorch; returns the loss.
+    """A function that makes one training step of a copy of `model` in PyTorch, and returns the loss.
 
-    compiled: whether to compile loss and gradients with `torch.compile`; own: as in `torch_forward`. Adam is PyTorch's
-    fused version, the fastest of its three here.
+    A step computes the loss and all gradients and updates with Adam, in PyTorch's fused version, the fastest of its
+    three here. If `compiled`, loss and gradients are compiled with `torch.compile`. `own` is the same as for
+    `torch_forward`.
     """
     import torch
 
@@ -176,10 +188,10 @@ def torch_step(
 
 
 def jax_step(model: Transformer, x: Array, y: Array) -> Step:
-    """One training step (loss, all gradients, Adam) of a copy of `model` as one jitted function of JAX.
+    """A function that makes one training step of a copy of `model` in JAX, and returns the loss.
 
-    Parameters and moments are donated, so that they are updated in place. JAX uses as many threads as the process may
-    use cores.
+    The step (loss, all gradients, Adam) is one jitted function. Parameters and moments are donated, so that they are
+    updated in place. JAX uses as many threads as there are cores that the process may use.
     """
     import jax
     import jax.numpy as jnp

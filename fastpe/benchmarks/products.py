@@ -1,8 +1,8 @@
-"""Matrix products of the step on one thread: fastpe's micro-kernel, MKL (PyTorch) and OpenBLAS (NumPy).
+"""Matrix products of the training step on one thread: fastpe's micro-kernel, MKL (PyTorch) and OpenBLAS (NumPy).
 
-Operands are contiguous and stay in cache. fastpe repeats a product in compiled code. A peer is called from Python, and
-the time of the same call on 1 x 1 matrices is subtracted, which favours the peer a little. If the second matrix is
-given as its transpose, fastpe's time includes transposing it, as in the step.
+Operands are contiguous and stay in cache. fastpe repeats a product in compiled code. A peer is called from Python. From
+its time, the time of the same call on 1 x 1 matrices is subtracted, which favours the peer slightly. If the second
+matrix is given as its transpose, fastpe's time includes transposing it, as in the training step.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ Array = np.ndarray[Any, Any]
 
 GOAL = 0.9
 """Goal: share of the GFLOP/s of the faster peer."""
-_FLOP_A_CALL = 20e6  # a call repeats a product often enough for the clock
+_FLOP_A_CALL = 20e6  # a call repeats a product until it does this many FLOPs, so that the clock is exact enough
 
 
 @entry(label="the measurement of products")
 def _repeat(a, b, c, d, e, scratch, mode, transposed, times):  # type: ignore[no-untyped-def]
-    """Compute C = f(start + A B) repeatedly; `transposed`: b is B^T, and is transposed into scratch each time."""
+    """Compute C = f(start + A B) repeatedly. If `transposed`, b is B^T and is transposed into `scratch` each time."""
     ai, aj = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize
     p, row, n, depth = pointer(b), b.shape[1], c.shape[1], a.shape[1]
     for _ in range(times):
@@ -43,7 +43,7 @@ def _repeat(a, b, c, d, e, scratch, mode, transposed, times):  # type: ignore[no
 
 
 def _operands(product: Product) -> tuple[Array, Array]:
-    """A and B as stored, small enough that adding their product to C repeatedly stays finite."""
+    """A and B as stored. They are so small that C stays finite if their product is added repeatedly."""
     random = np.random.default_rng(0)
     m, depth, n = product.m, product.depth, product.n
     a = random.standard_normal((depth, m) if product.a_transposed else (m, depth), np.float32)
@@ -52,14 +52,14 @@ def _operands(product: Product) -> tuple[Array, Array]:
 
 
 def _addends(product: Product) -> tuple[Array, Array]:
-    """The addends d and e of the fused form: a row or matrix each."""
+    """The addends d and e of the fused form. One is a row, the other a matrix."""
     random = np.random.default_rng(1)
     whole = random.standard_normal((product.m, product.n), np.float32)
     return (whole, whole[:1].copy()) if product.fused & PLUS else (whole[:1].copy(), whole)
 
 
 def product_call(library: str, product: Product, fused: bool) -> tuple[Callable[[], Any], int, Callable[[], Array]]:
-    """A call, its number of products, and a function that returns its result C (m, n)."""
+    """The call to be timed, its number of products, and a function that returns the result C (m, n)."""
     a, b = _operands(product)
     repeats = max(1, round(_FLOP_A_CALL / product.flop))
     if library == "fastpe":
@@ -104,7 +104,7 @@ def _last_of(library: str, product: Product, a: Array, b: Array) -> Callable[[],
 
 
 def _one_call(library: str, product: Product, a: Array, b: Array) -> tuple[Callable[[], Any], Callable[[], Array]]:
-    """A call of one product of a peer into a given matrix, and that matrix."""
+    """A call that computes one product with a peer, and a function that returns the result."""
     if library == "numpy":
         out = np.empty((product.m, product.n), np.float32)
         left, right = (a.T if product.a_transposed else a), (b.T if product.b_transposed else b)
@@ -118,12 +118,12 @@ def _one_call(library: str, product: Product, a: Array, b: Array) -> tuple[Calla
 
 
 def check_product(library: str, product: Product, fused: bool, found: Array) -> None:
-    """Compare with the formula in float64.
+    """Compare a result with the formula in float64.
 
     Raises
     ------
     WrongResult
-        If the error of an element exceeds float32 rounding.
+        If the error of an element exceeds the bound for float32 rounding.
     """
     a, b = (operand.astype(np.float64) for operand in _operands(product))
     left, right = (a.T if product.a_transposed else a), (b.T if product.b_transposed else b)
@@ -154,9 +154,10 @@ def measure(effort: Effort, tell: Tell, models: tuple[str, ...] = ("paper", "lm"
     Returns
     -------
     dict
-        ``rows``, each with ``model``, ``product``, its shape, and ``gflops`` of fastpe, of fastpe's fused form, and of
-        the peers; ``ratio`` to the faster peer, judged; ``absent``, the reasons why peers are missing; ``disturbed``,
-        signs of a disturbed machine.
+        - ``rows``, each with ``model``, ``product``, its shape, ``gflops`` of fastpe, of fastpe's fused form and of the
+          peers, and ``ratio``, fastpe's GFLOP/s relative to those of the faster peer, judged.
+        - ``absent``: the reasons why peers are missing.
+        - ``disturbed``: signs of a disturbed machine.
     """
     with Worker("fastpe", 1) as ours, Worker("torch", 1) as torch, Worker("numpy", 1) as numpy:
         workers = {"torch": torch, "numpy": numpy}
@@ -195,7 +196,7 @@ def _arguments(library: str, product: Product) -> dict[str, Any]:
 def _row(model: str, product: Product, seconds: dict[str, float], overhead: dict[str, float]) -> dict[str, Any]:
     gflops = {name: product.flop / best / 1e9 for name, best in seconds.items() if name not in overhead}
     for name, idle in overhead.items():
-        # times stay positive: the smallest products are near the noise of the clock
+        # keep the time positive: for the smallest products the difference is near the noise of the clock
         gflops[name] = product.flop / max(seconds[name] - idle, 0.2 * seconds[name]) / 1e9
     better = max(gflops[name] for name in overhead)
     return {

@@ -1,4 +1,4 @@
-"""Scaling of the training step to more threads, its time next to a busy process, and the cost of equal bits."""
+"""Scaling of the training step to more threads, its time next to a busy process, and the cost of bitwise equality."""
 
 import os
 import subprocess
@@ -33,13 +33,13 @@ def measure(effort: Effort, tell: Tell, threads: int, model: str = "paper") -> d
     Returns
     -------
     dict
-        - ``threads``.
-        - ``step`` and ``sgemm``: the speed on these threads divided by that on one. ``scaling``: the quotient of the
-          two, judged, or None on one thread or core.
-        - ``fixed``: for each number of threads the step's time divided by that of a step whose bits depend on that
-          number, judged.
-        - ``busy``: the median step next to a process that keeps one core busy, divided by the undisturbed median step
-          on one thread, judged, or None on one thread or core.
+        - ``threads``: the number of threads.
+        - ``step`` and ``sgemm``: the speed on these threads divided by the speed on one thread. ``scaling``: the first
+          divided by the second, judged, or None on one thread or core.
+        - ``fixed``: for each number of threads, the time of the step divided by that of a step whose bits depend on the
+          number of threads, judged.
+        - ``busy``: the median time of the step next to a process that keeps one core busy, divided by the undisturbed
+          median on one thread, judged, or None on one thread or core.
         - ``disturbed``: signs of a disturbed machine.
     """
     tell(f"scaling: {model}, threads: 1 and {threads}")
@@ -58,7 +58,7 @@ def measure(effort: Effort, tell: Tell, threads: int, model: str = "paper") -> d
         found = {each.label: each for each in groups}
         busy = None
         if threads > 1 and usable_cores() > 1:
-            tell("scaling: beside a busy process")
+            tell("scaling: next to a busy process")
             busy = _beside_a_busy_process(found, groups[-3], worker, effort)
     table: dict[str, Any] = {"model": model, "threads": threads, "scaling": None, "busy": busy}
     if threads > 1:

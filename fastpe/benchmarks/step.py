@@ -13,7 +13,7 @@ from fastpe.doctor import probe
 from fastpe.model.cost import step_flop
 
 _WAYS = {"eager": ("eager", "eager, own attention")}
-"""Forms of a peer; the fastest counts."""
+"""Several forms of a peer. The fastest one counts."""
 PEERS = {"eager": "PyTorch eager", "compile": "torch.compile", "jax": "jax.jit"}
 
 
@@ -30,19 +30,21 @@ def measure(
     ----------
     effort : Effort
     tell : callable
-        Called with a line whenever something begins.
+        Called with a line of text when a measurement begins.
     threads : sequence of int
-    models, peers : sequences of str
+        Numbers of threads.
+    models, peers : sequence of str
         Keys of `CASES` and `PEERS`.
 
     Returns
     -------
     dict
         - ``rows``: ``model``; ``threads``; ``flop``, the useful FLOPs of the model as defined (a step with fused first
-          and last products does fewer, and may exceed the peak); ``fastpe`` with ``ms`` and ``of_peak``, judged; and
-          ``peers``, each with ``ms`` and ``times`` (relative to fastpe's), judged, or ``absent``, the reason.
-        - ``sgemm``: for each number of threads the GFLOP/s of fastpe's sgemm in cache and of NumPy's BLAS; the larger
-          one is the peak.
+          and last products does fewer, so its share of the peak may exceed 1); ``fastpe`` with ``ms`` and ``of_peak``,
+          judged; and ``peers``, each with ``ms`` and ``times`` (relative to fastpe's time), judged, or with ``absent``,
+          the reason why there is no time.
+        - ``sgemm``: for each number of threads, the GFLOP/s of fastpe's sgemm in cache and of NumPy's BLAS. The larger
+          of the two is the peak.
         - ``disturbed``: signs of a disturbed machine.
 
     Raises
@@ -56,7 +58,7 @@ def measure(
     rows: list[dict[str, Any]] = []
     peaks, disturbed = [], list[str]()
     with ExitStack() as stack:
-        tell("step: building and checking all; torch.compile may need a minute the first time")
+        tell("step: building and checking all libraries; torch.compile may take a minute the first time")
         found: dict[int, dict[str, list[Candidate]]] = {}
         for count in threads:
             names = ("fastpe", "numpy", *peers)
@@ -69,7 +71,7 @@ def measure(
                 tell(f"step: {model}, threads: {count}")
                 take_turns(candidates, effort)
                 best[model] = _best(candidates)
-            # the fastest of all turns: the peak does not depend on the model
+            # use the fastest of all turns, because the peak does not depend on the model
             own = probe.PEAK_FLOP * count / min(each["peak"] for each in best.values())
             blas = 2 * probe.BLAS_ORDER**3 / min(each["blas"] for each in best.values())
             peaks.append({"threads": count, "own_gflops": own / 1e9, "blas_gflops": blas / 1e9})
@@ -95,7 +97,7 @@ def _candidates(model: str, threads: int, workers: Mapping[str, Worker], expecte
 
 
 def _best(candidates: Iterable[Candidate]) -> dict[str, Any]:
-    """Seconds of the fastest form of each library by label, or the reason why there are none."""
+    """By label: the seconds of the fastest form of each library, or the reason why there is no time."""
     found: dict[str, Any] = {}
     for each in candidates:
         absent = each.absent is not None

@@ -1,4 +1,4 @@
-"""Worker processes, one for each library. Only one of them runs at a time."""
+"""Worker processes, one for each library, which run one at a time, in turns."""
 
 import json
 import os
@@ -20,15 +20,15 @@ _MODULE = "fastpe.benchmarks.worker"
 
 
 class WorkerDied(ChildProcessError):
-    """A worker process has ended or failed. The message has the library and the last line of its errors."""
+    """A worker process has ended or failed. The message names the library and the last line of its errors."""
 
 
 @dataclass(frozen=True)
 class Effort:
     """How long to measure: the number of turns, and in each turn at least `least` calls and `seconds` seconds.
 
-    More turns follow, up to `most`, while some candidate's fastest turn is not confirmed by a second turn that is
-    nearly as fast: on a shared machine, other programs may have disturbed all turns but one.
+    On a shared machine, other programs may disturb all turns but one. So more turns follow, up to `most`, until the
+    fastest turn of each candidate is confirmed by a second turn that is nearly as fast.
     """
 
     turns: int = 5
@@ -41,8 +41,9 @@ QUICK = Effort(turns=1, seconds=0.0, least=1, most=1)
 _NEAR = 1.03
 
 
-# glibc keeps freed memory in the process. Otherwise the layout of the heap would decide whether a model's cache, which
-# is allocated again for every token, is mapped page by page, which takes as long as all the rest
+# With these settings, glibc keeps freed memory in the process. A model's key/value cache is allocated again for every
+# token. Without the settings, the layout of the heap decides whether its pages are mapped again each time, which takes
+# as long as the rest of the call.
 _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
 
 
@@ -52,9 +53,11 @@ class Worker:
     Parameters
     ----------
     library : str
-        Its name in messages. ``"jax"`` may use as many cores as threads, since it has no setting for threads.
+        The name of the library in messages. JAX has no setting for threads, so ``"jax"`` may use as many cores as
+        threads.
     threads : int
-        With one thread, all libraries run on the same core, because other programs may disturb one core more.
+        The number of threads. With one thread, all libraries run on the same core, because other programs may disturb
+        some cores more than others.
     """
 
     def __init__(self, library: str, threads: int) -> None:
@@ -82,7 +85,7 @@ class Worker:
         self._process.kill()
 
     def send(self, request: Mapping[str, Any]) -> None:
-        """Send a request without waiting for the answer; `receive` returns it."""
+        """Send a request without waiting for the answer, which `receive` returns."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -112,7 +115,7 @@ class Worker:
         return answer
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """`send`, then `receive`."""
+        """Send a request, and return the answer."""
         self.send(request)
         return self.receive()
 
@@ -125,7 +128,7 @@ class Worker:
 
 
 def _environment(library: str, threads: int) -> dict[str, str]:
-    """Environment variables that limit the threads of a library. fastpe gets the number in every call."""
+    """Environment variables that limit the threads of a library. For fastpe, each call sets the number instead."""
     own = {"NUMBA_NUM_THREADS": str(max(usable_cores(), threads))}
     if library == "fastpe":
         return own
@@ -140,14 +143,21 @@ class Candidate:
 
     Attributes
     ----------
+    label : str
+        The name in tables.
+    worker : Worker
+    job : str
+        A key of `fastpe.benchmarks.jobs.JOBS`.
+    arguments : dict
+        The arguments of the job.
     absent : str or None
-        Why it cannot be timed; known after `prepare`.
+        The reason why the call cannot be timed; set by `prepare`.
     facts : dict
-        Facts from the check.
+        Facts from the check of the result; set by `prepare`.
     seconds : list of float
-        All times.
+        The times of all calls.
     turns : list of float
-        The fastest time of every turn.
+        The fastest time in each turn.
     """
 
     label: str
@@ -161,7 +171,7 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """Its name in the worker."""
+        """The name of the call in the worker."""
         return f"{self.job} {json.dumps(dict(self.arguments))}"
 
     @property
@@ -177,7 +187,7 @@ class Candidate:
 
 
 def prepare(candidates: Iterable[Candidate]) -> None:
-    """Build and check all candidates; different workers do so at the same time."""
+    """Build and check all candidates. Different workers do this at the same time."""
     queues: dict[Worker, list[Candidate]] = {}
     for candidate in candidates:
         queues.setdefault(candidate.worker, []).append(candidate)
@@ -200,7 +210,7 @@ def _prepare_in_order(candidates: list[Candidate]) -> None:
 
 
 def take_turns(candidates: Iterable[Candidate], effort: Effort) -> None:
-    """Time every candidate that is not absent, one after the other in every turn, and all equally often."""
+    """Time all candidates that are not absent. In each turn, they are timed one after the other."""
     present = [candidate for candidate in candidates if candidate.absent is None]
     for turn in range(max(effort.turns, effort.most)):
         if turn >= effort.turns and all(each.confirmed for each in present):

@@ -1,4 +1,4 @@
-"""The process in which one library is measured. Each line of its input is a request, each of its output an answer.
+"""The process in which one library is measured. Each input line is a request, and each output line is an answer.
 
     {"prepare": key, "job": name, "arguments": {...}}    ->  {"facts": {...}}, {"absent": why} or {"wrong": what}
     {"time": key, "seconds": s, "least": n}              ->  {"seconds": [...]}
@@ -16,14 +16,14 @@ from typing import Any
 from fastpe.benchmarks import jobs
 from fastpe.benchmarks.figures import WrongResult
 
-_SETTLE = 0.01  # seconds; threads of the previous library may still spin
-_WARM = 1  # calls that do not count: they warm up caches and threads
+_SETTLE = 0.01  # seconds to wait until threads of the previous library stop spinning
+_WARM = 1  # untimed calls that warm up caches and threads
 
 
 def main() -> None:
     """Answer requests until standard input ends."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # output of libraries must not mix with the answers
+    os.dup2(2, 1)  # other output goes to standard error, so that it does not mix with the answers
     ready: dict[str, jobs.Job] = {}
     for line in sys.stdin:
         pipe.write(json.dumps(answer(json.loads(line), ready)) + "\n")
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any]:
-    """Run a request and return the answer. An error is an answer, too."""
+    """Run a request, and return the answer. An error is returned as an answer, too."""
     try:
         match request:
             case {"prepare": key, "job": name, "arguments": arguments}:
@@ -49,7 +49,7 @@ def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any
 
 
 def timings(job: jobs.Job, seconds: float, least: int) -> list[float]:
-    """Seconds of each call: at least `least` calls, for at least `seconds`."""
+    """Time at least `least` calls for at least `seconds`, and return the seconds of each call."""
     time.sleep(_SETTLE)
     for _ in range(_WARM):
         job.call()

@@ -7,9 +7,9 @@ The exact values are computed here from the printed formulas with Python's `deci
 with the fills; only the order of the functions in the wavelet columns comes from the encoding. The error of the exact
 values is below 1e-40, and at 64 degrees below 1e-35.
 
-Near a zero of a Legendre polynomial, and in tiny wavelet entries, the unit shrinks with the value, and no bound in ULPs
-holds. For these entries the pages of the encodings bound the absolute error. Encodings without an exact formula here
-are compared with their NumPy reference, in float32 only.
+Near a zero of a Legendre polynomial, and in tiny wavelet entries, the unit shrinks with the value, so errors in ULPs
+are not bounded. For these entries, the pages of the encodings bound the absolute error. Encodings without an exact
+formula in this module are compared with their NumPy reference, in float32 only.
 """
 
 import math
@@ -37,7 +37,7 @@ LIMITS = (
     "the absolute bounds of `fastpe encodings legendre` and `fastpe encodings wavelet` hold"
 )
 _DIGITS = 60
-_NOTHING = Decimal("1e-45")  # what is left of a wavelet where it is zero
+_NOTHING = Decimal("1e-45")  # smaller values of a wavelet are rounding errors of 0
 _SEED = 20250
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ _ORACLES: dict[str, Callable[[Request], Iterator[Decimal]]] = {
 
 
 def exact(name: str, request: Request) -> list[Decimal] | None:
-    """Return the exact entries of the single slot that this request fills, in C order. None if no formula is here.
+    """Return the exact entries of the only slot that a request fills, in C order, or None without an exact formula.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def ulps(values: Array, exact_values: list[Decimal]) -> Array:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Errors of the fill of one encoding in one dtype: counts for each column of `EDGES`, and the worst error."""
+    """The errors of the fill of an encoding in one dtype: the count in each column of `EDGES`, and the worst error."""
 
     name: str
     dtype: str
@@ -260,7 +260,7 @@ class Histogram:
 
 
 def cases(name: str) -> Iterator[Request]:
-    """Return requests that are hard for a fill: far, fractional, negative and scattered positions, and runs of rows."""
+    """Yield requests that are hard for a fill: far, fractional, negative and scattered positions, and long tables."""
     rng = np.random.default_rng(_SEED)
     far = 2**24
     if name == "sinusoidal":
@@ -289,7 +289,7 @@ def cases(name: str) -> Iterator[Request]:
 
 
 def histograms(name: str) -> Iterator[Histogram]:
-    """Return one histogram for each dtype, and none for an encoding that fills nothing."""
+    """Yield a histogram for each dtype; none for an encoding that fills nothing."""
     asked = [(request, exact(name, request)) for request in cases(name)]
     for dtype in ("float32", "float64"):
         errors, places = [], []
@@ -302,7 +302,7 @@ def histograms(name: str) -> Iterator[Histogram]:
                 continue
             reference = build.build(name, **given, dtype=dtype, reference=True) if right is None else {}
             for slot, values in slots.items():
-                if not isinstance(values, np.ndarray):  # a plain value is what it is
+                if not isinstance(values, np.ndarray):  # a plain value has no error
                     continue
                 expected = right or [Decimal(value) for value in reference[slot].ravel().tolist()]
                 errors.append(ulps(values, expected))
@@ -324,15 +324,15 @@ def _histogram(name: str, dtype: str, oracle: str, errors: list[Array], places: 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What others do
+# The usual code of other libraries
 
 FLOAT32_POSITIONS = (1000, 32767, 1000000, 2**24 - 1)
 
 
 def float32_angles(position: int, dim: int = 64) -> tuple[float, float]:
-    """Return the largest errors of two sinusoidal rows at a position: with float32 angles, and fastpe's float32 row.
+    """Return the largest errors of two sinusoidal rows at a position: a row with float32 angles, and fastpe's.
 
-    Most libraries compute the first one: frequencies and products in float32. Its sines and cosines are exact here.
+    Most libraries compute frequencies and angles in float32, as in the first row; its sines and cosines are exact here.
 
     >>> float32_angles(32767)[0] > 5e-4 > 1e-7 > float32_angles(32767)[1]
     True

@@ -30,7 +30,7 @@ class Difference(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Return whether the error is within the bound. NaN never is."""
+        """Return whether the error is within the bound. An error that is NaN is never allowed."""
         return self.error <= self.bound < math.inf
 
     @property
@@ -84,9 +84,9 @@ def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> A
 
         |kernel - ref| <= 8 condition (eps log2(terms) (s + eps max s) + terms tiny),   s = sum |term|
 
-    An entry that is small because large terms cancel may have the rounding error of these terms. An entry that is small
-    because its terms are small may not. The part eps max s allows for neglected terms, which are small relative to the
-    largest. The part `tiny`, the smallest normal number, allows for terms that underflow.
+    If an entry is small because large terms cancel, the rounding error of these terms is allowed. If it is small
+    because its terms are small, only a small error is allowed. The part eps max s allows for neglected terms, which are
+    small relative to the largest. The part `tiny`, the smallest normal number, allows for terms that underflow.
 
     Parameters
     ----------
@@ -135,9 +135,10 @@ def step_tolerance(dtype: Any) -> float:
 def fill_bound(part: Part, spec: Spec, reference: Mapping[str, Array]) -> dict[str, Array]:
     """Return the largest error that `fill` may make in each entry, as the encoding states it.
 
-    It is `ulp` times the float64 precision times the largest value of the slot, and in float32 half a unit of rounding
-    more. Angles are reduced by full turns, so all of them may be 0. Therefore the largest value of angles counts as at
-    least the uncertainty of the turns, 2 pi times the farthest position times the float64 precision.
+    The bound is `ulp` times the float64 epsilon times the largest value of the slot. In float32, half a unit in the
+    last place is added. Angles are reduced by full turns, so all of them may be 0. Therefore, the largest value of
+    angles is taken to be at least the uncertainty of the turns: 2 pi times the farthest position times the float64
+    epsilon.
     """
     ulp = part.encoding.ulp
     factor = ulp(spec, **part.options) if callable(ulp) else ulp

@@ -1,4 +1,4 @@
-"""Comparisons of attention with its reference: each slot of the table, options, and few queries."""
+"""Comparisons of attention with its reference: for each slot, for options, and for few queries."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,8 +13,8 @@ from fastpe.functional.slots import CAUSAL, SLOTS, partners, samples
 from fastpe.reference._attention import attention_vjp_in
 
 _HEADS = 2
-_FEW = 3  # queries of a call that takes the short path
-_APART = 1e-5  # the rounding errors of counts in float32 are smaller
+_FEW = 3  # queries; a call with so few takes the short path
+_APART = 1e-5  # larger than the rounding errors of counts in float32
 
 
 def few_queries(draw: Draw, n: int, d: int) -> Iterator[Case]:
@@ -72,7 +72,7 @@ CHECKS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "attention with mask, spans, softcap, sinks and dropout": with_options,
     **{f"attention with {name}": partial(with_slot, name) for name in SLOTS},
 }
-"""The checks by name. The checks of slots follow from the table of slots."""
+"""The checks by name. There is one for each slot in the table of slots."""
 
 
 def _arguments(draw: Draw, names: Sequence[str], n: int, m: int, d: int, shared: bool = False) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def _bands(n: int) -> tuple[Band, Band]:
 def distance_to_whole_counts(arguments: Mapping[str, Any]) -> float:
     """Return the least distance of a count of keys from a whole number.
 
-    At whole numbers slopes jump, and rounding would decide which slope is used. arguments: q, k and the scale of a
-    causal call of attention.
+    At whole numbers the slope jumps, so rounding would decide which slope is used. `arguments` are those of a causal
+    call of attention; q, k and the scale are used.
     """
     q, k = (arguments[name].astype(np.float64) for name in "qk")
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)

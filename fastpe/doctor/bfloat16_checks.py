@@ -1,8 +1,8 @@
 """Checks of `fastpe doctor` for products with operands rounded to bfloat16, and for a training step with them.
 
-Every implementation that this CPU supports is compared with NumPy's products of operands rounded in the same way. The
-error of a product has the bound of float32. In a training step, an operand near the middle between two bfloat16 numbers
-may be rounded either way. So the gradients of a step may differ by a small share of the total effect of rounding.
+Every implementation that this CPU supports is compared with NumPy's products of operands that are rounded in the same
+way. The bound for the error of a product is that of float32. In a training step, an operand near the middle between two
+bfloat16 numbers may be rounded either way, so gradients may differ by a small share of the total effect of rounding.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
 
 SHARE = 0.25
-"""Allowed difference of a gradient, as a share of the effect of rounding on it. Seen: 0.06, for sums near zero."""
+"""Allowed error of a gradient, as a share of the effect of rounding on it. Observed: 0.06, for sums near zero."""
 
 _SIZES = ((50, 64, 69), (37, 19, 24), (96, 33, 1))  # m, n, depth
 
 
 def product_differences(dtype: str) -> Iterator[Difference]:
-    """Return errors of products and their bounds, for every implementation. Only float32 numbers are rounded."""
+    """Yield the errors of products with their bounds, for every implementation. `dtype` is float32."""
     rng = np.random.default_rng(0)
     for m, n, depth in _SIZES:
         a, b, row, e = (rng.standard_normal(shape).astype(dtype) for shape in ((m, depth), (depth, n), (1, n), (m, n)))
@@ -47,13 +47,13 @@ def product_differences(dtype: str) -> Iterator[Difference]:
 
 
 def batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
-    """Return tokens and targets."""
+    """Return random tokens and targets, each (sequences, N)."""
     text = np.random.default_rng(0).integers(0, config.vocabulary or 2, (sequences, config.train_length + 1))
     return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
 
 def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
-    """Return errors of the loss and gradients of a model of tokens and their bounds, for the default implementation."""
+    """Yield the errors of loss and gradients of a model of tokens with their bounds, for the default implementation."""
     model = Transformer(replace(config, dtype=dtype, precision="bfloat16"))
     x, y = batch(config, 2)
     loss, gradients = model.loss_and_grads(x, y)

@@ -1,4 +1,4 @@
-"""One comparison of a kernel with its formula."""
+"""The data for one comparison of a kernel with its formula."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
-"""The checks of `fastpe doctor`: they compare compiled code with its references on this machine.
+"""The checks of `fastpe doctor`, which compare compiled code with its references on this machine.
 
-    kernel x      every kernel on arrays and every slot of attention (`fastpe.doctor.kernel_checks`)
+    kernel x      every kernel on arrays, and every slot of attention (`fastpe.doctor.kernel_checks`)
     fill x        every encoding's compiled fill, compared with its NumPy reference; the encoding states the bound
     pull x        every encoding's gradients, compared with central differences of its reference
     step x        outputs, loss and all gradients of whole models, compared with `fastpe.reference`
-    threads       three training steps on 1, 2, 3 and all threads: equal bits
+    threads       three training steps on 1, 2, 3 and all threads, which must give equal bits
 
 All random numbers have fixed seeds, so that a failure can be reproduced.
 """
@@ -53,21 +53,21 @@ STEPS = {
     ),
     "relative": ModelConfig("transformer_xl+rope_mixed", width=24, heads=2, hidden=20, causal=True, train_length=20),
 }  # fmt: skip
-"""Models whose whole step is checked. Together they have every option of the model except dropout, whose kernel has a
-separate check; the paper's sizes, odd sizes, and one position more than a block of queries.
+"""Models whose whole training step is checked. Together they have every option of a model except dropout, whose kernel
+has a separate check. Their sizes are those of the paper, odd sizes, and one position more than a block of queries.
 
-The last is compiled with all slots; the others have only tables that are added to the input, and a bias.
+The last model is compiled with all slots; the others have only tables that are added to the input, and a bias.
 """
 
 _FEW = 8
 
-# With these two sequences no input of a ReLU lies within 1e-4 of its kink, where rounding could put it on either side.
+# For these two sequences, all inputs of ReLUs are at least 1e-4 away from 0, where rounding could change their sign.
 _SEQUENCES, _SEED = 2, 22
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check; `run` yields errors with their bounds."""
+    """A check. `run` yields errors with their bounds."""
 
     name: str
     dtype: str
@@ -111,14 +111,14 @@ def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
     ]
     for text in only:
         if not any(text in check.title for check in everything):
-            raise ValueError(f"no check has {text!r} in its name; there are: {', '.join(_runs())}")
+            raise ValueError(f"no check has {text!r} in its name; the checks are: {', '.join(_runs())}")
     return tuple(check for check in everything if not only or any(text in check.title for text in only))
 
 
 def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
     """Return all checks by name, as functions of a dtype."""
     names = registry.list_encodings()
-    # an encoding of another package that cannot be loaded has a fill check, which reports the reason
+    # if an encoding of another package cannot be loaded, its fill check reports the reason
     learners = [name for name, own in registry.ENCODINGS.load_all()[0].items() if own.pull is not None]
     return {
         **{f"kernel {name}": partial(kernel_checks.differences, name) for name in kernel_checks.KERNELS},
@@ -133,16 +133,16 @@ def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
 
 def compiling(only: Sequence[str] = ()) -> tuple[Check, ...]:
     """Return checks that together compile all kernels for training, evaluating and building encodings."""
-    # only checks and benchmarks call kernels alone
+    # single kernels are called only by checks and benchmarks
     return tuple(check for check in checks(only) if not check.name.startswith("kernel "))
 
 
 def judge(check: Check) -> Verdict:
-    """Run a check. It fails if an error exceeds its bound or is not finite, if it raises, or if it compares nothing."""
+    """Run a check. It fails if an error exceeds its bound or is not finite, if it raises, or if it yields nothing."""
     verdict = Verdict(check.name, check.dtype, False, None, None)
     try:
         found = list(check.run())
-    except Exception as error:  # whatever is broken, the other checks shall still run
+    except Exception as error:  # after any error, the other checks must still run
         kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
         return replace(verdict, note=f"{kind}{' '.join(str(error).split())}")
     if not found:
@@ -159,7 +159,7 @@ def judge(check: Check) -> Verdict:
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """Return sets of options: each option with choices changed from its default, and the two sets that runs use."""
+    """Return sets of options: the defaults, `paper`, `tested`, and each option with choices set to each other value."""
     own = registry.get(name)
     found: list[dict[str, Any]] = [{}, dict(own.paper), dict(own.tested)]
     for key, option in own.options.items():
@@ -169,10 +169,10 @@ def variants(name: str) -> list[dict[str, Any]]:
 
 
 def requests(name: str, dtype: str, *, length: int, small: bool = False, **sizes: int) -> Iterator[Request]:
-    """Return keywords of `fastpe.build` that reach all code of an encoding, without those that it rejects.
+    """Yield keywords of `fastpe.build` that together reach all code of an encoding, without those that it rejects.
 
     Options are changed from their defaults one at a time. Positions are the default ones, integers and reals. If
-    `small`, tables, networks and reaches have few entries.
+    `small`, integer options such as sizes of tables and networks are small.
     """
     own = registry.get(name)
     fewer = {
@@ -205,27 +205,27 @@ def validated(name: str, request: Request) -> tuple[tuple[Part, ...], Spec]:
 
 
 def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
-    """Return error and bound of a fill at its worst entry, for each request, inside and past the training length."""
+    """Yield error and bound of a fill at its worst entry, for each request, within and past the training length."""
     for length, dim, heads in ((50, 64, 1), (73, 27, 3)):
         for request in requests(name, dtype, length=length, dim=dim, heads=heads, train_length=50):
             (part,), spec = validated(name, request)
             exact = build.build(name, **request, reference=True)
             filled = build.build(name, **request)
             if set(filled) != set(exact):
-                raise ValueError(f"the slots filled are {sorted(filled)}, the reference's {sorted(exact)}")
+                raise ValueError(f"the fill returns the slots {sorted(filled)}, the reference {sorted(exact)}")
             arrays = arrays_of(exact)
             bounds = allowed_error.fill_bound(part, spec, arrays)
             if not all(np.array_equal(filled[slot], exact[slot]) for slot in set(exact) - set(arrays)):
-                raise ValueError(f"the plain values filled are {_plain(filled)}, the reference's {_plain(exact)}")
+                raise ValueError(f"the fill returns the plain values {_plain(filled)}, the reference {_plain(exact)}")
             for slot, array in arrays.items():
                 found = _worst(slot, filled[slot], array, bounds[slot])
                 yield found._replace(where=f"{found.where}, of {in_words(request)}")
-            if not arrays:  # no slot is to be filled, and none was
+            if not arrays:  # neither the fill nor the reference fills an array
                 yield Difference(0.0, 0.0)
 
 
 def arrays_of(slots: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the filled slots. Plain values are left out, even if they are arrays, such as a `scale` for each head."""
+    """Return the filled arrays. Plain values are left out, even if they are arrays, such as a `scale` for each head."""
     return {slot: value for slot, value in slots.items() if SLOTS[slot].dtype}
 
 
@@ -235,7 +235,9 @@ def _plain(slots: Mapping[str, Any]) -> dict[str, Any]:
 
 def _worst(name: str, got: Array, exact: Array, bound: Array) -> Difference:
     size = allowed_error.fill_error(name, got, exact)
-    worst = int(np.argmax(size / np.maximum(bound, np.finfo(np.float64).tiny)))  # the first NaN, if there is one
+    worst = int(
+        np.argmax(size / np.maximum(bound, np.finfo(np.float64).tiny))
+    )  # argmax returns the first NaN, if there is one
     entry = tuple(map(int, np.unravel_index(worst, exact.shape)))
     where = f"{name}{list(entry)} is {got.flat[worst]:.9g}, the reference {exact.flat[worst]:.9g}"
     return Difference(float(size.flat[worst]), float(bound.flat[worst]), where)
@@ -247,12 +249,12 @@ def in_words(request: Request) -> str:
     return ", ".join(f"{key}={value}" for key, value in given.items() if value is not None)
 
 
-_STEP = 2.0**-20  # of central differences: Gaussians and the like bend within few of them
-_ENTRIES = 10  # of a parameter, at most, along which differences are taken
+_STEP = 2.0**-20  # of central differences; small, because functions such as Gaussians are strongly curved
+_ENTRIES = 10  # largest number of entries of a parameter for which differences are computed
 
 
 def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
-    """Return the error of every pulled gradient, compared with central differences of the reference by each entry."""
+    """Yield the error and bound of each gradient of `pull`, compared with central differences of the reference."""
     rng = np.random.default_rng(0)
     sizes: Request = {"train_length": 6, "dim": 12, "heads": 2}
     asked = (requests(name, dtype, length=length, small=True, **sizes) for length in (8, 6))
@@ -307,7 +309,7 @@ def _batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
 
 
 def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
-    """Return errors of outputs, loss and gradients of a model, and their bounds."""
+    """Yield the errors of outputs, loss and gradients of a model, with their bounds."""
     config = replace(config, dtype=dtype)
     model = Transformer(config)
     x, y = _batch(config, _SEQUENCES)
@@ -330,7 +332,7 @@ def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
 
 
 def thread_differences(dtype: str) -> Iterator[Difference]:
-    """Return the largest difference between training on one thread and on several threads. The bound is zero."""
+    """Yield the largest difference between training on one thread and on several threads. The bound is 0."""
     for config in STEPS.values():
         first = _trained(replace(config, dtype=dtype), 1)
         for threads in sorted({2, 3, default_threads()} - {1}):

@@ -1,15 +1,15 @@
-"""All checks of one encoding. `fastpe check` runs them on encodings of users, the tests on those of fastpe.
+"""All checks of one encoding. `fastpe check` runs them on encodings of users, and the tests on those of fastpe.
 
 options        defaults are valid values, and invalid values are rejected
 parameters     initial values have the stated shapes; the same seed gives the same bits
 fill           the fill is within the stated error of the reference, with every option, at integer and real positions
-arrays         every entry is written, and nothing else, in arrays of any strides; equal calls give equal bits
+arrays         exactly the entries of the arrays are written, with any strides; equal calls give equal bits
 pull           gradients agree with those of the reference
 adding         gradients are added to the given arrays, and the inputs are not changed
-beyond         past the training length the encoding does what `beyond` and `moves` say
+beyond         past the training length, the encoding does what `beyond` and `moves` state
 far            slots are finite at 64 times the training length, with every option, or an error names the limit
-needs          slots depend on several coordinates, a graph or places of digits, if `needs` says so
-direction      a model without a mask distinguishes left and right, if `direction` says so
+needs          slots depend on several coordinates, a graph or places of digits, if `needs` states one of these
+direction      a model without a mask distinguishes left and right exactly if `direction` states so
 model          outputs, loss and all gradients of a whole model agree with `fastpe.reference`
 """
 
@@ -36,21 +36,25 @@ Array = np.ndarray[Any, Any]
 LENGTH, LONG, FAR = 12, 36, 2601
 TRAINED, FARTHEST = 50, 64 * 50
 """The training length of `fastpe.TrainConfig`, and the length of the check `far`."""
-SIZES: Mapping[str, Any] = {"dim": 24, "heads": 2, "train_length": LENGTH}  # heads 12 wide, that every encoding takes
+SIZES: Mapping[str, Any] = {
+    "dim": 24,
+    "heads": 2,
+    "train_length": LENGTH,
+}  # heads of 12 channels, which every encoding accepts
 _MARK, _WORDS = 7, 16
 _MOST = 2**22  # elements of all slots that the check `far` fills at once
 _GRIDS = {2: (3, 4), 3: (2, 2, 3)}  # of LENGTH cells
 _SPARSE = (0, 1, 2, 5, 12, 50, 51, 100, 200, 400, 700, 1000, 1400, 1800, 2400, 3000, FARTHEST - 1)
-_STALE = 12345  # what an array holds before it is filled
+_STALE = 12345  # the value of all entries of an array before it is filled
 _OK = Difference(0.0, 0.0)
 
 
 class CheckFailed(AssertionError):
-    """An encoding fails a check. The message names the failure, the location, the value found and the one expected."""
+    """An encoding fails a check. The message states the failure, its place, the value found and the expected value."""
 
 
 def checks(key: str) -> tuple[Check, ...]:
-    """Return the checks of one encoding, in the order above. Some run in both dtypes."""
+    """Return the checks of one encoding, in the order of the module docstring. Some run in both dtypes."""
     own = registry.get(key)
     once: dict[str, Callable[[str], Iterator[Difference]]] = {"options": options, "parameters": parameters}
     both = {"fill": diagnosis.fill_differences, "arrays": arrays}
@@ -60,48 +64,50 @@ def checks(key: str) -> tuple[Check, ...]:
     return (
         *(Check(name, "float64", partial(run, key)) for name, run in once.items()),
         *(Check(name, dtype, partial(run, key, dtype)) for name, run in both.items() for dtype in DTYPES),
-        Check("far", "float32", partial(far, key)),  # the narrower type, in which values end first
+        Check("far", "float32", partial(far, key)),  # in the dtype with the smaller range
         *(Check(name, "float64", partial(run, key)) for name, run in last.items()),
         *(Check("model", dtype, partial(model, key, dtype)) for dtype in DTYPES),
     )
 
 
 def remarks(key: str) -> list[str]:
-    """Return remarks on facts that an encoding does not state, and its own remarks on its fill."""
+    """Return remarks on facts that an encoding does not state."""
     own, page = registry.get(key), registry.page(key)
-    found = [f"the page, its docstring, says nothing of {word}" for word in _unsaid(own, page)]
-    found += [f"ENCODING gives no {name}" for name in ("summary", "source") if not getattr(own, name)]
+    found = [f"the page (the docstring) does not mention {word}" for word in _unsaid(own, page)]
+    found += [f"ENCODING has no {name}" for name in ("summary", "source") if not getattr(own, name)]
     if len(own.summary) > encoding.SUMMARY:
-        found.append(f"the summary has {len(own.summary)} characters: a list has room for {encoding.SUMMARY}")
+        found.append(f"the summary has {len(own.summary)} characters, but lists have room for only {encoding.SUMMARY}")
     unsaid = {
-        "unknown": "ENCODING gives no direction: here,",
-        "causal": "direction is 'causal', but other models take it too: here," if own.file else "",
+        "unknown": "ENCODING has no direction",
+        "causal": "direction is 'causal', but models without a mask accept the encoding, too" if own.file else "",
     }
     if words := unsaid.get(own.direction):
-        with suppress(ValueError, ArithmeticError):  # what is refused, or broken, the checks tell
-            told = "yes" if _tells_direction(key) else "no"
-            found.append(f"{words} without a mask, left was told from right: {told}")
+        with suppress(ValueError, ArithmeticError):  # the checks report such errors
+            told = "distinguishes" if _tells_direction(key) else "does not distinguish"
+            found.append(f"{words}; a tested model without a mask {told} left from right")
     return found
 
 
 def _unsaid(own: Encoding, page: str) -> list[str]:
     wanted = {"Source:": "its source", "**Past the training length**": "what happens past the training length"}
     wanted |= {f"`{option}`": f"option {option!r}" for option in own.options}
-    return [meaning for word, meaning in wanted.items() if word not in page] if page else ["anything: there is none"]
+    return (
+        [meaning for word, meaning in wanted.items() if word not in page] if page else ["anything, because it is empty"]
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked for
+# Requests and comparisons
 
 
 def _request(key: str, dtype: str = "float64", **changed: Any) -> Request:
-    """Return sizes that every encoding supports, for the kind of model that it is made for."""
+    """Return arguments of `fastpe.build` with sizes that every encoding accepts, causal if the encoding needs it."""
     causal = registry.get(key).direction == "causal"
     return {"length": LENGTH, **SIZES, "causal": causal, "dtype": dtype, **changed}
 
 
 def _learning(key: str) -> dict[str, Any]:
-    """Return options with which the encoding learns, if an option decides this."""
+    """Return the option that makes the encoding learn, if it has such an option."""
     own = registry.get(key).options
     return {"learned": True} if "learned" in own and own["learned"].kind is bool else {}
 
@@ -125,9 +131,7 @@ def _same(what: str, got: Array, expected: Array) -> None:
     if got.tobytes() != expected.tobytes():
         bad = np.argwhere((got != expected) & ~(np.isnan(got) & np.isnan(expected)))
         where = tuple(map(int, bad[0])) if len(bad) else (0,) * got.ndim
-        raise CheckFailed(
-            f"{what}, entry {where}: found {got[where]!r}, expected {expected[where]!r}, in the same bits"
-        )
+        raise CheckFailed(f"{what}, entry {where}: found {got[where]!r}, expected exactly {expected[where]!r}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -144,20 +148,20 @@ def option_differences(known: Mapping[str, Option]) -> Iterator[Difference]:
     for name, option in known.items():
         default = option.default
         if not option.doc:
-            raise CheckFailed(f"option {name!r} does not say what it means")
+            raise CheckFailed(f"option {name!r} has no `doc`, the description of its meaning")
         text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         if option.validate(name, default) != default or option.parse(name, text) != default:
-            raise CheckFailed(f"option {name!r}: its default {default!r} is not {option.expected()}")
+            raise CheckFailed(f"option {name!r}: the default {default!r} is not {option.expected()}")
         try:
             option.validate(name, object())
         except (TypeError, ValueError):
             continue
-        raise CheckFailed(f"option {name!r} takes anything: expected {option.expected()}")
+        raise CheckFailed(f"option {name!r} accepts any value: expected {option.expected()} only")
     yield _OK
 
 
 def parameters(key: str) -> Iterator[Difference]:
-    """Check initial values (shapes, finite, dependence on the seed only) and the names of parameters of each layer."""
+    """Check initial values (shapes, dependence on the seed only) and the names in `per_layer`."""
     own, switches = registry.get(key), _learning(key)
     part = registry.parse(key, switches)
     stated = combined.parameter_shapes(part, make_spec(**_request(key), axes=combined.axes(part, given=False)))
@@ -175,12 +179,12 @@ def parameters(key: str) -> Iterator[Difference]:
     asked = diagnosis.requests(key, "float64", length=LENGTH, **SIZES)
     learned = {name for request in asked for name in combined.parameter_shapes(*diagnosis.validated(key, request))}
     if missing := set(own.per_layer) - learned:
-        raise CheckFailed(f"per_layer names {min(missing)!r}, which is none of the parameters {sorted(learned)}")
+        raise CheckFailed(f"per_layer names {min(missing)!r}, which is not one of the parameters {sorted(learned)}")
     yield _OK
 
 
 def arrays(key: str, dtype: str) -> Iterator[Difference]:
-    """Check fills into nonempty arrays of several strides, between guard words: equal calls must give equal bits."""
+    """Check that fills overwrite arrays with various strides, write nothing around them, and give equal bits."""
     request = _request(key, dtype, **_learning(key))
     right = diagnosis.arrays_of(build.build(key, **request))
     for layout in ("as usual", "every second entry", "reversed", "by columns"):
@@ -196,14 +200,16 @@ def arrays(key: str, dtype: str) -> Iterator[Difference]:
             _same(f"slot {slot!r} in an array laid out {layout}", np.ascontiguousarray(out[slot]), array)
             out[slot][...] = _MARK
             if (touched := np.flatnonzero(whole[slot] != _MARK)).size:
-                raise CheckFailed(f"slot {slot!r} laid out {layout}: {touched.size} words beside it were written")
+                raise CheckFailed(
+                    f"slot {slot!r} laid out {layout}: {touched.size} words outside the array were written"
+                )
         for name, value in before.items():
-            _same(f"parameter {name!r}, which fill must leave alone", params[name], value)
+            _same(f"parameter {name!r}, which fill must not change", params[name], value)
     yield _OK
 
 
 def _laid_out(whole: Array, shape: tuple[int, ...], layout: str) -> Array:
-    """Return a part of a flat array as an array of this shape."""
+    """Return a view of a flat array with this shape and memory layout."""
     size = int(np.prod(shape))
     if layout == "every second entry":
         return whole[_WORDS : _WORDS + 2 * size : 2].reshape(shape)
@@ -230,7 +236,7 @@ def adding(key: str, dtype: str) -> Iterator[Difference]:
     found = {name: np.full(value.shape, _MARK, value.dtype) for name, value in params.items()}
     combined.add_gradients(part, spec, params, dslots, found)
     for name, value in (params | dslots).items():
-        _same(f"{name!r}, which pull must leave alone", value, kept[name])
+        _same(f"{name!r}, which pull must not change", value, kept[name])
     for name, value in found.items():
         size = float(np.abs(once[name]).max(initial=0.0))
         error = float(np.abs(value - _MARK - once[name]).max(initial=0.0))
@@ -238,7 +244,7 @@ def adding(key: str, dtype: str) -> Iterator[Difference]:
 
 
 def beyond(key: str) -> Iterator[Difference]:
-    """Check slots past the training length: an error if undefined, else finite, with earlier ones as `moves` says."""
+    """Check slots past the training length: an error if undefined, otherwise earlier ones change as `moves` states."""
     own, params = registry.get(key), _away(key)
     defaults = {name: option.default for name, option in own.options.items()}
     if own.beyond == "undefined":
@@ -252,7 +258,7 @@ def beyond(key: str) -> Iterator[Difference]:
             "fastpe.BeyondTrainingLength"
         )
     longer = build.build(key, **_request(key, length=LONG), params=params)
-    if "grid" in own.options:  # of another length they are others: the tests of each encoding know which
+    if "grid" in own.options:  # the grid depends on the length, so slots differ; the tests of each encoding check them
         yield _OK
         return
     short = build.build(key, **_request(key), params=params)
@@ -262,7 +268,7 @@ def beyond(key: str) -> Iterator[Difference]:
             moved = f"{name} changes by {float(np.abs(one - other).max()):.3g}"
     if bool(moved) != own.moves(**defaults):
         found = moved or "nothing changes"
-        raise CheckFailed(f"length {LENGTH} within length {LONG}: {found}, and `moves` says {not moved}")
+        raise CheckFailed(f"from length {LENGTH} to length {LONG}, {found}, but `moves` is {not moved}")
     yield _OK
 
 
@@ -276,10 +282,10 @@ def far(key: str) -> Iterator[Difference]:
             continue
         sizes: dict[str, Any] = {"dim": spec.dim, "heads": spec.heads, "train_length": TRAINED, "causal": spec.causal}
         params = build.init(key, **sizes, **variant)
-        # the formula first, if it is cheap: for a fill, the guard of registered encodings checks only its ends
+        # for encodings of users, check the reference first: fastpe checks only the ends of what their fills write
         for reference in (True, False) if own.file else (False,):
             out = combined.allocate((part,), spec)
-            with np.errstate(all="ignore"):  # what is not finite is told below
+            with np.errstate(all="ignore"):  # values that are not finite are reported below
                 combined.fill((part,), spec, params, out, reference=reference, finite=False)
             for slot, array in out.items():
                 _check_far(slot, array, spec, part)
@@ -287,10 +293,10 @@ def far(key: str) -> Iterator[Difference]:
 
 
 def _farthest(part: Part) -> Spec | None:
-    """Return the longest request whose slots are not too large, or None if the encoding rejects all requests.
+    """Return the request that reaches farthest without too large slots, or None if the encoding rejects the length.
 
-    Slots by pairs of positions are filled at a few positions up to the farthest one. If positions cannot be given, they
-    are filled at a shorter length.
+    Slots for pairs of positions are requested at a few positions up to the farthest one. If the encoding takes no
+    positions, they are requested at a shorter length.
     """
     causal = part.encoding.direction == "causal"
     request: Request = {"dim": SIZES["dim"], "heads": SIZES["heads"], "train_length": TRAINED, "causal": causal}
@@ -307,7 +313,7 @@ def _farthest(part: Part) -> Spec | None:
             shapes = combined.slot_shapes((part,), spec)
         except ValueError:
             if each is asked[0]:
-                return None  # it says itself that it ends before
+                return None  # the encoding itself refuses this length
             continue
         if sum(math.prod(shape) for shape in shapes.values()) <= _MOST:
             return spec
@@ -315,7 +321,7 @@ def _farthest(part: Part) -> Spec | None:
 
 
 def _check_far(slot: str, array: Array, spec: Spec, part: Part) -> None:
-    """Raise unless all values are finite; the message names the nearest position or distance where one is not."""
+    """Raise unless all values are finite. The message names the first position or distance without one."""
     if array.dtype.kind != "f" or not (bad := np.argwhere(~np.isfinite(array))).size:
         return
     names = SLOTS[slot].axes.strip("()").split(", ")
@@ -346,10 +352,10 @@ def needs(key: str) -> Iterator[Difference]:
     ways: list[dict[str, Any]] = []
     if special is not None and special.what == "coordinates":
         if axes == 1:
-            raise CheckFailed("needs is coordinates, but axes() gives 1")
+            raise CheckFailed("needs is coordinates, but axes() returns 1")
         places = np.stack([np.arange(LENGTH) // 2**axis % 2 for axis in range(axes)], axis=1)
         grid = {"grid": _GRIDS[axes]} if "grid" in own.options and axes in _GRIDS else {}
-        shuffled = places[np.random.default_rng(3).permutation(LENGTH)]  # reversed they would have the same distances
+        shuffled = places[np.random.default_rng(3).permutation(LENGTH)]  # not reversed, which would keep the distances
         ways = [{"positions": places, **grid}, {"positions": shuffled, **grid}]
     elif special is not None and special.what == "graph":
         star = [node for leaf in range(1, LENGTH) for node in (0, leaf)]
@@ -357,18 +363,20 @@ def needs(key: str) -> Iterator[Difference]:
         ways = [{"edges": tuple(path)}, {"edges": tuple(star)}]
     elif special is not None:
         if "table" not in own.slots:
-            raise CheckFailed("needs is digits, but slots have no 'table', whose rows the places of digits choose")
+            raise CheckFailed(
+                "needs is digits, but there is no slot 'table', from which the places of digits select rows"
+            )
         ModelConfig(key, positions=f"{special.default}:0-9", vocabulary=16)
         ways = [{"positions": np.arange(LENGTH)}, {"positions": np.arange(LENGTH)[::-1]}]
     if ways:
         one, other = (diagnosis.arrays_of(build.build(key, **_request(key), **way, params=params)) for way in ways)
         if all(np.array_equal(array, other[slot]) for slot, array in one.items()):
-            raise CheckFailed(f"needs is {special.what if special else axes}, but the slots are the same without")
+            raise CheckFailed(f"needs is {special.what if special else axes}, but the slots do not depend on it")
     yield _OK
 
 
 def _earlier(short: Mapping[str, Any], longer: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:
-    """Return the slots of the positions of the shorter sequence, and of their pairs, in both sequences."""
+    """Return, for each slot, its entries at the positions of the shorter sequence, in both sequences."""
     found, offsets = {}, np.arange(1 - LENGTH, LENGTH)
     for slot, array in short.items():
         other = longer[slot]
@@ -396,25 +404,27 @@ def _earlier(short: Mapping[str, Any], longer: Mapping[str, Any]) -> dict[str, t
 
 
 def direction(key: str) -> Iterator[Difference]:
-    """Check `direction`: if reversing a sequence reverses the outputs, a model cannot distinguish left and right."""
+    """Check `direction`: a model cannot distinguish left and right if a reversed sequence gives reversed outputs."""
     own = registry.get(key)
     if own.direction in ("yes", "no") and _tells_direction(key) != (own.direction == "yes"):
-        found = "differ from" if own.direction == "no" else "are"
+        found = "differ from" if own.direction == "no" else "equal"
         raise CheckFailed(
-            f"direction is {own.direction!r}, but the outputs for a reversed sequence {found} the outputs reversed"
+            f"direction is {own.direction!r}, but the outputs for a reversed sequence {found} the reversed outputs"
         )
     yield _OK
 
 
 def _tells_direction(key: str) -> bool:
-    """Return whether a model without a mask distinguishes left and right, with parameters away from initial values."""
+    """Return whether a model without a mask, with changed initial parameters, distinguishes left and right."""
     config = ModelConfig(
         key, width=SIZES["dim"], heads=SIZES["heads"], layers=2, hidden=8, train_length=LENGTH, dtype="float64"
     )
     network, rng = Transformer(config), np.random.default_rng(2)
     for name, value in network.parameters.items():
         if "encoding." in name:
-            value += rng.uniform(0.1, 0.5, value.shape) * rng.choice([-1.0, 1.0], value.shape)  # some have limits
+            value += rng.uniform(0.1, 0.5, value.shape) * rng.choice(
+                [-1.0, 1.0], value.shape
+            )  # some parameters have limits
     x = rng.normal(size=(2, LENGTH))
     forth, back = network(x), network(x[:, ::-1])[:, ::-1]
     return bool(np.abs(forth - back).max() > 1e-9 * np.abs(forth).max())

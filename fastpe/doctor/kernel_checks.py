@@ -1,8 +1,8 @@
 """Comparisons of every kernel with its formula in NumPy, for `fastpe doctor`.
 
-A check draws its inputs, calls the kernel through `fastpe.kernels.arrays` and names the formula. The formula is then
-evaluated in the dtype of the kernel and in a wider one. Sizes are (rows, columns): the sizes of the paper's model, and
-odd sizes that end in the middle of a register.
+A check draws inputs, calls the kernel through `fastpe.kernels.arrays`, and yields the result with its formula. The
+formula is then evaluated in the dtype of the kernel and in a wider one. Sizes are (rows, columns): those of the paper's
+model, and odd sizes that end in the middle of a vector register.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ SIZES = ((50, 64), (37, 19))
 
 
 def differences(kernel: str, dtype: Any) -> Iterator[Difference]:
-    """Return the errors of all outputs of a kernel and their bounds, at all sizes.
+    """Yield the errors of all outputs of a kernel with their bounds, at all sizes.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def _column_sums(draw: Draw, m: int, n: int) -> Iterator[Case]:
 def _exp(draw: Draw, m: int, n: int) -> Iterator[Case]:
     x = -np.abs(draw(m, n)) * np.linspace(0, 20, n, dtype=draw(1).dtype)
     exact = np.exp(x.astype(wider(x.dtype)))
-    yield Case(arrays.exp(x) / exact, np.ones_like, (x,), 1)  # relative: every result has its own size
+    yield Case(arrays.exp(x) / exact, np.ones_like, (x,), 1)  # relative errors, because the results differ in size
 
 
 def _layer_norm_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
@@ -92,7 +92,7 @@ def _layer_norm_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
 
 
 def _at_most_double(x: Array) -> Array:
-    """Compute in float64 at most, since SciPy has no erfc in wider dtypes."""
+    """Return x in float32 or float64, because SciPy has no erfc in wider dtypes."""
     return x if x.dtype == np.float32 else x.astype(np.float64)
 
 
@@ -221,7 +221,7 @@ def _embed_tokens_forward(draw: Draw, n: int, c: int) -> Iterator[Case]:
 
 
 def _embed_tokens_backward(draw: Draw, n: int, c: int) -> Iterator[Case]:
-    dz, tokens, vocabulary = draw(n, c), np.arange(n) ** 2 % 11, 12  # some often, some never
+    dz, tokens, vocabulary = draw(n, c), np.arange(n) ** 2 % 11, 12  # some tokens occur often, some never
 
     def formula(dz: Array) -> tuple[Array, Array]:
         return reference.embedding_vjp(tokens, np.zeros((vocabulary, c), dz.dtype))[1](dz), dz
@@ -285,6 +285,6 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "head_backward": _head_backward,
     "build": _build_by_distance,
 }
-"""The checks by the name of the function that they call: of `fastpe.kernels.arrays`, or of `fastpe` itself.
+"""The checks by the name of the function that they call, in `fastpe.kernels.arrays` or in `fastpe`.
 
 `build` fills a bias by runs of distances, and pulls its gradient back."""

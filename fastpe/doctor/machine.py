@@ -1,4 +1,4 @@
-"""The environment of fastpe: versions, CPU, threads, and the cache of compiled code. `probe` measures its speed.
+"""The environment of fastpe: versions, CPU, threads, and the compile cache. `probe` measures the speed.
 
 Importing this module imports neither NumPy nor Numba.
 """
@@ -44,7 +44,7 @@ def cpu() -> dict[str, Any]:
 
 
 def threads() -> dict[str, Any]:
-    """Return the default number of threads, and Numba's threading layer, which is None before a parallel call."""
+    """Return the default number of threads, and Numba's threading layer, or None before the first parallel call."""
     import numba
 
     from fastpe.kernels.threads.team import default_threads
@@ -63,8 +63,8 @@ def compile_cache() -> dict[str, Any]:
     -------
     dict
         - ``folder``: the folder, or None;
-        - ``problem``: why there is no folder;
-        - ``files`` and ``bytes``: the size of the folder, for all states of the sources and all versions;
+        - ``problem``: the reason why there is no folder, or None;
+        - ``files`` and ``bytes``: the number of files and their size, for all versions of the sources;
         - ``stale``: whether a source was changed since this process started.
     """
     from fastpe.kernels.compile import cache, sources

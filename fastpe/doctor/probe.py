@@ -20,7 +20,7 @@ from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store
 from fastpe.kernels.threads.team import on_team, run_exclusively
 
 SIZE = 96
-"""Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in the cache of a core."""
+"""Rows and columns of the matrices of `sgemm_peak`. Each takes 36 KiB, so all three stay in the cache of a core."""
 BLAS_ORDER = 1024
 """Rows and columns of the matrices of `blas_peak`."""
 BYTES = 2**27
@@ -29,16 +29,16 @@ ONE, NONE = np.int64(1), np.int64(0)
 BLAS_THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"
 )  # fmt: skip
-"""Environment variables that set the number of threads of BLAS libraries, which read them once when loaded."""
+"""Environment variables that set the number of threads of BLAS libraries, which read them when they are loaded."""
 _BLAS = "from fastpe.doctor import probe; print(min(probe.in_turn({'': probe.blas_call()}, 15)['']))"
 _TIMES = 200
 PEAK_FLOP = 2 * SIZE**3 * _TIMES
 """Number of FLOPs in a call of `peak_call`, for each thread."""
-_BLOCK = np.int64(256)  # elements; lanes of work start at multiples of it
+_BLOCK = np.int64(256)  # elements; the parts of workers start at multiples of it
 
 
 def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Time each call. Every round runs all candidates in order; the first two rounds do not count."""
+    """Return the seconds of each call, for each round. A round runs all calls in order; two more rounds warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 2):
         for name, call in candidates.items():
@@ -63,7 +63,7 @@ def _repeat(worker, a, b, c, n, times):  # type: ignore[no-untyped-def]
 
 @entry(label="the measurement of sgemm")
 def _repeat_gemm(team, counters, a, b, c, times):  # type: ignore[no-untyped-def]
-    """Compute c[lane] = a b on every lane, repeatedly."""
+    """Compute c[worker] = a b on every worker, repeatedly."""
     on_team(team, _repeat, (pointer(a), pointer(b), pointer(c), a.shape[0], times))
 
 
@@ -140,7 +140,7 @@ def _stream_worker(worker, x, y, sums, blocks, workers, reads, writes):  # type:
 
 @entry(label="the measurement of memory")
 def _stream(team, counters, x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
-    """Read x, write sums[0] to y, or copy x to y. Each lane handles one part, and has one entry in `sums`."""
+    """Read x, write sums[0] to y, or copy x to y. Each worker has one part of the arrays and one entry of `sums`."""
     blocks = x.size // _BLOCK
     on_team(team, _stream_worker, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
 
@@ -155,11 +155,11 @@ def write_call() -> Callable[[], Any]:
 def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
     """Return the GB/s of reading, writing and copying large float32 arrays, for a number of threads.
 
-    The bytes that the program moves are counted, as in STREAM (McCalpin 1995). A copy counts as a read and a write. The
-    cache lines that a CPU reads before it writes to them do not count.
+    As in STREAM (McCalpin 1995), the bytes that the program reads and writes are counted, so a copy counts twice. Cache
+    lines that the CPU reads before it writes to them are not counted.
     """
     x, y = (simd.aligned_zeros(int(size // 4 // _BLOCK * _BLOCK), np.float32) for _ in range(2))
-    x[...], y[...] = 1.0, 2.0  # memory is only there once it has been written to
+    x[...], y[...] = 1.0, 2.0  # the first write to memory allocates its pages
     sums = np.zeros(threads, np.float32)
     ways = {"read": (True, False), "write": (False, True), "copy": (True, True)}
     calls = {name: lambda way=way: run_exclusively(threads, _stream, x, y, sums, *way) for name, way in ways.items()}

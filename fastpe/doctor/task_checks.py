@@ -1,11 +1,11 @@
-"""All checks of one task. `fastpe check` runs them on tasks of users, the tests on those of fastpe.
+"""All checks of one task. `fastpe check` runs them on tasks of users, and the tests on those of fastpe.
 
 options     defaults are valid values, and invalid values are rejected
-draws       equal streams give equal sequences, different streams different ones; a longer draw begins with a shorter
+draws       equal streams give equal sequences, other streams give others; a long draw begins with a shorter one
 sequences   at every length and with every option: shapes are right, tokens are in range, some targets count
-frame       a batch of several lengths equals the sequences drawn alone, for causal models and others
+frame       a batch of several lengths equals the sequences drawn separately, for causal and other models
 answers     equal inputs have equal answers
-chance      stated chance equals the best result without the input, or the mean squares of numbers
+chance      the stated chance level equals the best result without the input; the stated mean squares are right
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from fastpe.tasks.task import SUMMARY, Chosen
 
 Array = np.ndarray[Any, Any]
 
-_LONGEST = 60  # of the inputs that are looked at, where a task has such
+_LONGEST = 60  # length of the longest inputs that are checked, if the task allows it
 _OK = Difference(0.0, 0.0)
 
 
@@ -42,18 +42,19 @@ def remarks(key: str) -> list[str]:
     """Return remarks on facts that a task does not state."""
     own, page = TASKS.get(key), TASKS.page(key)
     wanted = {"Source:": "its source"} | {f"`{option}`": f"option {option!r}" for option in own.options}
-    unsaid = [meaning for word, meaning in wanted.items() if word not in page] if page else ["anything: there is none"]
-    found = [f"the page, its docstring, says nothing of {meaning}" for meaning in unsaid]
-    found += [f"TASK gives no {name}" for name in ("summary", "source") if not getattr(own, name)]
+    unsaid = [meaning for word, meaning in wanted.items() if word not in page]
+    unsaid = unsaid if page else ["anything, because it is empty"]
+    found = [f"the page (the docstring) does not mention {meaning}" for meaning in unsaid]
+    found += [f"TASK has no {name}" for name in ("summary", "source") if not getattr(own, name)]
     if len(own.summary) > SUMMARY:
-        found.append(f"the summary has {len(own.summary)} characters: a list has room for {SUMMARY}")
+        found.append(f"the summary has {len(own.summary)} characters, but lists have room for only {SUMMARY}")
     if own.chance is None and own.kind != "numbers":
-        found.append("chance(length, **options) is not defined: what a result is to be compared with is not known")
+        found.append("chance(length, **options) is not defined, so results cannot be compared with the chance level")
     return found
 
 
 def variants(key: str) -> list[Chosen]:
-    """Return a task with its defaults, and with every option changed, one at a time."""
+    """Return a task with its default options, and with each option changed in turn."""
     found = [choose(key)]
     for name, option in TASKS.get(key).options.items():
         values: tuple[Any, ...] = option.samples or option.choices
@@ -71,7 +72,7 @@ def _lengths(chosen: Chosen) -> list[int]:
     """Return the shortest lengths, and some longer ones."""
     within = chosen.lengths.within(1, max(_LONGEST, 2 * chosen.lengths.least)).tolist()
     if not within:
-        raise CheckFailed(f"lengths {chosen.lengths} hold no length at all")
+        raise CheckFailed(f"lengths {chosen.lengths} contain no length")
     return sorted({*within[:4], within[len(within) // 2], within[-1]})
 
 
@@ -80,7 +81,7 @@ def _middle(chosen: Chosen) -> int:
 
 
 def _first(drawn: frame.Drawn, count: int) -> frame.Drawn:
-    """Return the first of the sequences, with answers as wide as the longest answer among them."""
+    """Return the first `count` sequences, with answers as wide as the longest answer among them."""
     answers = drawn.answers[:count]
     width = int((answers != frame.NONE).any(axis=0).nonzero()[0][-1]) + 1
     weights = None if drawn.weights is None else drawn.weights[:count, :width]
@@ -90,7 +91,7 @@ def _first(drawn: frame.Drawn, count: int) -> frame.Drawn:
 def _equal(what: str, first: frame.Drawn, second: frame.Drawn) -> None:
     for name, a, b in zip(first._fields, first, second, strict=True):
         if not np.array_equal(np.asarray(a), np.asarray(b)):
-            raise CheckFailed(f"{what}: their {name} differ")
+            raise CheckFailed(f"{what}: {name} differ")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def options(key: str) -> Iterator[Difference]:
 
 
 def draws(key: str) -> Iterator[Difference]:
-    """Check that draws depend only on the stream, and that a draw of twenty begins with a draw of ten."""
+    """Check that draws depend on the stream only, and that a draw of twenty begins with a draw of ten."""
     for chosen in variants(key):
         length, stream = _middle(chosen), Stream(3, "check", 1)
         found = frame.draw(chosen, stream, 20, length)
@@ -114,7 +115,7 @@ def draws(key: str) -> Iterator[Difference]:
         streams = Stream(4, "check", 1), Stream(3, "check", 2)
         others = [frame.draw(chosen, other, 20, length).inputs for other in streams]
         if any(np.array_equal(found.inputs, other) for other in others):
-            raise CheckFailed(f"{_named(chosen)}: another seed or step gives the same inputs: draw from `draws` alone")
+            raise CheckFailed(f"{_named(chosen)}: another seed or step gives the same inputs: draw only from `draws`")
         yield _OK
 
 
@@ -129,7 +130,7 @@ def sequences(key: str) -> Iterator[Difference]:
 
 
 def framed(key: str) -> Iterator[Difference]:
-    """Check that a batch of several lengths holds the same sequences as separate draws of each length."""
+    """Check that a batch of several lengths contains the same sequences as separate draws of each length."""
     chosen = choose(key)
     if chosen.task.kind == "numbers":
         yield _OK
@@ -139,12 +140,12 @@ def framed(key: str) -> Iterator[Difference]:
         found = frame.sequences(chosen, Stream(0, "check"), lengths, causal)
         most = sizes.positions(chosen, int(lengths.max()), causal)
         if found.x.shape[1] > most:
-            raise CheckFailed(f"sequences have {found.x.shape[1]} positions, and answer_length promises {most}")
+            raise CheckFailed(f"sequences have {found.x.shape[1]} positions, but answer_length allows only {most}")
         yield _OK
 
 
 def answers(key: str) -> Iterator[Difference]:
-    """Check that an input that is drawn twice has one answer."""
+    """Check that an input that is drawn twice has the same answer."""
     for chosen in variants(key):
         seen: dict[bytes, bytes] = {}
         length = _lengths(chosen)[0]
@@ -156,7 +157,7 @@ def answers(key: str) -> Iterator[Difference]:
 
 
 def chance(key: str) -> Iterator[Difference]:
-    """Compare the stated chance with the best constant answer at each place, or the stated mean squares, by draws."""
+    """Compare the stated chance with the best constant answers, or the stated mean squares with those of draws."""
     for chosen in variants(key):
         for length in _lengths(chosen)[::2]:
             drawn = frame.draw(chosen, Stream(0, "check", "chance"), _COUNT, length)
@@ -182,7 +183,7 @@ def _chance_differences(chosen: Chosen, found: Array, length: int) -> Iterator[D
     assert stated is not None
     counts = found != frame.NONE
     likeliest = sum(np.bincount(column[column >= 0]).max() for column in found.T if (column >= 0).any())
-    # the most frequent of many symbols is more frequent in a sample than its probability
+    # in a sample, the most frequent of many symbols is more frequent than its probability
     by_luck = 4 * (min(chosen.symbols, _COUNT) / counts.sum()) ** 0.5 + 0.01
     yield Difference(max(0.0, stated.token - likeliest / counts.sum()), by_luck)
     if stated.exact is not None:

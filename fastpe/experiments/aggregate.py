@@ -1,8 +1,8 @@
-"""Statistics over several tasks: interquartile means, profiles, chances of improvement, ranks (Agarwal et al. 2021,
-arXiv:2108.13264; Demsar 2006).
+"""Statistics over several tasks: interquartile means, performance profiles, probabilities of improvement, and ranks
+(Agarwal et al. 2021, arXiv:2108.13264; Demsar 2006).
 
-Scores are in [0, 1], and larger is better. For tasks of tokens the score is the share of whole answers that are right.
-For tasks of numbers it is max(0, 1 - error / error of always answering 0).
+Scores are in [0, 1], and larger is better. For tasks of tokens, the score is the share of answers that are entirely
+right. For tasks of numbers, it is max(0, 1 - error / error of always answering 0).
 """
 
 import math
@@ -17,16 +17,16 @@ from fastpe.experiments.statistics import Estimate
 Array = np.ndarray[Any, Any]
 
 RESAMPLED = 2000
-LEAST_SEEDS = 5  # fewer seeds give intervals of an interquartile mean that are too short
+LEAST_SEEDS = 5  # with fewer seeds, bootstrap intervals are too short
 MOST_ENCODINGS, LEAST_TASKS = 10, 10  # limits of a useful diagram of critical differences
 
 
 def interquartile_mean(scores: Array) -> float:
-    """The mean of the middle half of all runs of all tasks: the best and the worst quarter are left out.
+    """The mean of the middle half of all runs of all tasks, without the best and the worst quarter.
 
     Parameters
     ----------
-    scores : (tasks, seeds)
+    scores : ndarray (tasks, seeds)
 
     Examples
     --------
@@ -39,9 +39,10 @@ def interquartile_mean(scores: Array) -> float:
 
 
 def aggregate(scores: Array) -> Estimate:
-    """The interquartile mean with the interval of a stratified bootstrap, which resamples the seeds within every task.
+    """The interquartile mean of scores (tasks, seeds), with a 95 % bootstrap interval.
 
-    Below 5 seeds there is no interval, because it would be too short.
+    The bootstrap is stratified: it resamples the seeds within each task. With fewer than 5 seeds there is no interval,
+    because it would be too short.
 
     Examples
     --------
@@ -62,7 +63,7 @@ def aggregate(scores: Array) -> Estimate:
 
 
 def profile(scores: Array, thresholds: Array) -> Array:
-    """The share of all runs with a score above each threshold.
+    """The share of all runs whose score is above each threshold, (thresholds,).
 
     Examples
     --------
@@ -105,11 +106,11 @@ def effective_length(scores: Mapping[int, float], threshold: float) -> int | Non
 
 
 def ranks(scores: Sequence[Array]) -> Array:
-    """Mean ranks over tasks, (encodings,). Rank 1 is the best, and encodings with equal mean scores share a rank.
+    """The mean rank of each encoding over tasks, (encodings,). Rank 1 is the best; equal mean scores share a rank.
 
     Parameters
     ----------
-    scores : sequence of (tasks, seeds)
+    scores : sequence of ndarray (tasks, seeds)
         One array for each encoding.
 
     Examples
@@ -127,7 +128,7 @@ def ranks(scores: Sequence[Array]) -> Array:
 def critical_difference(encodings: int, tasks: int) -> float | None:
     """Return the difference of mean ranks that is significant at 5 % (Nemenyi 1963).
 
-    The result is None for too many encodings or too few tasks.
+    The result is None for more than 10 encodings or fewer than 10 tasks.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""The claims of Li (2025) about its Table 5, with a rule for each that decides on a verdict.
+"""The claims of Li (2025) about its Table 5, and the rules that decide the verdict on each.
 
-Every report of a study with these claims (``claims = "table5"``) has the verdicts. The rules are the same whatever the
-numbers are: errors are compared as ratios on the same seeds, and two encodings differ significantly if the sign-flip
-test, adjusted by Holm for the six pairs of the paper's four encodings at one length, has a p value of at most 0.05.
+Every report of a study with these claims (``claims = "table5"``) contains the verdicts. The rules were fixed without
+regard to the results. Errors are compared as ratios on the same seeds. Two encodings differ significantly if the p
+value of the sign-flip test is at most 0.05, adjusted by Holm for the six pairs of the paper's four encodings at one
+length.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from fastpe.tasks import targets
 
 HOLDS, FAILS, OPEN, IMPOSSIBLE = "holds", "does not hold", "undecided", "impossible"
 NEAR = 2.0
-"""A geometric mean within this factor of the paper's error counts as that error."""
+"""A geometric mean agrees with the paper's error if it lies within this factor of it."""
 
 _PAPER_SPREAD = 0.0024 / 0.0021
 
@@ -27,13 +28,13 @@ Pairs = Mapping[tuple[str, str], Comparison | None]
 
 
 def judged(study: Study) -> bool:
-    """Return whether the runs are at least as long as those of the paper. Shorter runs are not judged."""
+    """Return whether a study can be judged: its runs must be at least as long as those of the paper."""
     config = study.config_of(READINGS[0], "wavelet")
     return config.samples >= WHOLE["samples"] and config.epochs >= WHOLE["epochs"]
 
 
 def reference_points(study: Study, reading: str, length: int) -> dict[str, float]:
-    """Reference errors at this length, in the unit of the targets."""
+    """Reference errors at this length, in the unit of the targets: ``zero_predictor`` and ``reversal_bound``."""
     config = study.config_of(reading, "wavelet")
     factors = targets.factors(length, config.target_scale, config.train_length)
     task = config.chosen.task
@@ -50,7 +51,7 @@ def cells_at(summary: Mapping[str, Any], reading: str, length: int) -> dict[str,
 
 
 def pairs_of(cells: Cells) -> dict[tuple[str, str], Comparison | None]:
-    """Comparisons of all ordered pairs of the paper's encodings by the ratio of errors; None if a run failed."""
+    """Compare the errors of all ordered pairs of the paper's encodings as ratios; a pair with a failed run has None."""
     known = {name: cells[name]["values"] for name in PAPER}
     every = list(itertools.combinations(PAPER, 2))
     usable = [pair for pair in every if all(value for name in pair for value in known[name])]
@@ -93,7 +94,7 @@ def mean_of(cell: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _levels(at: Cells, length: int, zero: float) -> Verdict:
-    """Judge whether the means over seeds lie within a factor 2 of the paper's errors."""
+    """Judge whether the means over seeds lie within a factor of 2 of the paper's errors."""
     claim = f"the errors at {length}"
     words, verdict = [], HOLDS
     for name in PAPER:
@@ -106,7 +107,7 @@ def _levels(at: Cells, length: int, zero: float) -> Verdict:
         if 1 / NEAR <= mean["mean"] / paper <= NEAR:
             words.append(f"{name} {paper:g} is {'in' if inside else 'near'} the interval")
         elif inside:
-            words.append(f"{name} {paper:g} is in an interval too wide to tell")
+            words.append(f"{name} {paper:g} is in an interval that is too wide to decide")
             verdict = FAILS if verdict == FAILS else OPEN
         else:
             words.append(f"{name} {paper:g}, here {_times(mean['mean'] / paper)}")
@@ -115,26 +116,27 @@ def _levels(at: Cells, length: int, zero: float) -> Verdict:
 
 
 def _times(ratio: float) -> str:
-    """The text of a ratio, with three digits."""
+    """The text of a ratio, such as "3.25 times as much", with three digits."""
     words = "times as much" if ratio >= 1 else "times less"
     ratio = max(ratio, 1 / ratio)
     return f"{round(ratio, 2 - len(str(int(ratio))) + 1):,g} {words}" if ratio < 1000 else f"{ratio:,.0f} {words}"
 
 
 def _symmetric(cell: Mapping[str, Any], length: int, bound: float) -> Verdict:
-    """Judge the error of bidirectional ALiBi: a symmetric bias cannot reach less than the reversal bound."""
+    """Judge the error of bidirectional ALiBi, whose symmetric bias cannot reach an error below the reversal bound."""
     paper, mean = PAPER["alibi"][length], mean_of(cell)
     claim = f"bidirectional ALiBi reaches {paper:g} at {length}"
     here = f"; here {mean['mean']:.4g}" if mean is not None else ""
     if mean is not None and mean["low"] is not None:
-        here += f" [{mean['low']:.4g}, {mean['high']:.4g}], over test sequences that scatter about its expectation"
+        here += f" [{mean['low']:.4g}, {mean['high']:.4g}], measured on random test sequences"
     if paper < bound:
         reason = (
-            "a bidirectional model with a symmetric bias cannot tell a sequence from its reverse, and so not expect "
-            f"less than {bound:.4g}{here}. The paper's number is from a causal model, other targets or another protocol"
+            "a bidirectional model with a symmetric bias cannot distinguish a sequence from its reverse, so its "
+            f"expected error is at least {bound:.4g}{here}. The paper's number is from a causal model, other "
+            "targets or another protocol"
         )
         return _verdict(claim, length, IMPOSSIBLE, reason)
-    return _verdict(claim, length, OPEN, f"the bound for symmetric biases, {bound:.4g}, allows it{here}")
+    return _verdict(claim, length, OPEN, f"the bound for symmetric biases, {bound:.4g}, does not exclude it{here}")
 
 
 def told_apart(pair: Comparison | None) -> bool:
@@ -164,7 +166,7 @@ def _order(pairs: Pairs, length: int) -> Verdict:
 
 
 def _comparable(at: Cells, length: int) -> Verdict:
-    """Judge whether the largest mean over the smallest is at most the square of that ratio in the paper."""
+    """Judge whether the ratio of the largest to the smallest mean is at most the square of this ratio in the paper."""
     claim = f"all four are nearly equal at {length}"
     means = {name: mean["mean"] for name in PAPER if (mean := mean_of(at[name])) is not None}
     if len(means) < len(PAPER):
@@ -210,7 +212,7 @@ def ratio_of(pair: Comparison) -> str:
 
 
 def _extrapolates(cell: Mapping[str, Any], pairs: Pairs, length: int, zero: float) -> Verdict:
-    """Judge whether the whole interval is below the error of answering zero, and the error below that of sinusoidal."""
+    """Judge whether the whole interval is below the error of answering zero, and the mean below that of sinusoidal."""
     name, mean = cell["encoding"], mean_of(cell)
     claim = f"{name} extrapolates to {length}: better than answering zero, and than sinusoidal"
     if mean is None or mean["low"] is None:

@@ -24,7 +24,7 @@ from fastpe.training import config_file
 
 Summary = Mapping[str, Any]
 
-SMALL = "These runs are shorter than the paper's: they show how it goes, and nothing of the paper is judged."
+SMALL = "These runs are shorter than the paper's: they only demonstrate the study, and no claim of the paper is judged."
 
 
 def facts(study: Study, summary: Summary) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def facts(study: Study, summary: Summary) -> dict[str, Any]:
 
 
 def sections(study: Study, summary: Summary) -> list[Section]:
-    """All sections about the paper in the report of a study."""
+    """The sections of a study's report that compare its results with the paper."""
     found = [_rows(study, summary, reading) for reading in READINGS]
     found.append(_reference(study))
     if judged(study):
@@ -53,7 +53,7 @@ def sections(study: Study, summary: Summary) -> list[Section]:
 
 
 def references(study: Study, task: str) -> list[Reference]:
-    """The paper's errors and their bounds, for the plot of a reading."""
+    """The paper's errors, the error of answering zero, and the reversal bound, for the plot of a reading."""
     if task not in READINGS:
         return []
     points = {length: reference_points(study, task, length) for length in LENGTHS}
@@ -76,7 +76,7 @@ def _rows(study: Study, summary: Summary, reading: str) -> Section:
             rows.append((str(length), name, *own, "-" if paper is None else f"{paper:g}", share))
     said = (
         f"Geometric means over {study.count} seeds with 95 % intervals (Student's t of logarithms), and plain means. "
-        "The paper has single numbers, no seed, no spread."
+        "The paper gives one number for each, without a seed or a spread."
     )
     return Section(f"{SOURCE}, {reading}", [said], head, rows, right=2)
 
@@ -92,12 +92,12 @@ def _reference(study: Study) -> Section:
         point = reference_points(study, READINGS[0], length)
         rows.append((str(length), f"{point['zero_predictor']:.4g}", f"{point['reversal_bound']:.4g}"))
     lines = [
-        "Zero predictor: the error of always answering 0; (N + 1) / 2 for plain targets.",
-        "Reversal bound: a bidirectional model whose bias is symmetric (alibi), or that has no position signal (nope), "
-        "must give one answer for a prefix sum and for the suffix sum of the reversed sequence. No training brings its "
-        "expected error below this; (N - 1) / 4 for plain targets. So the paper's 0.0023 for ALiBi at length 50 is "
-        "nothing that a bidirectional ALiBi can reach. Causal models are not bound by it.",
-        "Were the paper's targets divided by 50, its sinusoidal error at 200 (0.0423) would be worse than answering "
+        "Zero predictor: the error of always answering 0, which is (N + 1) / 2 for plain targets.",
+        "Reversal bound: the least expected error of a bidirectional model whose bias is symmetric (alibi), or that "
+        "has no position signal (nope). Such a model must give the same answer for a prefix sum and for the suffix sum "
+        "of the reversed sequence. The bound is (N - 1) / 4 for plain targets; no training can go below it. So a "
+        "bidirectional ALiBi cannot reach the paper's 0.0023 at length 50. The bound does not apply to causal models.",
+        "If the paper's targets were divided by 50, its sinusoidal error at 200 (0.0423) would be worse than answering "
         "zero (0.0402).",
     ]
     return Section(
@@ -116,7 +116,7 @@ def _count(verdicts: Sequence[Verdict]) -> Section:
         own = [one["verdict"] for one in verdicts if one["reading"] == reading]
         words = ", ".join(f"{verdict} {own.count(verdict)}" for verdict in dict.fromkeys(own))
         lines.append(f"Of {len(own)} claims, {reading}: {words}.")
-    return Section("The claims in short", lines)
+    return Section("Summary of the verdicts", lines)
 
 
 def _pairs(summary: Summary) -> Section:
@@ -131,13 +131,16 @@ def _pairs(summary: Summary) -> Section:
                 verdict = smaller if told_apart(pair) else "not told apart"
                 rows.append((reading, str(length), f"{first} / {second}", told, verdict))
     said = (
-        "Ratios of errors on the same seeds; p of the sign-flip test, adjusted by Holm for the six pairs at a length."
+        "Ratios of errors on the same seeds, and p values of the sign-flip test, adjusted by Holm for the six pairs at "
+        "a length."
     )
-    return Section("The paper's four, pair by pair", [said], ("reading", "length", "pair", "ratio", "smaller"), rows)
+    return Section(
+        "The paper's four encodings, pair by pair", [said], ("reading", "length", "pair", "ratio", "smaller"), rows
+    )
 
 
 def _settings(study: Study) -> Section:
-    """All settings that the paper leaves open, with their values in this study."""
+    """The section on settings that the paper leaves open, with their values in this study."""
     config = study.config_of(READINGS[0], "wavelet")
     rows = [("mask", "none (bidirectional) and causal", "both are run")]
     rows += [(name, _plain(getattr(config, name)), may_be) for name, may_be in LEFT_OPEN.items()]
@@ -146,8 +149,10 @@ def _settings(study: Study) -> Section:
         for name, value in option_values(own.encoding, own.options).items():
             rows.append((f"{label}.{name}", _plain(value), get(own.encoding).options[name].expected()))
     rows += [(name, value, "not offered") for name, value in config_file.PROTOCOL.items()]
-    head = ("setting", "value", "may be")
-    return Section("What the paper leaves open", ["`fastpe reproduce table5 --vary` changes it."], head, rows)
+    head = ("setting", "value", "possible values")
+    return Section(
+        "What the paper leaves open", ["`fastpe reproduce table5 --vary` changes these settings."], head, rows
+    )
 
 
 def _plain(value: object) -> str:

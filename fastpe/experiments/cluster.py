@@ -1,12 +1,13 @@
 """The engine for several machines: jobs on dask.distributed.
 
-- The results are files on storage that all workers share; the future of a dask task only tells how the run ended.
-- A run that loses its worker goes on from its last checkpoint on another worker.
-- A worker with other versions of fastpe, Numba, NumPy or Python is refused with an error that names it, because dask
-  does not compare all of these versions.
-- A worker with another CPU may find other bits; its results have another identity.
+- The results are files on storage that all workers share. The future of a dask task only tells how its run ended.
+- A run that loses its worker continues from its last checkpoint on another worker.
+- A worker with other versions of fastpe, Numba, NumPy or Python is refused with an error that names the worker, because
+  dask does not compare all of these versions.
+- A worker with another CPU may round differently, so its results have another identity.
 
-Under SLURM, dask-jobqueue starts the workers. Its jobs end before their walltime, and their runs go on elsewhere:
+Under SLURM, dask-jobqueue starts the workers. In this example, its jobs end before their walltime, and their runs
+continue on other workers:
 
     cluster = dask_jobqueue.SLURMCluster(
         cores=1, processes=1, memory="4GB", walltime="01:00:00", job_script_prologue=["export NUMBA_NUM_THREADS=1"],
@@ -39,7 +40,7 @@ from fastpe.training.events import Noted
 
 MISSING = "a cluster needs dask.distributed: pip install -e '.[cluster]' from a clone of fastpe"
 _PATIENCE = 20  # seconds to connect to a scheduler
-ATTEMPTS = 5  # workers that a run may lose
+ATTEMPTS = 5  # a run may lose this many workers
 
 
 class WorkerDiffers(ValueError):
@@ -52,9 +53,9 @@ def run(jobs: Sequence[Job], address: str, workers: int, notify: Listener = lamb
     Parameters
     ----------
     jobs : sequence of Job
-        Their folders are on storage that all workers share.
+        The runs to make. Their folders must be on storage that all workers share.
     address : str
-        "local" for a cluster of processes of this machine, the address of a scheduler, or the path of its file.
+        "local" for a cluster of processes on this machine, the address of a scheduler, or the path of its file.
     workers : int
         Number of processes of a local cluster.
     notify : callable
@@ -63,7 +64,7 @@ def run(jobs: Sequence[Job], address: str, workers: int, notify: Listener = lamb
     Returns
     -------
     dict
-        As from `local.run`.
+        The outcome of each run, by the name of its folder, as `local.run` returns it.
 
     Raises
     ------
@@ -87,7 +88,8 @@ def run(jobs: Sequence[Job], address: str, workers: int, notify: Listener = lamb
 
 @contextlib.contextmanager
 def _environment_kept() -> Iterator[None]:
-    # a nanny writes its workers' variables into this process and leaves them there, where Numba refuses them
+    # dask's nanny sets its workers' environment variables in this process too and never removes them, and Numba raises
+    # an error if they change
     before = dict(os.environ)
     try:
         yield
@@ -101,7 +103,7 @@ def _environment_kept() -> Iterator[None]:
 def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
     import dask
 
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it logs is raised too
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     settings = {"distributed.nanny.pre-spawn-environ": one_thread, "distributed.scheduler.allowed-failures": 3}
     with dask.config.set(settings), _environment_kept(), contextlib.ExitStack() as stack:
@@ -115,12 +117,12 @@ def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
         try:
             client = distributed.Client(**where, timeout=_PATIENCE)
         except (OSError, TimeoutError, ValueError) as error:
-            raise ConnectionError(f"there is no scheduler at {address}: {error}") from error
+            raise ConnectionError(f"no scheduler can be reached at {address}: {error}") from error
         yield stack.enter_context(client)
 
 
 def _run(distributed: Any, client: Any, jobs: Sequence[Job], notify: Listener) -> FolderOutcomes:
-    """Submit the jobs; a job that lost its worker is submitted again."""
+    """Submit the jobs, submit a job again if it loses its worker, and return the outcomes."""
     facts = versions()
     attempts, outcomes = {one.path.name: 1 for one in jobs}, dict[str, dict[str, Any]]()
     futures = {client.submit(do_run, _message(one, facts), key=f"{one.path.name}-1", pure=False): one for one in jobs}
@@ -140,12 +142,12 @@ def _run(distributed: Any, client: Any, jobs: Sequence[Job], notify: Listener) -
             if not _connected(client):
                 done = f"{len(outcomes)} of {len(jobs)} runs were done by then"
                 raise ConnectionError(
-                    f"the scheduler is gone, {done}: with another one the same command goes on"
+                    f"the connection to the scheduler was lost ({done}); to continue, run the same command with another"
                 ) from error
             attempts[name] += 1
             if attempts[name] > ATTEMPTS:
-                raise ChildProcessError(f"{one.name}: it lost {ATTEMPTS} workers without progress") from error
-            notify(Noted(f"{one.name}: its workers were lost; the run goes on from its last checkpoint"))
+                raise ChildProcessError(f"{one.name}: the run lost {ATTEMPTS} workers without progress") from error
+            notify(Noted(f"{one.name}: the worker was lost; the run continues from its last checkpoint"))
             again = client.submit(do_run, _message(one, facts), key=f"{name}-{attempts[name]}", pure=False)
             futures[again] = one
             waiting.add(again)
@@ -171,7 +173,9 @@ def _outcome(one: Job, found: Mapping[str, str]) -> dict[str, Any]:
         return {"failed": found["failed"]}
     result = read_result(Path(found["path"]), one.config, found["identity"])
     if result is None:
-        raise OSError(f"{found['path']} of worker {found['host']} is not there: the folder must be one that all share")
+        raise OSError(
+            f"{found['path']} of worker {found['host']} does not exist here: all workers must share this folder"
+        )
     return result
 
 
@@ -182,13 +186,13 @@ def _message(one: Job, facts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The versions that must be the same on all workers. The CPU is part of the identity of a run."""
+    """The versions that must be the same on all workers. CPUs may differ: they are part of the identity of a run."""
     found = config_file.environment()["versions"]
     return {**{name: found[name] for name in ("fastpe", "numba", "numpy", "python")}, "sources": source_digest()}
 
 
 def do_run(message: Mapping[str, Any]) -> dict[str, str]:
-    """Do one run on a worker; returns the folder of its result, or why it failed."""
+    """Make one run on a worker, and return the folder of its result, or the reason why there is none."""
     host, own = f"{socket.gethostname()}:{os.getpid()}", versions()
     wrong = [f"{name} {own[name]}, here {value}" for name, value in message["versions"].items() if own[name] != value]
     if wrong:

@@ -1,4 +1,4 @@
-"""Comparing encodings: all runs of a study are made, and their results are compared."""
+"""`fastpe.compare`: make all runs of a study, and compare their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -45,33 +45,35 @@ def compare(
 ) -> Compared | None:
     """Train every encoding on every task with the same seeds, and compare the results with those of a baseline.
 
-    All comparisons are paired: runs with the same seed have the same data, order of the data and test sequences. Runs
-    that are finished are not repeated. After an interruption, the same call continues the study.
+    All comparisons are paired: runs with the same seed have the same data, order of the data and test sequences.
+    Finished runs are not repeated. After an interruption, the same call continues the study.
 
     Parameters
     ----------
     encodings : Study, sequence of str or dict
-        A study, or the encodings of one, see `fastpe.experiments.study.Study`.
+        A study, or the encodings of a new study; see `fastpe.experiments.study.Study`.
     tasks : sequence of str or dict
-        The tasks of the study.
+        The tasks of a new study.
     seeds : int or sequence of int
         The number of seeds, or the seeds themselves.
     baseline : str, optional
         The encoding that the others are compared with. The default is nope if it is among them, else the first.
     choose : dict of str to list, optional
-        Settings, or options that every encoding has, and their candidate values. For every task and encoding one of
-        all combinations is chosen by validation, on other seeds than `seeds`. See `fastpe.experiments.study`.
+        Settings, or options that every encoding has, and their candidate values. For every task and encoding, all
+        combinations are trained on seeds other than `seeds`, and the best one in validation is chosen. See
+        `fastpe.experiments.study`.
     choose_seeds : int or sequence of int, optional
-        The seeds that choose, or their number (by default 3); none of them may be among `seeds`.
+        The seeds of these tuning runs, or their number (by default 3); none of them may be among `seeds`.
     out : str or pathlib.Path
-        The study folder, for ``runs/``, ``study.toml`` and the report.
+        The study folder, which receives ``runs/``, ``study.toml`` and the report.
     runs : str or pathlib.Path, optional
-        The folder of the runs, by default ``out/runs``. Studies with the same folder share the runs that both have.
+        The folder of the runs, by default ``out/runs``. If two studies use the same folder, runs that both contain are
+        made once.
     workers : int, optional
-        Number of processes, of one thread each; results do not depend on it. The default is one for each core.
+        Number of processes, each with one thread; results do not depend on it. The default is one for each core.
     shard : (int, int), optional
-        (k, n): make only the k-th of n parts of the runs, for an array of batch jobs; `fastpe merge` joins the parts.
-        If settings are chosen, all runs of a task and an encoding are in the same part.
+        (k, n): make only the k-th of n parts of the runs, counted from 1, for example in an array of batch jobs.
+        `fastpe merge` joins the parts. If settings are chosen, all runs of a task and an encoding are in the same part.
     cluster : str, optional
         Make the runs on dask.distributed: "local", the address of a scheduler, or the path of its file. Dask exchanges
         pickles and, by default, authenticates nobody: use it only in a network in which you trust everyone.
@@ -82,12 +84,13 @@ def compare(
 
     Returns
     -------
-    Compared, or None for a shard
+    Compared or None
+        The study with its results; None for a shard.
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is wrong, or the folder holds another study; nothing is written then.
+        If an argument is wrong, or the folder contains another study. Nothing is written in this case.
     OSError
         If a file cannot be written.
 
@@ -113,7 +116,7 @@ def compare(
         chosen = {"choose": choose or {}, "choose_seeds": choose_seeds}
         study = Study(encodings, tasks, seeds, baseline, settings, **chosen)  # type: ignore[arg-type] # it makes them
     if out is None:
-        raise ValueError("out must be a folder: runs are kept there, so that an interrupted study goes on")
+        raise ValueError("out is missing: it must be a folder, where runs are kept and an interrupted study continues")
     study = study.with_texts()
     folder, count = Path(out), workers if workers is not None else usable_cores()
     keys = list(study.run_keys()) if shard is None else study.part(*shard)
@@ -132,14 +135,14 @@ def compare(
 
 
 class _Runs:
-    """Makes runs in a folder; runs with the same settings are made once."""
+    """Makes runs in a folder. Runs with the same settings are made only once."""
 
     def __init__(self, folder: Path, do: Callable[[Sequence[Job]], FolderOutcomes], notify: Listener) -> None:
         self._folder, self._do, self.notify = folder, do, notify
         self.failed: dict[str, Any] = {}
 
     def make(self, configs: Mapping[Any, TrainConfig]) -> dict[Any, tuple[Job, dict[str, Any]]]:
-        """The job and the outcome of each run."""
+        """Make the runs, and return the job and the outcome of each."""
         made = {key: _job(config, self._folder) for key, config in configs.items()}
         done = self._do(list({one.path.name: one for one in made.values()}.values()))
         found = {key: (one, done[one.path.name]) for key, one in made.items()}
@@ -158,7 +161,7 @@ def _compare(study: Study, folder: Path, runs: _Runs, keys: Sequence[RunKey], wh
     files.write_file(folder / FILE, study.to_toml().encode())
     choices: Choices = {}
     if trials := {trial: study.trial_config(trial) for trial in study.trials(keys)}:
-        runs.notify(Noted(f"{len(trials)} runs choose: {tuning.offered(study)}"))
+        runs.notify(Noted(f"{len(trials)} tuning runs: {tuning.offered(study)}"))
         choices = tuning.choose(study, {trial: outcome for trial, (_, outcome) in runs.make(trials).items()})
         for choice in choices.values():
             runs.notify(Noted(tuning.in_words(study, choice)))

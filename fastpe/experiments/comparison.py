@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 ALPHA = 0.05
 POWER = 0.8
-_EXACT = 16  # up to so many differences all choices of signs are tried
+_EXACT = 16  # up to this many differences, all choices of signs are tried
 _DRAWN, _PARTS = 100_000, 20
 MOST_SEEDS = 10_000
 _SIGNS_OF_BYTES = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
@@ -28,15 +28,15 @@ _SIGNS_OF_BYTES = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, No
 def sign_flip(differences: Sequence[float]) -> float:
     """The two-sided p value of the paired sign-flip test.
 
-    It is the chance of a mean at least as far from 0 if the sign of every difference were random.
+    The p value is the probability of a mean at least as far from 0 if the sign of every difference were random.
 
-    Up to 16 differences all 2^n choices of signs are tried, beyond that 100,000 random ones. The p value is at least
+    For up to 16 differences, all 2^n choices of signs are tried; for more, 100,000 random ones. The p value is at least
     2^(1 - n), which is 0.0625 for 5 seeds.
 
     Parameters
     ----------
     differences : sequence of float
-        Finite, at least one.
+        At least one finite value.
 
     Examples
     --------
@@ -49,19 +49,19 @@ def sign_flip(differences: Sequence[float]) -> float:
 
 
 def equivalence(differences: Sequence[float], margin: float) -> float:
-    """The p value of two one-sided sign-flip tests (Schuirmann 1987): small if the mean lies within the margin.
+    """The p value of two one-sided sign-flip tests (Schuirmann 1987). It is small if the mean lies within the margin.
 
-    It is the larger of the p values of two tests: that the mean is above -margin, with random signs of the distances
-    from -margin, and likewise that it is below margin. It is at least 2^-n, which is 0.03125 for 5 seeds. The tests
-    assume that the differences are spread symmetrically about their mean. They cannot detect failures that are rare and
-    large if none of these seeds failed.
+    The first test shows that the mean is above -margin, with random signs of the distances from -margin; the second
+    shows likewise that it is below margin. The result is the larger of their p values. It is at least 2^-n, which is
+    0.03125 for 5 seeds. The tests assume that the differences are spread symmetrically about their mean. They cannot
+    detect rare and large failures if none of these seeds failed.
 
     Parameters
     ----------
     differences : sequence of float
-        Finite, at least one.
+        At least one finite value.
     margin : float
-        Above 0.
+        Above 0, in the unit of the differences.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def equivalence(differences: Sequence[float], margin: float) -> float:
 
 
 def _one_sided(values: Array) -> float:
-    """The p value of a sum so large, if every sign were a coin's."""
+    """The probability of a sum at least this large if every sign were random."""
     observed = values.sum() - _slack(values)
     return _share(values, lambda sums: sums >= observed)
 
@@ -91,14 +91,17 @@ def _slack(values: Array) -> float:
 
 
 def _share(values: Array, counts: Callable[[Array], Array]) -> float:
-    """The share of choices of signs whose sum counts: of all choices, or of random ones and the observed one."""
+    """The share of choices of signs whose sum counts, among all, or among random ones and the observed one."""
     found = sum(int(np.sum(counts(_sums(part, values)))) for part in _coins(len(values)))
     return found / 2 ** len(values) if len(values) <= _EXACT else (1 + found) / (1 + _DRAWN)
 
 
 @lru_cache(maxsize=1)
 def _coins(count: int) -> list[Array]:
-    """All choices of signs, or 100,000 random ones, in parts, eight signs per byte; the same for all comparisons."""
+    """All choices of signs, or 100,000 random ones, in several arrays with eight signs per byte.
+
+    All comparisons use the same choices.
+    """
     if count <= _EXACT:
         return [np.packbits(np.array(list(itertools.product((0, 1), repeat=count)), np.uint8), axis=1)]
     each = _DRAWN // _PARTS
@@ -106,7 +109,7 @@ def _coins(count: int) -> list[Array]:
 
 
 def _sums(coins: Array, values: Array) -> Array:
-    """The sums of the values with each choice of signs; those of eight values come from a table of 256 sums."""
+    """The sums of the values with each choice of signs. Sums of eight values are looked up in a table of 256."""
     eights = np.zeros((coins.shape[1], 8))
     eights.reshape(-1)[: len(values)] = values
     found = np.zeros(len(coins))
@@ -116,7 +119,7 @@ def _sums(coins: Array, values: Array) -> Array:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p values adjusted for their number: at 5 % the chance of any false rejection is at most 5 % (Holm 1979).
+    """p values adjusted by Holm (1979): at level 5 %, the probability of any false rejection is at most 5 %.
 
     Examples
     --------
@@ -134,8 +137,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def detectable(sd: float, count: int, family: int = 1) -> float | None:
     """The true difference that `count` paired runs detect with a power of 80 %; None if they can detect none.
 
-    The power is that of the t test at 5 % divided by the number of comparisons of the family. With too few seeds for
-    the sign-flip test ever to be significant, no difference can be detected.
+    The power is computed for the t test, at a level of 5 % divided by the number of comparisons in the family. The
+    result is None if there are so few runs that the sign-flip test cannot be significant.
 
     Parameters
     ----------
@@ -168,7 +171,7 @@ def _least_effect(count: int, family: int) -> float:
 
 
 def seeds_needed(difference: float, sd: float, family: int = 1) -> int | None:
-    """The number of seeds that detect a difference with a power of 80 %; None if it is above 10,000.
+    """The number of seeds needed to detect a difference with a power of 80 %; None if it is above 10,000.
 
     Examples
     --------
@@ -194,27 +197,29 @@ def _can_be_significant(count: int, family: int) -> bool:
 
 
 def _power(effect: float, count: int, family: int) -> float:
-    """The power of the two-sided t test; effect: the true mean in standard deviations."""
-    from scipy import special  # scipy.stats calls it too, and takes 20 times as long
+    """The power of the two-sided t test, where `effect` is the true mean in standard deviations."""
+    from scipy import special  # scipy.stats calls the same function but takes 20 times as long
 
     limit, shift = special.stdtrit(count - 1, 1.0 - ALPHA / (2 * family)), effect * math.sqrt(count)
     tails = (float(special.nctdtr(count - 1, shift, end)) for end in (limit, -limit))
-    below, lower = (0.0 if math.isnan(tail) else tail for tail in tails)  # NaN: nearly 0
+    below, lower = (
+        0.0 if math.isnan(tail) else tail for tail in tails
+    )  # nctdtr returns NaN for tails that are nearly 0
     return 1.0 - below + lower
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One encoding and the baseline at one length of one task.
+    """The comparison of one encoding with the baseline at one length of one task.
 
     Attributes
     ----------
     difference : Estimate
         Mean of encoding - baseline over seeds, with its t interval.
     p, adjusted : float
-        Of the sign-flip test, and adjusted by Holm for the family.
+        The p value of the sign-flip test, and this p value adjusted by Holm for the family.
     within : float or None
-        The p value of `equivalence` with the margin, adjusted by Holm for the family; None without a margin.
+        The p value of `equivalence` with the margin, adjusted by Holm for the family; None if there is no margin.
     verdict : str
         "equivalent" if `within` is at most 5 %, whether or not the difference is significant; else "better" or "worse"
         if `adjusted` is at most 5 %; else "not told apart".
@@ -239,15 +244,21 @@ VERDICTS = ("better", "worse", "equivalent", "not told apart")
 def compare_paired(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, larger_is_better: bool, margin: float | None = None
 ) -> list[Comparison]:
-    """Compare several sets of runs with those of a baseline; they are one family for the adjustment by Holm.
+    """Compare several sets of runs with those of a baseline. All comparisons are one family for Holm's adjustment.
 
     Parameters
     ----------
     pairs : sequence of (values, values of the baseline)
-        By seed; finite, at least two.
+        Each a sequence of at least two finite values, one for each seed.
     larger_is_better : bool
+        Whether a larger value is better.
     margin : float, optional
-        Differences within the margin count as no difference.
+        Differences within the margin count as equivalent.
+
+    Returns
+    -------
+    list of Comparison
+        One for each pair.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reports of runs that exist, without training: of a study folder, of the shards of a study, of single run folders."""
+"""Reports of existing runs, without training: of a study folder, of the shards of a study, or of single run folders."""
 
 import contextlib
 import itertools
@@ -38,9 +38,11 @@ class _Found(NamedTuple):
     Attributes
     ----------
     runs : dict of RunKey to FinishedRun
+        The runs that are reported.
     choices : dict
+        The chosen candidates, as `tuning.choose` returns them.
     all : dict of str to FinishedRun
-        By the digest of their settings; the tuning runs too.
+        The reported runs and the tuning runs, by the digest of their settings.
     """
 
     runs: dict[RunKey, FinishedRun]
@@ -49,24 +51,25 @@ class _Found(NamedTuple):
 
 
 def report_study(out: Path, runs: Path | None = None) -> Compared:
-    """Write the report of a study folder again, whatever versions and CPU its runs were made with.
+    """Write the report of a study folder again. Its runs may have been made with other versions and on other CPUs.
 
     Parameters
     ----------
     out : Path
+        The study folder.
     runs : Path, optional
         The folder of the runs, by default ``out/runs``.
 
     Raises
     ------
     RunError
-        If the folder holds no study, or runs are missing; the message states their number.
+        If the folder is not a study folder, or runs are missing; the message states their number.
     """
     try:
         study = Study.read(out / FILE)
     except FileNotFoundError as error:
-        raise RunError(f"{out} holds no study: it has no {FILE}") from error
-    where = "" if runs is not None else f", or, if they are not in {out / RUNS}, name their folder by --runs"
+        raise RunError(f"{out} is not a study folder: it has no {FILE}") from error
+    where = "" if runs is not None else f", or name the folder of the runs with --runs if it is not {out / RUNS}"
     found = _found(study, finished_runs(out / RUNS if runs is None else runs), read_failures(out), out, where)
     return write_report(study, out, found.runs, found.choices)
 
@@ -74,12 +77,12 @@ def report_study(out: Path, runs: Path | None = None) -> Compared:
 def _found(
     study: Study, finished: Mapping[str, FinishedRun], failed: Mapping[str, str], out: Path, where: str
 ) -> _Found:
-    """Find all runs of a study among finished runs and failures, both by the digest of their settings.
+    """Find all runs of a study among finished and failed runs, which are both keyed by the digest of their settings.
 
     Raises
     ------
     RunError
-        If runs are missing; `where` ends the message, with what the user can do.
+        If runs are missing. The message ends with `where`, which tells what else the user can do.
     """
     every: dict[str, FinishedRun] = {}
 
@@ -105,19 +108,21 @@ def _found(
     count = len(trials) + len(keys) - len(never)
     missing = count - len(tried) - len(known)
     if missing:
-        raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command{where}")
+        raise RunError(
+            f"{out} lacks {missing} of {count} runs: to continue the study, run the same command again{where}"
+        )
     return _Found(known, choices, every)
 
 
 def merge(parts: Sequence[Path], out: Path) -> Compared:
-    """Join the shards of a study, which must have all of its runs together, and write the report.
+    """Join the shards of a study, which together must contain all of its runs, and write the report.
 
-    All shards are checked before anything is written, and nothing remains of a copy that fails.
+    All shards are checked before anything is written. If copying fails, everything that was copied is removed.
 
     Raises
     ------
     RunError
-        If a folder holds no study, another study or a link, or if runs are missing.
+        If a folder is not a study folder, contains another study or a link, or if runs are missing.
     DamagedFileError
         If a file in a shard is damaged.
     """
@@ -134,7 +139,9 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
         if run.path is not None and run.path.parent != out / RUNS:
             target = out / RUNS / run.path.name
             if target in copied or os.path.lexists(target):
-                raise RunError(f"{run.path} and {copied.get(target, target)} are two runs with one name")
+                raise RunError(
+                    f"{run.path} and {copied.get(target, target)} are different runs with the same folder name"
+                )
             copied[target] = run.path
     failures = {key: run.outcome["failed"] for key, run in found.all.items() if run.path is None}
     try:
@@ -143,7 +150,7 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
             files.write_file(out / FILE, content)
             files.write_file(out / FAILED, files.dump_json(dict(sorted(failures.items()))))
     except BaseException:
-        with contextlib.suppress(OSError):  # it holds other things
+        with contextlib.suppress(OSError):  # the folder is kept if it contains other files
             out.rmdir()
         raise
     return report_study(out)
@@ -155,7 +162,7 @@ def shared_study(parts: Sequence[Path]) -> bytes:
     Raises
     ------
     RunError
-        If a folder holds no study or another study.
+        If a folder is not a study folder or contains another study.
     """
     texts = {}
     for part in parts:
@@ -163,22 +170,22 @@ def shared_study(parts: Sequence[Path]) -> bytes:
         try:
             texts[part] = files.read_file(part / FILE)
         except OSError as error:
-            raise RunError(f"{part} holds no study: it has no {FILE}") from error
+            raise RunError(f"{part} is not a study folder: it has no {FILE}") from error
     first = next(iter(texts))
     for part, text in texts.items():
         if text != texts[first]:
-            raise RunError(f"{part} holds another study than {first}: only shards of one can be merged")
+            raise RunError(f"{part} and {first} contain different studies: only shards of the same study can be merged")
     return texts[first]
 
 
 def _refuse_link(path: Path) -> None:
-    """Raise RunError for a link: a shard from someone else might link to any file of the user."""
+    """Raise RunError for a link, because a shard from someone else could link to any file of the user."""
     if path.is_symlink():
-        raise RunError(f"{path} is a link: put what it leads to in its place before the shards are merged")
+        raise RunError(f"{path} is a link: replace it by a copy of its target before merging the shards")
 
 
 def _runs_of_shard(part: Path) -> dict[str, FinishedRun]:
-    """The finished runs of a shard by the digest of their settings; links and files that are too large are refused."""
+    """The finished runs of a shard, by the digest of their settings. Links and files that are too large are refused."""
     found: dict[str, FinishedRun] = {}
     _refuse_link(part / FAILED)
     _refuse_link(part / RUNS)
@@ -212,24 +219,24 @@ def _copy_all(runs: Sequence[Path], folder: Path) -> None:
 
 
 def report_runs(runs: Sequence[Path], out: Path, baseline: str | None = None) -> Compared:
-    """Put a study together from single run folders, and write its report.
+    """Make a study from single run folders, and write its report.
 
-    A setting that differs between runs becomes part of the encodings, or of the tasks if it is the same in all runs of
-    each task.
+    A setting that differs between runs becomes part of the encodings in the study. If it is the same in all runs of
+    each task, it becomes part of the tasks.
 
     Parameters
     ----------
     runs : sequence of Path
-        Folders of finished runs, of every encoding on every task with the same seeds.
+        Folders of finished runs. There must be a run of every encoding on every task, with the same seeds.
     out : Path
-        The folder of the report: a new folder, or one of an earlier report.
+        The folder of the report: a new folder, or that of an earlier report.
     baseline : str, optional
         The label of the baseline in the report.
 
     Raises
     ------
     RunError
-        If a folder holds no finished run, two folders hold the same run, or a run is missing.
+        If a folder contains no finished run, two folders contain the same run, or a run is missing.
     """
     found = [finished_run(path) for path in runs]
     study, keys = _study_of([config for config, _ in found], baseline)
@@ -241,8 +248,8 @@ def report_runs(runs: Sequence[Path], out: Path, baseline: str | None = None) ->
     for key in study.run_keys():
         if key not in known:
             raise RunError(
-                f"no run of {key.encoding} on {key.task} with seed {key.seed} is among the folders: a report needs "
-                "every encoding on every task with the same seeds"
+                f"the folders contain no run of {key.encoding} on {key.task} with seed {key.seed}: a report needs "
+                "a run of every encoding on every task with the same seeds"
             )
     check_folder(out, study)
     with hold(out):
@@ -251,9 +258,9 @@ def report_runs(runs: Sequence[Path], out: Path, baseline: str | None = None) ->
 
 
 def _study_of(configs: Sequence[TrainConfig], baseline: str | None) -> tuple[Study, list[RunKey]]:
-    """The study that runs with these settings make up, and the key of every run."""
+    """The study that consists of the runs with these settings, and the key of every run."""
     of = [config.to_dict() for config in configs]
-    every = dict.fromkeys(name for each in of for name in each)  # some settings are stored only where they are set
+    every = dict.fromkeys(name for each in of for name in each)  # some settings are stored only if they are set
     of = [{**dict.fromkeys(every), **each} for each in of]
     names = [name for name in every if name not in ("encoding", "options", "task", "task_options", "seed")]
     differ = [name for name in names if any(each[name] != of[0][name] for each in of)]

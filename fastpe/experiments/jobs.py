@@ -1,10 +1,10 @@
-"""Jobs, which are runs to be done by an engine, and the sealed results that show which of them are done.
+"""Jobs (runs that an engine must make), and the stored results that show which jobs are already done.
 
-There are two engines, `local` and `cluster`. Both leave the results in the run folders and notify a listener.
+There are two engines, `local` and `cluster`. Both write the results into the run folders and notify a listener.
 
 A result is reused only if everything that its bits depend on is the same: the settings, the sources of fastpe and of
-the users' encodings, the versions and the CPU. The digest of all that is the `identity` of the run. It is part of the
-folder's name, so that two runs of different identities are never in one folder, and it is stored with the result.
+the users' encodings, the versions and the CPU. The digest of all this is the `identity` of the run. The identity is
+part of the folder's name, so runs with different identities never share a folder, and it is stored with the result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,17 +26,18 @@ _WITHOUT = ("paper_claims", "pictures", "theory")  # packages that no run import
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be done.
+    """A run that an engine must make.
 
     Attributes
     ----------
     name : str
-        For messages.
+        The name of the run in messages.
     config : TrainConfig
+        The settings of the run.
     path : pathlib.Path
         The run folder.
     identity : str
-        See `identity`.
+        The digest that the function `identity` returns.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobsStarted:
-    """The jobs begin: `runs` runs with `steps` updates. `reused` runs with `reused_steps` updates are done already."""
+    """The jobs begin: `runs` runs with `steps` updates, of which `reused` runs with `reused_steps` updates are done."""
 
     runs: int
     reused: int
@@ -84,14 +85,14 @@ def make_job(root: Path, name: str, config: TrainConfig) -> Job:
 
 
 def begin(jobs: Sequence[Job], notify: Listener) -> tuple[FolderOutcomes, list[Job]]:
-    """Read the results of the jobs that are done, and notify; returns these results, and the jobs that are left."""
+    """Read the results of finished jobs, and notify; returns these results, and the jobs that remain."""
     outcomes: FolderOutcomes = {}
     left = []
     for one in jobs:
         try:
             found = read_result(one.path, one.config, one.identity)
         except DamagedFileError as error:
-            notify(Noted(f"{error}: it is run again"))
+            notify(Noted(f"{error}; this run starts again"))
             found = None
         if found is None:
             left.append(one)
@@ -103,7 +104,7 @@ def begin(jobs: Sequence[Job], notify: Listener) -> tuple[FolderOutcomes, list[J
 
 
 def own_ways(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How another process registers the users' encodings and tasks that these settings name."""
+    """What another process needs to register the users' own encodings and tasks that these settings name."""
     keys = {key for config in configs for key in registry.all_keys(config["encoding"])}
     named = {config["task"] for config in configs}
     found = registry.ENCODINGS.ways(), TASKS.ways()
@@ -112,7 +113,7 @@ def own_ways(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def identity(config: TrainConfig) -> str:
-    """Digest of everything that the bits of a run depend on."""
+    """The digest of everything that the bits of a run depend on, as a hexadecimal string."""
     sources = {"sources": _sources(), "encodings": registry.own_files(config.encoding)}
     material = {"config": config.to_dict(), **sources, **config_file.environment()}
     return config_file.digest(material)
@@ -120,7 +121,7 @@ def identity(config: TrainConfig) -> str:
 
 @cache
 def _sources() -> str:
-    """Digest of fastpe's sources, read once for a process: reading them takes longer than a small run."""
+    """The digest of fastpe's sources, computed once per process, because reading them takes longer than a small run."""
     return source_digest(without=_WITHOUT)
 
 
@@ -130,14 +131,14 @@ def read_result(folder: Path, config: TrainConfig, key: str) -> dict[str, Any] |
     Raises
     ------
     DamagedFileError
-        If the result or its seal is not what was written.
+        If the result or its seal was changed after it was written.
     """
     found = result_file.read(folder, config)
     if found is None or not found[1]:  # training seals its results without an identity
         return None
     content, facts = found
     if facts != {"identity": key}:
-        raise DamagedFileError(f"{folder / result_file.SEAL} is damaged: it does not seal a result of this run")
+        raise DamagedFileError(f"{folder / result_file.SEAL} is damaged: it does not belong to a result of this run")
     return content
 
 

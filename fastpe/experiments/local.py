@@ -1,9 +1,9 @@
 """The engine for one machine: worker processes that do one job after the other.
 
-- Ctrl-C reaches this process alone; it ends the workers, and the same call goes on from their checkpoints.
-- A worker that dies is replaced, and its run goes on from the last checkpoint.
+- Only this process receives Ctrl-C. It then ends the workers, and the same call later continues from their checkpoints.
+- A worker that dies is replaced, and its run continues from its last checkpoint.
 - A worker whose parent was killed ends by itself, because its standard input ends.
-- Every worker has one thread, and runs do not depend on their number or order.
+- Every worker has one thread. Results do not depend on the number of workers or the order of the jobs.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from fastpe.experiments.jobs import FolderOutcomes, Job, Listener, RunEnded, Run
 from fastpe.training.events import Noted
 
 _ATTEMPTS = 3
-_GRACE = 5.0  # seconds that a worker has to end by itself
+_GRACE = 5.0  # seconds that a worker has to end by itself before it is killed
 
 
 def run(
@@ -32,18 +32,18 @@ def run(
     Parameters
     ----------
     jobs : sequence of Job
-        Their folders are distinct.
+        The runs to make. Their folders must be distinct.
     workers : int
-        Number of processes, of one thread each.
+        Number of processes, each with one thread.
     notify : callable
         Called in this thread with every `JobEvent`.
     tolerant : bool
-        Whether a run that raises an error counts as failed and the others go on; a user's task may raise any error.
+        If True, a run that raises an error (as a user's task may) counts as failed, and the other runs continue.
 
     Returns
     -------
     dict
-        By the name of the run folder: the content of ``result.json``, or ``{"failed": reason}`` if training diverged.
+        By the name of the run folder: the content of ``result.json``, or ``{"failed": reason}`` if the run failed.
 
     Raises
     ------
@@ -67,13 +67,13 @@ class _Worker:
         self.attempt = self.reached = 0
         self.fresh = True
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        # the parent's import path, as multiprocessing's "spawn" hands it over, but without running its main module
+        # like multiprocessing's "spawn", give the worker this process's import path, but do not run its main module
         code = f"import sys; sys.path[:] = {sys.path!r}\nfrom fastpe.experiments.worker import main; main()"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
             env={**os.environ, "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,  # so that Ctrl-C reaches the parent alone
+            start_new_session=True,  # so that only the parent receives Ctrl-C
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
         self._reader.start()
@@ -88,18 +88,18 @@ class _Worker:
 
     def send(self, message: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # a worker that has died is noticed by the end of its messages
+        with contextlib.suppress(OSError):  # `_read` notices that a worker has died
             configs = message["warm"] if "warm" in message else [message["config"]]
             self.process.stdin.write(json.dumps({**message, **own_ways(configs)}) + "\n")
             self.process.stdin.flush()
 
     def start(self, job: Job, attempt: int = 1, reached: int = 0) -> None:
-        """Begin a run; `attempt` counts the attempts in a row that made no progress beyond the update `reached`."""
+        """Begin a run. `attempt` counts successive attempts without progress beyond the update number `reached`."""
         self.job, self.attempt, self.reached, self.fresh = job, attempt, reached, True
         self.send({"config": job.config.to_dict(), "path": str(job.path), "identity": job.identity})
 
     def close(self) -> str:
-        """End the process, by force if it does not end by itself; returns how it ended, in words."""
+        """End the process, by force if necessary, and return a phrase that says how it ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -118,14 +118,14 @@ class _Worker:
 
 
 class _Pool:
-    """The worker processes of one call of `run`; a context manager that ends them in any case."""
+    """The worker processes of one call of `run`; a context manager that always ends them."""
 
     def __init__(self, notify: Listener, tolerant: bool = False) -> None:
         self._notify, self._tolerant = notify, tolerant
         self._inbox: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self._workers: list[_Worker] = []
         self._told: set[str] = set()
-        self._short: list[str] = []  # names of runs that ran out of memory while others go on
+        self._short: list[str] = []  # names of runs that ran out of memory while the others continued
 
     def __enter__(self) -> "_Pool":
         return self
@@ -135,7 +135,7 @@ class _Pool:
             worker.close()
 
     def run(self, jobs: Sequence[Job], workers: int) -> FolderOutcomes:
-        """Do the jobs; the first worker compiles all kernels before the others start."""
+        """Do the jobs, and return their outcomes. The first worker compiles all kernels before the others start."""
         waiting = list(reversed(jobs))
         outcomes: FolderOutcomes = {}
         self._warm(jobs)
@@ -162,13 +162,13 @@ class _Pool:
         if self._short:
             names = ", ".join(self._short[:3]) + (" ..." if len(self._short) > 3 else "")
             raise MemoryError(
-                f"{len(self._short)} of {len(jobs)} runs ran out of memory ({names}), the others are done; use fewer "
-                "workers"
+                f"{len(self._short)} of {len(jobs)} runs ran out of memory ({names}); the others are finished. Use "
+                "fewer workers"
             )
         return outcomes
 
     def _messages(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
-        """The messages of the workers; None if a worker with a job has ended."""
+        """Yield each worker that sent something and its message, which is None if the worker ended during a job."""
         while True:
             # on some systems Ctrl-C cannot interrupt a wait without a timeout
             with contextlib.suppress(queue.Empty):
@@ -204,18 +204,18 @@ class _Pool:
             self._workers.remove(worker)
             fate = worker.close()
             if attempt == _ATTEMPTS:
-                raise ChildProcessError(f"the worker that compiles {fate}, {attempt} times in a row")
-            self._notify(Noted(f"the worker that compiles {fate}; another one takes over"))
+                raise ChildProcessError(f"the worker process for compilation {fate}, {attempt} times in a row")
+            self._notify(Noted(f"the worker process for compilation {fate}; another one replaces it"))
 
     def _take(self, worker: _Worker, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Handle a message; returns the outcome if the message says that the run has ended."""
+        """Handle a message, and return the outcome of the run if the message says that it has ended."""
         if "note" in message:
-            if message["note"] not in self._told:  # every run of an encoding sends the same remarks
+            if message["note"] not in self._told:  # all runs of an encoding send the same notes
                 self._told.add(message["note"])
                 self._notify(Noted(message["note"]))
         elif "step" in message:
             assert worker.job is not None
-            if worker.fresh and message["step"] > worker.reached:  # it begins from a newer checkpoint
+            if worker.fresh and message["step"] > worker.reached:  # the run continues from a newer checkpoint
                 worker.attempt, worker.reached = 1, message["step"]
             worker.fresh = False
             self._notify(RunStepped(worker.job, message["step"]))
@@ -243,12 +243,12 @@ class _Pool:
         raise RuntimeError(f"{who}: {text}")
 
     def _bury(self, worker: _Worker) -> Job:
-        """Remove a worker that died; returns its job, or raises if that has had all its attempts."""
+        """Remove a worker that died, and return its job; raise if the job has used all its attempts."""
         self._workers.remove(worker)
         job, fate = worker.job, worker.close()
         assert job is not None
         if worker.attempt >= _ATTEMPTS:
             hint = "; the system may be out of memory: use fewer workers" if "signal 9" in fate else ""
-            raise ChildProcessError(f"{job.name}: its worker {fate}, {worker.attempt} times without progress{hint}")
-        self._notify(Noted(f"{job.name}: its worker {fate}; the run goes on from its last checkpoint"))
+            raise ChildProcessError(f"{job.name}: the worker {fate}, {worker.attempt} times without progress{hint}")
+        self._notify(Noted(f"{job.name}: the worker {fate}; the run continues from its last checkpoint"))
         return job

@@ -1,4 +1,4 @@
-"""The cost of a study on this machine, estimated from a few updates of each kind of run; no file is written."""
+"""The cost of a study on this machine, estimated from a few updates of each kind of run. No file is written."""
 
 import json
 from collections.abc import Callable
@@ -33,20 +33,20 @@ class Plan:
 
 
 def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
-    """Count the runs of a study, and time a few updates of each kind of run.
+    """Count the runs of a study, time a few updates of each kind of run, and return the estimated cost.
 
-    The candidates that tuning will choose are not known; the most expensive one is counted.
+    It is not known yet which candidates tuning will choose, so the most expensive ones are assumed.
 
     Parameters
     ----------
     study : Study
     tell : callable
-        Called with a line for every kind of run.
+        Called with a line of text for each kind of run.
 
     Raises
     ------
     ValueError
-        As `fastpe.train` does before it begins.
+        For the same reasons as `fastpe.train`.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
                 if key not in known:
                     known[key] = estimate(config, threads=1)
                     words = f", {candidate_name(candidate)}" if candidate else ""
-                    tell(f"{encoding} on {task}{words}: {known[key].seconds:.1f} s a run")
+                    tell(f"{encoding} on {task}{words}: {known[key].seconds:.1f} s per run")
                 each.append(known[key])
             seconds += max(one.seconds for one in each) * study.count
             flop += max(one.flop * one.updates for one in each) * study.count
@@ -78,5 +78,5 @@ def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
 
 
 def _kind(config: TrainConfig) -> str:
-    """The settings on which the time of a run depends, as text."""
+    """The settings that determine the time of a run, as JSON text."""
     return json.dumps({name: value for name, value in config.to_dict().items() if name not in _FREE}, sort_keys=True)

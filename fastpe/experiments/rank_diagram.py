@@ -1,4 +1,4 @@
-"""The diagram of critical differences (Demsar 2006): mean ranks on a line, bars join those that do not differ."""
+"""The diagram of critical differences (Demsar 2006): mean ranks on a line; bars join ranks that do not differ."""
 
 import html
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ def rank_diagram(ranks: Mapping[str, float], apart: float) -> str:
     Parameters
     ----------
     ranks : dict of str to float
-        Mean ranks, 1 the best.
+        The mean rank of each encoding; 1 is the best.
     apart : float
         The critical difference, see `fastpe.experiments.aggregate.critical_difference`.
 
@@ -41,7 +41,7 @@ def rank_diagram(ranks: Mapping[str, float], apart: float) -> str:
 
 
 def groups(ordered: list[float], apart: float) -> list[tuple[int, int]]:
-    """First and last index of every maximal run of at least two ranks that differ by less than `apart`.
+    """The first and last index of every maximal group of at least two ranks that differ by less than `apart`.
 
     Examples
     --------

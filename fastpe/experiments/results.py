@@ -22,7 +22,7 @@ from fastpe.training.forms import METRICS
 from fastpe.training.lengths import ends
 
 SOLVED = 0.95
-"""A run has solved a length if at least this share of its whole answers is right."""
+"""A run solves a length if at least this share of its answers is entirely right."""
 
 COLUMNS = (
     "task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "identity", "cpu", "failed",
@@ -33,7 +33,7 @@ Outcomes = Mapping[RunKey, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measure:
-    """The metric that a task is judged by, and whether larger is better. If not, it is an error, which is positive."""
+    """The metric that a task is judged by, and whether larger is better. If not, it is a positive error."""
 
     metric: str
     larger: bool
@@ -47,7 +47,7 @@ _BY_FIRST = {"exact": Measure("exact", True), "mse": Measure("mse", False), "los
 
 
 def measure_of(study: Study, task: str) -> Measure:
-    """The measure of a task."""
+    """The metric that a task of a study is judged by."""
     return _BY_FIRST[METRICS[TASKS.get(study.tasks[task]["task"]).kind][0]]
 
 
@@ -57,7 +57,7 @@ def lengths_of(study: Study, task: str) -> list[str]:
 
 
 def rows(study: Study, outcomes: Outcomes, facts: Mapping[RunKey, Mapping[str, str]]) -> list[dict[str, Any]]:
-    """The table of all values, with a row for every run, length and metric; a run that failed has one row.
+    """The table of all values: one row for each run, length and metric. A run that failed has one row.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 
 
 def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: str) -> list[float | None]:
-    """The measure by seed; None if the run failed or its encoding is undefined at this length."""
+    """The values of the task's metric, one for each seed; None if the run failed or its encoding is undefined there."""
     metric = measure_of(study, task).metric
     found: list[float | None] = []
     for seed in study.each_seed:
@@ -98,7 +98,7 @@ def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: s
 
 
 def same_bits(outcomes: Outcomes) -> list[str]:
-    """Pairs of seeds with bit-equal results for one encoding and task: their runs did not use the seed."""
+    """Sentences on pairs of seeds with bitwise equal results for one encoding and task, whose runs ignored the seed."""
     found, seen = [], dict[tuple[str, str, str], int]()
     for key, outcome in outcomes.items():
         if "failed" in outcome or outcome["train"]["loss"] is None:
@@ -106,7 +106,7 @@ def same_bits(outcomes: Outcomes) -> list[str]:
         bits = f"{outcome['train']['loss']!r} {[sorted(each.items()) for each in outcome['test'].values()]!r}"
         first = seen.setdefault((key.task, key.encoding, bits), key.seed)
         if first != key.seed:
-            found.append(f"{key.encoding} on {key.task}: seeds {first} and {key.seed} found the same bits")
+            found.append(f"{key.encoding} on {key.task}: seeds {first} and {key.seed} gave bitwise equal results")
     return found
 
 
@@ -140,19 +140,22 @@ def _length(text: str) -> int | str:
 
 
 def score(measure: Measure, value: float | None, chance: float = 1.0) -> float:
-    """A score in [0, 1]: 0 for a run that failed; for an error max(0, 1 - error / chance)."""
+    """A score in [0, 1]. It is 0 for a run that failed (None), and max(0, 1 - error / chance) for an error."""
     if value is None:
         return 0.0
     return value if measure.larger else max(0.0, 1.0 - value / chance)
 
 
 def _effective(threshold: float, measure: Measure, known: Mapping[int, Sequence[float | None]]) -> dict[str, Any]:
-    """The effective lengths of the mean score and of every seed, with the interval of their median; none for errors.
+    """The effective length of the mean score, those of the seeds, and the interval of their median; none for errors.
 
     Parameters
     ----------
-    known : dict
-        The values by length and seed.
+    threshold : float
+        The score that must be reached up to the effective length.
+    measure : Measure
+    known : dict of int to sequence of float or None
+        By length: the values of all seeds.
     """
     if measure.is_error:
         return {"length": None, "seeds": [], "low": None, "high": None, "coverage": None}
@@ -183,10 +186,10 @@ def _cell(task: str, encoding: str, length: str, own: Sequence[float | None], me
 def _compared(
     study: Study, task: str, length: str, known: Mapping[str, Sequence[float | None]], measure: Measure
 ) -> list[dict[str, Any]]:
-    """Compare all encodings with the baseline at one length of one task, which is one family of Holm's adjustment.
+    """Compare all encodings with the baseline at one length of one task. Holm's adjustment is over these comparisons.
 
-    Errors are compared by their logarithms, so that differences are ratios. A run that failed counts as a score of 0;
-    if the measure is an error, an encoding with a failed run is not compared.
+    Errors are compared by their logarithms, so that differences are ratios. For scores, a run that failed counts as 0.
+    For errors, an encoding with a failed run is not compared.
     """
     base, others = known[study.baseline], [name for name in study.encodings if name != study.baseline]
     usable = [name for name in others if not measure.is_error or _positive(known[name], base)]
@@ -217,7 +220,7 @@ def _told(found: Comparison | None, measure: Measure) -> dict[str, Any]:
 
 
 def overall(study: Study, outcomes: Outcomes) -> dict[str, Any] | None:
-    """Statistics over all tasks with scores, at the longest length of each; None if no task has scores."""
+    """Statistics over all tasks that have scores, at the longest length of each; None if there is no such task."""
     tasks = [task for task in study.tasks if measure_of(study, task).larger]
     if not tasks:
         return None

@@ -1,4 +1,4 @@
-"""Sections of a report: a heading, lines of text and a table; as plain text for a terminal, or as Markdown."""
+"""Sections of a report (a heading, lines of text and a table), as plain text for a terminal or as Markdown."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _WIDTH = 110  # characters of a line on the terminal
 
 
 class Section(NamedTuple):
-    """A heading, lines of text, and a table, whose columns from the index `right` on are right-aligned."""
+    """A heading, lines of text, and a table. Its columns are right-aligned from the index `right` on."""
 
     title: str
     lines: Sequence[str] = ()
@@ -20,19 +20,19 @@ class Section(NamedTuple):
 
 
 def as_text(sections: Sequence[Section]) -> str:
-    """For a terminal."""
+    """The sections as plain text for a terminal."""
     return "\n\n".join(map(_text, sections)) + "\n"
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
-    """For a document."""
+    """The sections as a Markdown document."""
     return "\n\n".join(map(_markdown, sections)) + "\n"
 
 
 def _text(section: Section) -> str:
     parts = [section.title, "-" * len(section.title)]
     parts += [textwrap.fill(line, _WIDTH) for line in section.lines]
-    if section.rows and section.head[-1] == "reason":  # sentences, not cells
+    if section.rows and section.head[-1] == "reason":  # a reason is a sentence, too long for a cell
         for claim, verdict, reason in section.rows:
             parts += [f"{verdict:14}  {claim}", textwrap.indent(textwrap.fill(reason, _WIDTH - 16), " " * 16)]
     elif section.rows:

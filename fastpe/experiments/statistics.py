@@ -1,4 +1,4 @@
-"""Estimates over seeds with intervals: means, geometric means, medians, and shares of runs that solve a task."""
+"""Estimates over seeds, with intervals: means, geometric means, medians, and shares of runs that solve a task."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,11 @@ class Estimate:
     ----------
     mean : float
     low, high : float or None
-        Ends of the interval; None for a single value, which has no spread.
+        Ends of the interval; None if there is only one value.
     sd : float or None
-        Sample standard deviation (divisor count - 1).
+        Sample standard deviation (divisor count - 1); None if there is only one value.
     count : int
+        Number of values.
     """
 
     mean: float
@@ -27,12 +28,12 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Mean of independent values, with the t interval mean ± t * sd / sqrt(count).
+    """The mean of independent values, with the t interval mean ± t * sd / sqrt(count).
 
     Parameters
     ----------
     values : sequence of float
-        Finite, at least one.
+        At least one finite value.
     confidence : float
         Coverage of the interval, in (0, 1).
 
@@ -55,7 +56,7 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     mean = math.fsum(values) / count
     if count == 1:
         return Estimate(mean, None, None, None, 1)
-    from scipy.special import stdtrit  # the quantile, without the slow checks of scipy.stats
+    from scipy.special import stdtrit  # the quantile of scipy.stats.t, without slow checks
 
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     half = float(stdtrit(count - 1, (1 + confidence) / 2)) * sd / math.sqrt(count)
@@ -63,7 +64,7 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Mean of first[k] - second[k], for pairs of results on the same data, with its t interval.
+    """The mean of first[k] - second[k] with its t interval, for pairs of results on the same data.
 
     Examples
     --------
@@ -71,15 +72,15 @@ def paired_difference(first: Sequence[float], second: Sequence[float], confidenc
     0.5
     """
     if len(first) != len(second):
-        raise ValueError(f"first and second must have as many values, not {len(first)} and {len(second)}")
+        raise ValueError(f"first and second must have equally many values, not {len(first)} and {len(second)}")
     return estimate([a - b for a, b in zip(first, second, strict=True)], confidence)
 
 
 def geometric(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Geometric mean of positive values, with the t interval of their logarithms, whose ends are above 0.
+    """The geometric mean of positive values. The interval is the t interval of their logarithms, mapped back by exp.
 
-    It is meant for errors, which are positive and skewed, so that a t interval of the errors themselves may reach below
-    0. `sd` is that of the logarithms.
+    Use it for errors, which are positive and skewed: a t interval of the errors themselves could extend below 0. `sd`
+    of the result is the standard deviation of the logarithms.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def geometric(values: Sequence[float], confidence: float = 0.95) -> Estimate:
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """An interval between two of the sorted values, and the least chance that it covers the median of the population.
+    """An interval between two of the sorted values, and a lower bound of its coverage of the population median.
 
     Attributes
     ----------
@@ -114,10 +115,11 @@ class MedianInterval:
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> MedianInterval:
-    """The shortest symmetric interval of order statistics with this coverage; if there is none, from min to max.
+    """The shortest symmetric interval of order statistics with at least this coverage of the median.
 
-    The interval from the k-th smallest to the k-th largest of n values covers the median with the probability
-    1 - 2 P(B < k), B binomial with n and 1/2, or at least with that if values can be equal (Thompson 1936; David &
+    If no interval has this coverage, the result is the interval from the smallest to the largest value. The interval
+    from the k-th smallest to the k-th largest of n values covers the median with probability 1 - 2 P(B < k), where B is
+    binomial with parameters n and 1/2; if values can be equal, the probability is at least this (Thompson 1936; David &
     Nagaraja 2003, 7.1).
 
     Examples
@@ -140,12 +142,14 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Median
 
 @dataclass(frozen=True)
 class Share:
-    """The number of successes among some runs, and the exact interval of the chance of a success.
+    """The number of successes among some runs, and the exact interval of the probability of success.
 
     Attributes
     ----------
     count, of : int
+        Number of successes and number of runs.
     low, high : float
+        Ends of the interval.
     """
 
     count: int
@@ -155,7 +159,7 @@ class Share:
 
 
 def share(count: int, of: int, confidence: float = 0.95) -> Share:
-    """The interval of Clopper and Pearson 1934; its coverage is at least `confidence`, also for `count` 0 or `of`.
+    """The interval of Clopper and Pearson (1934). Its coverage is at least `confidence`, even if `count` is 0 or `of`.
 
     Examples
     --------

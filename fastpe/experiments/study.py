@@ -1,10 +1,9 @@
-"""Studies: which encodings, tasks, settings and seeds are to be run, as an object and as a TOML file.
+"""Studies: the encodings, tasks, settings and seeds of a set of runs, as an object and as a TOML file.
 
 A study may choose settings from a grid (`Study.choose`). Every candidate of the grid is then trained for every task and
-encoding, on seeds that are not among those of the study, so that the reported result is not the luck of the seeds that
-chose. These tuning runs (`Trial`) are validated and never tested: on sequences of the training lengths from a random
-stream of their own (`fastpe.training.validation`), or on the last part of the training text (option ``tuning`` of the
-task).
+encoding. These tuning runs (`Trial`) have other seeds than the study, so that the reported results are not biased by
+the choice. They are validated and never tested. Validation uses sequences of the training lengths from a separate
+random stream (`fastpe.training.validation`), or the last part of the training text (option ``tuning`` of the task).
 """
 
 import itertools
@@ -26,22 +25,22 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
 MOST_SEEDS = 10_000
-MOST_CANDIDATES = 10_000  # every candidate of a grid is listed, and a short file may ask for 10**12
+MOST_CANDIDATES = 10_000  # all candidates of a grid are listed in memory, and a short file could ask for 10**12
 FIRST_TUNING_SEED = 10_000
-"""The first seed that chooses, where only the number of these seeds is given; counted seeds of a study end below it."""
+"""The first tuning seed if only their number is given. The seeds of a study, if they are counted, are below it."""
 TUNING_SEEDS = 3
-"""How many seeds choose by default."""
+"""The default number of tuning seeds."""
 
 SETTINGS = {f.name for f in fields(TrainConfig) if f.compare} - {
     "encoding", "options", "task", "task_options", "seed",
 }  # fmt: skip
-"""The settings that a study gives its runs."""
+"""The settings that a study may set for its runs."""
 SETTINGS_HELP = "help(fastpe.TrainConfig) lists them"
 _NEVER_CHOSEN = {
     "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "test_lengths", "test_sequences",
     "validation",
 }  # fmt: skip
-"""Settings that define the question or its measurement: validation scores of different values cannot be compared."""
+"""Settings that define the task or how it is measured. Validation scores cannot be compared between their values."""
 _OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims", "choose_seeds")
 
 Candidate = Mapping[str, Any]
@@ -72,28 +71,29 @@ class Study:
     Parameters
     ----------
     encodings, tasks : dict of str to dict, or sequence of str
-        By label: ``encoding`` or ``task`` (by default the label), ``options``, and settings for its runs. In a sequence
-        the names are the labels.
+        A dict maps each label to a dict with these keys, all optional: ``encoding`` or ``task`` (by default the label),
+        ``options``, and settings for the runs of this encoding or task. In a sequence, the names are the labels.
     seeds : int or sequence of int
-        The number of seeds, for the seeds 0 .. seeds - 1, or the seeds; the same for all encodings and tasks.
+        The number of seeds (0 .. seeds - 1), or the seeds themselves. All encodings and tasks have the same seeds.
     baseline : str, optional
         The encoding that the others are compared with. The default is nope if it is among them, else the first.
     settings : dict
         Settings of all runs, as in `TrainConfig`.
     preset : str, optional
-        A protocol (`fastpe.training.presets`) that `settings` change.
+        The name of a protocol (`fastpe.training.presets`). It sets the defaults of `settings`.
     margin : float, optional
-        Differences within the margin count as no difference. It has the unit of scores; for errors it is relative (0.1
-        is ten percent).
+        Differences within the margin count as equivalent. Its unit is that of scores; for errors it is relative (0.1 is
+        ten percent).
     threshold : float
-        The least score up to an effective length.
+        The score that defines the effective length: the longest length up to which all scores are at least this.
     claims : str, optional
         The claims of a paper that the report judges: "table5", see `fastpe.experiments.claims`.
     choose : dict of str to list
-        Settings, or options that every encoding has, and their candidate values. For every task and encoding all
-        combinations are trained, and the study takes the one that is best in validation.
+        Settings, or options that every encoding has, and their candidate values. For every task and encoding, all
+        combinations are trained, and the study uses the one that is best in validation.
     choose_seeds : int or sequence of int, optional
-        The seeds of the tuning runs, or their number, counted from 10000; by default 3. None of them may be in `seeds`.
+        The number of tuning seeds, counted from 10000, or the seeds themselves; by default 3. None of them may be in
+        `seeds`.
 
     Raises
     ------
@@ -166,49 +166,53 @@ class Study:
             object.__setattr__(self, "choose_seeds", _seeds("choose_seeds", seeds, FIRST_TUNING_SEED))
             self._check_choose()
         elif self.choose_seeds is not None:
-            raise ValueError(f"choose_seeds needs choose, a grid of settings, not {shown(self.choose_seeds)} alone")
+            raise ValueError(
+                f"choose_seeds needs choose, a grid of settings; only choose_seeds={shown(self.choose_seeds)} is given"
+            )
 
     def _check_choose(self) -> None:
-        """Check that there is something to choose, and that nothing else sets it."""
+        """Check that every setting of `choose` can be chosen, has several values, and is not set elsewhere."""
         if self.claims is not None:
-            raise ValueError(f"choose does not go with claims {self.claims!r}, whose settings are a paper's")
+            raise ValueError(
+                f"choose cannot be combined with claims {self.claims!r}: a paper determines their settings"
+            )
         if both := sorted(set(self.tuning_seeds) & set(self.each_seed)):
-            raise ValueError(f"choose_seeds must not be among seeds, as {both[0]} is: tuning runs are not reported")
+            raise ValueError(
+                f"choose_seeds must not contain seeds of the study, such as {both[0]}: tuning runs are not reported"
+            )
         for name, values in self.choose.items():
             if len(values) < 2 or any(value in values[:place] for place, value in enumerate(values)):
                 raise ValueError(f"choose {name!r} must have at least two different values, not {list(values)}")
             if name in _NEVER_CHOSEN:
-                raise ValueError(
-                    f"choose {name!r}: it defines the question or its measurement, so that results cannot choose it"
-                )
+                raise ValueError(f"choose {name!r} cannot be used: this setting defines the task or how it is measured")
             self._check_unset(name)
             if name not in SETTINGS:
                 self._check_option(name)
         for label, entry in self.tasks.items():
             if entry.get("options", {}).get("tuning"):
-                raise ValueError(f"option 'tuning' of task {label!r} is that of the runs that choose: leave it out")
+                raise ValueError(f"option 'tuning' of task {label!r} is set for tuning runs only: leave it out")
 
     def _check_unset(self, name: str) -> None:
-        """Refuse to choose a setting that the study, a task or an encoding sets."""
+        """Raise if the study, a task or an encoding already sets a setting that is to be chosen."""
         encodings = ((label, {**entry.get("options", {}), **entry}) for label, entry in self.encodings.items())
         for owner, own in (("settings", self.settings), *self.tasks.items(), *encodings):
             if name in own:
                 raise ValueError(
-                    f"choose {name!r}: it is set already, {name}={own[name]} of {owner}; leave one of them out"
+                    f"choose {name!r} cannot be used: {name}={own[name]} is already set by {owner}; leave one out"
                 )
 
     def _check_option(self, name: str) -> None:
-        """Check that a name that is no setting is an option of every encoding."""
+        """Check that a name that is not a setting is an option of every encoding."""
         known = {label: registry.option_values(entry["encoding"]) for label, entry in self.encodings.items()}
         if not any(name in options for options in known.values()):
             near = nearest(name, SETTINGS.union(*known.values()), SETTINGS_HELP)
             raise ValueError(f"choose: setting {name!r} is unknown; {near}")
         for label, options in known.items():
             if name not in options:
-                raise ValueError(f"choose {name!r} must be an option of every encoding, and {label} has no such option")
+                raise ValueError(f"choose {name!r} must be an option of every encoding, but {label} has no such option")
 
     def _check_claims(self) -> None:
-        """Check that the study has the encodings, tasks and lengths that its claims are about."""
+        """Check that the study has the encodings, tasks and lengths that its claims need."""
         if self.claims not in table5_facts.NAMES:
             raise ValueError(f"claims must be {' or '.join(table5_facts.NAMES)}, not {shown(self.claims)}")
         needed = ("encodings", table5_facts.PAPER, self.encodings), ("tasks", table5_facts.READINGS, self.tasks)
@@ -224,7 +228,7 @@ class Study:
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
-        """All combinations of the values of `choose`; without `choose` one empty candidate."""
+        """All combinations of the values of `choose`, or one empty candidate if nothing is chosen."""
         return combinations(self.choose)
 
     @property
@@ -244,12 +248,12 @@ class Study:
         return len(self.each_seed)
 
     def run_keys(self) -> Iterator[RunKey]:
-        """All runs, seed by seed, so that a study that is stopped early has about as many runs of every encoding."""
+        """All runs, seed by seed. A study that is stopped early has about equally many runs of every encoding."""
         for seed, task, encoding in itertools.product(self.each_seed, self.tasks, self.encodings):
             yield RunKey(task, encoding, seed)
 
     def trials(self, keys: Iterable[RunKey] | None = None) -> Iterator[Trial]:
-        """All tuning runs, or only those that some runs need; none if the study chooses nothing."""
+        """All tuning runs, or only those that the runs `keys` need; none if the study chooses nothing."""
         wanted = None if keys is None else {(key.task, key.encoding) for key in keys}
         if self.choose:
             numbers = range(len(self.candidates))
@@ -262,7 +266,7 @@ class Study:
     def trial_config(self, trial: Trial) -> TrainConfig:
         """The settings of a tuning run: those of the study with this candidate, with validation in place of tests.
 
-        The number of validation sequences is that of the study's settings; if they do not state it, that of a test.
+        The number of validation sequences is `validation` of the study's settings, or `test_sequences` if it is 0.
         """
         config = self.config(trial, self.candidates[trial.candidate])
         if config.symbols is not None:
@@ -270,7 +274,7 @@ class Study:
         return replace(config, test_lengths=(), validation=config.validation or config.test_sequences)
 
     def config(self, key: RunKey | Trial, candidate: Mapping[str, Any] | None = None) -> TrainConfig:
-        """The settings of a run with one of the `candidates`, by default the first."""
+        """The settings of a run with a candidate, by default the first of `candidates`."""
         encoding, task = self.encodings[key.encoding], self.tasks[key.task]
         candidate = self.candidates[0] if candidate is None else candidate
         own = {**self.settings, **_own(task), **_own(encoding), **_settings_of(candidate), "seed": key.seed}
@@ -287,25 +291,25 @@ class Study:
             raise type(error)(f"{describe(key.encoding, key.task, candidate)}: {error}") from error
 
     def config_of(self, task: str, encoding: str | None = None) -> TrainConfig:
-        """The settings of the run of a task and an encoding, by default the baseline, with the first seed."""
+        """The settings of the run with the first seed, for a task and an encoding (by default the baseline)."""
         return self.config(RunKey(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
 
     def with_texts(self) -> "Study":
-        """The study with the SHA-256 and the characters of its texts, so that it can be reported without the texts."""
+        """A copy that records the SHA-256 and the characters of its texts, so that reports do not need the texts."""
         tasks = {}
         for task, entry in self.tasks.items():
             configs = [self.config_of(task, encoding) for encoding in self.encodings]
             found = {(config.digest, config.alphabet) for config in configs}
             digest, alphabet = found.pop()
-            known = digest is not None and not found  # encodings with different texts have several digests
+            known = digest is not None and not found  # several digests: the encodings use different texts
             tasks[task] = {**entry, "digest": digest, "alphabet": alphabet} if known else entry
         return replace(self, tasks=tasks)
 
     def part(self, number: int, of: int) -> list[RunKey]:
         """The runs of one shard; shards are counted from 1.
 
-        A shard has every `of`-th run. In a study that chooses settings it has all runs of every `of`-th pair of task
-        and encoding, because these need the same tuning runs.
+        A shard contains every `of`-th run. In a study that chooses settings, it contains all runs of every `of`-th pair
+        of task and encoding, because the runs of a pair need the same tuning runs.
         """
         if not 1 <= number <= of:
             raise ValueError(f"shard must be 1/N to N/N, not {number}/{of}")
@@ -332,21 +336,21 @@ class Study:
     def from_toml(cls, text: str) -> "Study":
         """Make a study from TOML, as `to_toml` writes it.
 
-        Encodings and tasks are named by their keys. Paths are refused; register such a file first.
+        Encodings and tasks are named by their keys. Paths are refused: register your own files first.
 
         Raises
         ------
         ValueError, TypeError
-            If it is not TOML, names something unknown, or as `Study` does.
+            If `text` is not TOML or contains an unknown name, or for the same reasons as `Study`.
         """
         found = parse_toml(text)
         known = (*_OF_STUDY, "encoding", "task", "settings", "choose")
         for name in found:
             if name not in known:
-                raise ValueError(f"the study names {name!r}, which is unknown; {nearest(name, known)}")
+                raise ValueError(f"the study contains the unknown name {name!r}; {nearest(name, known)}")
         for name in ("encoding", "task"):
             if not isinstance(found.get(name), dict) or not found[name]:
-                raise ValueError(f"the study lacks [{name}.NAME]: one table for each")
+                raise ValueError(f"the study lacks {name}s: add a table [{name}.NAME] for each {name}")
         own = {name: found[name] for name in (*_OF_STUDY, "settings", "choose") if name in found}
         encodings = _known_names(found["encoding"], registry.ENCODINGS, registry.canonical)
         return cls(encodings, _known_names(found["task"], TASKS, TASKS.known), **own)
@@ -355,7 +359,10 @@ class Study:
     def read(cls, path: str | Path) -> "Study":
         """Read a study from a TOML file, see `from_toml`.
 
-        Raises ValueError that names the file, also for a value of the wrong type.
+        Raises
+        ------
+        ValueError
+            If the file is not a valid study, even if a value has the wrong type. The message names the file.
         """
         content = files.read_file(Path(path))
         try:
@@ -369,7 +376,7 @@ class Study:
 
 
 def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
-    """A study in which every encoding is repeated with every combination of some settings' values.
+    """A study in which every encoding is repeated with every combination of the values in `choices`.
 
     Examples
     --------
@@ -388,7 +395,7 @@ def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
 
 
 def combinations(choose: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """All combinations of the values; without values one empty combination.
+    """All combinations of the values, or one empty combination if `choose` is empty.
 
     >>> combinations({"lr": [0.1, 0.2], "heads": [1]}), combinations({})
     ([{'lr': 0.1, 'heads': 1}, {'lr': 0.2, 'heads': 1}], [{}])
@@ -415,7 +422,7 @@ def describe(encoding: str, task: str, candidate: Candidate) -> str:
 
 
 def _settings_of(candidate: Candidate) -> dict[str, Any]:
-    """The part of a candidate that sets `TrainConfig`."""
+    """The part of a candidate that sets fields of `TrainConfig`."""
     return {name: value for name, value in candidate.items() if name in SETTINGS}
 
 
@@ -425,7 +432,7 @@ def _options_of(candidate: Candidate) -> dict[str, Any]:
 
 
 def _check(whose: str, config: TrainConfig) -> None:
-    """Let every encoding check its options, so that an impossible combination is refused before any run."""
+    """Check the options of every encoding, so that an impossible combination is refused before any run."""
     for part in registry.parse_all(config.encoding, config.options):
         try:
             part.encoding.check(config.model.spec(config.model.train_length), **part.options)
@@ -434,7 +441,7 @@ def _check(whose: str, config: TrainConfig) -> None:
 
 
 def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple[int, ...]:
-    """The number of seeds if they are counted from `first`, else all of them."""
+    """The checked seeds: their number if they are counted from `first`, otherwise a tuple."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return whole(name, value, 1, MOST_SEEDS)
     if count(value) > MOST_SEEDS:
@@ -473,7 +480,7 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy numbers and arrays to Python values for TOML; times, which are no valid settings, are kept."""
+    """Convert NumPy numbers and arrays to Python values for TOML. Times are kept, and refused later."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -483,7 +490,7 @@ def _plain(value: Any) -> Any:
 
 
 def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[[str], str]) -> dict[str, Any]:
-    """Entries of a file, after a check that their names are keys, because making a study would resolve paths."""
+    """The entries of a file, checked to contain keys only, because `Study` would resolve paths."""
     key = of.kind.word
     try:
         return {
@@ -495,7 +502,7 @@ def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[
 
 
 def _own(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings in the entry of an encoding or a task."""
+    """The settings in the entry of an encoding or a task, without its key and options."""
     return {name: value for name, value in entry.items() if name not in ("encoding", "task", "options")}
 
 
@@ -508,13 +515,13 @@ def _known(whose: str, settings: object) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A text as TOML, with control characters escaped."""
+    """A string as TOML, with control characters escaped."""
     written = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in written)
 
 
 def _value(value: Any) -> str:
-    """A value as TOML; numbers, booleans and most texts are the same in JSON."""
+    """A value as TOML. Numbers and booleans are written as in JSON."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_quoted(name)} = {_value(each)}" for name, each in value.items()) + " }"
     if isinstance(value, list | tuple):

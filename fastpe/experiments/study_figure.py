@@ -1,4 +1,4 @@
-"""The plots of a study as PDF or PNG, the same as those of the page. Needs matplotlib (extra `plots`)."""
+"""The plots of a study's page as PDF or PNG. Needs matplotlib (the extra `plots`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +16,7 @@ def draw(plots: Sequence[tuple[str, Plot]], kind: str) -> bytes:
     Parameters
     ----------
     plots : sequence of (str, Plot)
+        The title and the content of each plot.
     kind : str
         "pdf", "png" or "svg".
 

@@ -1,9 +1,9 @@
-"""The folder of a study: its definition, its runs, why runs failed, and the report.
+"""The folder of a study: its definition, its runs, the reasons why runs failed, and the report.
 
 =====================  =================================================================
 ``study.toml``         the study
-``runs/``              the run folders, if they are not elsewhere
-``failed.json``        why runs failed, by the digest of their settings
+``runs/``              the run folders, unless another folder is given
+``failed.json``        the reasons why runs failed, by the digest of their settings
 ``report.html``, ...   the report, see `fastpe.experiments.study_report.files_of`
 =====================  =================================================================
 """
@@ -37,7 +37,7 @@ class Compared:
     summary : dict
         Statistics of the results, as JSON values, see `fastpe.experiments.results.summary`.
     rows : list of dict
-        The table of all results, with a row for every run, length and metric.
+        The table of all results, with one row for each run, length and metric.
     out : pathlib.Path
         The study folder.
     """
@@ -52,7 +52,7 @@ class Compared:
 
 
 class FinishedRun(NamedTuple):
-    """The outcome of one run, and where it comes from.
+    """The outcome of one run, its folder, identity and CPU.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class FinishedRun(NamedTuple):
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Make a folder and lock it, so that no other process works in it."""
+    """Create a folder if it does not exist, and lock it for this process; a context manager."""
     files.make_folder(folder, exist_ok=True)
     lock = files.lock_folder(folder)
     if lock is None:
@@ -85,11 +85,12 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 def check_folder(folder: Path, study: Study) -> None:
-    """Refuse a folder that holds another study or other files.
+    """Raise if a study cannot be made in a folder.
 
     Raises
     ------
     RunError
+        If the folder cannot be written, or contains another study or other files.
     """
     config_file.check_folder(folder)
     if not folder.is_dir():
@@ -99,22 +100,22 @@ def check_folder(folder: Path, study: Study) -> None:
         try:
             there, study = Study.read(stored).with_texts(), study.with_texts()
         except (TypeError, ValueError) as error:
-            raise RunError(f"{stored} was edited, and is no study any more: {error}") from error
+            raise RunError(f"{stored} was edited and is not a valid study: {error}") from error
         more = set(there.each_seed) <= set(study.each_seed)
         same = there.choose_seeds == study.choose_seeds and replace(there, seeds=study.seeds) == study
-        if not (same and more):  # the same study with more seeds goes on
-            raise RunError(f"{folder} holds another study: choose another folder, or the settings of {stored}")
+        if not (same and more):  # a study may be continued with more seeds
+            raise RunError(f"{folder} contains another study: choose another folder, or use the settings of {stored}")
     elif any(not _of_study(folder / each) for each in os.listdir(folder)):
-        raise RunError(f"{folder} is no study's folder: it holds files but no {FILE}")
+        raise RunError(f"{folder} is not a study folder: it contains files but no {FILE}")
 
 
 def _of_study(path: Path) -> bool:
-    """Whether a study may write its files next to this one: leftovers of an interruption, its runs, other studies."""
+    """Whether a study folder may contain this path: a leftover of an interruption, the runs, or a study folder."""
     return files.is_leftover(path.name) or path.name == RUNS or (path / FILE).exists()
 
 
 def finished_runs(folder: Path) -> dict[str, FinishedRun]:
-    """The finished runs in a folder, by the digest of their settings; of equal ones the first by name."""
+    """The finished runs in a folder by the digest of their settings; of runs with equal settings, the first by name."""
     found: dict[str, FinishedRun] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         with contextlib.suppress(DamagedFileError, RunError, OSError):  # such a run counts as missing
@@ -129,18 +130,19 @@ def finished_run(path: Path) -> tuple[TrainConfig, FinishedRun]:
     Raises
     ------
     RunError
-        If the folder holds no run, or the run is not finished.
+        If the folder contains no run, or the run is not finished.
     DamagedFileError
+        If a file of the run is damaged.
     """
     config = config_file.read_config(path)
     sealed = None if config is None else result_file.read(path, config)
     if config is None or sealed is None:
-        raise RunError(f"{path} holds no finished run")
+        raise RunError(f"{path} contains no finished run")
     return config, FinishedRun(sealed[0], path, sealed[1].get("identity", ""), config_file.read(path)["cpu"]["name"])
 
 
 def read_failures(folder: Path) -> dict[str, str]:
-    """Why runs of a study failed, by the digest of their settings."""
+    """The reasons why runs of a study failed, by the digest of their settings."""
     path = folder / FAILED
     found = files.read_json(path) if path.exists() else {}
     stored.checked(path, found, stored.by_key(_reason))
@@ -155,12 +157,18 @@ def _reason(key: str, value: Any) -> None:
 def write_report(
     study: Study, out: Path, runs: Mapping[RunKey, FinishedRun], choices: Choices | None = None
 ) -> Compared:
-    """Compute the statistics of the runs of a study, and write them and the report into the study folder.
+    """Compute the statistics of the runs of a study, write them and the report into the study folder, and return them.
 
     Parameters
     ----------
+    study : Study
+    out : pathlib.Path
+        The study folder.
+    runs : dict of RunKey to FinishedRun
+        The runs of the study.
     choices : dict, optional
-        Of a study that chooses settings, by task and encoding. Where nothing could be chosen there are no runs.
+        If the study chooses settings: the choices, by task and encoding. If no candidate could be chosen for a pair,
+        its runs are missing from `runs` and count as failed.
     """
     choices, known = choices or {}, runs
     runs = {key: known[key] if key in known else _not_made(key, choices) for key in study.run_keys()}
@@ -183,12 +191,12 @@ def write_report(
 
 
 def _not_made(key: RunKey, choices: Choices) -> FinishedRun:
-    """The outcome of a run that was not made, because no candidate could be chosen for it."""
+    """The outcome of a run that was not made because no candidate could be chosen for it."""
     return FinishedRun({"failed": choices[key.task, key.encoding].reason}, None, "", "")
 
 
 def _curves(configs: Mapping[RunKey, TrainConfig], runs: Mapping[RunKey, FinishedRun]) -> dict[RunKey, list[float]]:
-    """The training losses of every run, epoch by epoch."""
+    """The training losses of every run that did not fail, one for each epoch."""
     found = {}
     for key, run in runs.items():
         if run.path is not None and "failed" not in run.outcome:

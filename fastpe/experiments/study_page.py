@@ -1,4 +1,4 @@
-"""The report of a study as one HTML file that loads nothing. It can be printed, and read without colour."""
+"""The report of a study as one HTML file that loads no other files. It can be printed, and read without colour."""
 
 import csv
 import html
@@ -31,8 +31,8 @@ Summary = Mapping[str, Any]
 
 _COLUMNS = ("task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "failed")
 _REAL = ("value", "seconds")
-_LINE = 60  # characters of a cell that is not broken into lines
-_ALIKE = 0.05  # a column whose numbers differ by less is not shaded
+_LINE = 60  # longer cells are broken into several lines
+_ALIKE = 0.05  # a column whose numbers differ relatively by less than this is not shaded
 
 
 def page(
@@ -44,10 +44,23 @@ def page(
     values: str,
     curves: Mapping[RunKey, Sequence[float]],
 ) -> str:
-    """The page of a study.
+    """The page of a study as HTML.
 
-    claims: sections on the claims of a paper; chosen: the section on tuning, if settings were chosen; values: the table
-    of all values as CSV; the page keeps only the metrics that tasks are judged by.
+    Parameters
+    ----------
+    study : Study
+    summary : dict
+        The statistics, as `fastpe.experiments.results.summary` returns them.
+    verdict : sequence of str
+        The findings.
+    claims : sequence of Section
+        Sections on the claims of a paper.
+    chosen : Section or None
+        The section on tuning, if settings were chosen.
+    values : str
+        The table of all values as CSV. The page contains only the metrics that tasks are judged by.
+    curves : dict of RunKey to sequence of float
+        The training losses of each run, one for each epoch.
     """
     parts = [
         section("Findings", _list(verdict) + _how(study)),
@@ -67,45 +80,44 @@ def page(
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """An HTML file of parts that `section` made."""
+    """An HTML file that consists of the parts that `section` returns."""
     return web.document(title, "".join(parts), "fastpe.experiments", "page")
 
 
 def section(title: str, content: str) -> str:
-    """A part of a page under a heading, which is escaped; an empty text if there is no content."""
+    """A part of a page under a heading, which is escaped; "" if there is no content."""
     return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>\n" if content else ""
 
 
 def _how(study: Study) -> str:
-    """How the numbers of the page were computed."""
+    """A paragraph on how the numbers of the page were computed."""
     least, base = 2.0 ** (1 - study.count), html.escape(study.baseline)
     stops = [task for task in study.tasks if study.config_of(task).stop_solved]
     told = [
-        "A seed gives every encoding the same initial weights, data, order and test sequences: run k is compared",
-        f"with run k of {base}. p: sign-flip test, at least {least:.2g} with {study.count} seeds. Holm: p adjusted for",
-        "the encodings at one length of one task; better and worse are those below 0.05. Intervals are of Student's t,",
-        "95 %, not adjusted. Could find: the true difference that so many seeds detect with a power of 80 %,",
-        f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
-        "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
+        "With the same seed, all encodings have the same initial weights, data, order and test sequences, so run k is",
+        f"compared with run k of {base}. p: of the sign-flip test, at least {least:.2g} with {study.count} seeds.",
+        "Holm: p adjusted for the encodings at one length of one task; below 0.05 the verdict is better or worse.",
+        "Intervals: 95 %, Student's t, not adjusted. Could find: the true difference that this number of seeds detects",
+        "with a power of 80 %, by the t test at Holm's first step.",
+        f"Solved: the number of runs with {100 * SOLVED:.0f} % of answers right, and the exact interval of their",
+        "share. If only some runs solve a task, this says more than a mean.",
     ]
     if study.margin is not None:
         told.append(f"Within: {WITHIN_NOTE}.")
     told.append(_nothing_chosen(study))
     if stops:
-        told.append(
-            f"Runs of {html.escape(', '.join(stops))} end when all validation answers are right; some are shorter."
-        )
+        told.append(f"Runs of {html.escape(', '.join(stops))} stop early once all validation answers are right.")
     return f"<p>{' '.join(told)}</p>"
 
 
 def _nothing_chosen(study: Study) -> str:
-    """Which settings were chosen, and by what."""
+    """A sentence that says which settings were chosen, and how."""
     if not study.choose:
-        return "No setting was chosen by these results: the page shows all runs, and equally many of every encoding."
+        return "No setting was chosen by these results. The page shows all runs, equally many of every encoding."
     names = html.escape(", ".join(study.choose))
     return (
         f"Chosen by validation on other seeds, from {len(study.candidates)} candidates for every task and encoding: "
-        f"{names}, see below. No other setting was chosen, and none by these results."
+        f"{names}, see below. No other setting was chosen, and none was chosen by these results."
     )
 
 
@@ -115,7 +127,7 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that is sorted by a click, or Enter, on a column's head."""
+    """A table. A click (or Enter) on the header of a column sorts it."""
     heads = "".join(f'<th><button type="button">{html.escape(cell)}</button></th>' for cell in head)
     body = "".join(f"<tr>{''.join(map(_td, row))}</tr>" for row in rows)
     return _wide(f'<table class="sortable"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>')
@@ -128,7 +140,7 @@ def _td(cell: str) -> str:
 
 
 def _wide(content: str) -> str:
-    """Content that scrolls sideways on a narrow page."""
+    """The content in a box that scrolls sideways on a narrow page."""
     return f'<div class="wide">{content}</div>\n'
 
 
@@ -153,7 +165,9 @@ def _matrix(study: Study, summary: Summary) -> str:
     for task in study.tasks:
         under = f"{measure_of(study, task).metric} at {lengths_of(study, task)[-1]}"
         heads += f"<th>{html.escape(task)}<br><small>{under}</small></th>"
-    said = "<p>Means over seeds (geometric of errors) at the longest length; the darker, the better in its column.</p>"
+    said = (
+        "<p>Means over seeds at the longest length (geometric means for errors). Darker is better in each column.</p>"
+    )
     top = f"<thead><tr><th></th>{heads}</tr></thead>"
     return said + _wide(f'<table class="matrix">{top}<tbody>{"".join(rows)}</tbody></table>')
 
@@ -204,21 +218,23 @@ def _task(study: Study, summary: Summary, task: str) -> str:
     rows = [[name, *(cell_text(known[name, length]) for length in lengths)] for name in study.encodings]
     better = "smaller" if measure.is_error else "larger"
     said = _described(study, task)
-    said += f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
-    said += "mean, the dashed line the training length.</p>"
+    said += (
+        f"<p>{measure.metric}; {better} is better. Thin lines are seeds, the band is the 95 % interval of the mean, "
+    )
+    said += "and the dashed line marks the training length.</p>"
     drawn = plot(study, summary, task)
     return said + svg.inline(drawn) + _hollow(drawn) + table(("encoding", *lengths), rows)
 
 
 def _hollow(drawn: svg.Plot) -> str:
-    """What the hollow marks of a plot are."""
+    """A sentence that explains the hollow marks of a plot; "" if there are none."""
     black = " and ".join(each.name for each in drawn.references if each.like is None)
-    said = f"Hollow marks: the paper's errors, in the colours of their encodings; in black {html.escape(black)}."
+    said = f"Hollow marks are the paper's errors, in the colours of the encodings. In black: {html.escape(black)}."
     return f"<p>{said}</p>" if drawn.references else ""
 
 
 def _described(study: Study, task: str) -> str:
-    """What is asked, and what a guess reaches."""
+    """A paragraph with the task's name and summary, and the share of answers that guessing gets right."""
     config = study.config_of(task)
     chosen, parts = config.chosen, []
     for length in config.test_lengths if chosen.task.kind in ("answer", "labels") else ():
@@ -230,14 +246,14 @@ def _described(study: Study, task: str) -> str:
 
 
 def claimed(said: Section) -> str:
-    """A section that has a table, such as a paper's claims, as the content of one of a page."""
+    """The text and table of a section, such as a paper's claims, as HTML."""
     lines = "".join(f"<p>{html.escape(line)}</p>" for line in said.lines)
     return lines + (table(said.head, said.rows) if said.rows else "")
 
 
 def _comparisons(summary: Summary) -> str:
-    said = "<p>x: a ratio of errors, where smaller is better; all others are differences of scores.</p>"
-    said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
+    said = "<p>Values after an x are ratios of errors (smaller is better); all others are differences of scores.</p>"
+    said += '<p><label>Show only rows that contain <input type="search" class="filter"></label></p>'
     return said + table(COMPARISON_HEAD, (comparison_row(each) for each in summary["comparisons"]))
 
 
@@ -263,13 +279,15 @@ def _overall(summary: Summary) -> str:
     apart = found["critical_difference"]
     tasks = html.escape(", ".join(found["tasks"]))
     said = (
-        f"<p>Scores at the longest length of {tasks}, whatever their chance. The curves: the share of runs whose score "
+        f"<p>Scores at the longest length of {tasks}; the chance level is not subtracted. The curves show the share of "
     )
-    said += "is above. Intervals describe the spread over seeds, not over tasks. Better than the baseline: the chance "
-    said += "that a run beats one of its runs, ties half.</p>"
+    said += (
+        "runs whose score is above a threshold. Intervals describe the spread over seeds, not over tasks. Better than "
+    )
+    said += "the baseline: the probability that a run beats a run of the baseline, where a tie counts half.</p>"
     if apart is not None:
         said += (
-            f"<p>Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi); bars join those that do not.</p>"
+            f"<p>Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi). Bars join ranks that do not.</p>"
         )
         said += rank_diagram(found["ranks"], apart)
     head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
@@ -277,7 +295,7 @@ def _overall(summary: Summary) -> str:
 
 
 def _losses(study: Study, curves: Mapping[RunKey, Sequence[float]]) -> str:
-    """The mean training loss over seeds by epoch."""
+    """Plots of the mean training loss over seeds by epoch."""
     parts = []
     for task in study.tasks:
         lines = []
@@ -293,7 +311,7 @@ def _losses(study: Study, curves: Mapping[RunKey, Sequence[float]]) -> str:
 
 
 def _costs(study: Study, text: str) -> str:
-    """The mean training time over seeds, in seconds."""
+    """The table of the mean training times over seeds, in seconds."""
     seconds: dict[tuple[str, str], dict[str, float]] = {}
     for row in csv.DictReader(io.StringIO(text)):
         if row["seconds"]:
@@ -307,7 +325,7 @@ def _costs(study: Study, text: str) -> str:
 
 def _runs(text: str) -> str:
     """The table of the metrics that tasks are judged by, and the script that shows it."""
-    buttons = (("show", "Show the table"), ("download", "Download it (CSV)"))
+    buttons = (("show", "Show the table"), ("download", "Download the table (CSV)"))
     shown = " ".join(f'<button type="button" id="{key}">{words}</button>' for key, words in buttons)
     raw = html.escape(_short(text))
     script = web.script("fastpe.experiments", "runs")
@@ -315,7 +333,7 @@ def _runs(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    """The rows of the metrics that tasks are judged by, and of failed runs; without identity and CPU."""
+    """The CSV rows of failed runs and of the metrics that tasks are judged by, without identity and CPU."""
     rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in ("exact", "mse", "bits_per_byte", ""))
     return csv_text(
         _COLUMNS,

@@ -1,4 +1,4 @@
-"""The report of a study: sentences, Markdown, CSV, JSON and HTML. Returns strings; prints and writes nothing."""
+"""The report of a study: sentences, Markdown, CSV, JSON and HTML as strings. Nothing is printed or written."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def files_of(
 
 
 def _sized(each: Mapping[str, Any]) -> str:
-    """The name of an encoding, with its difference from the baseline."""
+    """The name of an encoding and, in brackets, its difference from the baseline."""
     return f"{each['encoding']} ({difference_text(each, each['difference']['mean'])})"
 
 
@@ -70,7 +70,7 @@ def claim_sections(study: Study, summary: Summary) -> list[Section]:
 
 
 def _nobody(study: Study, summary: Summary) -> list[str]:
-    """A sentence on tasks and lengths that no encoding solves: equal failures are no useful equivalence."""
+    """A sentence that lists the tasks and lengths that no encoding solves, because there "equivalent" means little."""
     best: dict[tuple[str, str], float] = {}
     for cell in summary["cells"]:
         if "solved" in cell and cell["mean"] is not None:
@@ -106,8 +106,8 @@ def verdict(study: Study, summary: Summary) -> list[str]:
     if len(summary["cpus"]) > 1:
         cpus = ", ".join(summary["cpus"])
         found.append(
-            f"The runs were made on several CPUs, whose bits may differ: {cpus}. Cells with runs of several CPUs are "
-            f"marked{MIXED_MARK}."
+            f"The runs were made on several CPUs, which may round differently: {cpus}. Cells with runs of several CPUs "
+            f"are marked{MIXED_MARK}."
         )
     if summary["failed"]:
         found.append(f"{summary['failed']} of {runs} runs failed; all tables count them as failures.")
@@ -146,7 +146,7 @@ def _counted(encodings: int) -> str:
 
 
 def too_few(study: Study) -> list[str]:
-    """A sentence that no difference can be significant with so few seeds; none if there are enough.
+    """A sentence that there are too few seeds for any difference to be significant; no sentence if there are enough.
 
     >>> too_few(Study(["alibi", "nope"], ["reverse"], seeds=6))
     []
@@ -163,7 +163,7 @@ def too_few(study: Study) -> list[str]:
 
 
 def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence that comparisons without a significant difference are no evidence of equality."""
+    """A sentence on comparisons without a significant difference: they do not show that the encodings are equal."""
     needed = sorted(each["needed"] or math.inf for each in open_ if each["difference"]["mean"])
     said = f"{len(open_)} comparisons are not told apart, which does not show that there is no difference"
     none = len(open_) - len(needed)
@@ -205,8 +205,8 @@ def markdown(study: Study, summary: Summary) -> str:
 
 def _comparisons(study: Study, summary: Summary) -> list[str]:
     said = (
-        f"Differences from {study.baseline}; for errors ratios. Holm: adjusted for the encodings at one length of one "
-        "task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds "
+        f"Differences from {study.baseline}, or ratios for errors. Holm: p adjusted for the encodings at one length of "
+        "one task. Could find: the difference that these seeds detect with a power of 80 %. Needs: the number of seeds "
         "that would detect the observed difference."
     )
     if study.margin is not None:
@@ -227,8 +227,8 @@ def _overall(found: Mapping[str, Any]) -> list[str]:
         chance = found["improvement"].get(name)
         better = "-" if chance is None else f"{chance:.2f}"
         rows.append((name, f"{mean['mean']:.3f}", ends, better, f"{found['ranks'][name]:.2f}"))
-    said = f"Scores at the longest length of {', '.join(found['tasks'])}. Better than the baseline: the chance that a "
-    said += "run beats a run of the baseline. "
+    said = f"Scores at the longest length of {', '.join(found['tasks'])}. Better than the baseline: the probability "
+    said += "that a run beats a run of the baseline. "
     apart = found["critical_difference"]
     said += "" if apart is None else f"Mean ranks that differ by {apart:.2f} differ significantly (Nemenyi)."
     return [markdown_text(said), "", markdown_table(head, rows)]

@@ -1,9 +1,10 @@
 """Table 5 of Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 7, as a study.
 
 The paper trains a small transformer "encoder" on the running sums of 50 numbers, with four position encodings, and
-tests it at lengths 50, 100 and 200. It prints one number for each, without seeds or a spread, and does not state many
-settings. Here every encoding is trained with several seeds, in both readings of "encoder" (bidirectional and causal).
-`nope`, `learned` and ALiBi with its authors' slopes are added to the paper's four. Nothing is tuned to match.
+tests it at lengths 50, 100 and 200. It prints one number for each, without seeds or a spread, and leaves many settings
+open. Here every encoding is trained with several seeds, in both readings of "encoder" (bidirectional and causal).
+`nope`, `learned` and ALiBi with its authors' slopes are added to the paper's four encodings. No setting is tuned to
+match the paper's numbers.
 """
 
 import itertools
@@ -24,7 +25,7 @@ from fastpe.experiments.table5_facts import LEFT_OPEN, LENGTHS, READINGS
 from fastpe.training.config import TrainConfig
 
 AUTHORS = "alibi-authors"
-"""ALiBi with its authors' slopes; the slope in the paper, 0.1 / 50 = 0.002, is nearly no bias."""
+"""ALiBi with its authors' slopes. With the slope of Li (2025), 0.1 / 50 = 0.002, the bias is close to 0."""
 ENCODINGS = ("sinusoidal", "alibi", AUTHORS, "wavelet", "legendre", "nope", "learned")
 SEEDS, QUICK_SEEDS = 10, 3
 QUICK: Mapping[str, Any] = {"samples": 1000, "epochs": 4, "test_sequences": 200}
@@ -34,7 +35,7 @@ Varied = dict[str, str]
 
 @dataclass(frozen=True)
 class Variant:
-    """One choice of the settings that the paper leaves open: the changed settings, as text, and the study."""
+    """One choice of the settings that the paper leaves open: the changed settings as text, and the resulting study."""
 
     varied: Varied
     study: Study
@@ -46,7 +47,7 @@ class Variant:
 
 
 def study(varied: Varied, seeds: int = SEEDS, quick: bool = False) -> Study:
-    """The study of the paper's experiment, with the settings in `varied` changed.
+    """The paper's experiment as a study, with the settings in `varied` changed.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def study(varied: Varied, seeds: int = SEEDS, quick: bool = False) -> Study:
 
 
 def variants(requests: Sequence[str], seeds: int = SEEDS, quick: bool = False) -> list[Variant]:
-    """Every combination of the requested values; `requests` are such as ``"batch=32,64"``.
+    """The studies with every combination of the requested values. A request is a string such as ``"batch=32,64"``.
 
     Raises
     ------
@@ -90,7 +91,7 @@ def variants(requests: Sequence[str], seeds: int = SEEDS, quick: bool = False) -
         if not equals or not all(values):
             raise ValueError(f"vary must be SETTING=VALUE,VALUE,..., not {request!r}")
         if name in choices:
-            raise ValueError(f"vary names {name!r} twice: give all its values in one list")
+            raise ValueError(f"vary {name!r} is given twice: give all its values in one list")
         _check_name(name)
         choices[name] = values
     return [
@@ -116,13 +117,13 @@ def _check_name(name: str) -> None:
     if dot or name not in LEFT_OPEN:
         options = [f"{key}.{each}" for key in known for each in get(key).options]
         raise ValueError(
-            f"vary: {name!r} is no setting that the paper leaves open and that can be varied; "
+            f"vary: {name!r} is not a setting that the paper leaves open and that can be varied; "
             f"{nearest(name, [*LEFT_OPEN, *options] if dot else LEFT_OPEN)}"
         )
 
 
 def _field(name: str, text: str) -> Any:
-    """A setting's typed value."""
+    """The value of a setting, converted from text."""
     default = getattr(TrainConfig, name)
     try:
         if isinstance(default, bool):
@@ -135,17 +136,17 @@ def _field(name: str, text: str) -> Any:
 def reproduce(
     out: Path, made: Sequence[Variant], workers: int = 1, notify: Listener | None = None
 ) -> list[tuple[Variant, Compared]]:
-    """Make all runs of some variants, and write their reports.
+    """Make all runs of some variants, write their reports, and return each variant with its results.
 
     Parameters
     ----------
     out : Path
-        Folder of the study, or for several variants the parent of one folder for each. Runs are in ``out/runs``; a run
+        The folder of the study. Each variant that changes settings has a folder in it. Runs are in ``out/runs``. A run
         that was finished with the same settings, sources, versions and CPU is not repeated.
     made : sequence of Variant
-        As `variants` returns them.
+        The variants, as `variants` returns them.
     workers : int
-        Number of processes, of one thread each; results do not depend on it.
+        Number of processes, each with one thread; results do not depend on it.
     notify : callable, optional
         Called with every `fastpe.experiments.jobs.JobEvent`.
     """
@@ -153,13 +154,13 @@ def reproduce(
     for one in made:
         folder = out if not one.varied else out / one.name.replace(" ", "_")
         compared = compare(one.study, out=folder, runs=out / RUNS, workers=workers, progress=notify)
-        assert compared is not None  # only a shard gives none
+        assert compared is not None  # `compare` returns None only for a shard
         found.append((one, compared))
     return found
 
 
 def overview(found: Sequence[tuple[Variant, Compared]]) -> Section:
-    """The verdicts of all variants on the claims about the order, which do not depend on the unit of errors."""
+    """The verdicts of all variants on claims about the order, which do not depend on the unit of errors."""
     chosen = ("the order at", "wavelet is best")
     verdicts = {
         (one["reading"], one["claim"], variant.name): one["verdict"]
@@ -174,6 +175,6 @@ def overview(found: Sequence[tuple[Variant, Compared]]) -> Section:
         if {verdict for (read, _, name), verdict in verdicts.items() if (read, name) == (reading, variant.name)}
         == {claims.HOLDS}
     ]
-    line = f"The paper's order comes about, at all lengths, with: {', '.join(complete) or 'none'}."
+    line = f"Variants with the paper's order at all lengths: {', '.join(complete) or 'none'}."
     head = ("reading", "claim", "variant", "verdict")
     return Section("All variants", [line], head, [(*key, verdict) for key, verdict in verdicts.items()])

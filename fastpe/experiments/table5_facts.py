@@ -16,7 +16,7 @@ PAPER: Mapping[str, Mapping[int, float]] = {
 }
 """Mean squared errors as printed, by encoding and length."""
 READINGS = ("bidirectional", "causal")
-"""The possible meanings of "encoder" in the paper; a study has a task of each name."""
+"""The possible meanings of "encoder" in the paper. A study has one task for each, with this name."""
 LENGTHS = (50, 100, 200)
 WHOLE = {"samples": 10_000, "epochs": 20}
 """The size of the paper's training; smaller runs are not judged."""

@@ -10,11 +10,11 @@ from fastpe.experiments.study import Study
 MIXED_MARK = " ‡"
 """Marks a cell with runs of several CPUs."""
 
-_NEAR = 1e-3  # logarithms of ratios that four digits do not distinguish from 1
+_NEAR = 1e-3  # if the logarithm of a ratio is smaller, four digits do not distinguish the ratio from 1
 
 
 def cell_text(cell: Mapping[str, Any]) -> str:
-    """The text of a cell: the mean with its interval, the number of runs that solved it, and of those that failed."""
+    """The text of a cell: the mean with its interval, and the numbers of runs that solved the length or failed."""
     mean = cell.get("geometric") or cell["mean"]
     words = "-"
     if mean is not None:
@@ -51,13 +51,13 @@ def effective_note(study: Study, summary: Mapping[str, Any]) -> str:
     if not coverage:
         return f"{said}."
     return (
-        f"{said}. In brackets, of the seeds' own such lengths, the exact interval of the median (order statistics, "
-        f"coverage at least {100 * coverage:.1f} %). -: below it at the shortest length already."
+        f"{said}. In brackets: the exact interval of the median over seeds (order statistics, coverage at least "
+        f"{100 * coverage:.1f} %). -: the score is lower even at the shortest length."
     )
 
 
 def _within(cell: Mapping[str, Any], low: float, high: float) -> tuple[float, float]:
-    """The interval, cut to [0, 1] if the measure is a share of answers."""
+    """The interval, clipped to [0, 1] if the metric is a share of answers."""
     return (max(0.0, low), min(1.0, high)) if "solved" in cell else (low, high)
 
 
@@ -68,8 +68,8 @@ COMPARISON_HEAD = (
 
 
 WITHIN_NOTE = (
-    "p of two one-sided sign-flip tests that the difference lies within the margin, adjusted by Holm like the other; "
-    "they suppose as much spread above the mean as below, and know nothing of failures so rare that no seed shows one"
+    "p of two one-sided sign-flip tests that the difference lies within the margin, adjusted by Holm. These tests "
+    "assume that differences are spread symmetrically about their mean, and cannot detect failures that no seed shows"
 )
 """The explanation of the column "within", for a study with a margin."""
 
@@ -92,7 +92,7 @@ def comparison_row(each: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def difference_text(each: Mapping[str, Any], value: float) -> str:
-    """The text of a difference, or for errors of the ratio; a ratio near 1 has two digits of its distance from 1.
+    """The text of a difference, or of a ratio for errors. A ratio near 1 shows two digits of its distance from 1.
 
     >>> difference_text({"ratio": True}, 0.7), difference_text({"ratio": True}, -1.2e-5)
     ('x 2.014', 'x 0.999988')

@@ -1,4 +1,4 @@
-"""Tables 1 to 4 of Li (2025), recomputed, as text, Markdown, JSON and HTML. Writes nothing."""
+"""Tables 1 to 4 of Li (2025), recomputed: text, Markdown, JSON and HTML as strings. No file is written."""
 
 import json
 from collections import Counter
@@ -60,7 +60,7 @@ def _named(cell: JudgedCell) -> str:
 
 
 def _reason(cell: JudgedCell) -> str:
-    """The reason of a verdict, with the claim (C1 to C121) that the cell rests on, and the parts that it states."""
+    """The verdicts on the parts of a cell, the reason of the verdict, and the id of the claim (C1 to C121)."""
     own = cell.cell.claim.id.startswith("T")
     said = [f"{part}: {cell.judgement.parts[part]}" for part in cell.cell.parts]
     return "; ".join([*said, cell.judgement.reason + ("" if own else f" ({cell.cell.claim.id})")])
@@ -74,5 +74,5 @@ def _together(cells: Sequence[JudgedCell]) -> list[str]:
         f"Outside their stored intervals: {'; '.join(left)}." if left
         else "Every value lies in its stored interval. d = 64, N = 50, slope 0.002, unless a cell says otherwise."
     )  # fmt: skip
-    lines.append('Where the paper has "To analyze", the verdict is that of "Yes".')
+    lines.append('Cells with "To analyze" in the paper are judged like "Yes".')
     return lines

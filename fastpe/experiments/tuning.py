@@ -1,4 +1,4 @@
-"""Tuning: the candidate that a study takes for each task and encoding, by validation alone, and the tables of it."""
+"""Tuning: choose the settings of each encoding on each task by validation alone, and report the choices."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from fastpe.experiments.study import RunKey, Study, Trial, candidate_name
 from fastpe.training.config import TrainConfig
 
 _IN_VALIDATION = {"exact": "exact", "mse": "loss", "bits_per_byte": "bits_per_byte"}
-"""The name in ``validation`` of each metric that tasks are judged by."""
+"""For each metric that tasks are judged by: its name in the ``validation`` part of a result."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Choice:
     ----------
     task, encoding : str
     values : list of list of float or None
-        The validation score or error by candidate and tuning seed; None for a run that failed.
+        For each candidate, the validation score or error of each tuning seed; None for a run that failed.
     reasons : list of list of str
-        Why each of these runs failed; empty if it did not.
+        For each of these runs, the reason why it failed; empty if it did not fail.
     chosen : int or None
         The number of the candidate; None if every run failed.
     """
@@ -39,16 +39,16 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """Why nothing was chosen."""
+        """The reason why no candidate was chosen."""
         runs = [why for own in self.reasons for why in own]
-        return f"nothing can be chosen: all {len(runs)} tuning runs failed, the first one with: {runs[0]}"
+        return f"no candidate can be chosen: all {len(runs)} tuning runs failed, the first with: {runs[0]}"
 
 
 Choices = Mapping[tuple[str, str], Choice]
 
 
 def choose(study: Study, outcomes: Mapping[Trial, Mapping[str, Any]]) -> dict[tuple[str, str], Choice]:
-    """The best candidate for every task and encoding that has tuning runs; the first of several equal ones."""
+    """Choose the best candidate for every task and encoding that has tuning runs; the first of equally good ones."""
     found: dict[tuple[str, str], dict[int, list[tuple[float | None, str]]]] = {}
     for trial, outcome in outcomes.items():
         of_pair = found.setdefault((trial.task, trial.encoding), {})
@@ -62,7 +62,7 @@ def choose(study: Study, outcomes: Mapping[Trial, Mapping[str, Any]]) -> dict[tu
 
 
 def _value(measure: Measure, outcome: Mapping[str, Any]) -> tuple[float | None, str]:
-    """The value of a tuning run and an empty text, or None and why there is no value."""
+    """The value of a tuning run and an empty text, or None and the reason why there is no value."""
     if "failed" in outcome:
         return None, str(outcome["failed"])
     found = outcome["validation"]
@@ -73,7 +73,7 @@ def _value(measure: Measure, outcome: Mapping[str, Any]) -> tuple[float | None, 
 def level(values: Sequence[float | None], measure: Measure) -> float | None:
     """The mean over the seeds of a candidate; None if all runs failed.
 
-    Of scores it is the arithmetic mean, in which a run that failed counts as 0; of errors the geometric mean of the
+    For scores, it is the arithmetic mean, with 0 for a run that failed. For errors, it is the geometric mean of the
     runs that did not fail.
 
     >>> level([0.5, None], Measure("exact", True)), level([0.25, 4.0, None], Measure("mse", False))
@@ -88,10 +88,10 @@ def level(values: Sequence[float | None], measure: Measure) -> float | None:
 
 
 def best_of(values: Sequence[Sequence[float | None]], measure: Measure) -> int | None:
-    """The number of the best candidate, the first of several equal ones; None if every run of every candidate failed.
+    """The number of the best candidate, the first of equally good ones; None if every run of every candidate failed.
 
-    Of scores the best candidate has the largest mean, and among equal means the fewest runs that failed. Of errors it
-    has the fewest runs that failed, and among these the smallest mean: a failed run has no error to be averaged.
+    For scores, the best candidate has the largest mean; among equal means, the fewest failed runs. For errors, it has
+    the fewest failed runs, because a failed run has no error to average; among these, the smallest mean.
 
     >>> best_of([[None, None], [0.0, 0.0], [0.0, 0.0]], Measure("exact", True))
     1
@@ -111,7 +111,7 @@ def best_of(values: Sequence[Sequence[float | None]], measure: Measure) -> int |
 
 
 def configs(study: Study, keys: Sequence[RunKey], choices: Choices) -> dict[RunKey, TrainConfig]:
-    """The settings of runs of a study, with the chosen candidates; runs for which nothing was chosen are left out."""
+    """The settings of runs with the chosen candidates. Runs for which no candidate was chosen are left out."""
     if not study.choose:
         return {key: study.config(key) for key in keys}
     every = study.candidates
@@ -124,7 +124,7 @@ def configs(study: Study, keys: Sequence[RunKey], choices: Choices) -> dict[RunK
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# In words and tables
+# Text and tables
 
 
 def offered(study: Study) -> str:
@@ -135,7 +135,7 @@ def offered(study: Study) -> str:
 
 
 def in_words(study: Study, choice: Choice) -> str:
-    """A choice in one line."""
+    """A choice as one line of text."""
     whose = f"{choice.encoding} on {choice.task}"
     if choice.chosen is None:
         return f"{whose}: {choice.reason}"
@@ -146,7 +146,7 @@ def in_words(study: Study, choice: Choice) -> str:
 
 
 def facts(study: Study, choices: Choices) -> dict[str, Any]:
-    """All choices as JSON values."""
+    """All choices, with the values of all candidates, as JSON values."""
     every, told = study.candidates, []
     for choice in choices.values():
         measure = measure_of(study, choice.task)
@@ -163,40 +163,40 @@ def facts(study: Study, choices: Choices) -> dict[str, Any]:
 
 
 def verdict(found: Mapping[str, Any]) -> list[str]:
-    """Sentences on the tuning for the verdict of a study."""
+    """Sentences on the tuning, for the findings of a study."""
     names, seeds = ", ".join(found["grid"]), ", ".join(map(str, found["seeds"]))
     said = [
         f"Chosen by validation for every task and encoding: {names}, from {found['tried']} candidates for each, on "
-        f"seeds {seeds}, which are not among those reported; tests were not used."
+        f"seeds {seeds}, whose results are not reported. Tests were not used."
     ]
     if found["failed"]:
-        said.append(f"{found['failed']} tuning runs failed; they count as the worst.")
+        said.append(f"{found['failed']} tuning runs failed; they rank below all others.")
     nothing = [f"{each['encoding']} on {each['task']}" for each in found["choices"] if each["chosen"] is None]
     return said + (
-        [f"Nothing could be chosen for {', '.join(nothing)}: their runs count as failed."] if nothing else []
+        [f"No candidate could be chosen for {', '.join(nothing)}: these runs count as failed."] if nothing else []
     )
 
 
 def section(study: Study, found: Mapping[str, Any]) -> Section:
-    """The table of choices with the scores of all candidates, and how they were made."""
+    """The section with the table of choices, the scores of all candidates, and the method."""
     judged = {task: measure_of(study, task) for task in study.tasks}
     by = "; ".join(
         f"{task} by {measure.metric}, {'larger' if measure.larger else 'smaller'} is better"
         for task, measure in judged.items()
     )
     lines = [
-        f"{offered(study)}. The number is the same for all; all combinations were trained.",
-        f"The candidate with the best mean over these seeds was chosen ({by}; the geometric mean of errors). "
-        "Validation sequences have the lengths of training and come from a random stream that neither training nor "
-        "tests use; for a text they are the last part of the training text of the other runs. The results of these "
-        "seeds are not reported, and tuning runs were not tested: neither the tests nor any longer length influenced "
-        "the choice.",
-        "A run that failed counts as a score of 0; for errors the candidates with fewer failed runs come first. Of "
-        "equal candidates the first is chosen.",
+        f"{offered(study)}. All combinations were trained.",
+        f"The candidate with the best mean over these seeds was chosen ({by}; for errors the geometric mean). "
+        "Validation sequences have the training lengths and come from a random stream that neither training nor tests "
+        "use. For a text, they are the last part of the training text of the other runs. The results of these seeds "
+        "are not reported. Tuning runs were not tested, so neither the tests nor any longer length influenced the "
+        "choice.",
+        "A run that failed counts as a score of 0. For errors, candidates with fewer failed runs are better. Among "
+        "equally good candidates, the first is chosen.",
     ]
     rows = []
     for each in found["choices"]:
-        chosen = "nothing: all runs failed" if each["chosen"] is None else candidate_name(each["chosen"])
+        chosen = "none: all runs failed" if each["chosen"] is None else candidate_name(each["chosen"])
         rows.append((each["task"], each["encoding"], chosen, *map(_score, each["candidates"])))
     head = ("task", "encoding", "chosen", *map(candidate_name, study.candidates))
     return Section("Chosen settings", lines, head, rows)
@@ -209,7 +209,7 @@ def _score(tried: Mapping[str, Any]) -> str:
 
 
 def as_csv(found: Mapping[str, Any]) -> str:
-    """Every tuning run, as CSV with numbers in full precision."""
+    """All tuning runs as CSV, with numbers in full precision."""
     rows = [
         (each["task"], each["encoding"], *tried["settings"].values(), seed, each["metric"], value, why, chosen)
         for each in found["choices"]

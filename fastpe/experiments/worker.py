@@ -1,8 +1,8 @@
-"""The code of worker processes: `do_run` does one job for either engine, `main` is the loop of the engine `local`.
+"""The code of worker processes: `do_run` does one job for either engine; `main` is the loop for the engine `local`.
 
 `main` reads one job per line from standard input and writes one message per line to standard output, both as JSON. The
-process ends at once when standard input ends, so that a parent that was killed leaves no worker behind. A run that was
-interrupted goes on from its last checkpoint.
+process ends at once when standard input ends, so no worker remains if the parent is killed. A run that was interrupted
+continues from its last checkpoint.
 """
 
 import json
@@ -32,14 +32,14 @@ from fastpe.training.loop import TrainingDiverged, train
 
 Send = Callable[[dict[str, Any]], None]
 
-_EVERY = 0.3  # seconds between reports of the progress
-_LOCK_PATIENCE = 30.0  # seconds; workers of a parent that was killed may still be ending
+_EVERY = 0.3  # seconds between two progress messages
+_LOCK_PATIENCE = 30.0  # seconds; if a parent was killed, its workers may need this long to end
 
 
 def main() -> None:
     """Do the jobs that arrive on standard input."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a run prints must not mix with the messages
+    os.dup2(2, 1)  # a run's own output goes to standard error, so that it does not mix with the messages
     jobs: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def listen() -> None:
@@ -93,7 +93,7 @@ def warm(configs: list[TrainConfig]) -> None:
 
 
 def do_run(path: Path, config: TrainConfig, key: str, send: Send) -> dict[str, Any]:
-    """Begin or continue the run in `path`, and seal its result with the identity `key`."""
+    """Begin or continue the run in `path`, store the identity `key` with its result, and return the result."""
     _wait_for(path)
     result_file.discard(path)
     notify = _Notify(path, config, send)
@@ -108,7 +108,7 @@ def do_run(path: Path, config: TrainConfig, key: str, send: Send) -> dict[str, A
 
 
 def _wait_for(path: Path) -> None:
-    """Wait while another process works in the folder."""
+    """Wait until no other process works in the folder, at most `_LOCK_PATIENCE` seconds."""
     deadline = time.monotonic() + _LOCK_PATIENCE
     while path.is_dir() and time.monotonic() < deadline:
         lock = files.lock_folder(path)
@@ -119,7 +119,7 @@ def _wait_for(path: Path) -> None:
 
 
 class _Notify:
-    """Sends the progress of the run at intervals, and the notes for the user."""
+    """A training listener that sends the progress of the run at intervals, and notes for the user."""
 
     def __init__(self, path: Path, config: TrainConfig, send: Send) -> None:
         self._path, self._config, self._send = str(path), config, send

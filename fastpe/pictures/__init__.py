@@ -1,4 +1,4 @@
-"""Pictures of encodings: their numbers as panels, drawn as figures, SVG and text.
+"""Pictures of encodings. Their numbers become panels, which are drawn as figures, SVG or text.
 
 From outside: `atlas.page`, `canvas`, `curves`, `figure`, `look`, `show`, `svg`, `text`, `web`.
 """

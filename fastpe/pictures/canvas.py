@@ -1,4 +1,4 @@
-"""Common code of all figures: the check for matplotlib, settings, and files that are equal for equal data."""
+"""Common code of all figures: the check for matplotlib, settings, and files whose bytes depend on the data only."""
 
 import io
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ STYLE: dict[Any, Any] = {
 
 
 def stroke(place: int) -> dict[str, Any]:
-    """Return colour and dashes of the line with this number, in the form that matplotlib takes."""
+    """Return colour and dashes of the line with this number as keywords of matplotlib's `plot`."""
     colour, dashes = style(place)
     return {"color": colour, "linestyle": (0, tuple(map(float, dashes.split()))) if dashes else "-"}
 

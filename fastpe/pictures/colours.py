@@ -1,11 +1,11 @@
-"""The colours of lines and maps. Maps run from the smallest to the largest value, or have white at 0."""
+"""The colours of lines and maps. A colour map runs from the smallest to the largest value, or has white at 0."""
 
 import numpy as np
 
 _ONE_SIGN = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))  # viridis
 _TWO_SIGNS = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))  # ColorBrewer's RdBu
 
-# Okabe and Ito's colours and four of Tol's, distinguishable with any colour vision; dashes for print
+# Okabe and Ito's colours and four of Tol's, which are distinguishable with any colour vision; dashes help in print
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#555555", "#000000", "#882255", "#44aa99",
     "#999933", "#661100",

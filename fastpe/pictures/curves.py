@@ -1,4 +1,4 @@
-"""Figures of trained models on a text: loss by length and by place, and the gradient by distance."""
+"""Figures of trained models on a text: the loss by length and by position, and the gradient by distance."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Curves(NamedTuple):
 
 
 def draw_curves(found: Sequence[Curves], train_length: int | None, kind: str) -> bytes:
-    """Draw loss by length, counted in two ways, and by place in the longest block; return the content of a file.
+    """Draw the loss by length (in blocks and with a sliding window) and by position; return the content of a file.
 
     Raises
     ------
@@ -42,8 +42,8 @@ def draw_curves(found: Sequence[Curves], train_length: int | None, kind: str) ->
                 bins = positions_binned(each.blocks.by_position[max(each.blocks.by_position)])
                 places = [(one["first"] * one["last"]) ** 0.5 for one in bins]
                 axes[2].plot(places, [one["loss"] for one in bins], label=each.label, **own)
-        titles = ("blocks, each read alone", "window that moves on", "by place in the longest block")
-        names = ("tokens read together", "tokens read together", "place of the token")
+        titles = ("blocks, read separately", "sliding window", "by position in the longest block")
+        names = ("length of a block", "length of the window", "position of the token")
         for panel, title, name in zip(axes, titles, names, strict=True):
             panel.set(title=title, xlabel=name, xscale="log")
             _mark(panel, train_length)
@@ -57,14 +57,14 @@ def draw_curves(found: Sequence[Curves], train_length: int | None, kind: str) ->
 
 
 def draw_fields(found: Mapping[str, ReceptiveField], train_length: int | None, kind: str) -> bytes:
-    """Draw the share of the gradient of the last loss within each distance; return the content of a file."""
+    """Draw the share of the gradient of the last loss within each distance, and return the content of a file."""
 
     def panels(axes: Any, style: Callable[[str], dict[str, Any]]) -> None:
         (panel,) = axes
         for label, field in found.items():
             panel.plot(np.arange(1, field.length + 1), np.cumsum(field.shares), label=label, **style(label))
         panel.axhline(SHARE, color="black", linewidth=0.6, linestyle=(0, (1, 2)))
-        panel.set(xscale="log", ylim=(0, 1.01), xlabel="tokens back from the last, itself included")
+        panel.set(xscale="log", ylim=(0, 1.01), xlabel="number of last tokens")
         panel.set_ylabel("share of the gradient of the last loss")
         _mark(panel, train_length)
 

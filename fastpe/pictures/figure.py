@@ -12,9 +12,9 @@ from fastpe.pictures.panels import Curves, Map, View
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDTH = {1: 4.4, 2: 7.2, 3: 7.2}  # inches, by panels in a line: one or both columns of a paper
+_WIDTH = {1: 4.4, 2: 7.2, 3: 7.2}  # inches, by number of panels in a row: one or both columns of a paper
 _HEIGHT = {1: 2.7, 2: 2.7, 3: 2.0}
-_HEAD = 0.25  # of what stands above a slot
+_HEAD = 0.25  # inches for the heading of a slot
 _FONTS: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -22,7 +22,7 @@ _FONTS: dict[Any, Any] = {
     "legend.fontsize": 7,
     "axes.linewidth": 0.6,
 }
-_NONE = "0.85"  # grey: white is 0 where there are values of both signs
+_NONE = "0.85"  # grey for missing values, because white is 0 in maps with values of both signs
 _END: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 3}
 
 
@@ -54,7 +54,7 @@ def drawn(look: Look) -> "Figure":
     if not canvas.available():
         raise ModuleNotFoundError(canvas.MISSING)
     if not look.views:
-        raise ValueError(f"there is nothing to draw of {look.name!r}: it fills no slot with an array")
+        raise ValueError(f"there is nothing to draw for {look.name!r}, which fills no slot with an array")
     import matplotlib
 
     from fastpe.pictures.picture import Picture
@@ -75,12 +75,12 @@ def drawn(look: Look) -> "Figure":
             if above:
                 part.suptitle(heading(slot), fontsize=8.5)
             _slot(part, views, columns[slot])
-        figure.draw_without_rendering()  # ticks are made when they are first drawn, in the fonts of that time
+        figure.draw_without_rendering()  # creates the ticks now, with these font settings
     return figure
 
 
 def _title(look: Look, width: int) -> list[str]:
-    """Return the title: the name, the sizes and options, and the meaning of the dashed lines."""
+    """Return the title as lines: the name, the sizes and options, and the meaning of the dashed lines."""
     ends = any(axis.ends for views in look.views.values() for view in views for axis in view.axes())
     facts = [fact + " (dashed)" if ends and fact.startswith("training") else fact for fact in look.facts()]
     return joined(f"{look.name}: ", facts, width)
@@ -122,7 +122,7 @@ def _map(figure: Any, axes: Any, view: Map) -> None:
     axes.set_ylabel(view.rows.label)
     from matplotlib.patheffects import withStroke
 
-    seen = [withStroke(linewidth=2.0, foreground="white", alpha=0.7)]  # on any colour
+    seen = [withStroke(linewidth=2.0, foreground="white", alpha=0.7)]  # visible on any colour
     for end in view.columns.ends:
         axes.axvline(end, **_END, path_effects=seen)
     for end in view.rows.ends:
@@ -141,7 +141,9 @@ def _curves(axes: Any, view: Curves) -> None:
     drawn = view.bands or view.lines
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(drawn)))
     few = len(view.x.values) <= 40
-    widths = np.linspace(1.8, 1.0, len(drawn)) if len(drawn) > 1 else [1.2]  # equal lines are all seen
+    widths = (
+        np.linspace(1.8, 1.0, len(drawn)) if len(drawn) > 1 else [1.2]
+    )  # different widths, so that equal lines are all visible
     known = view.shown()
     for name, colour, width in zip(drawn, colours, widths, strict=True):
         if view.bands:

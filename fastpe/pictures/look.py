@@ -20,7 +20,7 @@ from fastpe.training.config import TrainConfig
 from fastpe.training.run_folder import load
 
 _GLUE = "\N{NO-BREAK SPACE}"
-_LONGEST = 2**18  # training length that is shown as a whole, unless a length is given
+_LONGEST = 2**18  # for longer training lengths, the user must give a length to show
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,26 @@ class Look:
 
     Attributes
     ----------
-    name : name of the encoding, which may be a sum
-    spec : the sizes for which it was filled
-    options : the options that differ from the defaults
-    slots : what `fastpe.build` returns, in float64
-    views : slot -> maps and curves
-    remarks : sentences that a reader should know
-    notes : sentences to print next to a picture
-    beyond : what happens past the training length, for every part
-    parameters : the origin of the parameter values, in words; None if the encoding has no parameters
-    seed : seed of the initial values; None if there are none
+    name : str
+        The name of the encoding, which may be a sum.
+    spec : Spec
+        The sizes for which the slots were filled.
+    options : dict
+        The options that differ from the defaults.
+    slots : dict
+        The slots that `fastpe.build` returns, in float64.
+    views : dict of str to list of Map or Curves
+        The panels of each slot.
+    remarks : tuple of str
+        Sentences about the request, such as a shorter length than wanted.
+    notes : tuple of str
+        Sentences to print next to a picture.
+    beyond : dict of str to str
+        What happens past the training length, for each part of a sum.
+    parameters : str or None
+        The origin of the parameter values, in words; None if the encoding has no parameters.
+    seed : int or None
+        The seed of the initial values; None if they are not initial values, or there are none.
     """
 
     name: str
@@ -63,8 +73,7 @@ class Look:
         return words + ([] if self.parameters is None else [self.parameters])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON values: slots and views with all their numbers, and null for numbers that are not
-        finite."""
+        """Return all fields, with the numbers of slots and views, as JSON values; null if a number is not finite."""
         spec = self.spec
         return {
             "schema": 1, "encoding": self.name, "options": dict(self.options), "length": spec.length,
@@ -111,12 +120,12 @@ def look(
     Parameters
     ----------
     name : str
-        An encoding, or a sum such as "wavelet+alibi".
+        The name of an encoding, or of a sum such as "wavelet+alibi".
     length : int, optional
-        Number of positions to show. Default: twice the training length (four times with `theory`); if the encoding is
-        undefined there, the training length.
+        Number of positions to show. The default is twice the training length (four times with `theory`), or the
+        training length if the encoding is undefined beyond it.
     causal : bool, optional
-        Whether the model is causal. By default, it is if an encoding of the sum needs a causal model, as for
+        Whether the model is causal. By default, it is causal if an encoding of the sum needs a causal model, as for
         `TrainConfig.causal_where_needed`.
     theory : bool
         Whether to show the curves of `fastpe.theory` instead of the slots.
@@ -126,7 +135,7 @@ def look(
     Raises
     ------
     ValueError, TypeError
-        In the same cases as for `fastpe.build`, or if `fastpe.theory` has no curve for the encoding.
+        For the same reasons as `fastpe.build`, or if `fastpe.theory` has no curve for the encoding.
     """
     name = registry.resolve(name)
     parts = registry.parse(name, options, ("length", "dim", "heads", "train_length", "causal", "seed", "theory"))
@@ -193,7 +202,7 @@ def look_at(
 
 
 def look_at_path(path: str | Path, length: int | None = None, *, layer: int = 0, theory: bool = False) -> Look:
-    """As `look_at`, for the model in a run folder or a file. Raises the errors of `fastpe.load` and `look_at`."""
+    """The same as `look_at`, for the model in a run folder or a file; raises the errors of `fastpe.load` as well."""
     where = f"the run {path}" if Path(path).is_dir() else f"the file {path}"
     return look_at(load(path), length, layer=layer, theory=theory, where=where)
 
@@ -202,7 +211,7 @@ def _look(request: _Request, length: int | None, theory: bool, parameters: str, 
     parts = registry.parse(request.name, request.options)
     train_length: int = request.sizes["train_length"]
     if length is None and train_length > _LONGEST:
-        raise ValueError(f"length must be given for a model with train_length={train_length}, as in length=1000")
+        raise ValueError(f"length is missing: train_length={train_length} needs a length to show, such as length=1000")
     remarks: tuple[str, ...] = ()
     try:
         wanted = (4 if theory else 2) * train_length if length is None else length
@@ -215,7 +224,7 @@ def _look(request: _Request, length: int | None, theory: bool, parameters: str, 
         remarks = (f"shown up to the training length: {error}",)
     spec = make_spec(wanted, **request.sizes, axes=combined.axes(parts, given=False))
     if theory:
-        from fastpe.pictures.theory_views import theory_views  # what it stands on is slow to load
+        from fastpe.pictures.theory_views import theory_views  # imported here because it is slow to load
 
         views = theory_views(parts, spec, slots, request.filled)
     else:
@@ -237,16 +246,15 @@ def _look(request: _Request, length: int | None, theory: bool, parameters: str, 
 
 def _views(parts: tuple[Part, ...], spec: Spec, request: _Request, slots: Mapping[str, Any]) -> dict[str, list[View]]:
     """Return the panels of every slot."""
-    with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
+    with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as missing values
         seen = {**slots, STEPS: _steps(parts, spec, request, slots.get("angles"))}
         return {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
 
 
 def joined(name: str, facts: Sequence[str], width: int) -> list[str]:
-    """Return the name and the facts, separated by commas, in as few lines as the width allows; the lines are about
-    equally long.
+    """Return the name and the facts, separated by commas, in as few lines as the width allows.
 
-    A line breaks inside a fact only if the fact is wider than a line.
+    The lines are about equally long. A line breaks inside a fact only if the fact is wider than a line.
     """
     glued = [fact if len(fact) + len(name) >= width else fact.replace(" ", _GLUE) for fact in facts]
     text = name.replace(" ", _GLUE) + ", ".join(glued)
@@ -260,7 +268,7 @@ def joined(name: str, facts: Sequence[str], width: int) -> list[str]:
 
 
 def heading(slot: str) -> str:
-    """Return a slot and what it does."""
+    """Return the name of a slot and what the slot does, as a heading."""
     if slot == "index":
         return "index and values: added to the score"
     return f"{slot}: {SLOTS[slot].acts.split(';')[0].split(': ')[-1]}"
@@ -272,15 +280,15 @@ def _notes(
     """Return notes on slots that are left out, and on parameters that still have their initial values."""
     notes = []
     if any(view.masked for shown in views.values() for view in shown):
-        notes.append(f"left out: pairs never attended (scores {MASKED:,.0f} below others)")
+        notes.append(f"left out: pairs that are never attended (scores {MASKED:,.0f} below others)")
     learners = [part for part in parts if part.encoding.parameters(spec, **part.options)]
     learned = {slot for part in learners for slot in combined.shapes_of(part, spec)} - {"index"}
     equal = [slot for slot in SLOTS if slot in learned & set(slots) and not np.ptp(slots[slot])]
-    return (*notes, *(f"{slot}: all values are equal: it has learned nothing yet" for slot in equal))
+    return (*notes, *(f"{slot}: all values are equal, because nothing has been learned yet" for slot in equal))
 
 
 def _steps(parts: tuple[Part, ...], spec: Spec, request: _Request, angles: Array | None) -> Array | None:
-    """Return the angles that `views.STEPS` describes, or None if positions have one coordinate."""
+    """Return the angles that `views.STEPS` describes, or None if positions have only one coordinate."""
     rotating = tuple(part for part in parts if "angles" in combined.shapes_of(part, spec))
     counts = {part.encoding.axes(**part.options) for part in rotating}
     if angles is None or counts == {1}:
@@ -304,7 +312,7 @@ def _steps(parts: tuple[Part, ...], spec: Spec, request: _Request, angles: Array
 
 
 def _of(some: tuple[Part, ...], parts: tuple[Part, ...], spec: Spec, params: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the parameters of some of the parts, under the names that they have outside of a sum."""
+    """Return the parameters of some parts of a sum, with the names that they have in a sum of these parts only."""
     return {
         combined.key(some, part, name): params[combined.key(parts, part, name)]
         for part in some
@@ -324,7 +332,7 @@ def _is_plain(slot: str, value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """Return a short text for a value."""
+    """Return a value as short text."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, np.ndarray | tuple | list):

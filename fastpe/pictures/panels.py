@@ -1,4 +1,4 @@
-"""Panels: maps and curves, with all data for a picture. The figure, SVG, text and JSON are made from panels."""
+"""Panels: maps and curves with all data for a picture. Figures, SVG, text and JSON are made from panels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Axis:
 class Map:
     """Values (rows, columns) over two axes. Missing values are NaN.
 
-    `extent` is the smallest and the largest value of all maps that share one scale. `masked` says whether pairs are
+    `extent` is the smallest and the largest value of all maps that share one scale. `masked` states whether pairs are
     left out because they are never attended.
     """
 
@@ -99,8 +99,8 @@ class Map:
 class Curves:
     """Lines over one axis, by name. If the values are lengths, `level` is the training length.
 
-    `log` and `log_x` say which scales are logarithmic. `bands` maps names to pairs of lines, the lower and the upper
-    bound of one curve. If there are bands, every line is in one. `masked` is the same as for a `Map`.
+    `log` and `log_x` state which scales are logarithmic. `bands` maps names to pairs of lines, the lower and the upper
+    bound of one curve. If there are bands, every line belongs to a band. `masked` is the same as for a `Map`.
     """
 
     title: str

@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 
 from fastpe.pictures import canvas
 
-_PIXELS = 96  # of a notebook, to an inch
+_PIXELS = 96  # pixels per inch in a notebook
 
 
 class Picture(Figure):
-    """A figure that a notebook displays only once: it is not registered with pyplot, which would display it again."""
+    """A figure that a notebook displays once. It is not registered with pyplot, which would display it again."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, Any]]:
         with matplotlib.rc_context(canvas.STYLE):

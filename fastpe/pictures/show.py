@@ -28,22 +28,24 @@ def show(
     Parameters
     ----------
     what : str, pathlib.Path or Transformer
-        Name of an encoding, or of a sum such as "wavelet+alibi"; a model; or a path that `fastpe.load` takes, a run
-        folder or a model file.
+        The name of an encoding or of a sum such as "wavelet+alibi"; a model; or the path of a run folder or model file,
+        as for `fastpe.load`.
     length : int, optional
-        Number of positions to show. Default: twice the training length (four times with `theory`); if the encoding is
-        undefined there, the training length.
+        Number of positions to show. The default is twice the training length (four times with `theory`), or the
+        training length if the encoding is undefined beyond it.
     layer : int, optional
-        For a model or a run whose layers have separate parameters: the layer to show. Default: 0, the first.
+        For a model or a run whose layers have separate parameters: the layer to show. The default is 0, the first.
     theory : bool
-        Draw the curves of `fastpe.theory`. For a table: how far rows drift from the trained ones, the spectrum, the
-        kernel against the lag, and the information about the position against the noise. For rotations: turns, unseen
-        angles and similarity. For biases, against the length: the reach, the effect, and how much a longer text changes
-        the weights.
+        Draw the curves of `fastpe.theory`:
+
+        - for a table, the distance of rows from the trained rows, the spectrum, the kernel against the lag, and the
+          information about the position against the noise;
+        - for rotations, turns, unseen angles and similarity;
+        - for biases, against the length: the reach, the effect, and how much a longer text changes the weights.
     **request
-        If `what` is the name of an encoding: `dim`, `heads`, `train_length`, `causal` and `seed`, by default those of
-        `TrainConfig`, and the options of the encoding, all as for `fastpe.build`. Not accepted with a model or a run,
-        which already fixes these settings.
+        If `what` is the name of an encoding: `dim`, `heads`, `train_length`, `causal` and `seed` (by default those of
+        `TrainConfig`), and options of the encoding, all as for `fastpe.build`. They are refused for a model or a run,
+        which has these settings already.
 
     Returns
     -------
@@ -75,19 +77,19 @@ def show(
         raise ModuleNotFoundError(canvas.MISSING)
     if isinstance(what, str) and not _is_file(what):
         if layer is not None:
-            raise ValueError(f"layer is only for a model or a run, not for the name of an encoding, {what!r}")
+            raise ValueError(f"layer={layer!r} needs a model or a run, not the name of an encoding, {what!r}")
         return figure.drawn(look(what, length, theory=theory, **request))
     if not isinstance(what, str | Path | Transformer):
         raise TypeError(f"what must be the name of an encoding, a model or the path of a run, not {what!r}")
     if request:
-        raise ValueError(f"sizes and options of a model or a run are fixed: {', '.join(request)} cannot be given")
+        raise ValueError(f"a model or a run has its own sizes and options: leave out {', '.join(request)}")
     if isinstance(what, Transformer):
         return figure.drawn(look_at(what, length, layer=layer or 0, theory=theory))
     return figure.drawn(look_at_path(what, length, layer=layer or 0, theory=theory))
 
 
 def _is_file(name: str) -> bool:
-    """Whether this is a path: it is not the name or the file of an encoding, and it exists or has several parts."""
+    """Whether this is the path of a run or model file: not the name or the file of an encoding."""
     try:
         registry.split(registry.resolve(name))
     except ValueError:

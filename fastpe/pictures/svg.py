@@ -1,4 +1,4 @@
-"""Line plots as SVG: a thin line for every seed, the mean with its band, and a legend of buttons."""
+"""Line plots as SVG, with a thin line for each seed, the mean with its band, and a legend of buttons."""
 
 import html
 import math
@@ -10,12 +10,12 @@ from fastpe.pictures.colours import style
 Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 640, 300, 56, 38, 10
-_FEW = 8  # values of x that are all marked
+_FEW = 8  # up to this many values of x are all marked
 
 
 @dataclass(frozen=True)
 class Line:
-    """A mean by x, the values of the runs that it averages, and the ends of its interval."""
+    """A mean as a function of x, the values of the runs that it averages, and the ends of its interval."""
 
     name: str
     mean: Points
@@ -25,7 +25,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Reference:
-    """Points from another source to compare lines with, drawn in the colour of the line named in `like`."""
+    """Points from another source, for comparison with the lines, in the colour of the line that `like` names."""
 
     name: str
     points: Points
@@ -64,7 +64,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines and their axes. marked: an x with a dashed line; top: a value that the y axis must reach."""
+    """Lines and their axes. `marked` is an x with a dashed line, `top` a value that the y axis must reach."""
 
     lines: Sequence[Line]
     x_name: str
@@ -82,13 +82,13 @@ class Plot:
         return [point for part in (*drawn, *(each.points for each in self.references)) for point in part]
 
     def colour(self, reference: Reference) -> str:
-        """Return the colour of the line named in `like`, or black."""
+        """Return the colour of the line that `like` names, or black."""
         names = [line.name for line in self.lines]
         return style(names.index(reference.like))[0] if reference.like in names else "#000000"
 
 
 def inline(plot: Plot) -> str:
-    """Return the plot for a page, with a legend of buttons, or "" if there are no points."""
+    """Return the plot as an element of a page, with a legend of buttons; "" if there are no points."""
     if not plot.points:
         return ""
     label, size = html.escape(f"{plot.y_name} over {plot.x_name}"), f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
@@ -96,7 +96,7 @@ def inline(plot: Plot) -> str:
 
 
 def alone(plot: Plot) -> str:
-    """Return the plot as a file, with the legend at the right."""
+    """Return the plot as an SVG file, with the legend at the right."""
     names = []
     for place, line in enumerate(plot.lines):
         colour, dashes = style(place)
@@ -140,12 +140,12 @@ def _frame(x_axis: Scale, y_axis: Scale, marks: Sequence[float], x_name: str, y_
 
 
 def rule(x: tuple[float, float], y: tuple[float, float], how: str) -> str:
-    """Return a straight line with these attributes."""
+    """Return a straight line with the attributes `how`."""
     return f'<line {how} x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}"/>'
 
 
 def text(x: float, y: float, words: str, how: str = 'text-anchor="middle"') -> str:
-    """Return text with these attributes."""
+    """Return text with the attributes `how`."""
     return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{html.escape(words)}</text>'
 
 

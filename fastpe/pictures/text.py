@@ -12,7 +12,7 @@ from fastpe.pictures.colours import rgb
 from fastpe.pictures.look import Look, heading, joined
 from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 
-_MOST_LINES = 24  # of a map
+_MOST_LINES = 24  # lines of a map
 _CHART_LINES = 11
 _MARKS = "0123456789abcdef"
 _CURVES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2", "#999999")  # Okabe and Ito's
@@ -22,8 +22,8 @@ _CURVES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0
 class Glyphs:
     """The characters to draw with, and whether to use colours.
 
-    `ramp` and `signed` go from the smallest value to the largest. The middle of `signed` is 0; values below 0 are
-    strokes, values above 0 are the other characters.
+    `ramp` and `signed` go from the smallest value to the largest. The middle character of `signed` stands for 0, the
+    strokes before it for negative values, and the other characters for positive values.
     """
 
     ramp: str
@@ -39,7 +39,7 @@ COLOURS = Glyphs("", "", "─", "│", colour=True)
 
 
 def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
-    """Return the facts and panels of an encoding as text, at most `width` characters wide."""
+    """Return the facts and panels of an encoding as lines of at most `width` characters."""
     lines = [Text(look.name, "bold"), *map(Text, joined("", look.facts(), width))]
     for scheme, beyond in look.beyond.items():
         whose = f"{scheme}: " if len(look.beyond) > 1 else ""
@@ -47,7 +47,7 @@ def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
     for remark in (*look.remarks, *look.notes):
         lines += _wrapped(remark, width)
     if not look.views:
-        lines += [Text(), Text("nothing to draw: no arrays in slots")]
+        lines += [Text(), Text("nothing to draw: the encoding fills no arrays")]
     for slot, views in look.views.items():
         lines += [Text(), *_wrapped(f"{heading(slot)}", width, "bold")]
         for row in _paired(views, width):
@@ -66,7 +66,7 @@ def _wrapped(text: str, width: int, style: str = "") -> list[Text]:
 
 
 def _paired(views: Sequence[View], width: int) -> list[list[View]]:
-    """Group views into lines. Square maps are side by side if the width allows it."""
+    """Group views into rows. Two square maps share a row if the width allows it."""
     rows: list[list[View]] = []
     for view in views:
         square = isinstance(view, Map) and view.square
@@ -102,9 +102,10 @@ def _lines(view: View, width: int, glyphs: Glyphs) -> list[Text]:
 
 
 def _bins(axis: Axis, most: int, even: bool = False) -> list[list[Array]]:
-    """Divide the axis into at most `most` cells of neighbours, with separate groups inside and outside of training.
+    """Divide an axis into at most `most` cells of neighbouring coordinates.
 
-    With `even`, a group has an even number of cells if it has enough coordinates.
+    Cells are grouped: those within the training length and those outside of it are in separate groups. With `even`, a
+    group has an even number of cells if it has enough coordinates.
     """
     places = np.searchsorted(axis.values, axis.ends)
     groups = [group for group in np.split(np.arange(len(axis.values)), places) if len(group)]
@@ -117,7 +118,7 @@ def _bins(axis: Axis, most: int, even: bool = False) -> list[list[Array]]:
 
 
 def _means(values: Array, rows: Sequence[Array], columns: Sequence[Array]) -> Array:
-    """Return the mean of the values in every cell, without missing values; NaN for a cell without values."""
+    """Return the mean of the values in each cell, without missing values; NaN for a cell without values."""
     known = np.isfinite(values)
     row, column = [cell[0] for cell in rows], [cell[0] for cell in columns]
     sums, counts = (
@@ -179,7 +180,7 @@ def _rgb(share: float, signed: bool) -> str:
 
 
 def _under(axis: Axis, groups: Sequence[Sequence[Array]], wide: int) -> str:
-    """Return the first coordinate of every group, and the last of all coordinates."""
+    """Return a line with the first coordinate of every group and the last coordinate, below their cells."""
     text, place = "", 0
     for group in groups:
         label = _coordinate(axis.values[group[0][0]])
@@ -202,7 +203,7 @@ def _legend(view: Map, rows: Sequence[Array], columns: Sequence[Array], width: i
     text.append(f" {high:.4g}")
     tall, wide = max(map(len, rows)), max(map(len, columns))
     unit = Text(f"{view.unit} ")
-    fits = len(unit) + len(text) <= width  # a number that is cut off would be another number
+    fits = len(unit) + len(text) <= width  # a truncated number would be wrong
     lines = [unit.append_text(text)] if fits else [unit, text]
     if tall > 1 or wide > 1:
         lines.append(Text(f"cells: means of up to {tall} x {wide}"))
@@ -268,7 +269,7 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
 def _canvas(
     view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
 ) -> list[list[tuple[str, str]]]:
-    """Return rows of characters with styles: rules at the ends of training, covered by curves, the first on top."""
+    """Return rows of characters with styles. Curves cover the rules at the ends of training; the first is on top."""
     x, (low, high) = _along(view, view.x.values), limits
 
     def row_of(height: float) -> int:
@@ -289,9 +290,9 @@ def _canvas(
 
 
 def _numbers(view: Curves, width: int) -> list[Text]:
-    """List the values at some coordinates: 0, powers of two on both sides of 0, and the first and last coordinate.
+    """List the values at some coordinates: 0, positive and negative powers of two, and the first and last coordinate.
 
-    On a logarithmic scale the values at every fourth coordinate and at the last are listed.
+    On a logarithmic x scale, the values at every fourth coordinate and at the last one are listed.
     """
     x = view.x.values
     if view.log_x:

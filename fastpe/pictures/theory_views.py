@@ -1,6 +1,6 @@
 """Curves of the quantities of `fastpe.theory` for every slot. The module `views` shows the slots themselves.
 
-A curve is shown only if it has a meaning. For example, biases and kernels by distance need positions on a line.
+A curve is shown only if it is defined. For example, curves over the distance need positions on a line.
 """
 
 import math
@@ -25,8 +25,8 @@ from fastpe.theory.tables import windows
 
 BIASES = ("bias", "index", "scores")
 """Slots that are added up and added to the score."""
-_LENGTHS = 40  # lengths of a curve, in addition to powers of two
-_MOST_ROWS = 4096  # of a window whose information is asked for
+_LENGTHS = 40  # number of lengths of a curve, in addition to powers of two
+_MOST_ROWS = 4096  # largest number of rows of a window whose information is computed
 _NOISES = 32.0 ** np.linspace(-1.0, 1.0, 41)  # times the root mean square of the trained rows' entries
 
 
@@ -79,7 +79,9 @@ def theory_views(
     scattered = {slot for part in elsewhere for slot in combined.shapes_of(part, spec)}
     trained = slots if spec.length == spec.train_length else filled(spec.train_length)
     found: dict[str, list[View]] = {}
-    turned = any(part.encoding.gate is not None and part.encoding.gate.turns for part in parts)  # by content as well
+    turned = any(
+        part.encoding.gate is not None and part.encoding.gate.turns for part in parts
+    )  # the rotation also depends on the content
     biases = [slot for slot in BIASES if slot in slots]
     for slot in ("table", "qk_table", "angles", *biases[:1]):
         if slot in slots and not (slot == "angles" and turned):
@@ -89,7 +91,7 @@ def theory_views(
     if not any(found.values()):
         name = "+".join(part.scheme for part in parts)
         raise ValueError(
-            f"theory has no curve of {name!r}: it fills no table, no angles and no bias of positions on a line"
+            f"theory has no curve for {name!r}, which fills no table, no angles and no bias of positions on a line"
         )
     return {slot: views for slot, views in found.items() if views}
 
@@ -128,7 +130,7 @@ def _table(slot: str, subject: _Subject) -> list[View]:
 
 
 def _spectrum(rows: Array) -> Array:
-    """Return the curve of singular values, without values that are only rounding errors of zero."""
+    """Return the singular values, without values that are only rounding errors of 0."""
     values = spectrum(rows)
     return values[values > values[0] * max(rows.shape) * 2.0**-52]
 
@@ -189,7 +191,7 @@ def _angles(slot: str, subject: _Subject) -> list[View]:
 
 
 def _by_head(values: Array, alone: str = "") -> dict[str, Array]:
-    """Return a line for each head or for some of the heads. A single head has the name `alone`."""
+    """Return a line for each head, or for some of many heads. A single head has the name `alone`."""
     count = len(values)
     if count == 1:
         return {alone: values[0]}
@@ -228,7 +230,7 @@ def _bias(slot: str, subject: _Subject) -> list[View]:
 
 
 def _lengths(length: int, train_length: int) -> Array:
-    """Return some lengths up to this one: even steps, powers of two, and the training length."""
+    """Return some lengths up to `length`: equal steps, powers of two, and the training length."""
     even = np.linspace(1, length, min(length, _LENGTHS)).round().astype(np.int64)
     powers = 2 ** np.arange(length.bit_length())
     return np.unique(np.concatenate([even, powers, [min(length, train_length)]]))
@@ -240,4 +242,4 @@ _CURVES: Mapping[str, Callable[[str, _Subject], list[View]]] = {
     "angles": _angles,
     **dict.fromkeys(BIASES, _bias),
 }
-"""The curves of each slot."""
+"""The function that makes the curves of each slot."""

@@ -14,13 +14,13 @@ from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 
 Slots = Mapping[str, Any]
 
-MOST_POSITIONS = 512  # of a map; further ones are left out, evenly
+MOST_POSITIONS = 512  # of a map; if there are more, evenly spaced ones are shown
 MOST_CURVES, MOST_MAPS = 8, 4
-MASKED = 1e6  # so far below others a score is a mask: exp(-MASKED) is 0, whatever query and key are
+MASKED = 1e6  # a score this far below others is a mask, because exp(-MASKED) is 0 for any query and key
 STEPS = "steps"
-"""Key, in addition to the slots, of the angles (H or 1, 1 + axes, R/2) at 0 and one step along each axis, if positions
-have several axes. The array has no heads if parts differ in their number of axes."""
-_STILL = 1e-13  # radians: float64 differences of angles below this are rounding
+"""A key next to the slots, present if positions have several axes: the angles (H or 1, 1 + axes, R/2) at 0 and at one
+step along each axis. The array is empty if the parts of a sum differ in their number of axes."""
+_STILL = 1e-13  # radians; smaller differences of float64 angles are rounding errors
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ _STILL = 1e-13  # radians: float64 differences of angles below this are rounding
 
 
 def _some(count: int, most: int = MOST_POSITIONS) -> Array:
-    """Return indices below `count`: all of them, or a limited number at even distances."""
+    """Return all indices below `count`, or at most `most` evenly spaced ones."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
@@ -37,7 +37,7 @@ def _positions(spec: Spec, label: str = "position") -> Axis:
 
 
 def _ends(spec: Spec, beyond: int, signs: Iterable[int]) -> tuple[float, ...]:
-    """Return half a step before the training length as an end, if coordinates up to `beyond` - 1 exceed this length."""
+    """Return the ends of training, half a step before its length, if coordinates up to `beyond` - 1 exceed it."""
     return tuple(sign * (spec.train_length - 0.5) for sign in signs) if spec.train_length < beyond else ()
 
 
@@ -63,7 +63,7 @@ def _comparable(maps: list[Map]) -> list[View]:
 
 
 def _attended(scores: Array, best: Array) -> Array:
-    """Return additions to scores, with NaN where they are so far below the query's largest that the weight is 0."""
+    """Return scores, with NaN where one is so far below the query's best score that its weight is 0."""
     return np.where(scores < best - MASKED, np.nan, scores)
 
 
@@ -83,7 +83,7 @@ def _table(slot: str, spec: Spec, slots: Slots) -> list[View]:
     sizes = np.sqrt(np.einsum("nc,nc->n", chosen, chosen))
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines = np.clip(products / (sizes[:, None] * sizes), -1.0, 1.0)
-    cosines[~np.isfinite(cosines)] = np.nan  # of a row of zeros
+    cosines[~np.isfinite(cosines)] = np.nan  # undefined for a row of zeros
     return [
         Map(slot, where, Axis("channel", np.arange(table.shape[1])), chosen, "value"),
         Map("dot products", where, where, products, "dot product"),
@@ -116,7 +116,7 @@ def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 
 def _waves(pairs: Axis, heads: Mapping[str, int], angles: Array, spec: Spec, steps: Array | None) -> list[View]:
-    """Return wavelengths along the sequence or, for positions of several coordinates, in the direction of each wave."""
+    """Return wavelengths along the sequence, or along each wave if positions have several coordinates."""
     if steps is None:
         waves = {head: wavelengths(turns(angles[h])) for head, h in heads.items()}
         return [Curves("wavelength", pairs, waves, "positions", log=True, level=float(spec.train_length))]
@@ -128,25 +128,25 @@ def _waves(pairs: Axis, heads: Mapping[str, int], angles: Array, spec: Spec, ste
 
 
 def turns(angles: Array) -> Array:
-    """Return the radians per position of every pair, from angles (N, R/2): the median of its nonzero steps."""
+    """Return the radians per position of every pair (R/2,) from angles (N, R/2): the median of its nonzero steps."""
     steps = np.abs(_reduced(np.diff(angles, axis=0)))
     moved = [step[step > _STILL] for step in steps.T]
     return np.array([float(np.median(each)) if each.size else 0.0 for each in moved])
 
 
 def wavelengths(turns: Array) -> Array:
-    """Return the number of steps in a full turn from the radians per step; infinite if a pair does not turn."""
+    """Return the number of steps in a full turn, from the radians per step; infinite for a pair that does not turn."""
     moving = turns > _STILL
     return np.where(moving, 2 * np.pi / np.where(moving, turns, 1.0), np.inf)
 
 
 def _reduced(angles: Array) -> Array:
-    """Return the same angles in [-pi, pi)."""
+    """Return the angles reduced to [-pi, pi)."""
     return np.remainder(angles + np.pi, 2 * np.pi) - np.pi
 
 
 def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Curves:
-    """Return the score, before the scale, of a query at each distance from a key at position 0, both all ones."""
+    """Return the mean product of a query and a key whose channels are all 1, over the distance from position 0."""
     lines = {}
     for head, each in angles.items():
         cosines = np.cos(each - each[0])
@@ -208,7 +208,9 @@ def _over_offsets(slot: str, spec: Spec, slots: Slots) -> list[View]:
     heads = _heads(len(rows), MOST_CURVES)
     if slot == "gain":
         return [Curves(slot, x, {head or slot: rows[h, places] for head, h in heads.items()}, "factor of the score")]
-    lines = {head or slot: _attended(rows[h, places], rows[h, last]) for head, h in heads.items()}  # all see offset 0
+    lines = {
+        head or slot: _attended(rows[h, places], rows[h, last]) for head, h in heads.items()
+    }  # offset 0 is visible to all queries
     masked = any(np.isnan(line).any() for line in lines.values())
     return [Curves(slot, x, lines, "added to the score", masked=masked)]
 
@@ -289,7 +291,7 @@ def _index(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 
 def _pairs(spec: Spec, values: Array) -> tuple[Axis, Axis, Array]:
-    """Return the axes of an array (..., N, M) by pairs of query and key, and the values to show."""
+    """Return the axes of an array (..., N, M) of values for pairs of query and key, and the values to show."""
     queries, keys = (
         Axis(label, _some(n), _ends(spec, n, (1,)))
         for label, n in zip(("query", "key"), values.shape[-2:], strict=True)
@@ -332,7 +334,7 @@ VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
     "gain": _over_offsets,
     "bias": _over_offsets,
     "index": _index,
-    "values": _nothing,  # shown where index puts them
+    "values": _nothing,  # shown by `index`
     "scores": _scores,
     "counts": _counts,
     "mlp_in": _network,
@@ -342,4 +344,4 @@ VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
     "scale": _nothing,
     "pairs": _nothing,
 }
-"""The function that makes the panels of each slot. Plain values have none; they are facts in words."""
+"""The function that makes the panels of each slot. Plain values have no panels; they are listed as facts."""

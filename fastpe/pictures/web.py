@@ -1,4 +1,4 @@
-"""HTML pages in single files, which open offline. Callers must escape the content."""
+"""HTML pages as single files that open offline. Callers must escape the content."""
 
 import html
 from importlib import resources

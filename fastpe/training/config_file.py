@@ -246,8 +246,11 @@ def check_target(path: str | Path, config: TrainConfig, resume: bool) -> TrainCo
 
 
 def exists_already(path: Path) -> RunError:
-    """Return the error for a folder that exists already, with FileExistsError as its cause."""
-    error = RunError(f"run folder {path} exists already: choose another, or resume it")
+    """Return the error for a run folder whose path exists already, with FileExistsError as its cause."""
+    if path.is_file():
+        error = RunError(f"run folder {path} cannot be created: it is a file, and a folder is expected")
+    else:
+        error = RunError(f"run folder {path} exists already: choose another, or resume it")
     error.__cause__ = FileExistsError()
     return error
 

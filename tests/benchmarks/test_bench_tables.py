@@ -269,9 +269,9 @@ def test_every_row_of_markdown_has_as_many_cells_as_its_head():
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        ("missing/results.md", "Invalid value for '--markdown': there is no folder 'missing'"),
+        ("missing/results.md", "Invalid value for '--markdown': folder 'missing' does not exist"),
         ("there", "Invalid value for '--markdown': File 'there' is a directory."),
-        ("file/results.md", "Invalid value for '--markdown': there is no folder 'file'"),
+        ("file/results.md", "Invalid value for '--markdown': folder 'file' does not exist"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(file, says, measured, folder):
@@ -287,4 +287,4 @@ def test_a_folder_without_leave_to_write_is_refused_too(monkeypatch, measured, f
     monkeypatch.setattr(command.os, "access", lambda path, mode: False)
     done = CliRunner().invoke(main, ["bench", "--markdown", "results.md"])
     assert (done.exit_code, measured) == (2, [])
-    assert "nothing can be written in the folder '.'" in done.stderr
+    assert "folder '.' is not writable" in done.stderr

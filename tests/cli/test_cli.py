@@ -178,6 +178,7 @@ def test_digits_are_ascii(arguments, words):
         ("train --resume --out nosuch", "--encoding is missing: run folder nosuch does not exist"),
         ("train --encoding nope --out file/run", "is not a folder"),
         ("train --encoding nope --out .", "run folder . exists already"),
+        ("train --encoding nope --out file", "--out must be a folder, but file is a file"),
         ("train --encoding nope --out . --resume", "not a run folder"),
         ("evaluate nowhere", "nowhere"),
         ("evaluate .", "not a run folder"),

@@ -66,9 +66,9 @@ CHOOSE = ["--choose", "lr=1e-3,1e-2", "--choose", "heads=1,2", "--choose-seeds",
 def test_settings_are_chosen(folder):
     found = fastpe(*STUDY, *CHOOSE, "--out", "study")
     assert found.exit_code == 0, found.output
-    assert "lr, heads, from 4 candidates for each, on seeds 10000, which are not among those reported" in found.stdout
+    assert "lr, heads, from 4 candidates for each, on seeds 10000, whose results are not reported" in found.stdout
     assert (
-        "8 runs choose: 4 candidates for every encoding on every task, lr = 0.001, 0.01; heads = 1, 2" in found.stderr
+        "8 tuning runs: 4 candidates for every encoding on every task, lr = 0.001, 0.01; heads = 1, 2" in found.stderr
     )
     assert sum(" is chosen, exact " in line for line in found.stderr.splitlines()) == 2
     again = fastpe("compare", "--study", "study/study.toml", "--out", "study", "--workers", "1", "--json")
@@ -105,11 +105,11 @@ def test_a_dry_run_counts_the_runs_that_choose(folder):
         ("compare alibi --task sort --set lr=x", "alibi on sort: lr must be a number, not 'x'"),
         ("compare alibi --task sort --choose lr=0.1", "choose 'lr' must have at least two different values"),
         ("compare alibi --task sort --choose lr=0.1,x", "alibi on sort, lr=x: lr must be a number, not 'x'"),
-        ("compare alibi --task sort --choose lr=1,2 --set lr=3", "choose 'lr': it is set already, lr=3 of settings"),
-        ("compare alibi --task sort --choose lr=1,2 --vary lr=1,2", "choose 'lr': it is set already, lr=1 of alibi"),
+        ("compare alibi --task sort --choose lr=1,2 --set lr=3", "--choose 'lr' cannot be used: lr=3 is already"),
+        ("compare alibi --task sort --choose lr=1,2 --vary lr=1,2", "lr=1 is already set by alibi"),
         ("compare alibi --task sort --choose lr=1,2 --choose lr=3,4", "--choose lr is given twice"),
         ("compare alibi --task sort --choose lr", "--choose must be KEY=VALUE, not 'lr'"),
-        ("compare alibi nope --task sort --choose slope=1,2", "every encoding, and nope has no such option"),
+        ("compare alibi nope --task sort --choose slope=1,2", "every encoding, but nope has no such option"),
         ("compare alibi --task sort --choose-seeds 2", "--choose-seeds needs choose, a grid of settings"),
         ("compare --study x.toml --choose lr=1,2", "--study names a complete study"),
         ("compare alibi --task sort --baseline rope", "--baseline must be one of the encodings, not 'rope'"),
@@ -117,7 +117,7 @@ def test_a_dry_run_counts_the_runs_that_choose(folder):
         ("compare alibi --task sort --margin -1", "--margin must be above 0, not -1.0"),
         ("compare alibi --study none.toml", "--study names a complete study"),
         ("compare --study none.toml", "none.toml: No such file or directory"),
-        ("merge none --out x", "none holds no study: it has no study.toml"),
+        ("merge none --out x", "none is not a study folder: it has no study.toml"),
         ("report none", "none: No such file or directory"),
         ("report none --runs other", "--runs needs a study"),
     ],

@@ -58,8 +58,11 @@ def test_what_a_page_leaves_out_is_remarked(folder):
     write(folder, (text[: text.index("import numpy")], ""), ('    direction="no",\n', ""))
     result = fastpe("check", "mine.py")
     assert result.exit_code == 0
-    assert "remark: the page, its docstring, says nothing of anything: there is none" in result.stdout
-    assert "remark: ENCODING gives no direction: here, without a mask, left was told from right: no" in result.stdout
+    assert "remark: the page (the docstring) does not mention anything, because it is empty" in result.stdout
+    assert (
+        "remark: ENCODING has no direction; a tested model without a mask does not distinguish left from right"
+        in result.stdout
+    )
 
 
 def test_check_is_of_one_encoding(folder):

@@ -74,7 +74,7 @@ def test_an_id_that_is_none(wrong, near):
 def test_a_value_outside_its_interval_is_said(capsys, monkeypatch):
     monkeypatch.setattr("fastpe.paper_claims.expressiveness.least_error", lambda *given: exact(7.0, "wrong"))
     show_claims("C29", False)
-    assert "C29: error is outside of its stored interval 208.25" in capsys.readouterr().err
+    assert "C29: error lies outside its stored interval 208.25" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("others", [["alibi"], ["--causal"], ["--dim", "64"]], ids=" ".join)

@@ -37,7 +37,7 @@ def test_what_is_printed_and_written(tmp_path):
     assert "FALSE           ALiBi, universal (any N): Yes | at 25 = 0.3983619\n" in result.stdout
     assert "shaw 64 = 64, shaw 128 = 128" in result.stdout
     assert "3 cells: 2 FALSE, 1 TRUE." in result.stdout
-    assert """Where the paper has "To analyze", the verdict is that of "Yes".""" in result.stdout
+    assert """Cells with "To analyze" in the paper are judged like "Yes".""" in result.stdout
     assert result.stderr == "written in report: tables.md, tables.json, tables.html\n"
     found = json.loads((tmp_path / "report" / "tables.json").read_text())
     assert found["outside"] == []
@@ -67,7 +67,7 @@ def test_a_value_outside_its_interval_is_an_error_that_names_it(monkeypatch, tmp
     monkeypatch.setattr("fastpe.paper_claims.expressiveness.SLOPE", 0.003)
     result = fastpe("reproduce", "tables")
     assert result.exit_code == 1
-    assert re.search(r"error: values outside of their stored intervals: C30 own \(\d+\) not in 8821\n", result.stderr)
+    assert re.search(r"error: values outside their stored intervals: C30 own \(\d+\) not in 8821\n", result.stderr)
     found = json.loads((tmp_path / "reproduce" / "tables" / "tables.json").read_text())
     assert len(found["outside"]) == 1
     assert "C30 own" in result.stdout

@@ -87,7 +87,7 @@ def test_json_holds_everything_and_no_number_that_json_lacks(monkeypatch):
 def test_unknown_words_are_a_users_mistake():
     done = fastpe_command("doctor", "--only", "nonsense")
     assert done.returncode == 2
-    assert done.stderr.startswith("fastpe: error: no check has 'nonsense' in its name; there are: kernel gemm, ")
+    assert done.stderr.startswith("fastpe: error: no check has 'nonsense' in its name; the checks are: kernel gemm, ")
     assert not done.stdout
 
 

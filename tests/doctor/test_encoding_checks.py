@@ -31,19 +31,19 @@ def test_the_template_has_no_fault(tmp_path):
 @pytest.mark.parametrize(
     ("change", "check", "note"),
     [
-        (('"power of the distance", float', '"", float'), "options", "option 'power' does not say what it means"),
+        (('"power of the distance", float', '"", float'), "options", "option 'power' has no `doc`"),
         (("rng.uniform(spec.heads)", "np.random.rand(spec.heads)"), "parameters", "the initial 'slope' drawn twice"),
-        (("ulp=4.0", 'ulp=4.0,\n    per_layer=("slop",)'), "parameters", "per_layer names 'slop', which is none of"),
+        (("ulp=4.0", 'ulp=4.0,\n    per_layer=("slop",)'), "parameters", "per_layer names 'slop', which is not one of"),
         (filled_by("out['bias'][...] = 0.25"), "fill", "bias[0, 0] is 0.25, the reference -"),
         (filled_by(HOLE), "arrays", "slot 'bias' in an array laid out as usual, entry (1, 0): found "),
-        (filled_by(STRIDED), "arrays", "words beside it were written"),
+        (filled_by(STRIDED), "arrays", "words outside the array were written"),
         (filled_by(GREEDY), "arrays", "line 42: ValueError: output array is read-only"),
         (('["slope"] -= ', '["slope"] += '), "pull", "differences of the reference give"),
         (('dparams["slope"] -= ', 'dparams["slope"][...] = -'), "adding", "parameter 'slope', added to 7"),
         (("    dparams", "    dslots['bias'] *= 2\n    dparams"), "adding", "line 38: ValueError: output array"),
         (('beyond="defined"', 'beyond="undefined"'), "beyond", "length 2601 was filled with train_length=12"),
         (("** power\n", "** power / spec.length\n"), "beyond", "slot 'bias' changes by"),
-        (('direction="no"', 'direction="yes"'), "direction", "the outputs for a reversed sequence are the outputs rev"),
+        (('direction="no"', 'direction="yes"'), "direction", "the outputs for a reversed sequence equal the reversed"),
         (("np.abs(np", "np.exp(np"), "direction", "the outputs for a reversed sequence differ from"),
     ],
 )  # fmt: skip
@@ -112,7 +112,7 @@ ENCODING = fastpe.Encoding(slots=("table",), {declared[what]} needs=fastpe.Needs
 """
     key = fastpe.register(write(tmp_path, text=text, name=f"{what}.py"))
     (check,) = [check for check in encoding_checks.checks(key) if check.name == "needs"]
-    assert judge(check).note == f"needs is {what}, but the slots are the same without"
+    assert judge(check).note == f"needs is {what}, but the slots do not depend on it"
 
 
 def test_what_is_unsaid_is_remarked(tmp_path):
@@ -121,7 +121,7 @@ def test_what_is_unsaid_is_remarked(tmp_path):
         write(tmp_path, change, ("- `power`: the power of the distance.\n", ""), ("Source: an own", "An own"))
     )
     assert encoding_checks.remarks("mine") == [
-        "the page, its docstring, says nothing of its source",
-        "the page, its docstring, says nothing of option 'power'",
-        "the summary has 60 characters: a list has room for 50",
+        "the page (the docstring) does not mention its source",
+        "the page (the docstring) does not mention option 'power'",
+        "the summary has 60 characters, but lists have room for only 50",
     ]

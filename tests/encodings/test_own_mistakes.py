@@ -253,7 +253,8 @@ def test_a_folder_whose_name_holds_a_plus(folder):
 def test_made_for_causal_models_and_taken_by_others(tmp_path):
     key = fastpe.register(write(tmp_path, ('direction="no"', 'direction="causal"')))
     assert encoding_checks.remarks(key) == [
-        "direction is 'causal', but other models take it too: here, without a mask, left was told from right: no"
+        "direction is 'causal', but models without a mask accept the encoding, too; a tested model without a mask does "
+        "not distinguish left from right"
     ]
 
 

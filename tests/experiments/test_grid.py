@@ -62,22 +62,22 @@ def test_a_grid_is_read_as_it_was_written():
         ({"choose": {"dtype": "float32"}}, "choose 'dtype' must be a list of values, not 'float32'"),
         ({"choose": ["lr"]}, "choose must be a dict of settings to values"),
         ({"choose": {"lrr": [1, 2]}}, "choose: setting 'lrr' is unknown; did you mean 'lr'"),
-        ({"choose": {"slope": [1, 2]}}, "choose 'slope' must be an option of every encoding, and nope has no such"),
-        ({"choose": {"width": [8, 16]}}, "choose 'width': it is set already, width=8 of settings; leave one of them"),
-        ({"encodings": {"nope": {"lr": 0.1}}}, "choose 'lr': it is set already, lr=0.1 of nope"),
-        ({"tasks": {"majority": {"lr": 0.1}}}, "choose 'lr': it is set already, lr=0.1 of majority"),
+        ({"choose": {"slope": [1, 2]}}, "choose 'slope' must be an option of every encoding, but nope has no such"),
+        ({"choose": {"width": [8, 16]}}, "choose 'width' cannot be used: width=8 is already set by settings"),
+        ({"encodings": {"nope": {"lr": 0.1}}}, "choose 'lr' cannot be used: lr=0.1 is already set by nope"),
+        ({"tasks": {"majority": {"lr": 0.1}}}, "choose 'lr' cannot be used: lr=0.1 is already set by majority"),
         ({"encodings": {"alibi": {"options": {"slope": 0.1}}}, "choose": {"slope": [1, 2]}},
-         "choose 'slope': it is set already, slope=0.1 of alibi"),
+         "choose 'slope' cannot be used: slope=0.1 is already set by alibi"),
         ({"choose": {"heads": [1, 3]}}, "alibi on majority, heads=3: width must be divisible by heads"),
         ({"choose": {"lr": [0.1, "x"]}}, "alibi on majority, lr=x: lr must be a number"),
-        ({"choose": {"test_lengths": [[4], [8]]}}, "choose 'test_lengths': it defines the question or its measurement"),
-        ({"choose": {"validation": [4, 8]}}, "choose 'validation': it defines the question or its measurement"),
+        ({"choose": {"test_lengths": [[4], [8]]}}, "choose 'test_lengths' cannot be used: this setting defines"),
+        ({"choose": {"validation": [4, 8]}}, "choose 'validation' cannot be used: this setting defines"),
         ({"choose": {"seed": [4, 8]}}, "choose: setting 'seed' is unknown"),
-        ({"choose": {}}, "choose_seeds needs choose, a grid of settings, not 2 alone"),
+        ({"choose": {}}, "choose_seeds needs choose, a grid of settings; only choose_seeds=2"),
         ({"choose_seeds": 0}, "choose_seeds must be at least 1, not 0"),
-        ({"choose_seeds": [1, 5]}, "choose_seeds must not be among seeds, as 1 is"),
-        ({"seeds": [3, 10_001]}, "choose_seeds must not be among seeds, as 10001 is"),
-        ({"claims": "table5"}, "choose does not go with claims 'table5'"),
+        ({"choose_seeds": [1, 5]}, "choose_seeds must not contain seeds of the study, such as 1"),
+        ({"seeds": [3, 10_001]}, "choose_seeds must not contain seeds of the study, such as 10001"),
+        ({"claims": "table5"}, "choose cannot be combined with claims 'table5'"),
     ],
 )  # fmt: skip
 def test_what_is_no_grid(changes, message):
@@ -87,7 +87,7 @@ def test_what_is_no_grid(changes, message):
 
 def test_the_option_that_tuning_uses_is_not_the_users(tmp_path):
     (tmp_path / "a.txt").write_text("abc" * 100)
-    with pytest.raises(ValueError, match="option 'tuning' of task 'text' is that of the runs that choose: leave it"):
+    with pytest.raises(ValueError, match="option 'tuning' of task 'text' is set for tuning runs only: leave it"):
         Study(
             ["nope"], {"text": {"options": {"tuning": True}}}, choose={"lr": LR},
             settings={**SMALL, "data": str(tmp_path / "a.txt")},

@@ -77,7 +77,7 @@ def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
         jobs_module.read_result(folder, jobs[0].config, jobs[0].identity)
     events = []
     assert do(root, [SMALL], events=events)[1] == found[:1]
-    assert "it is run again" in notes(events)
+    assert "this run starts again" in notes(events)
     assert jobs_module.read_result(folder, jobs[0].config, jobs[0].identity) is not None
 
 
@@ -123,7 +123,7 @@ def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
     job = jobs_module.make_job(tmp_path, "run", long)
     found = local.run([job], 1, listen)[job.path.name]
     assert len(hired) == 2
-    assert "was killed by signal 9; the run goes on from its last checkpoint" in notes(events)
+    assert "was killed by signal 9; the run continues from its last checkpoint" in notes(events)
     assert found["test"] == train(long, threads=1).result["test"]
     assert all(one.process.poll() is not None for one in hired)
 
@@ -140,7 +140,7 @@ def test_a_worker_that_dies_while_it_compiles_is_replaced(tmp_path, monkeypatch)
 
     monkeypatch.setattr(local, "_Worker", hire)
     assert do(tmp_path, [SMALL], events=events)[1] == [train(SMALL, threads=1).result["test"]]
-    assert "the worker that compiles was killed by signal 9; another one takes over" in notes(events)
+    assert "the worker process for compilation was killed by signal 9; another one replaces it" in notes(events)
 
 
 @pytest.mark.full("takes seconds")
@@ -154,7 +154,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
     make = local._Worker
     monkeypatch.setattr(local, "_Worker", lambda inbox: pool.append(make(inbox)) or pool[-1])
     with pytest.raises(
-        ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without progress; .* memory"
+        ChildProcessError, match=r"run: the worker was killed by signal 9, 3 times without progress; .* memory"
     ):
         local.run([jobs_module.make_job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
 

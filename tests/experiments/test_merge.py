@@ -117,6 +117,6 @@ def test_missing_runs_are_said_before_anything_is_copied(shard, tmp_path):
 
 def test_two_runs_with_one_name_are_not_mixed_up(shard, tmp_path):
     (tmp_path / "out" / "runs" / "one").mkdir(parents=True)
-    with pytest.raises(ValueError, match="are two runs with one name"):
+    with pytest.raises(ValueError, match="are different runs with the same folder name"):
         merge([shard], tmp_path / "out")
     assert list((tmp_path / "out" / "runs" / "one").iterdir()) == []

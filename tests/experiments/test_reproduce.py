@@ -34,10 +34,10 @@ def test_the_whole_path(tiny, tmp_path):
     out = tmp_path / "out"
     done = call("--quick", "--seeds", 2, "--workers", 2, "--out", out)
     assert done.exit_code == 0, done.output
-    assert "nothing of the paper is judged" in done.stderr
+    assert "no claim of the paper is judged" in done.stderr
     assert "[28/28]" in done.stderr
     assert "does not hold" not in done.stdout.lower()  # a quick run judges nothing
-    assert "The paper's four, pair by pair" in done.stdout
+    assert "The paper's four encodings, pair by pair" in done.stdout
     figures = {f"task-{reading}.{kind}" for reading in table5_facts.READINGS for kind in ("svg", "pdf")}
     names = {"report.html", "results.csv", "results.json", "results.md", "study.toml", "failed.json", "runs", *figures}
     assert {entry.name for entry in out.iterdir()} == names
@@ -93,9 +93,9 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
         (["--workers", "0"], "'--workers'"),
         (
             ["--vary", "batches=32"],
-            "'batches' is no setting that the paper leaves open and that can be varied; did you mean 'b",
+            "'batches' is not a setting that the paper leaves open and that can be varied; did you mean 'b",
         ),
-        (["--vary", "norm=layernorm"], "'norm' is no setting"),
+        (["--vary", "norm=layernorm"], "'norm' is not a setting"),
         (["--vary", "wavelet.levels=2"], "did you mean 'wavelet.scales'"),
         (["--vary", "batch=many"], "batch must be sequences per update, e.g. 64, 128, 256, 10000, not 'many'"),
         (["--vary", "init=zeros"], "init must be uniform or xavier_uniform"),
@@ -107,7 +107,7 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
         (["--vary", "legendre.map=linear,log", "--vary", "legendre.learned=true"], "option 'learned' needs map 'tanh'"),
         (["--vary", "batch"], "must be SETTING=VALUE,VALUE,..., not 'batch'"),
         (["--vary", "batch=32,"], "not 'batch=32,'"),
-        (["--vary", "batch=32", "--vary", "batch=64"], "names 'batch' twice"),
+        (["--vary", "batch=32", "--vary", "batch=64"], "vary 'batch' is given twice"),
     ],
 )
 def test_a_user_s_mistake_is_one_line(tmp_path, arguments, words):

@@ -98,9 +98,9 @@ def test_what_is_no_study(arguments, named, message):
     ("text", "message"),
     [
         ("seeds = ", "it is not TOML"),
-        ("seed = 3", "the study names 'seed', which is unknown; did you mean 'seeds'"),
-        ("seeds = 3", r"the study lacks \[encoding.NAME\]"),
-        ("encoding = 3", r"the study lacks \[encoding.NAME\]"),
+        ("seed = 3", "the study contains the unknown name 'seed'; did you mean 'seeds'"),
+        ("seeds = 3", r"the study lacks encodings: add a table \[encoding.NAME\]"),
+        ("encoding = 3", r"the study lacks encodings: add a table \[encoding.NAME\]"),
     ],
 )
 def test_what_is_no_file_of_a_study(text, message):
@@ -184,25 +184,25 @@ def test_the_same_encoding_under_two_names_finds_nothing(no_pdf, tmp_path):
 def test_seeds_that_found_the_same_bits_are_told(made):
     outcomes = {cell: {"train": {"loss": 1.0}, "test": {"4": {"exact": 0.5}}} for cell in STUDY.run_keys()}
     assert len(results.same_bits(outcomes)) == 6
-    assert results.same_bits(outcomes)[0] == "alibi on reverse: seeds 0 and 1 found the same bits"
+    assert results.same_bits(outcomes)[0] == "alibi on reverse: seeds 0 and 1 gave bitwise equal results"
     assert made.summary["same_bits"] == []
 
 
 def test_folders_that_hold_something_else_are_refused(made, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
-    with pytest.raises(RunError, match=r"is no study's folder: it holds files but no study\.toml"):
+    with pytest.raises(RunError, match=r"is not a study folder: it contains files but no study\.toml"):
         compare(STUDY, out=tmp_path / "full")
     other = Study(["nope"], ["reverse"], seeds=1, settings=SMALL)
-    with pytest.raises(RunError, match="holds another study"):
+    with pytest.raises(RunError, match="contains another study"):
         compare(other, out=made.out)
     copy = shutil.copytree(made.out, tmp_path / "copy")
     (copy / "study.toml").write_text("seeds = 'x'")
-    with pytest.raises(RunError, match="was edited, and is no study any more"):
+    with pytest.raises(RunError, match="was edited and is not a valid study"):
         compare(STUDY, out=copy)
-    with pytest.raises(RunError, match=r"holds no study: it has no study\.toml"):
+    with pytest.raises(RunError, match=r"is not a study folder: it has no study\.toml"):
         report_study(tmp_path / "full")
-    with pytest.raises(ValueError, match="out must be a folder"):
+    with pytest.raises(ValueError, match="out is missing: it must be a folder"):
         compare(STUDY)
     assert study_folder.FILE == "study.toml"
 
@@ -212,7 +212,7 @@ def test_more_seeds_go_on_where_fewer_ended(made, tmp_path):
     events = []
     compare(replace(STUDY, seeds=3), out=copy, workers=1, progress=events.append)
     assert (events[0].runs, events[0].reused) == (18, 12)
-    with pytest.raises(RunError, match="holds another study"):
+    with pytest.raises(RunError, match="contains another study"):
         compare(STUDY, out=copy)
 
 
@@ -239,7 +239,7 @@ def test_single_runs_make_a_report(made, tmp_path):
     key = lambda cell: (cell["task"], cell["encoding"], cell["length"])  # noqa: E731 - of both sorts
     assert sorted(found.summary["cells"], key=key) == sorted(made.summary["cells"], key=key)
     assert (tmp_path / "report" / "report.html").is_file()
-    with pytest.raises(RunError, match=r"no run of .* with seed . is among the folders"):
+    with pytest.raises(RunError, match=r"the folders contain no run of .* with seed ."):
         report_runs(runs[1:], tmp_path / "less")
     with pytest.raises(RunError, match="are the same run"):
         report_runs([*runs, runs[0]], tmp_path / "twice")
@@ -274,7 +274,7 @@ def test_cells_of_several_cpus_are_marked(made, tmp_path):
     found = study_folder.write_report(STUDY, tmp_path, known)
     assert {cell["encoding"] for cell in found.summary["cells"] if cell["mixed"]} == {"rope"}
     said = (tmp_path / "results.md").read_text().split("## Comparisons with the baseline")[0]
-    assert "The runs were made on several CPUs, whose bits may differ: cpu 0, cpu 1" in said
+    assert "The runs were made on several CPUs, which may round differently: cpu 0, cpu 1" in said
     assert all(("‡" in line) == line.startswith("| rope") for line in said.splitlines()
                if line.startswith(("| rope |", "| alibi |", "| nope |")))  # fmt: skip
 

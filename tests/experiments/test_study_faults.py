@@ -61,7 +61,9 @@ def test_a_run_without_memory_is_one_clear_line_and_the_rest_goes_on(tmp_path, m
     (tmp_path / "moody.py").write_text(MOODY.replace("ValueError", "MemoryError"))
     monkeypatch.setattr(TASKS, "_registered", {})
     study = Study(["nope"], [str(tmp_path / "moody.py")], seeds=3, settings=SMALL)
-    with pytest.raises(MemoryError, match=r"^1 of 3 runs ran out of memory \(.*seed1\), the others are done; use "):
+    with pytest.raises(
+        MemoryError, match=r"^1 of 3 runs ran out of memory \(.*seed1\); the others are finished\. Use "
+    ):
         compare(study, out=tmp_path / "out", workers=1)
     assert len(list((tmp_path / "out" / "runs").glob("*/result.json"))) == 2
     assert not (tmp_path / "out" / "report.html").exists()

@@ -49,7 +49,7 @@ def test_one_value_has_no_interval():
     [
         (lambda: statistics.estimate([]), "at least one"),
         (lambda: statistics.estimate([1.0, 2.0], 1.0), "confidence must lie in"),
-        (lambda: statistics.paired_difference([1.0], [1.0, 2.0]), "as many values, not 1 and 2"),
+        (lambda: statistics.paired_difference([1.0], [1.0, 2.0]), "equally many values, not 1 and 2"),
     ],
 )
 def test_statistics_say_what_is_wrong(call, words):
@@ -256,7 +256,7 @@ def test_variants_are_compared():
             self.summary = summary(errors)[1]
 
     told = table5.overview([(variants[0], Found(PAPER)), (variants[1], Found(worse))])
-    order = "The paper's order comes about, at all lengths, with: init=uniform (bidirectional), init=uniform (causal)."
+    order = "Variants with the paper's order at all lengths: init=uniform (bidirectional), init=uniform (causal)."
     assert told.lines == [order]
 
 

@@ -241,10 +241,10 @@ def test_more_seeds_go_on_with_the_same_choice(made, tmp_path):
     started = [(each.runs, each.reused) for each in events if isinstance(each, JobsStarted)]
     assert started == [(24, 16), (12, 8)]  # those that failed fail again
     assert found.summary["choosing"] == made.summary["choosing"]
-    with pytest.raises(RunError, match="holds another study"):
+    with pytest.raises(RunError, match="contains another study"):
         compare(replace(STUDY, choose_seeds=3), out=copy)
     plain = replace(STUDY, choose={}, choose_seeds=None, seeds=[0, 1, 10_000])  # with a seed that chose
-    with pytest.raises(RunError, match="holds another study"):
+    with pytest.raises(RunError, match="contains another study"):
         compare(plain, out=copy)
 
 
@@ -253,14 +253,16 @@ def test_where_everything_fails_it_is_one_line_and_the_rest_goes_on(tmp_path):
     events = []
     found = compare(WILD, out=tmp_path / "out", workers=1, progress=events.append)
     notes = [each.message for each in events if isinstance(each, Noted)]
-    whose = [line for line in notes if line.startswith("nope on running_sum: nothing can be chosen: all 4 tuning ")]
+    whose = [
+        line for line in notes if line.startswith("nope on running_sum: no candidate can be chosen: all 4 tuning ")
+    ]
     assert len(whose) == 1
     assert found.summary["failed"] == 2
     own = {each["encoding"]: each for each in found.summary["choosing"]["choices"]}
     assert (own["nope"]["chosen"], own["alibi"]["chosen"]) == (None, {"heads": 2})
     said = study_report.verdict(found.study, found.summary)
-    assert "Nothing could be chosen for nope on running_sum: their runs count as failed." in said
-    assert "4 tuning runs failed; they count as the worst." in said
+    assert "No candidate could be chosen for nope on running_sum: these runs count as failed." in said
+    assert "4 tuning runs failed; they rank below all others." in said
     before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
     report_study(tmp_path / "out")
     assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
@@ -276,8 +278,8 @@ def test_the_page_says_what_was_chosen(made):
     assert "No setting was chosen by these results" not in page
     for said in (page, text):
         assert "3 candidates for every encoding on every task, lr = 0.001, 0.03, 1e+30, on seeds 10000, 10001." in said
-        assert "tuning runs were not tested" in said
-        assert "from 3 candidates for each, on seeds 10000, 10001, which are not among those reported" in said
+        assert "Tuning runs were not tested" in said
+        assert "from 3 candidates for each, on seeds 10000, 10001, whose results are not reported" in said
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| majority | ", "| running_sum | "))]
     chosen = [row for row in rows if row[2] == "lr=0.03"]
     assert [(row[0].removeprefix("| "), row[1]) for row in chosen] == PAIRS

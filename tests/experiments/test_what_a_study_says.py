@@ -33,7 +33,7 @@ def test_every_seed_has_an_effective_length(tmp_path):
     assert own["coverage"] == 1 - 2 * 0.5**6
     for name in ("results.md", "report.html"):
         said = (tmp_path / name).read_text()
-        assert "the exact interval of the median (order statistics, coverage at least 96.9 %)" in said
+        assert "the exact interval of the median over seeds (order statistics, coverage at least 96.9 %)" in said
         assert "- [-, 12]" in said
     more = study_folder.write_report(replace(study, threshold=0.5), tmp_path, known)
     assert more.summary["effective"][0]["seeds"] == [12, 12, 8, 8, None, 8]

@@ -144,6 +144,6 @@ def test_a_file_that_states_a_long_training_length_costs_no_memory_for_it(tmp_pa
         assert tracemalloc.get_traced_memory()[1] < 2**28  # every row would take 2**32 bytes
     finally:
         tracemalloc.stop()
-    with pytest.raises(ValueError, match="length must be given for a model with train_length=134217728"):
+    with pytest.raises(ValueError, match="length is missing: train_length=134217728 needs a length"):
         look_at_path(path)
     assert look_at_path(path, 16).spec.length == 16

@@ -225,8 +225,8 @@ def test_nothing_of_an_own_encoding_is_run_or_breaks_the_page(tmp_path):
 def test_an_own_encoding_that_cannot_be_filled_has_a_card_that_says_why(tmp_path):
     key = fastpe.register(write(tmp_path, ("spec.length, spec.length)", "spec.length, 3 * spec.length)")))
     said = cards(Page(atlas([catalogue.entry(key)])))[key][1]
-    assert "It cannot be drawn: mine.py: reference gives slot 'bias' the shape" in said
-    assert "as it cannot be filled: mine.py: reference gives slot 'bias'" in said
+    assert "This encoding cannot be drawn: mine.py: reference gives slot 'bias' the shape" in said
+    assert "Not available: the encoding cannot be filled: mine.py: reference gives slot 'bias'" in said
     assert "power" in said
     text = """import fastpe
 
@@ -237,5 +237,5 @@ ENCODING = fastpe.Encoding(slots=("rel_key",), shapes=lambda spec: {"rel_key": (
 """
     key = fastpe.register(write(tmp_path, text=text, name="luckless.py"))
     said = cards(Page(atlas([catalogue.entry(key)])))[key][1]
-    assert "It cannot be drawn: luckless.py, line 4: RuntimeError: no luck" in said
-    assert "as it cannot be filled: luckless.py, line 4: RuntimeError: no luck" in said
+    assert "This encoding cannot be drawn: luckless.py, line 4: RuntimeError: no luck" in said
+    assert "Not available: the encoding cannot be filled: luckless.py, line 4: RuntimeError: no luck" in said

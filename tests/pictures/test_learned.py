@@ -193,9 +193,9 @@ def test_a_folder_does_not_hide_an_encoding(folder):
 
 def test_wrong_requests_are_named(folder):
     pytest.importorskip("matplotlib")
-    with pytest.raises(ValueError, match="of a model or a run are fixed: dim, slope cannot be given"):
+    with pytest.raises(ValueError, match="a model or a run has its own sizes and options: leave out dim, slope"):
         library.show(changed("alibi"), dim=8, slope=0.5)
-    with pytest.raises(ValueError, match="layer is only for a model or a run"):
+    with pytest.raises(ValueError, match="layer=0 needs a model or a run"):
         library.show("alibi", layer=0)
     with pytest.raises(TypeError, match="what must be the name of an encoding, a model or the path of a run, not 3"):
         library.show(3)

@@ -58,9 +58,11 @@ def test_pairs_that_are_masked_are_left_out_of_a_map_and_of_its_scale():
         np.testing.assert_array_equal(view.values, np.where(far, np.nan, exact))
         assert max(np.abs(view.limits())) < 1
     np.testing.assert_array_equal(found.views["index"][2].values, np.where(far, np.nan, scores["index"]))
-    assert "left out: pairs never attended" in found.notes[0]
-    assert "left out: pairs never attended" in " ".join(line.plain for line in text.render(found, 80, text.ASCII))
-    assert "left out: pairs never attended" in found.as_dict()["remarks"][-1]
+    assert "left out: pairs that are never attended" in found.notes[0]
+    assert "left out: pairs that are never attended" in " ".join(
+        line.plain for line in text.render(found, 80, text.ASCII)
+    )
+    assert "left out: pairs that are never attended" in found.as_dict()["remarks"][-1]
 
 
 def test_offsets_that_are_masked_are_left_out_of_the_curves():
@@ -85,7 +87,7 @@ def test_what_all_offsets_share_masks_nothing():
 
 @pytest.mark.parametrize(("name", "slot"), [("irpe", "values"), ("beit_bias", "values"), ("huang1", "gain")])
 def test_equal_values_say_that_nothing_is_learned_yet(name, slot):
-    assert look(name, 12, dim=16).notes == (f"{slot}: all values are equal: it has learned nothing yet",)
+    assert look(name, 12, dim=16).notes == (f"{slot}: all values are equal, because nothing has been learned yet",)
 
 
 def test_only_what_is_learned_and_equal_says_so():
@@ -152,7 +154,7 @@ def test_no_number_of_a_scale_is_cut_off(glyphs):
 
 def test_what_fills_no_slot_has_nothing_to_show():
     assert "nothing to draw" in command_line.fastpe("show", "nope").stdout
-    with pytest.raises(ValueError, match="nothing to draw of 'nope'"):
+    with pytest.raises(ValueError, match="nothing to draw for 'nope'"):
         figure.draw(look("nope"), "png")
 
 

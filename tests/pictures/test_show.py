@@ -315,7 +315,7 @@ def test_a_figure_has_a_panel_for_every_view_and_its_words(made_up, slots):
         (["alibi", "--option", "slop=1"], "did you mean 'slope'?"),
         (["alibi", "--option", "slope"], "--option must be NAME=VALUE, not 'slope'"),
         (["alibi", "--length", "0"], "error: --length must be at least 1, not 0"),
-        (["nope", "--out", "a.png"], "there is nothing to draw of 'nope'"),
+        (["nope", "--out", "a.png"], "there is nothing to draw for 'nope'"),
         (["learned", "--length", "51"], "'learned' has no row for position 50"),
     ],
 )

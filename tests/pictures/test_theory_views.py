@@ -181,7 +181,7 @@ def test_scores_and_buckets_are_biases_too(name):
 def test_positions_of_a_grid_have_no_distance():
     assert list(curves("rope_2d", "angles")) == ["unseen angles"]
     assert "kernel: mean product of two rows" not in curves("sincos_2d_mae", "table")
-    with pytest.raises(ValueError, match="theory has no curve of 'swin_bias'"):
+    with pytest.raises(ValueError, match="theory has no curve for 'swin_bias'"):
         look("swin_bias", theory=True)
     found = look("wavelet+alibi", theory=True).views
     assert {slot: len(views) for slot, views in found.items()} == {"table": 4, "bias": 4}
@@ -273,6 +273,6 @@ def test_the_command_prints_text_json_and_one_line_of_error(tmp_path):
     assert run("alibi").stdout.startswith("alibi\nlength 200, training length 50,")
     done = run("nope", "--out", tmp_path / "a.svg")
     assert (done.exit_code, done.stdout) == (2, "")
-    reason = "it fills no table, no angles and no bias of positions on a line"
-    assert done.stderr == f"fastpe: error: theory has no curve of 'nope': {reason}\n"
+    reason = "which fills no table, no angles and no bias of positions on a line"
+    assert done.stderr == f"fastpe: error: theory has no curve for 'nope', {reason}\n"
     assert list(tmp_path.iterdir()) == []

@@ -108,4 +108,4 @@ def test_a_file_of_ones_own_that_cannot_be_filled_has_a_page(tmp_path):
     done = page(file)
     assert done.exit_code == 0, done.output
     assert "no such graph" in done.stdout
-    assert "in theory: nothing, because the encoding cannot be built" in done.stdout
+    assert "in theory: not available, because the encoding cannot be built" in done.stdout

@@ -165,7 +165,7 @@ def test_a_study_is_read_without_its_texts(tmp_path, monkeypatch):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "study.toml").write_text(study.to_toml())
     text.write_text(TEXT)
-    with pytest.raises(RunError, match="holds another study"):
+    with pytest.raises(RunError, match="contains another study"):
         check_folder(tmp_path / "study", Study(["alibi", "nope"], tasks, 1, settings=settings))
     text.unlink()
     stored = Study.read(tmp_path / "study" / "study.toml")

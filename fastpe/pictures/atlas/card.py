@@ -25,21 +25,21 @@ from fastpe.theory.pages.collect import subject_of
 from fastpe.theory.pages.record import Record
 from fastpe.theory.value import Value
 
-HEADS = 4  # of pictures: biases differ from head to head
-_MOST = 3  # pictures
-_LEFT_OUT = "dot products"  # the cosines, which are shown, carry the same information
+HEADS = 4  # heads in pictures, because biases differ from head to head
+_MOST = 3  # largest number of pictures
+_LEFT_OUT = "dot products"  # the cosines, which are shown, are similar
 _DIRECTIONS = {
     "yes": "distinguished, even without a causal mask", "no": "distinguished only with a causal mask",
     "causal": "for causal models only", "unknown": "not stated",
 }  # fmt: skip
 _REPORTED = {
     "holds": "models keep their quality without further training",
-    "partly": "up to some length, or in some reports only", "fails": "models fail",
+    "partly": "up to some length, or only in some reports", "fails": "models fail",
     "tuned": "after interpolation or more training", "none": "no published result was found",
 }  # fmt: skip
 _BEYOND = {
     "defined": "the formula has a value", "clipped": "far offsets share one value",
-    "resized": "learned values are resampled", "undefined": "it has no value",
+    "resized": "learned values are resampled", "undefined": "the formula has no value",
 }  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class Card:
 
 
 def card(entry: Entry) -> Card:
-    """The card of an encoding. If an encoding of the user cannot be filled, the card shows the error."""
+    """The card of an encoding. If a user's encoding cannot be filled, the card shows the error."""
     encoding = get(entry.key)
     plain = _tried(lambda: catalogue.suits_sequences(encoding))
     told = prose.parts(page(entry.key))
@@ -73,7 +73,7 @@ def card(entry: Entry) -> Card:
 
 
 def _tried(work: Callable[[], Any]) -> Any:
-    """The result of a function, or the error that a user's file raised, which the card then shows."""
+    """The result of a function, or its error (for example from a user's file), which the card then shows."""
     try:
         return work()
     except (ValueError, TypeError) as error:
@@ -102,7 +102,7 @@ def _head(entry: Entry, encoding: Encoding, plain: bool) -> str:
 def _pictures(key: str, encoding: Encoding) -> str:
     found = _tried(lambda: look(key, heads=HEADS))
     if not isinstance(found, Look):
-        return f'<p class="none">It cannot be drawn: {html.escape(str(found))}</p>'
+        return f'<p class="none">This encoding cannot be drawn: {html.escape(str(found))}</p>'
     views = _chosen([*found.views.values()])
     if not views and encoding.gate is not None:
         views = [_gate(key, encoding, encoding.gate)]
@@ -121,7 +121,7 @@ def _chosen(slots: Sequence[Sequence[View]]) -> list[View]:
 
 
 def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
-    """What a gate with its initial values adds to the score for an input of zeros, or the angles that it rotates by."""
+    """What a gate with initial values adds to the score for an input of 0, or the angles by which it rotates."""
     length, options = 2 * SIZES["train_length"], {key: each.default for key, each in encoding.options.items()}
     if gate.frequencies is not None:
         speeds = np.array(gate.frequencies(SIZES["dim"] // HEADS, **options))
@@ -167,14 +167,14 @@ def _facts(entry: Entry, encoding: Encoding) -> str:
 
 
 def _made(gate: Gate) -> str:
-    """What the gate computes from a layer's input."""
+    """What the gate computes from a layer's input, in words."""
     if gate.turns:
         return "angles that rotate query and key"
     return "reflections of the query" if gate.reflects else "a gate that lowers the score"
 
 
 def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
-    """Each fact, the value in HTML."""
+    """Yield the name of each fact, and its value as HTML."""
     slots = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
     if encoding.gate is not None:
         slots.append(f"each layer computes {_made(encoding.gate)} from its input")
@@ -197,10 +197,10 @@ def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
 
 
 def _theory(key: str) -> str:
-    """Three key numbers, and what no model with this encoding can compute."""
+    """Three key quantities, and the limits of all models with this encoding, as HTML."""
     known = _tried(lambda: _known(key))
     if not isinstance(known, tuple):
-        return f"<h4>In theory</h4>\n<p>Not available, as it cannot be filled: {html.escape(str(known))}</p>\n"
+        return f"<h4>In theory</h4>\n<p>Not available: the encoding cannot be filled: {html.escape(str(known))}</p>\n"
     numbers, found, causal = known
     lines = [
         f"{html.escape(what)}: {'-' if each is None else html.escape(words.short(each.value))}"
@@ -220,7 +220,7 @@ def _theory(key: str) -> str:
 
 
 def _known(key: str) -> tuple[dict[str, Value | None], dict[str, Record], bool]:
-    """Three key numbers, the known properties of models, and whether these have a causal mask."""
+    """Three key quantities, the properties of models with the encoding, and whether these models are causal."""
     sizes: dict[str, Any] = dict(SIZES)
     subject = subject_of(key, length=SIZES["train_length"], **sizes)
     return essentials(key), {record.name: record for record in of_model.records(subject)}, subject.causal

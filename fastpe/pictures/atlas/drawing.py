@@ -15,8 +15,8 @@ from fastpe.pictures.svg import Scale, rule, text, upright
 
 WIDTH = 320
 _HEIGHT, _LEFT, _BOTTOM, _EDGE = {Map: 250, Curves: 200}, 58, 36, 8
-_LEVELS = 63  # colours of a map, besides one for missing values
-_SPACING = 26  # least distance of the labels of the x axis
+_LEVELS = 63  # number of colours of a map; missing values have one more
+_SPACING = 26  # least distance between labels of the x axis
 COLOURS = 8  # classes c0 to c7 of atlas.css
 
 
@@ -42,7 +42,7 @@ def _number(value: float) -> str:
 
 
 def _axes(x: Scale, y: Scale, names: tuple[str, str], height: int) -> Iterator[str]:
-    """Tick labels and names of both axes: x below, y at the left."""
+    """Yield tick labels and names of both axes, x below and y at the left."""
     base = height - _BOTTOM
     taken = -np.inf
     for tick in x.ticks():
@@ -69,7 +69,7 @@ def _map(view: Map) -> Iterator[str]:
     place = f'x="{_LEFT}" y="{_EDGE}" width="{WIDTH - _EDGE - _LEFT}" height="{base - _EDGE}"'
     data = base64.b64encode(image(view)).decode()
     yield f'<image {place} preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
-    for kind in ("halo", "end"):  # seen on any colour
+    for kind in ("halo", "end"):  # the halo makes the end visible on any colour
         for end in view.columns.ends:
             yield _line((x(end), x(end)), (_EDGE, base), kind)
         for end in view.rows.ends:
@@ -89,7 +89,9 @@ def image(view: Map) -> bytes:
     levels = np.where(known, np.round(np.where(known, shares, 0.0) * (_LEVELS - 1)), _LEVELS).astype(np.uint8)
     palette = b"".join(rgb(level / (_LEVELS - 1), view.signed) for level in range(_LEVELS)) + bytes(3)
     rows, columns = levels.shape
-    lines = np.concatenate([np.zeros((rows, 1), np.uint8), levels], axis=1)  # each begins with the number of its filter
+    lines = np.concatenate(
+        [np.zeros((rows, 1), np.uint8), levels], axis=1
+    )  # every line of a PNG begins with the number of its filter
     head = struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)  # 8 bits a pixel, an index into the palette
     opaque = bytes([255] * _LEVELS + [0])
     chunks = (
@@ -137,7 +139,7 @@ def _curves(view: Curves) -> Iterator[str]:
 
 
 def _runs(line: Array) -> Iterator[list[int]]:
-    """Indices of consecutive finite values."""
+    """Yield the indices of each run of consecutive finite values."""
     for known, run in itertools.groupby(range(len(line)), lambda at: bool(np.isfinite(line[at]))):
         if known:
             yield list(run)

@@ -1,4 +1,4 @@
-"""Results of the studies of this repository by encoding, as HTML; read from a file that is part of the package."""
+"""Results of this repository's studies by encoding, as HTML. They are read from a file of the package."""
 
 import html
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 @cache
 def studies() -> list[dict[str, Any]]:
-    """All studies. Each has `title`, `about`, `page` (a file), `head` (of the table) and `of` (by encoding)."""
+    """All studies as dicts: `title`, `about`, `page` (a file), `head` (of the table) and `of` (results by encoding)."""
     text = resources.files("fastpe.pictures.atlas").joinpath("findings.json").read_text("utf-8")
     found: list[dict[str, Any]] = json.loads(text)["studies"]
     return found

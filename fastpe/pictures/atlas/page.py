@@ -1,4 +1,4 @@
-"""The page: introduction, filters, list of names, and the cards of all encodings by use."""
+"""The page of the atlas: introduction, filters, list of names, and the cards of all encodings by use."""
 
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +17,7 @@ _REPORTED = {"none": "none found"}
 
 
 def atlas(entries: Sequence[Entry], listen: Callable[[str], None] = lambda key: None) -> str:
-    """One HTML page about some encodings, which loads nothing from elsewhere.
-
-    The same encodings always give the same page.
+    """One HTML page about some encodings. It loads no other files, and is equal for equal encodings.
 
     Parameters
     ----------
@@ -70,7 +68,7 @@ def _about(count: int) -> str:
 
 
 def _form(cards: Iterable[Card]) -> str:
-    """The filters; hidden until the script runs that applies them."""
+    """The filters. They are hidden until the script that applies them runs."""
     every = list(cards)
     learned = {word: _LEARNED[word] for word in LEARNED}
     years = sorted({each.entry.year for each in every if each.entry.year is not None})
@@ -99,7 +97,7 @@ def _form(cards: Iterable[Card]) -> str:
 
 
 def _select(name: str, label: str, words: Mapping[str, str], there: set[str]) -> str:
-    """A field with one choice. Words that apply to no encoding are left out."""
+    """A selection of one word. Words that apply to no encoding are left out."""
     options = "".join(_option(word, words[word] or word) for word in words if word in there)
     return f'<label>{label} <select name="{name}"><option value="">any</option>{options}</select></label>'
 
@@ -109,7 +107,7 @@ def _option(value: str, words: str) -> str:
 
 
 def _slots(cards: Sequence[Card]) -> str:
-    """The field of slots, grouped by where they act."""
+    """The selection of slots, grouped by where they act."""
     filled = {slot for each in cards for slot in each.slots}
     places = {each.entry.group for each in cards}
     groups = "".join(

@@ -1,4 +1,4 @@
-"""An encoding's page as HTML: paragraphs, lists and formulas, with links to papers. All other text is escaped."""
+"""An encoding's page as HTML: paragraphs, lists and formulas, with links to papers. All text is escaped."""
 
 import html
 import re
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _CODE = re.compile(r"(``?)(.+?)\1")
-_BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # 2**27 is no bold text
+_BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # does not match 2**27
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5}(?:v\d+)?)")
 _SOURCE = "Source:"
 
 
 class Parts(NamedTuple):
-    """A page in three parts: its first sentence, the text before its source (the formula), and the rest."""
+    """A page in three parts: the first sentence, the text before the source (the formula), and the rest."""
 
     title: str
     formula: str
@@ -44,7 +44,7 @@ def inline(text: str) -> str:
     """
     pieces, end = [], 0
     for code in _CODE.finditer(text):
-        as_it_is = html.escape(code[2]).replace("*", "&#42;")  # not bold text
+        as_it_is = html.escape(code[2]).replace("*", "&#42;")  # so that it is not read as bold text
         pieces += [_words(text[end : code.start()]), f"<code>{as_it_is}</code>"]
         end = code.end()
     return _BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _words(text[end:])]))
