@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+import gc
+
 import compiled_kinds
 import pytest
 import selection
@@ -7,12 +9,10 @@ import selection
 try:
     from hypothesis import settings
 except ImportError:  # the adapters are also tested where there are frameworks and little else
-    pass
+    settings = None
 else:  # the same examples for everybody; others, for every change, are drawn by tests/fuzz
-    settings.register_profile("same", derandomize=True, deadline=None)
-    settings.load_profile("same")
-
-PASSED = "fastpe/passed"  # in pytest's cache: node ids
+    settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
+    settings.register_profile("many", derandomize=True, deadline=None, max_examples=60)
 
 # without tests or examples, and they import what only the extra `peers` brings
 collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "small_models", "sweep_transformers")]
@@ -20,16 +20,14 @@ collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run all tests, not the default selection")
-    parser.addoption(
-        "--rest", type=int, metavar="N",
-        help="run what the last run of the default selection left out or skipped: one in N parameter sets of each test",
-    )  # fmt: skip
 
 
 def pytest_configure(config):
     config.pluginmanager.import_plugin("isolation")
     config.addinivalue_line("markers", "full(reason): only run with --full, or by name")
-    config.addinivalue_line("markers", "dtypes: all dtypes of its parameters belong to the default selection")
+    config.addinivalue_line("markers", "unsampled: all its parameter sets belong to the default selection")
+    if settings is not None and not config.getoption("--hypothesis-profile", None):
+        settings.load_profile("few" if selection.is_default(config) else "many")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,29 +47,25 @@ def pytest_configure_node(node):
 def pytest_collection_modifyitems(config, items):
     if selection.is_default(config):
         kept = selection.selected(items, selection.seed_of_tree())
-    elif share := config.getoption("--rest"):
-        passed = set(config.cache.get(PASSED, []))
-        rest = [item for item in items if item.nodeid not in passed]
-        kept = selection.drawn(rest, lambda count: -(-count // share), selection.seed_of_tree())
-    else:
-        return
-    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
-    items[:] = kept
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    """Keep what the default selection passed, for ``--rest``."""
-    if selection.is_default(config) and hasattr(config, "cache"):  # which -p no:cacheprovider switches off
-        passed = {report.nodeid for report in terminalreporter.getreports("passed")}
-        config.cache.set(PASSED, sorted(passed))
+def pytest_collection_finish():
+    """Collected tests stay: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_kinds(request):
-    """In the default selection large kernels are compiled for few kinds of arguments."""
+def few_kinds(request, tmp_path_factory):
+    """In the default selection large kernels are compiled for few kinds of arguments, and before the first test."""
     with pytest.MonkeyPatch.context() as patch:
         if selection.is_default(request.config):
             compiled_kinds.limit(patch)
+            worker = getattr(request.config, "workerinput", {"workerid": "gw0", "workercount": 1})
+            number = int(worker["workerid"].removeprefix("gw"))
+            compiled_kinds.compile_first(number, worker["workercount"], tmp_path_factory.getbasetemp().parent)
         yield
 
 

@@ -188,7 +188,9 @@ def test_every_room_says_what_is_inside():
 def length(node: ast.FunctionDef) -> int:
     """Lines of a function but for its docstring."""
     first = node.body[0]
-    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    is_doc = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
     return node.end_lineno - node.lineno + 1 - is_doc * (first.end_lineno - first.lineno + 1)
 
 
@@ -198,7 +200,9 @@ def test_functions_fit_a_screen():
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in nodes(path):
                 if isinstance(node, ast.FunctionDef) and length(node) > 60:
-                    above = path.read_text().splitlines()[min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 2]
+                    above = path.read_text().splitlines()[
+                        min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 2
+                    ]
                     assert above.strip().startswith("# Long: "), f"{path.relative_to(ROOT)}: {node.name}"
 
 

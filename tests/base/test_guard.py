@@ -123,6 +123,7 @@ def test_never_are_two_inside():
     assert counts == [1] * 400
 
 
+@pytest.mark.full("takes seconds")
 def test_exceptions_sent_to_a_thread_keep_nobody_out():
     """As `PyThreadState_SetAsyncExc` sends them, to a thread that is forever inside or about to be."""
     one, stop, entries, caught = OneAtATime(), threading.Event(), [0], [0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -25,7 +25,6 @@ def view_of(whole, axes, start, dtype):
 
 
 @given(one=STRIDES, other=STRIDES, start=st.integers(0, 60), dtype=st.sampled_from([np.uint8, np.float32, np.float64]))
-@settings(max_examples=300)
 def test_memory_is_shared_where_a_byte_is(one, other, start, dtype):
     whole = np.zeros(4096, np.uint8)
     first = view_of(whole, one, 2048, dtype)

@@ -186,6 +186,7 @@ def few_tables(monkeypatch):
     monkeypatch.setattr(fills, "names", lambda *_: ["sinusoidal", "alibi"])
 
 
+@pytest.mark.full("starts processes")
 def test_the_command_prints_json_and_judges_no_quick_run(few_tables):
     done = CliRunner().invoke(main, ["bench", "tables", "--quick", "--json"])
     assert done.exit_code == 0, done.stderr
@@ -194,6 +195,7 @@ def test_the_command_prints_json_and_judges_no_quick_run(few_tables):
     assert found["machine"]["cpu"]["usable_cores"] >= 1
 
 
+@pytest.mark.full("starts processes")
 def test_the_command_prints_tables_with_goals(few_tables):
     done = CliRunner().invoke(main, ["bench", "tables", "--quick"])
     assert done.exit_code == 0, done.stderr

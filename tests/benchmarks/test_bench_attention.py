@@ -178,6 +178,7 @@ def numbers_in(value):
     return [value] if isinstance(value, int | float) else []
 
 
+@pytest.mark.full("starts processes")
 def test_the_table(monkeypatch):
     peers = ("sdpa", "flashbias")
     table = json.loads(json.dumps(attention.measure(turns.QUICK, silent, 2, 512, peers), allow_nan=False))

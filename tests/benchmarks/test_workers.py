@@ -20,6 +20,7 @@ def silent(text):
     pass
 
 
+@pytest.mark.full("starts processes")
 def test_a_worker_answers_and_times():
     with turns.Worker("fastpe", 1) as process:
         peak = turns.Candidate("peak", process, "peak", {"threads": 1})

@@ -133,6 +133,7 @@ def test_the_widest_line_has_100_characters():
     assert max(map(len, fastpe("encodings").stdout.splitlines())) <= 100
 
 
+@pytest.mark.full("starts processes")
 def test_a_list_imports_nothing_heavy():
     code = (
         "import sys\nfrom fastpe_cli.main import main\nmain(sys.argv[1:], standalone_mode=False)\n"

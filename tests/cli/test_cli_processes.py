@@ -75,6 +75,7 @@ def test_ctrl_c_says_how_to_resume_and_resuming_ends_in_the_same_bits(folder):
     assert (folder / "run" / "model.safetensors").read_bytes() == (folder / "whole" / "model.safetensors").read_bytes()
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_a_terminal_gets_a_bar(folder):
     import pty

@@ -15,6 +15,7 @@ SMALL += ["--set", "test_sequences=10", "--seeds", "2", "--workers", "1"]
 STUDY = ["compare", "alibi", "nope", "--task", "reverse", *SMALL]
 
 
+@pytest.mark.full("starts processes")
 def test_a_study_says_what_it_found_and_where(folder):
     found = fastpe(*STUDY, "--out", "study", "--lengths", "4,5-8")
     assert found.exit_code == 0, found.output
@@ -32,6 +33,7 @@ def test_a_study_says_what_it_found_and_where(folder):
     assert "4 of them already finished" in repeated.stderr
 
 
+@pytest.mark.full("starts processes")
 def test_shards_are_merged(folder):
     for number in (1, 2):
         found = fastpe(*STUDY, "--shard", f"{number}/2", "--out", f"part{number}")
@@ -52,6 +54,7 @@ def test_a_dry_run_makes_nothing(folder):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.full("starts processes")
 def test_settings_are_varied(folder):
     found = fastpe(*STUDY, "--vary", "heads=1,2", "--margin", "0.5", "--out", "study", "--json")
     assert found.exit_code == 0, found.output
@@ -63,6 +66,7 @@ def test_settings_are_varied(folder):
 CHOOSE = ["--choose", "lr=1e-3,1e-2", "--choose", "heads=1,2", "--choose-seeds", "1"]
 
 
+@pytest.mark.full("starts processes")
 def test_settings_are_chosen(folder):
     found = fastpe(*STUDY, *CHOOSE, "--out", "study")
     assert found.exit_code == 0, found.output
@@ -145,6 +149,7 @@ def test_a_plan_says_that_its_seeds_are_too_few(seeds, said):
     assert (result.exit_code, line in result.stdout) == (0, said)
 
 
+@pytest.mark.full("starts processes")
 def test_an_encoding_has_settings_and_options_of_its_own(folder):
     own = ["abacus:positions=digits:20", "alibi:slope=0.5,heads=2", "rope_2d:grid=1,9,norm=layernorm", "rope"]
     words = ["compare", "nope", "abacus", *own, "--task", "addition", *SMALL, "--baseline", own[0], "--seeds", "1"]

@@ -253,6 +253,7 @@ def test_a_pipe_in_the_place_of_a_study_is_not_waited_for(place):
 # Permissions ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.skipif(os.name == "nt", reason="no permissions")
 @pytest.mark.usefixtures("no_pdf")
 def test_the_owner_can_read_what_is_written_whatever_the_umask_is(place, monkeypatch):

@@ -214,6 +214,7 @@ def test_a_broken_package_leaves_the_list_whole(folder, monkeypatch):
     assert "broken" not in result.stdout
 
 
+@pytest.mark.full("takes seconds")
 def test_a_file_that_cannot_be_filled_leaves_lists_whole(folder):
     registry.register(write(folder, ("spec.length, spec.length)", "spec.length, 3 * spec.length)")))
     for flags in ([], ["--by", "needs"], ["--by", "year"], ["--by", "place"], ["--json"]):

@@ -170,6 +170,7 @@ def test_control_characters_are_spelled_out_for_a_terminal(monkeypatch):
     assert aligned(("run", "loss"), [("a\x1b[2J", "1")]) == ["run       loss", r"a\x1b[2J  1"]
 
 
+@pytest.mark.full("starts processes")
 def test_ctrl_c_while_writing_is_one_line(inside):
     command = [sys.executable, "-m", "fastpe", "generate", "run0", "the ", "--length", "10000000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -55,6 +55,7 @@ def test_the_key_quantities_have_value_unit_and_meaning():
     assert max(map(len, lines)) <= 120
 
 
+@pytest.mark.full("takes seconds")
 def test_key_quantities_are_those_of_the_page():
     text = shown("sinusoidal", "--length", "70")
     assert row(text, "nearest two positions, in [0,50)")[:2] == ["1.47185", "Euclidean distance"]
@@ -72,6 +73,7 @@ def drift(name, length):
     return page(name, length=length)[f"drift.relative@{length}"].value
 
 
+@pytest.mark.full("takes seconds")
 def test_key_quantities_of_several_encodings_are_side_by_side():
     text = shown("sinusoidal", "alibi", "learned", "--causal")
     assert text.splitlines()[3].split() == ["quantity", "sinusoidal", "alibi", "learned", "unit", "meaning"]
@@ -89,6 +91,7 @@ def test_all_and_the_key_quantities_are_in_the_help():
 # One page ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full("takes seconds")
 def test_the_page_of_a_table():
     text = shown("--all", "sinusoidal")
     lines = text.splitlines()
@@ -177,6 +180,7 @@ def test_an_option_goes_to_all_that_have_it():
 # JSON ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full("takes seconds")
 def test_json_holds_all_records_in_full_precision():
     found = json.loads(shown("nope", "legendre", "--length", "60", "--json"))
     assert found["schema"] == 1

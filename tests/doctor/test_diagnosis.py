@@ -171,6 +171,7 @@ def test_a_wrong_reference_fails(monkeypatch):
     assert not judged("layer_norm_forward")["kernel layer_norm_forward"].passed
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("field", ["fill", "pull"])
 def test_a_wrong_fill_and_a_wrong_pull_fail(field, altered):
     right = getattr(learned, field)

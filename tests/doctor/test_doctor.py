@@ -84,6 +84,7 @@ def test_json_holds_everything_and_no_number_that_json_lacks(monkeypatch):
     }
 
 
+@pytest.mark.full("starts processes")
 def test_unknown_words_are_a_users_mistake():
     done = fastpe_command("doctor", "--only", "nonsense")
     assert done.returncode == 2
@@ -91,6 +92,7 @@ def test_unknown_words_are_a_users_mistake():
     assert not done.stdout
 
 
+@pytest.mark.full("starts processes")
 def test_without_compilation_it_says_that_it_cannot_check():
     done = fastpe_command("doctor", NUMBA_DISABLE_JIT="1")
     assert (done.returncode, done.stdout) == (1, "")
@@ -102,6 +104,7 @@ def test_help_needs_neither_numpy_nor_numba():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+@pytest.mark.full("starts processes")
 def test_an_edited_kernel_is_found_by_a_new_process(tmp_path):
     shutil.copytree(SOURCES, tmp_path / "fastpe", ignore=shutil.ignore_patterns("__pycache__"))
     kernel = tmp_path / "fastpe" / "kernels" / "model" / "adam.py"
@@ -118,6 +121,7 @@ def test_an_edited_kernel_is_found_by_a_new_process(tmp_path):
 # ----------------------------------------------------------------------------------------------------------- compiling
 
 
+@pytest.mark.full("starts processes")
 def test_warming_says_what_it_compiles_and_does_it_once(tmp_path):
     command, cache = ("doctor", "--warm", "--only", "fill learned float"), {"FASTPE_CACHE_DIR": str(tmp_path)}
     first = fastpe_command(*command, **cache).stdout.splitlines()
@@ -134,6 +138,7 @@ def test_warming_says_what_it_compiles_and_does_it_once(tmp_path):
     assert facts["cache"]["files"] > 0 < facts["cache"]["bytes"]
 
 
+@pytest.mark.full("starts processes")
 def test_after_warming_a_training_compiles_nothing(tmp_path):
     parts = ("fill learned float32", "pull learned float32", "step learned float32", "threads float32")
     assert fastpe_command("doctor", "--warm", *(word for part in parts for word in ("--only", part))).returncode == 0
@@ -158,6 +163,7 @@ def test_warming_without_a_cache_is_an_error(monkeypatch):
 # ----------------------------------------------------------------------------------------------------------- accuracy
 
 
+@pytest.mark.full("takes seconds")
 def test_accuracy_prints_histograms_and_what_float32_angles_cost():
     done = CliRunner().invoke(main, ["doctor", "--accuracy", "--json"])
     assert done.exit_code == 0, done.output

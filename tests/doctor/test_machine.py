@@ -55,6 +55,7 @@ def test_what_is_measured_does_what_it_says(lanes):
     np.testing.assert_allclose(c, np.broadcast_to(a @ b, c.shape), rtol=1e-5)
 
 
+@pytest.mark.full("starts processes")
 def test_speeds_are_finite_and_a_blas_that_cannot_be_measured_is_left_out(monkeypatch):
     assert set(probe.bandwidth(2, size=2**16)) == {"read", "write", "copy"}
     assert all(np.isfinite(rate) and rate > 0 for rate in probe.bandwidth(1, size=2**16).values())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from encoding_requests import ENCODINGS, LEARNERS, LENGTH, NAMES, requests, sizes_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -96,7 +96,6 @@ def test_values_that_leave_the_dtype_are_refused(request_: dict, words: str) -> 
 @pytest.mark.parametrize(
     "name", [key for key in NAMES if any(each.kind is float for each in ENCODINGS[key].options.values())]
 )
-@settings(max_examples=60)
 @given(data=st.data())
 def test_nothing_infinite_is_ever_returned(name: str, data: st.DataObject) -> None:
     """The rule that says which arrays need no look is one: numbers of any size, and the largest table it lets pass."""

@@ -17,7 +17,7 @@ from encoding_requests import (
     sizes_of,
     spec_of,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -29,8 +29,8 @@ from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.slots import SLOTS, make_spec, misfit
 
 
+@pytest.mark.unsampled
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60)
 @given(data=st.data())
 def test_fill_keeps_its_stated_error(name: str, data: st.DataObject) -> None:
     request = data.draw(requests(name))
@@ -105,6 +105,7 @@ def learning_requests(name: str) -> list:
     return cases
 
 
+@pytest.mark.unsampled
 @pytest.mark.parametrize("name", LEARNERS)
 def test_pull_is_the_gradient_of_the_reference(name: str) -> None:
     rng = np.random.default_rng(0)

@@ -42,6 +42,7 @@ def finished(tmp_path_factory):
     return root, jobs, found
 
 
+@pytest.mark.full("starts processes")
 def test_workers_get_what_one_process_gets(finished):
     _, jobs, found = finished
     assert found == [train(job.config, threads=1).result["test"] for job in jobs]
@@ -62,6 +63,7 @@ def test_a_result_is_reused_only_for_the_same_run(finished, monkeypatch):
     assert jobs_module.identity(SMALL) != before
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.parametrize("damage", ["result", "seal", "missing"])
 def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
     root, jobs, found = finished
@@ -105,6 +107,7 @@ def test_a_folder_without_a_record_is_made_anew(tmp_path):
 # Death ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full("starts processes")
 def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
     long = replace(SMALL, samples=2000, epochs=8)
     hired, events = [], []
@@ -128,6 +131,7 @@ def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
     assert all(one.process.poll() is not None for one in hired)
 
 
+@pytest.mark.full("starts processes")
 def test_a_worker_that_dies_while_it_compiles_is_replaced(tmp_path, monkeypatch):
     hired, events = [], []
     make = local._Worker
@@ -159,6 +163,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
         local.run([jobs_module.make_job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
 
 
+@pytest.mark.full("starts processes")
 def test_a_length_that_no_machine_has_memory_for_is_one_line(tmp_path):
     huge = replace(SMALL, encoding="fire", options={}, causal=True, test_lengths=(3_000_000,), test_sequences=1)
     with pytest.raises(ValueError, match=r"^run0: slot 'scores' .* length=3000000.* needs .* GB, and this machine has"):
@@ -190,6 +195,7 @@ def test_a_full_disk_in_a_worker_is_one_line(tmp_path, monkeypatch):
     assert "No space left on device" in said[-1]["message"]
 
 
+@pytest.mark.full("starts processes")
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
     wild = replace(SMALL, lr=1e30)
     jobs = [jobs_module.make_job(tmp_path, "wild", wild), jobs_module.make_job(tmp_path, "tame", SMALL)]
@@ -198,6 +204,7 @@ def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
     assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
 
 
+@pytest.mark.full("starts processes")
 def test_what_compiles_first_keeps_to_what_the_settings_can_be(tmp_path):
     """A warm-up of more updates than it makes, lengths that the task does not have, an end that needs validation."""
     config = TrainConfig(
@@ -208,6 +215,7 @@ def test_what_compiles_first_keeps_to_what_the_settings_can_be(tmp_path):
     assert found["test"] == train(config, threads=1).result["test"]
 
 
+@pytest.mark.full("starts processes")
 def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
     """The first worker compiles on two sequences, and already their first update leaves float32."""
     wild, said = replace(SMALL, lr=1e300), []
@@ -222,6 +230,7 @@ def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
 # Encodings of one's own ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full("starts processes")
 def test_workers_find_an_encoding_of_ones_own(tmp_path, monkeypatch):
     config = replace(SMALL, encoding=str(write(tmp_path)), samples=16, epochs=1)
     (done,), (found,) = do(tmp_path / "sweep", [config])

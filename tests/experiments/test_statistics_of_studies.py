@@ -149,6 +149,7 @@ def test_the_one_sided_tests_are_scipys():
     assert comparison.equivalence(many, 0.7) == pytest.approx(exact, rel=0.5)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(("mean", "draw"), [(0.1, "normal"), (-0.1, "laplace"), (0.1, "uniform")])
 def test_one_false_equivalence_among_many_is_as_rare_as_said(mean, draw):
     """Three encodings that are at the margin and six that are the baseline itself, ten seeds."""

@@ -108,6 +108,7 @@ def test_what_is_no_file_of_a_study(text, message):
         Study.from_toml(text)
 
 
+@pytest.mark.full("starts processes")
 def test_a_study_leaves_its_files(made):
     figures = {f"task-{task}.{kind}" for task in ("reverse", "running_sum") for kind in ("svg", "pdf")}
     assert {*FILES, *figures, "failed.json", "runs"} == {path.name for path in made.out.iterdir()}
@@ -157,6 +158,7 @@ def test_shards_make_the_same_files_byte_for_byte(made, tmp_path):
     assert (tmp_path / "whole" / "results.md").read_bytes() == (made.out / "results.md").read_bytes()
 
 
+@pytest.mark.full("starts processes")
 def test_a_run_that_fails_is_counted_and_the_rest_goes_on(no_pdf, tmp_path):
     """One seed of one encoding diverges."""
     study = Study({"nope": {}, "wild": {"encoding": "nope", "lr": 1e30}}, ["running_sum"], seeds=2, settings=SMALL)
@@ -173,6 +175,7 @@ def test_a_run_that_fails_is_counted_and_the_rest_goes_on(no_pdf, tmp_path):
     assert json.dumps(merged.summary) == json.dumps(found.summary)
 
 
+@pytest.mark.full("starts processes")
 def test_the_same_encoding_under_two_names_finds_nothing(no_pdf, tmp_path):
     study = Study({"nope": {}, "again": {"encoding": "nope"}}, ["reverse"], seeds=6, settings=SMALL)
     found = compare(study, out=tmp_path / "out", workers=1)
@@ -207,6 +210,7 @@ def test_folders_that_hold_something_else_are_refused(made, tmp_path):
     assert study_folder.FILE == "study.toml"
 
 
+@pytest.mark.full("starts processes")
 def test_more_seeds_go_on_where_fewer_ended(made, tmp_path):
     copy = shutil.copytree(made.out, tmp_path / "copy")
     events = []
@@ -248,6 +252,7 @@ def test_single_runs_make_a_report(made, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"report"}
 
 
+@pytest.mark.full("starts processes")
 def test_runs_that_differ_in_settings_are_told_apart(no_pdf, tmp_path):
     own = {
         "alibi": {},

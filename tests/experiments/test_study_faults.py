@@ -24,6 +24,7 @@ def made(no_pdf_at_all, tmp_path_factory):
     return compare(STUDY, out=tmp_path_factory.mktemp("studies") / "study", workers=1)
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.parametrize("year", [1980, 2100])
 def test_a_clock_that_is_off_changes_nothing(made, tmp_path, year):
     """Files of the past or the future, as a machine with another clock leaves them on shared storage."""
@@ -57,6 +58,7 @@ TASK = Task("answer", "the input backwards, but with one seed", symbols=2)
 """
 
 
+@pytest.mark.full("starts processes")
 def test_a_run_without_memory_is_one_clear_line_and_the_rest_goes_on(tmp_path, monkeypatch):
     (tmp_path / "moody.py").write_text(MOODY.replace("ValueError", "MemoryError"))
     monkeypatch.setattr(TASKS, "_registered", {})
@@ -69,6 +71,7 @@ def test_a_run_without_memory_is_one_clear_line_and_the_rest_goes_on(tmp_path, m
     assert not (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.full("starts processes")
 def test_a_task_that_raises_on_one_seed_fails_there_alone(tmp_path, monkeypatch):
     (tmp_path / "moody.py").write_text(MOODY)
     monkeypatch.setattr(TASKS, "_registered", {})

@@ -260,6 +260,7 @@ def test_variants_are_compared():
     assert told.lines == [order]
 
 
+@pytest.mark.full("takes seconds")
 def test_the_report_has_the_paper_s_numbers_beside_ours():
     study, found = summary(PAPER)
     files = study_report.files_of(study, found, [], {})

@@ -90,6 +90,7 @@ def test_the_chosen_candidate_is_the_best_in_validation(made):
     assert {each["chosen"]["lr"] for each in made.summary["choosing"]["choices"]} == {3e-2}  # not just the first
 
 
+@pytest.mark.full("starts processes")
 def test_what_is_reported_has_the_chosen_settings_and_the_studys_seeds(made):
     table = list(csv.DictReader(io.StringIO((made.out / "results.csv").read_text())))
     assert {row["seed"] for row in table} == {"0", "1"}
@@ -289,6 +290,7 @@ def test_the_page_says_what_was_chosen(made):
         assert f"<td>{scores[0]}</td><td>{scores[1]}</td><td>-, 2 failed</td>" in page
 
 
+@pytest.mark.full("starts processes")
 def test_without_a_grid_it_says_that_nothing_was_chosen(tmp_path):
     plain = replace(STUDY, choose={}, choose_seeds=None, encodings={"nope": {}}, tasks={"majority": {}})
     found = compare(plain, out=tmp_path / "out", workers=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from attention_problems import SLOTS, assert_agrees, problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -39,7 +39,6 @@ def test_all_slots_together(rng, dtype):
     assert_agrees(arguments, causal=True, window=40, lengths=(np.array([99, 17]), np.array([60, 130])))
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_any_combination(data):
     draw = data.draw

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from attention_problems import SLOTS, assert_agrees, problem, random_bands
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -52,7 +52,6 @@ def test_every_slot_and_option_goes_with_bands(name, dtype):
     assert_agrees(arguments, bands=own, **options_of(rng, [name] if name in OPTIONS else [], arguments))
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_bands_agree_with_the_reference(data):
     sizes = st.sampled_from([1, 2, 5, int(TILE_KEYS), int(TILE_QUERIES) + 1, 70])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from hypothesis import given as drawing
-from hypothesis import settings
 from hypothesis import strategies as st
 
 import fastpe
@@ -99,7 +98,6 @@ def bfloat16(x):
 
 
 @fast
-@settings(max_examples=40)
 @drawing(data=st.data())
 def test_arrays_are_read_and_written_where_they_lie(data):
     """Bit for bit what float32 arrays of the same numbers give, rounded; whatever they hold that nobody sees."""

@@ -115,6 +115,7 @@ def long(rng, n=100, m=65536, d=8):
     return {"q": q, "k": k, "v": v, "key_offset": forgetting(rng, 1, m, rate=0.05) * 1.7}
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("n", [1, 100])
 def test_a_sum_over_65536_tokens_in_float64_loses_nothing(rng, n):
     arguments = long(rng, n)

@@ -8,7 +8,7 @@ from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from attention_problems import SLOTS, assert_agrees, problem
 from fixture_attention import K, Q, V
 from guards import guarded_allocations
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -168,7 +168,6 @@ def test_every_slot_and_option_goes_with_them(rng, name):
     )
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_any_combination(data):
     draw = data.draw

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from attention_options import OPTIONS, options, qkv
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -34,7 +34,6 @@ def widened(arguments, dtype):
     }
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_the_bits_are_those_of_converted_arrays(data):
     draw = data.draw

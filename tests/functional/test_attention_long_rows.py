@@ -80,6 +80,7 @@ def test_gradients_of_slots(name):
     assert_close(found, n if name == "values" else n * np.float64(C), terms=n)
 
 
+@pytest.mark.full("takes seconds")
 def test_ways_of_their_own():
     """Through reflections, and through a network over the scores."""
     n, m = 9, 20_000

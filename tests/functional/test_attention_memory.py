@@ -36,6 +36,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.full("starts processes")
 def test_65536_positions_take_less_than_64_mib():
     """Scores would take 16 GiB."""
     done = subprocess.run([sys.executable, "-P", "-c", _PROGRAM], capture_output=True, text=True, check=True)

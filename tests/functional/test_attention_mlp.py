@@ -9,7 +9,7 @@ from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from content_checks import NEAR, G
 from fixture_attention import K, Q, V
 from guards import guarded_allocations
-from hypothesis import given, settings
+from hypothesis import given
 from network_problems import agrees, arguments_of, cases, problem
 
 import fastpe
@@ -105,13 +105,13 @@ def test_a_query_at_a_time_gives_what_all_give(rng):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_any_sizes_and_all_that_goes_with_it(case):
     arguments, options = arguments_of(case)
     agrees(arguments, **options)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_wide_rows_and_many_keys(rng, dtype):
     given = problem(rng, b=1, h=3, n=130, m=300, d=70, dv=33, w=32, taps=3, dtype=dtype, beside=("bias",))
@@ -206,6 +206,7 @@ def test_writes_stay_inside(rng, monkeypatch, own):
     check()
 
 
+@pytest.mark.full("takes seconds")
 def test_no_array_of_queries_times_keys(rng):
     given = DROPPED | problem(rng, b=1, n=4096, d=8, dv=8, dtype=np.float32)
     fastpe.attention_vjp(**given)[1](np.ones((1, 2, 4096, 8), np.float32))

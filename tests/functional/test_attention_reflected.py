@@ -8,7 +8,7 @@ from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from attention_problems import problem
 from content_checks import NEAR, G
 from fixture_attention import K, Q, V
-from hypothesis import given, settings
+from hypothesis import given
 from reflected_problems import agrees, arguments_of, cases
 
 import fastpe
@@ -129,7 +129,6 @@ def test_padding_reflects_nothing(rng):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_any_sizes_and_all_that_goes_with_it(case):
     arguments, options = arguments_of(case)

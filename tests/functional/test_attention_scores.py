@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from attention_problems import problem
 from fixture_attention import K, Q
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
 
 
-@settings(max_examples=25)
 @given(
     st.integers(0, 2**31), st.sampled_from([(1, 1), (4, 2)]), st.booleans(), st.sampled_from([None, 3]),
     st.sampled_from([None, 2.0]), st.sampled_from([0.0, 0.3]), st.booleans(), st.booleans(),

@@ -4,7 +4,7 @@ beside the reference; and what each of them is, beside a few lines of NumPy."""
 import numpy as np
 import pytest
 from attention_problems import SLOTS, assert_agrees, problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -16,7 +16,6 @@ def rng():
     return np.random.default_rng(7)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_any_combination(data):
     """With any slots, causal or not, windows, lengths."""

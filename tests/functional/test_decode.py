@@ -1,6 +1,5 @@
 """The short path for few queries: right against the reference, chosen only where it fits, and nothing remembered."""
 
-import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -219,7 +218,6 @@ def test_memory_that_was_freed_is_not_read(rng):
         for x in one:
             x[...] = np.nan
         del one, x
-        gc.collect()
 
 
 def test_a_cache_of_rotated_keys(rng):

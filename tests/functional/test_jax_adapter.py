@@ -89,6 +89,7 @@ def test_bands_are_constants_and_theta_has_a_gradient():
         jax.jit(lambda bands: attention(**given, bands=bands))(as_jax)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_jaxs_attention(causal):
     """In float32: theirs takes the softmax in float32 always."""

@@ -49,6 +49,7 @@ def test_it_is_that_of_numpy_with_its_gradients():
     check_grads(function, (given,), order=1, modes=["rev"])
 
 
+@pytest.mark.full("takes seconds")
 def test_vmap_constants_and_half_precision():
     plain = drawn(dtype=np.float32)
     given = {name: jnp.asarray(x) for name, x in plain.items()}

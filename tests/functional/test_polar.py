@@ -7,7 +7,7 @@ import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from attention_problems import SLOTS, assert_agrees, problem
 from fixture_attention import results
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from row_checks import (
     assert_halves_are_computed_in_float32,
@@ -106,7 +106,6 @@ def test_radii_and_their_slopes_at_any_size(dtype):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_any_combination(data):
     draw = data.draw
@@ -139,6 +138,7 @@ def test_any_combination(data):
     assert_agrees(arguments, condition=4.0, causal=draw(st.booleans()), **options)
 
 
+@pytest.mark.full("takes seconds")
 def test_long_sequences_too(rng):
     for dtype, n in itertools.product((np.float32, np.float64), (300, 1)):
         assert_agrees(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from guards import assert_error_law, guarded_allocations, guarded_results
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -29,7 +29,6 @@ def complex_product(x, factors, pairs):
     return y
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_it_is_a_complex_product(data):
     draw = data.draw
@@ -49,7 +48,6 @@ def test_it_is_a_complex_product(data):
     assert_error_law(y, exact, exact.astype(dtype), 2)
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_gradients(data):
     draw = data.draw

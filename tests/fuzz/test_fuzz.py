@@ -76,6 +76,7 @@ def test_a_case_that_does_not_end_is_found(fuzz):
     assert said.endswith(f"\n6 cases, {said.count('again')} findings\n")
 
 
+@pytest.mark.full("starts processes")
 def test_without_a_mistake_nothing_is_found_for_the_time_given(fuzz):
     status, said = fuzz("pass", "--seconds", "2")
     assert (status, bool(re.fullmatch(r"seed \d+\n[\d,]+ cases, 0 findings\n", said))) == (0, True)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 from guards import guarded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpe import reference
@@ -29,7 +29,6 @@ from fastpe.kernels.products.float_gemm import (
 WAYS = isa.ways()
 SIZES = sorted({1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65})
 sizes, ways = st.sampled_from(SIZES), st.sampled_from(WAYS)
-quick = settings(max_examples=60)
 EPS = float(np.finfo(np.float32).eps)
 
 
@@ -96,7 +95,6 @@ def test_what_is_no_number_stays_none(isa):
 
 @pytest.mark.parametrize("mode", [0, FROM, FROM | PLUS, FROM | RELU, WHERE_POSITIVE, ONTO])
 @given(m=sizes, n=sizes, depth=st.integers(0, 70), transposed=st.booleans(), isa=ways, seed=st.integers(0, 99))
-@quick
 def test_products(mode, m, n, depth, transposed, isa, seed):
     a, b, d, e = (normal(seed + each, *shape) for each, shape in enumerate([(m, depth), (depth, n), (m, n), (m, n)]))
     c, check = guarded((m, n), np.float32)
@@ -134,7 +132,6 @@ def test_depths_beyond_a_slab_and_more_rows_than_are_packed_at_a_time(isa, mode)
 
 
 @given(m=sizes, rows=sizes, columns=sizes, less=st.integers(0, 40), isa=ways, seed=st.integers(0, 99))
-@quick
 def test_a_matrix_that_is_packed_once_gives_the_same_bits_as_it_is_and_transposed(m, rows, columns, less, isa, seed):
     """And so do its first rows and columns."""
     matrix = normal(seed, rows, columns)
@@ -148,7 +145,6 @@ def test_a_matrix_that_is_packed_once_gives_the_same_bits_as_it_is_and_transpose
 
 
 @given(m=sizes, n=st.integers(1, 130), more=st.integers(0, 5), isa=ways, seed=st.integers(0, 99))
-@quick
 def test_a_matrix_that_is_turned_gives_the_same_bits_as_its_transpose(m, n, more, isa, seed):
     """And fits into the room that is promised; rows may lie apart."""
     wide = normal(seed, m, n + more)
@@ -199,7 +195,6 @@ def test_what_is_added_is_not_rounded(isa):
 
 
 @given(n=st.integers(1, 150), width=sizes, isa=ways, seed=st.integers(0, 99))
-@quick
 def test_what_causal_attention_masks_is_left_out(n, width, isa, seed):
     lower, b = np.tril(normal(seed, n, n)), normal(seed + 1, n, width)
     for mode, a in ((LOWER_A, lower), (UPPER_A, lower.T)):

@@ -147,6 +147,7 @@ def test_what_leaves_its_memory_ends_the_process_and_names_the_line(outcomes, ca
     assert re.search(r"^fastpe: out of bounds in __main__\..*" + OUTSIDE[call], said), said
 
 
+@pytest.mark.full("starts processes")
 def test_gradients_of_attention_stay_within_their_memory():
     """The largest kernels; they once called address 0 in the checked build."""
     program = """

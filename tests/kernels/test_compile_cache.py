@@ -44,6 +44,7 @@ def run(package: Path, cache: Path, program: str = PROGRAM) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
 
+@pytest.mark.full("starts processes")
 def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_by_old_code(package, tmp_path):
     cache = tmp_path / "cache"
     first = run(package, cache)
@@ -64,6 +65,7 @@ def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_
     assert "compiled" not in run(package, cache)
 
 
+@pytest.mark.full("starts processes")
 def test_digests_of_machine_code_change_with_the_code_alone(package, tmp_path):
     activation = package / "fastpe" / "kernels" / "rows" / "activation.py"
     source = activation.read_text()
@@ -86,6 +88,7 @@ print("digests", json.dumps({name: sources.digest_of(f"fastpe.{name}") for name 
 """
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.parametrize(
     ("edited", "changed"),
     [
@@ -109,6 +112,7 @@ def test_an_edit_changes_the_digests_of_what_imports_it(package, tmp_path, edite
     assert found == (before.keys() if changed is None else changed)
 
 
+@pytest.mark.full("starts processes")
 def test_what_is_changed_meanwhile_is_not_kept(tmp_path, package):
     """What was imported may be another state of the file than what is there now."""
     edit = f"{DIGESTS}time.sleep(0.05)\nPath(fastpe.__file__).parent.joinpath('kernels/simd/vector.py').touch()\n"
@@ -134,6 +138,7 @@ sys.modules["numba.core.{0}"] = module  # where Numba itself asks
 """
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.parametrize(
     ("gone", "problem"),
     [
@@ -151,6 +156,7 @@ def test_a_numba_without_a_private_module_costs_the_cache_at_most(package, tmp_p
     assert ("compiled" in second) == (problem != "None")
 
 
+@pytest.mark.full("starts processes")
 def test_the_cache_belongs_to_the_user_alone(package, tmp_path):
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o755)
@@ -268,6 +274,7 @@ def test_a_umask_takes_nothing_from_the_user(tmp_path, opened, monkeypatch):
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
+@pytest.mark.full("starts processes")
 def test_a_damaged_cache_is_compiled_anew(package, tmp_path):
     cache = tmp_path / "cache"
     first = run(package, cache)
@@ -281,6 +288,7 @@ def test_a_damaged_cache_is_compiled_anew(package, tmp_path):
     assert again["value"] == first["value"]
 
 
+@pytest.mark.full("starts processes")
 def test_a_cache_that_cannot_be_written_is_done_without(package, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

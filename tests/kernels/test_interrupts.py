@@ -117,6 +117,7 @@ def stressed(most, seconds):
     return seen
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
 # Python drops what a handler raises within a weak reference's callback: such an alarm interrupts nothing
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -127,6 +128,7 @@ def test_alarms_at_any_moment_leave_no_trace():
 OURS = {each.__file__ for each in (guard, threads, transformer, adam)}
 
 
+@pytest.mark.full("takes seconds")
 def test_an_interrupt_at_any_step_of_a_call_leaves_no_trace():
     """Of a training step, whose update is made whole or not at all, and of a call that asks for another number of
     threads."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from guards import assert_error_law, guarded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
@@ -19,7 +19,6 @@ DTYPES = [np.float32, np.float64]
 TILE = 4 * simd.REGISTER_BYTES // 4  # columns of a whole float32 panel
 SIZES = sorted({1, 2, 3, ROWS - 1, ROWS, ROWS + 1, 29, 30, 31, TILE - 1, TILE, TILE + 1})
 sizes = st.integers(1, 70)
-quick = settings(max_examples=40)
 
 
 def normal(seed, *shape, dtype=np.float64, scale=1.0):
@@ -37,7 +36,6 @@ def both(formula, dtype, *inputs):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", [0, FROM, FROM | PLUS, FROM | RELU, WHERE_POSITIVE])
 @given(m=st.sampled_from(SIZES), n=sizes, depth=st.integers(0, 40), transposed=st.booleans(), seed=st.integers(0, 99))
-@quick
 def test_gemm(dtype, mode, m, n, depth, transposed, seed):
     a, b = normal(seed, m, depth, dtype=dtype), normal(seed + 1, depth, n, dtype=dtype)
     d, e = normal(seed + 2, m, n, dtype=dtype), normal(seed + 3, m, n, dtype=dtype)
@@ -65,7 +63,6 @@ def test_gemm(dtype, mode, m, n, depth, transposed, seed):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(n=st.integers(1, 150), width=sizes, seed=st.integers(0, 99))
-@quick
 def test_gemm_leaves_out_what_causal_attention_masks(dtype, n, width, seed):
     lower = np.tril(normal(seed, n, n, dtype=dtype))
     b = normal(seed + 1, n, width, dtype=dtype)
@@ -130,7 +127,6 @@ def test_relu_lets_nan_through():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(m=sizes, n=sizes)
-@quick
 def test_transpose_and_column_sums(dtype, m, n):
     x = normal(m * n, m, n, dtype=dtype)
     target, check = guarded((n, m), dtype)
@@ -176,7 +172,6 @@ def layer_norm_gradients(dy, x, weight):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(m=st.integers(1, 20), n=sizes, offset=st.sampled_from([0.0, 100.0]), seed=st.integers(0, 99))
-@quick
 def test_layer_norm(dtype, m, n, offset, seed):
     x = normal(seed, m, n, dtype=dtype) + dtype(offset)
     weight, bias, dy = (
@@ -212,7 +207,6 @@ def test_gelu(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(n=st.integers(1, 40), c=sizes, seed=st.integers(0, 99))
-@quick
 def test_embedding_and_head(dtype, n, c, seed):
     x, z, dz = normal(seed, n, dtype=dtype), normal(seed + 1, n, c, dtype=dtype), normal(seed + 2, n, c, dtype=dtype)
     weight, bias, dy = (
@@ -250,7 +244,6 @@ def test_mean_squared_error(dtype):
 @given(
     n=st.integers(1, 20), vocabulary=st.integers(1, 300), scale=st.sampled_from([0.1, 3, 1e3]), seed=st.integers(0, 99)
 )
-@quick
 def test_cross_entropy(dtype, n, vocabulary, scale, seed):
     logits = normal(seed, n, vocabulary, dtype=dtype, scale=scale)
     tokens = np.random.default_rng(seed).integers(0, vocabulary, n)
@@ -296,7 +289,6 @@ def test_the_gradient_of_cross_entropy_may_take_the_place_of_the_logits():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(n=st.integers(1, 40), c=sizes, vocabulary=st.integers(1, 30), seed=st.integers(0, 99))
-@quick
 def test_embedding_of_tokens(dtype, n, c, vocabulary, seed):
     weight, table, dz = (normal(seed + k, m, c, dtype=dtype) for k, m in enumerate((vocabulary, n, n)))
     tokens = np.random.default_rng(seed).integers(0, vocabulary, n)

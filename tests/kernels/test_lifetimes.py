@@ -74,6 +74,7 @@ def test_the_rule(body, names):
     assert [name for _, name in lost(f"@entry\ndef f(y):\n    {body}\n")] == names
 
 
+@pytest.mark.full("takes seconds")
 def test_no_array_is_given_back_before_its_pointer_is_used():
     found = {path.relative_to(PACKAGE).as_posix(): lost(path.read_text()) for path in PACKAGE.rglob("*.py")}
     assert {path: names for path, names in found.items() if names} == {}

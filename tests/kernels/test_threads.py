@@ -154,6 +154,7 @@ print(*(bool(getenv(name)) for name in (b"OMP_WAIT_POLICY", b"GOMP_SPINCOUNT")))
 """
 
 
+@pytest.mark.full("starts processes")
 def test_openmp_stays_as_other_libraries_have_it():
     pytest.importorskip("numba.np.ufunc.omppool")
     environment = {**os.environ, "NUMBA_NUM_THREADS": "2", "NUMBA_THREADING_LAYER": "omp"}
@@ -259,6 +260,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.parametrize("whose", OTHERS_THREADS)
 def test_a_forked_child_gets_an_error_where_others_had_started_threads(whose):

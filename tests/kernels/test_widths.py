@@ -33,6 +33,7 @@ def examine(width):
     return json.loads(done.stdout)
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names features of x86")
 @pytest.mark.skipif(simd.REGISTER_BYTES < 32, reason="this CPU has no wider registers to do without")
 def test_narrower_registers_give_right_results():

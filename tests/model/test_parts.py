@@ -150,6 +150,7 @@ def test_no_two_places_steps_or_seeds_drop_the_same():
     assert len(found) == 2 * 3 * 3 * (1 + 2 * (2 + 3))
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("encoding", ["alibi", "alibi+dape"])
 def test_a_test_drops_nothing(encoding):
     config = with_parts("dropout", encoding=encoding, dtype="float64", vocabulary=11)

@@ -63,6 +63,7 @@ def test_ten_steps_of_adam_agree_with_pytorchs(vocabulary):
         assert adam.step(x, y) == pytest.approx(step(), rel=1e-8)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("config", [TODAY, GPT], ids=["today", "gpt"])
 def test_fifty_updates_of_a_whole_recipe_agree_with_pytorchs(config):
     """AdamW, warm-up and cosine, clipping, dropout with the mask handed over, targets that do not count."""

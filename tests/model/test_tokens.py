@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from model_cases import (
     SMALL,
@@ -64,7 +64,6 @@ configs = st.builds(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(config=configs, sequences=st.integers(1, 9))
-@settings(max_examples=40)
 def test_logits_loss_and_gradients_agree_with_the_reference(dtype, config, sequences):
     assert_agrees_with_the_reference(replace(config, dtype=dtype), sequences)
 
@@ -139,7 +138,6 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(config, sequences):
     length=st.integers(1, 90), width=st.integers(1, 40), heads=st.integers(1, 3), vocabulary=st.integers(2, 70),
     norm=st.sampled_from(["none", "layernorm"]), encoding=st.sampled_from(["nope", "learned", "learned+alibi"]),
 )  # fmt: skip
-@settings(max_examples=40)
 @example(length=300, width=9, heads=1, vocabulary=257, norm="none", encoding="learned")
 def test_no_pointer_leaves_its_array(length, width, heads, vocabulary, norm, encoding):
     """Everything that a step writes to is fenced with marks; they stay."""

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from guards import guarded_allocations
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from model_cases import (
     DEEP,
@@ -46,7 +46,6 @@ configs = st.builds(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(config=configs, sequences=st.integers(1, 11))
-@settings(max_examples=60)
 def test_outputs_loss_and_gradients_agree_with_the_reference(dtype, config, sequences):
     config = ModelConfig.from_dict({**config.to_dict(), "dtype": dtype})
     model = Transformer(config)
@@ -150,6 +149,7 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(config, sequences):
     assert all(result == results[0] for result in results)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_no_length_writes_outside_the_arrays(monkeypatch, dtype):
     """Every N from 1 to 300, guard words around everything that a model allocates; heads, widths and norms rotate."""
@@ -184,7 +184,6 @@ def test_every_number_of_heads_stays_inside_the_arrays(monkeypatch, heads):
     norm=st.sampled_from(["none", "layernorm"]), activation=st.sampled_from(["relu", "gelu"]),
     encoding=st.sampled_from(["nope", "learned", "learned+alibi"]),
 )  # fmt: skip
-@settings(max_examples=60)
 def test_no_pointer_leaves_its_array(length, width, heads, hidden, norm, activation, encoding):
     """Everything that a step writes to is fenced with marks; they stay."""
     options = {"alibi.learned": True} if encoding == "learned+alibi" else {}

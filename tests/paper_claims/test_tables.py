@@ -30,6 +30,7 @@ def judged():
     return tables.judge()
 
 
+@pytest.mark.full("takes seconds")
 def test_every_cell_has_the_verdict_of_the_specification(judged):
     found = {}
     for each in judged:

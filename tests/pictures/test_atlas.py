@@ -70,6 +70,7 @@ def cards(page):
     return {attributes["id"]: (attributes, said) for attributes, said in page.all("article")}
 
 
+@pytest.mark.full("takes seconds")
 def test_every_encoding_has_a_card_in_the_group_of_its_use(page, text):
     assert sorted(cards(page)) == sorted(list_encodings())
     groups = re.findall(r"<h2>(.*?)</h2>|<article class=\"card\" id=\"(\w+)\"", text)
@@ -182,6 +183,7 @@ def test_headings_go_down_one_by_one(page):
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
+@pytest.mark.full("starts processes")
 def test_the_same_encodings_give_the_same_bytes(text, tmp_path):
     """In another process too, whatever its order of sets; and a page of some has their cards as that of all."""
     flags = [word for name in SOME for word in ("--encoding", name)]

@@ -153,11 +153,13 @@ def test_what_a_run_folder_names_is_not_imported(run):
 # A figure in Python ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full("takes seconds")
 def test_the_examples_run():
     pytest.importorskip("matplotlib")
     assert doctest.testmod(shown) == (0, 6)
 
 
+@pytest.mark.full("takes seconds")
 def test_a_figure_of_a_name_a_model_and_a_run(run):
     pytest.importorskip("matplotlib")
     before = sorted(Path().rglob("*"))
@@ -171,6 +173,7 @@ def test_a_figure_of_a_name_a_model_and_a_run(run):
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.full("starts processes")
 def test_a_figure_is_unknown_to_pyplot_and_keeps_its_fonts():
     pytest.importorskip("matplotlib")
     program = (

@@ -246,6 +246,7 @@ def test_a_map_in_text_shows_the_training_length_and_its_values(made_up):
     assert lines[at + 6] == "value 0 .:-=+*#%@ 3"
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("length", [1, 2])
 def test_few_positions_are_enough(made_up, length):
     table, angles = np.ones((length, 1)), MADE_UP["angles"][:, :length]
@@ -276,6 +277,7 @@ def test_the_command_prints_text():
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(("kind", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_a_figure_is_written_whole(tmp_path, kind, begins):
     pytest.importorskip("matplotlib")
@@ -291,6 +293,7 @@ def test_a_figure_is_written_whole(tmp_path, kind, begins):
     assert [entry.name for entry in tmp_path.iterdir()] == [out.name]
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("slots", [("table", "taps"), ("angles", "growth"), ("index", "values"), ("rel_key", "bias")])
 def test_a_figure_has_a_panel_for_every_view_and_its_words(made_up, slots):
     pytest.importorskip("matplotlib")

@@ -237,6 +237,7 @@ def test_bands_are_filled_in_the_figure():
     assert list(dashed.get_xdata()) == [N - 0.5, N - 0.5]
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("name", ["sinusoidal", "alibi", "rope", "wavelet+alibi"])
 def test_no_two_words_of_a_figure_overlap(name):
     pytest.importorskip("matplotlib")

@@ -123,6 +123,7 @@ def make_model(seed=0, dtype=np.float64, **settings):
     return config, parameters, rng
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(
     "settings",
     [

@@ -5,23 +5,28 @@ Paths, node ids and ``-k`` select by themselves: ``python -m pytest tests/model`
 The default selection leaves out
 
 - tests marked ``full``: they take long, or compile much that no other test needs;
-- dtypes other than float32, where a test has float32 among its parameters and is not marked ``dtypes``;
+- dtypes other than float32, where a test has float32 among its parameters;
 - a part of long parameter lists. Which parameters stay follows from the commit's tree, so every commit runs others, and
-  the same commit the same ones again.
+  the same commit the same ones again. The encodings that stay are the same in all tests, as each must be compiled.
+
+A test marked ``unsampled`` keeps all its parameters.
 """
 
 import hashlib
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-MOST = 6
+import fastpe
+
+MOST = 3
 """Parameter sets of one test function that stay, at least."""
-SHARE = 3
+SHARE = 6
 """One in so many of the others stays."""
+_ENCODINGS = set(fastpe.list_encodings())
 _OTHER_DTYPES = {"float64", "float16", "bfloat16"}
 
 
@@ -29,7 +34,7 @@ def is_default(config: pytest.Config) -> bool:
     """Whether this run takes the default selection; workers of pytest-xdist do as their controller."""
     if hasattr(config, "workerinput"):
         return bool(config.workerinput["default_selection"])
-    return is_whole(config) and not config.getoption("--full") and not config.getoption("--rest")
+    return is_whole(config) and not config.getoption("--full")
 
 
 def is_whole(config: pytest.Config) -> bool:
@@ -40,26 +45,26 @@ def is_whole(config: pytest.Config) -> bool:
 
 def selected(items: Iterable[pytest.Item], seed: str) -> list[pytest.Item]:
     """The items of the default selection, in their order."""
-    items = [item for item in items if item.get_closest_marker("full") is None]
-    kept = {item for group in _by_function(items) for item in _in_float32(group)}
-    items = [item for item in items if item in kept]
-    return drawn(items, lambda count: min(count, MOST + max(count - MOST, 0) // SHARE), seed)
-
-
-def drawn(items: list[pytest.Item], count_of: Callable[[int], int], seed: str) -> list[pytest.Item]:
-    """Of the parameter sets of each test function as many as `count_of` their number says, in their order."""
-    kept = set()
-    for group in _by_function(items):
-        by_hash = sorted(group, key=lambda item: hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest())
-        kept |= set(by_hash[: count_of(len(group))])
+    groups = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("full") is None:
+            groups[item.nodeid.partition("[")[0]].append(item)
+    kept = {item for group in groups.values() for item in _drawn(group, seed)}
     return [item for item in items if item in kept]
 
 
-def _by_function(items: Iterable[pytest.Item]) -> Iterable[list[pytest.Item]]:
-    groups = defaultdict(list)
-    for item in items:
-        groups[item.nodeid.partition("[")[0]].append(item)
-    return groups.values()
+def _drawn(group: list[pytest.Item], seed: str) -> list[pytest.Item]:
+    """A part of the parameter sets of one test function."""
+    if group[0].get_closest_marker("unsampled") is not None:
+        return group
+    group = sorted(_in_float32(group), key=lambda item: _order(item, seed))
+    return group[: MOST + max(len(group) - MOST, 0) // SHARE]
+
+
+def _order(item: pytest.Item, seed: str) -> list[bytes]:
+    """A sort key: first a hash of the encoding among the parameters, then one of all of them."""
+    encoding = next((value for value in _parameters(item) if isinstance(value, str) and value in _ENCODINGS), "")
+    return [hashlib.sha256(f"{seed} {text}".encode()).digest() for text in (encoding, item.nodeid)]
 
 
 def seed_of_tree() -> str:
@@ -71,8 +76,6 @@ def seed_of_tree() -> str:
 
 def _in_float32(group: list[pytest.Item]) -> list[pytest.Item]:
     """Without other dtypes, if there is float32 to choose."""
-    if group[0].get_closest_marker("dtypes") is not None:
-        return group
     dtypes = {item: _dtypes_of(item) for item in group}
     if not any("float32" in found for found in dtypes.values()):
         return group
@@ -80,10 +83,13 @@ def _in_float32(group: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _dtypes_of(item: pytest.Item) -> set[str]:
-    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
     found = set()
-    for value in values:
+    for value in _parameters(item):
         name = value if isinstance(value, str) else getattr(value, "__name__", getattr(value, "name", ""))
         if name == "float32" or name in _OTHER_DTYPES:
             found.add(name)
     return found
+
+
+def _parameters(item: pytest.Item) -> Iterable[object]:
+    return item.callspec.params.values() if hasattr(item, "callspec") else ()

@@ -51,6 +51,7 @@ def test_a_small_model_learns(task):
     assert found_by(task=task, **SOLVED[task])["exact"] > 0.85
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(("task", "bound"), NUMBERS.items())
 def test_a_small_model_learns_numbers(task, bound):
     """Its error is a small part of that of always answering 0."""
@@ -58,6 +59,7 @@ def test_a_small_model_learns_numbers(task, bound):
     assert found_by(**settings, encoding="learned")["nmse"] < bound
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("task", ["reverse", "unique_copy", "odds_first", "even_pairs"])
 def test_without_mask_and_positions_no_order_is_known(task):
     """Every blank of an answer looks alike then: the same token would stand at all of them."""
@@ -66,11 +68,13 @@ def test_without_mask_and_positions_no_order_is_known(task):
     assert found_by(**settings, encoding="learned")["exact"] > 0.85
 
 
+@pytest.mark.full("takes seconds")
 def test_one_layer_cannot_do_induction():
     """Sanford, Hsu and Telgarsky 2024: not at this width. Two layers can, see above."""
     assert found_by(task="induction", **SOLVED["induction"], layers=1)["exact"] < 0.3
 
 
+@pytest.mark.full("takes seconds")
 def test_one_layer_without_positions_tells_three_blocks_and_not_four():
     """Yang et al. 2025: a depth of d solves L_k up to k = d + 2."""
     settings = {"task": "depth", "encoding": "nope", "train_length": 24, "layers": 1, "heads": 1, "width": 64,

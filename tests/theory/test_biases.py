@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -95,7 +95,6 @@ def test_every_head_and_the_worst():
     assert biases.worst(found[::-1]).value == 32.0
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
 def test_blocks_of_queries_against_the_whole_square(length, heads, causal, seed):
     square = np.random.default_rng(seed).standard_normal((heads, length, length))
@@ -117,7 +116,6 @@ def test_blocks_of_queries_against_the_whole_square(length, heads, causal, seed)
         assert columns[h].value == pytest.approx(shares.sum(axis=0).max(), rel=1e-12)
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(0, 45), st.floats(0.1, 100.0), st.booleans(), st.integers(0, 2**32))
 def test_biases_of_offsets_against_the_square_they_stand_for(length, far, size, causal, seed):
     bias = {"bias": size * np.random.default_rng(seed).standard_normal((2, 2 * far + 1))}

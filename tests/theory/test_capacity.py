@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -60,7 +60,6 @@ def test_learned_rows_at_the_start():
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**32), st.floats(0, 10))
-@settings(max_examples=60)
 def test_between_khintchine_and_jensen(count, width, seed, bound):
     rows = np.random.default_rng(seed).standard_cauchy((count, width)).clip(-1e6, 1e6)
     found, sure = readout_complexity(rows, bound).value, readout_bounds(rows, bound)

@@ -68,6 +68,7 @@ def test_the_words_name_the_lengths():
     assert next(iter(essentials("rope", dim=16))) == "channels that turn, of 8"
 
 
+@pytest.mark.full("takes seconds")
 def test_every_encoding_has_three_numbers_or_none():
     for name in fastpe.list_encodings():
         assert len(essentials(name)) in (0, 3), name

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.spatial.distance import cdist
@@ -158,7 +158,6 @@ def test_three_points_by_an_integral():
     assert abs(found.estimate.value - expected) < 1.6 * (found.estimate.high - found.estimate.value)
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(1, 9), st.floats(0.05, 20.0), st.integers(0, 1000))
 def test_bounds_are_those_of_the_definition(n, dim, sigma, seed):
     rows = np.random.default_rng(seed).normal(size=(n, dim)) + 3.0
@@ -202,6 +201,7 @@ def test_curve_over_noise():
     assert curve.lower[-1] == pytest.approx(power / (4 * 100.0**2), rel=1e-3)
 
 
+@pytest.mark.full("takes seconds")
 def test_what_rounding_leaves():
     expected = {
         ("sinusoidal", "bfloat16"): 8.317766, ("legendre", "float32"): 1.444560, ("legendre", "bfloat16"): 0.823296,

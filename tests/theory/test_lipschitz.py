@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpe import reference
@@ -101,7 +101,6 @@ def test_frobenius_constant_needs_kappa_twice():
     assert math.sqrt(100) + 2 * 100.0 < found <= bound
 
 
-@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 4), st.booleans(), st.floats(0.05, 20.0))
 def test_both_norms_hold_with_every_term(seed, count, width, causal, loud):
     """One head with terms of the query alone, of the key alone, shifts, and vectors added to values: by differences."""
@@ -252,7 +251,6 @@ def test_influence_of_claim_c30():
 
 
 @given(st.integers(1, 5), st.floats(0.01, 3.0), st.floats(0.05, 1.5), st.floats(1e-6, 1e9))
-@settings(max_examples=60)
 def test_influence_length_is_the_last_crossing(count, slope, weight, below):
     layers = equal_layers(count, weight, 4)
     found = int(influence_length(layers, 0.5, slope, below).value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -15,7 +15,6 @@ from fastpe.theory.information import position_information
 from fastpe.theory.maximal import lower_bound_and_gradient, maximal_table
 
 
-@settings(max_examples=25)
 @given(st.integers(1, 7), st.integers(1, 4), st.floats(0.3, 3.0), st.integers(0, 99))
 def test_gradient_by_central_differences(n, dim, sigma, seed):
     table = np.random.default_rng(seed).normal(size=(n, dim))
@@ -112,6 +111,7 @@ def test_bad_arguments(arguments, error):
         maximal_table(**arguments)
 
 
+@pytest.mark.full("starts processes")
 def test_the_maximal_table_as_an_encoding_of_ones_own():
     """bench/maximal.py: a simplex, whose last row goes on, and the tables that it is compared with at equal power."""
     file = Path(__file__).parents[2] / "bench" / "maximal.py"

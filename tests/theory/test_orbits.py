@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpe.tasks import targets
@@ -92,7 +92,6 @@ MATRICES = st.integers(1, 5).flatmap(
 )
 
 
-@settings(max_examples=60)
 @given(case=MATRICES, group=st.sampled_from(GROUPS))
 def test_any_matrix_over_all_orders(case, group):
     matrix, offsets = case
@@ -196,6 +195,7 @@ def test_more_orders_forbid_more_and_one_position_forbids_nothing(name):
         assert least_error(name, group, 1).value == 0.0
 
 
+@pytest.mark.full("takes seconds")
 def test_long_sequences():
     n = 2**14
     harmonic = float(np.sum(1.0 / np.arange(1, n + 1)))

@@ -42,6 +42,7 @@ def test_every_encoding_has_a_page(name):
             assert json.loads(json.dumps(record.to_dict(), allow_nan=False)) == record.to_dict()
 
 
+@pytest.mark.full("takes seconds")
 def test_a_slot_has_its_own_quantities_and_no_others():
     tables, biases, rotations = page("sinusoidal"), page("alibi"), page("rope")
     assert {"nearest@50", "toeplitz"} <= set(tables)
@@ -73,6 +74,7 @@ INSIDE = {
 }  # fmt: skip
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(
     ("name", "norms", "nearest", "noise", "drift", "most"),
     [
@@ -157,6 +159,7 @@ def test_the_page_of_rope():
     assert "turned" not in page("rope_2d")
 
 
+@pytest.mark.full("takes seconds")
 def test_constants_of_unit_maps():
     assert page("sinusoidal")["lipschitz@50"].value == near(9377.485133)
     assert page("nope", causal=True)["columns@50"].value == near(4.499205)
@@ -188,6 +191,7 @@ def test_several_heads():
 # Lengths and sizes
 
 
+@pytest.mark.full("takes seconds")
 def test_lengths_are_windows_of_tables():
     found = page("legendre", length=(150, 100))
     assert [key for key in found if key.startswith("nearest@")] == ["nearest@50", "nearest@100", "nearest@150"]
@@ -206,6 +210,7 @@ def test_rows_of_a_grid_are_those_of_its_own_length():
     assert found["drift@64"].value == pytest.approx(apart.max(), rel=1e-12)
 
 
+@pytest.mark.full("takes seconds")
 def test_where_an_encoding_is_undefined_there_is_nothing():
     what = collect.subject_of("learned")
     found = collect.records(what)

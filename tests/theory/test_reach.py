@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
@@ -271,7 +271,6 @@ def test_endless_windows_without_end():
             reach.endless_window("alibi", wrong, slope=0.5)
 
 
-@settings(max_examples=60)
 @given(
     st.integers(2, 30), st.integers(0, 28), st.floats(0.0, 3.0), st.booleans(), st.integers(0, 2**32),
 )  # fmt: skip
@@ -289,7 +288,6 @@ def test_dropped_weight_is_never_exceeded_and_attained(length, window, content, 
     assert np.exp(scores)[far].sum() / np.exp(scores).sum() == pytest.approx(bound, rel=1e-12)
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 40), st.floats(0.001, 0.9), st.floats(0.0, 2.0), st.booleans(), st.integers(0, 2**32))
 def test_the_certified_window_is_the_least(length, tolerance, content, both_sides, seed):
     row = np.random.default_rng(seed).standard_normal(length) * 2.0

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpe
@@ -120,7 +120,6 @@ def test_unseen_angles_of_a_wide_head():
     assert rotations.unseen(angles("rope", 4096, 128), angles("rope", 8192, 128))["channels"].value == 18
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 20), st.integers(1, 20), st.booleans(), st.integers(0, 2**32))
 def test_chords_against_all_pairs(trained, tested, causal, seed):
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paper_tables import near, paper_table
 from scipy.spatial.distance import cdist, pdist
@@ -110,7 +110,6 @@ def test_distances_against_scipy(shape):
     assert np.linalg.norm(rows[::2] - rows[1::2][which], axis=1) == pytest.approx(distances, rel=1e-12, abs=0.0)
 
 
-@settings(max_examples=10)
 @given(st.integers(500, 1100), st.integers(0, 2**32 - 1))
 def test_distances_over_several_tiles(n, seed):
     rows = np.random.default_rng(seed).standard_normal((n, 3))

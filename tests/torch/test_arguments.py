@@ -143,6 +143,7 @@ def samples(dtype):
     return list(info.sample_inputs("cpu", dtype, requires_grad=True))
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_pytorchs_own_samples(dtype):

@@ -105,6 +105,7 @@ def test_gradients_are_those_of_pytorchs_checker(names):
     assert torch.autograd.gradcheck(function, tuple(real.values()))
 
 
+@pytest.mark.full("takes seconds")
 def test_bands_are_constants_and_theta_has_a_gradient():
     given = drawn(("bias", "key_bias"), n=6, m=6, d=4)
     own = fastpe.bands.self_extend(6, group=2, window=2)
@@ -328,6 +329,7 @@ print(torch.get_num_threads())
 """
 
 
+@pytest.mark.full("starts processes")
 def test_pytorchs_number_of_threads_counts_and_stays():
     environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
     done = subprocess.run([sys.executable, "-c", LIMITED], env=environment, capture_output=True, text=True, check=False)

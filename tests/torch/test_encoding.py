@@ -60,6 +60,7 @@ def test_slots_and_gradients_are_those_of_fastpe(name, dtype):
             np.testing.assert_array_equal(encoding.get_parameter(key).grad, exact[key])
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("name", ["kerple_log", "transformer_xl", "rope_mixed"])
 def test_gradients_are_those_of_pytorchs_checker(name):
     encoding = Encoding(name, dim=8, heads=2, train_length=6, dtype=torch.float64)

@@ -126,6 +126,7 @@ def test_dropout_is_that_of_training_and_of_pytorchs_generator():
     assert not drawn[0].equal(still)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("name", ["llama", "gpt_oss", "t5"])
 def test_compiled(name):
     given = inputs(name, "left")
@@ -134,6 +135,7 @@ def test_compiled(name):
     torch.testing.assert_close(compiled(**given).logits, model(**given).logits, rtol=0, atol=5e-6)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_compiled_generation(name):
     """One graph for all words, against a cache of fixed size: the words of the model's own attention."""

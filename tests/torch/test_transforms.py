@@ -33,6 +33,7 @@ def gradients(function, given):
     return torch.autograd.grad(function(*given.values()), [*given.values()])
 
 
+@pytest.mark.full("takes seconds")
 def test_second_derivatives_are_errors_also_where_the_gradient_would_pass_for_a_constant(given):
     q = given["q"]
     for outer in (torch.sum, lambda out: out.square().sum()):  # the first hands back ones, which need no gradient
@@ -105,6 +106,7 @@ def test_it_compiles_without_a_break(given):
         torch.testing.assert_close(found, right, rtol=0, atol=0)
 
 
+@pytest.mark.full("takes seconds")
 def test_encodings_halves_constants_and_dropout_compile():
     encoding = Encoding("t5+rope", dim=8, heads=2, train_length=16)
 
@@ -124,6 +126,7 @@ def test_encodings_halves_constants_and_dropout_compile():
     assert compiled(q, 0.5).ne(compiled(q, 0.5)).any()
 
 
+@pytest.mark.full("starts processes")
 def test_inductor():
     q = torch.randn(2, 2, 9, 4, requires_grad=True)
     function = torch.compile(lambda q: attention(q.sin(), q, q, causal=True).sum(), fullgraph=True)

@@ -42,6 +42,7 @@ print("done")
 """
 
 
+@pytest.mark.full("starts processes")
 def test_tensors_without_memory_are_refused():
     """In a process of its own, which a crash would end."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300)

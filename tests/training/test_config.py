@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpe.encodings.needed import needed
@@ -54,7 +54,6 @@ configs = st.builds(
 
 
 @given(configs)
-@settings(max_examples=50)
 def test_every_configuration_survives_json(config):
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config
     assert ModelConfig.from_dict(config.model.to_dict()) == config.model

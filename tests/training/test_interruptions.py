@@ -297,6 +297,7 @@ print(kills)
 """
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
 def test_sigkill_at_random_moments_changes_no_bit(tmp_path):
     config = replace(CONFIG, epochs=20)

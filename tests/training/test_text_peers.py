@@ -35,6 +35,7 @@ def text(tmp_path_factory):
     return path
 
 
+@pytest.mark.full("takes seconds")
 def test_fifty_updates_of_nanogpts_recipe_agree_with_pytorchs(text):
     """Losses to 1e-9 in float64; and a peer with another rate is told apart."""
     config = replace(preset("nanogpt-cpu", "learned", task="text", data=text), dtype="float64")
@@ -53,6 +54,7 @@ def test_the_same_text_is_written_and_measured(text):
     assert torch_gpt.validate(gpt, part, 64) == pytest.approx(point.loss, rel=1e-12)
 
 
+@pytest.mark.full("takes seconds")
 def test_the_readmes_twelve_lines_load_a_run(text, tmp_path, monkeypatch):
     (code,) = re.findall(r"<!-- code: torch -->\n```python\n(.*?)```", readme.README.read_text(), re.DOTALL)
     assert len(code.splitlines()) == 12

@@ -41,6 +41,7 @@ def test_many_frequencies_take_one_power(monkeypatch: pytest.MonkeyPatch) -> Non
             assert abs(mpmath.mpf(float(high[t])) + mpmath.mpf(float(low[t])) - exact) < exact * mpmath.mpf(2) ** -104
 
 
+@pytest.mark.full("takes seconds")
 def test_the_largest_dbar_is_the_reference_and_more_is_refused() -> None:
     got, exact = (fastpe.build("sandwich", 2, dbar=10**6, reference=reference)["bias"] for reference in (False, True))
     np.testing.assert_allclose(got, exact, rtol=1e-6)

@@ -26,6 +26,7 @@ def test_against_scipy(length: int, product: float) -> None:
     np.testing.assert_allclose(rows.T @ rows / length, np.diag([1.0] * count + [0.0] * 3), atol=1e-14 * length)
 
 
+@pytest.mark.full("takes seconds")
 def test_of_very_many_positions() -> None:
     """All eigenvalues would take hours; what is lost is the rounding of N^2 entries over gaps of about one."""
     rows = table(2**18, dim=2, time_bandwidth=1.0)

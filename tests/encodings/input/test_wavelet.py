@@ -64,6 +64,7 @@ def test_largest_values() -> None:
     np.testing.assert_allclose((evaluate("db2", np.arange(4)) ** 2).sum(), 2, rtol=1e-14)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("moments", [2, 4, 10, 20])
 def test_values_against_mpmath_from_the_exact_filter(moments: int) -> None:
     name = f"db{moments}"
