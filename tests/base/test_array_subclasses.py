@@ -16,6 +16,7 @@ def refused(argument, value):
     assert str(caught.value).startswith(argument.partition(" of t")[0].partition(" of r")[0] + WORDS)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("argument", USES)
 def test_a_masked_array_is_refused_by_name(argument):
     value = USES[argument][0]

@@ -80,6 +80,7 @@ def test_evaluate_gives_what_training_gave(inside):
     assert fastpe("evaluate", "run0", "--test-length", "4").stdout.splitlines()[1].split()[0] == "4"
 
 
+@pytest.mark.full("takes seconds")
 def test_length_curves_stand_side_by_side(inside, tmp_path):
     found = fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8, 16", "--out", tmp_path / "curve.png")
     assert found.exit_code == 0, found.output
@@ -134,7 +135,7 @@ def test_another_text(inside, tmp_path):
     (tmp_path / "unknown.txt").write_text("zzz")
     for flags in ([], ["--length-curve"], ["--receptive-field"]):
         line = refused(2, "evaluate", "run0", "--data", tmp_path / "unknown.txt", *flags)
-        assert line.endswith("unknown.txt has: 'z'")
+        assert line.endswith("that are not in the vocabulary: 'z'")
 
 
 def test_receptive_fields(inside, tmp_path):

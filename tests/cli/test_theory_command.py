@@ -140,6 +140,7 @@ def test_the_page_of_a_rotation():
     assert "least error on constant inputs: running_sum 208.25" in text
 
 
+@pytest.mark.full("takes seconds")
 def test_what_is_undefined_is_a_dash_and_said():
     text = shown("--all", "learned")
     assert row(text, "largest norm of a token, content of norm 1") == ["1.18167"]

@@ -209,6 +209,7 @@ def test_a_wrong_gradient_of_the_whole_step_fails(monkeypatch):
     assert "the model has the gradients []" in judged("step learned")["step learned"].note
 
 
+@pytest.mark.full("takes seconds")
 def test_bits_that_depend_on_the_threads_fail(monkeypatch):
     assert judged("threads")["threads"] == diagnosis.Verdict("threads", "float32", True, 0.0, 0.0)
     right = Adam.step

@@ -37,6 +37,7 @@ def test_a_difference_has_a_reason_and_an_exact_value(case):
         assert case.exact is not None
 
 
+@pytest.mark.full("takes seconds")
 def test_the_table_is_that_of_the_cases(stored):
     """But for the figures, whose last digits are the machine's."""
 

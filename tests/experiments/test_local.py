@@ -48,6 +48,7 @@ def test_workers_get_what_one_process_gets(finished):
     assert found == [train(job.config, threads=1).result["test"] for job in jobs]
 
 
+@pytest.mark.full("starts processes")
 def test_a_result_is_reused_only_for_the_same_run(finished, monkeypatch):
     root, jobs, found = finished
 

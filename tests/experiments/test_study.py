@@ -125,6 +125,7 @@ def test_a_study_leaves_its_files(made):
     assert "| alibi |" in (made.out / "results.md").read_text()
 
 
+@pytest.mark.full("starts processes")
 def test_a_study_is_made_once(made):
     before = {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")}
     events = []
@@ -232,6 +233,7 @@ def test_studies_share_the_runs_of_one_folder(made, tmp_path):
         report_study(tmp_path / "half")
 
 
+@pytest.mark.full("takes seconds")
 def test_single_runs_make_a_report(made, tmp_path):
     runs = sorted((made.out / "runs").iterdir())
     found = report_runs(runs, tmp_path / "report")
@@ -271,6 +273,7 @@ def test_runs_that_differ_in_settings_are_told_apart(no_pdf, tmp_path):
     assert values(found) == values(made)
 
 
+@pytest.mark.full("takes seconds")
 def test_cells_of_several_cpus_are_marked(made, tmp_path):
     known = {cell: study_folder.FinishedRun({"train": {"loss": 1.0 + cell.seed, "steps": 8, "seconds": 1.0},
                                "test": {n: {"exact": 0.5, "mse": 0.5} for n in ("4", "8", "16")}},

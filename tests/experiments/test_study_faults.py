@@ -39,6 +39,7 @@ def test_a_clock_that_is_off_changes_nothing(made, tmp_path, year):
     assert again.summary == made.summary
 
 
+@pytest.mark.full("starts processes")
 def test_two_starters_in_one_folder(made):
     with study_folder.hold(made.out), pytest.raises(RunError, match="another process is working in "):
         compare(STUDY, out=made.out)

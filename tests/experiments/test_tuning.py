@@ -103,6 +103,7 @@ def test_what_is_reported_has_the_chosen_settings_and_the_studys_seeds(made):
     assert len(list((made.out / "runs").iterdir())) == 4 * 3 * 2 + 4 * 2
 
 
+@pytest.mark.full("starts processes")
 def test_as_many_are_tried_for_each(made):
     found = made.summary["choosing"]
     assert (found["tried"], found["seeds"], found["grid"]) == (3, [10_000, 10_001], {"lr": LR})

@@ -44,6 +44,7 @@ def test_every_seed_has_an_effective_length(tmp_path):
     assert "the exact interval of the median" not in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.full("takes seconds")
 def test_equivalence_is_said_as_it_is_tested(tmp_path):
     """Made-up scores of eight seeds: one encoding at the baseline, one beyond the margin."""
     study = replace(STUDY, seeds=8, margin=0.1)

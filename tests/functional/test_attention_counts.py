@@ -188,6 +188,7 @@ def test_any_combination(data):
     assert_agrees(arguments, condition=2.0 * max(1.0, sharp), causal=True, **options_of(rng, drawn, n, m))
 
 
+@pytest.mark.full("takes seconds")
 def test_counts_of_thousands_lose_nothing(rng):
     """What the sum over all keys less that over the far ones would leave of those near the query in float32."""
     arguments = problem(rng, ("counts",), b=1, h=1, n=100, m=16384, d=8, dtype=np.float32, most=9000)

@@ -38,6 +38,7 @@ def test_long_sums_are_made_of_short_ones():
     assert rms(arrays.gemm(a, b) - exact) < 9 * UNIT * rms(exact)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("depth", [5, T, T + 1, 3 * T + 7])
 @pytest.mark.parametrize("mode", [OVERWRITE, FROM, ONTO, FROM | PLUS, ONTO | PLUS, ONTO | RELU, ONTO | WHERE_POSITIVE])
 def test_every_mode_of_sums_of_any_length(mode, depth):

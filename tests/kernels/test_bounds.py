@@ -140,6 +140,7 @@ def outcomes():
     return dict(zip(OUTSIDE, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.full("starts processes")
 @pytest.mark.parametrize("call", OUTSIDE)
 def test_what_leaves_its_memory_ends_the_process_and_names_the_line(outcomes, call):
     status, said = outcomes[call]

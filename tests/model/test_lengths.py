@@ -70,6 +70,7 @@ def test_each_sequence_is_as_if_it_were_alone(encoding, norm, causal):
         np.testing.assert_allclose(model(x, lengths=LENGTHS)[i, :n], model(x[i, :n]), rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(
     ("encoding", "dtype"),
     [("wavelet", "float32"), ("rope", "float32"), ("shaw", "float64"), ("alibi+dape", "float64")],

@@ -40,6 +40,7 @@ def test_every_cell_has_the_verdict_of_the_specification(judged):
     assert len({(cell.table, cell.row, cell.column) for cell in tables.CELLS}) == 87
 
 
+@pytest.mark.full("takes seconds")
 def test_a_cell_rests_on_a_claim_of_the_list_or_on_its_own(judged):
     listed = {claim.id: claim for claim in CLAIMS}
     for each in judged:
@@ -74,6 +75,7 @@ def test_a_value_outside_its_interval_is_named_once(judged):
     assert tables.outside(cells) == ["C42 exact (7.5) not in 6.656854249"]
 
 
+@pytest.mark.full("takes seconds")
 def test_each_claim_is_computed_once(monkeypatch):
     counts, claims = Counter(), {cell.claim.id: cell.claim for cell in tables.CELLS}
 

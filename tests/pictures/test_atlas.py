@@ -81,6 +81,7 @@ def test_every_encoding_has_a_card_in_the_group_of_its_use(page, text):
     assert of == {key: USES[get(key).use] for key in list_encodings()}
 
 
+@pytest.mark.full("takes seconds")
 def test_the_page_is_whole_small_and_has_no_identity_twice(page, text):
     assert page.faults == []
     assert len(text.encode()) < 5_000_000

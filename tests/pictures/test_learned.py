@@ -186,6 +186,7 @@ def test_a_figure_is_unknown_to_pyplot_and_keeps_its_fonts():
     assert done.stdout == "{8.0}\n"
 
 
+@pytest.mark.full("takes seconds")
 def test_a_folder_does_not_hide_an_encoding(folder):
     pytest.importorskip("matplotlib")
     Path("alibi").mkdir()

@@ -46,6 +46,7 @@ SLOTS = ["rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "b
 ALL = [*SLOTS, "growth", "scale"]
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(
     ("names", "options"),
     [

@@ -253,6 +253,7 @@ def test_spectral_norm_is_numpys():
     assert spectral_norm(np.zeros((2, 3))) == 0.0
 
 
+@pytest.mark.full("takes seconds")
 def test_measured_slope_is_that_of_differences():
     for name, settings in (("shaw", {}), ("rope,nope", {"causal": True}), ("alibi", {"norm": "layernorm"})):
         model = drawn(name, **settings)

@@ -101,6 +101,7 @@ def test_pages_of_tables(name, norms, nearest, noise, drift, most):
         assert found[f"information.lower@{length}"].value <= inside.value <= found[f"information.upper@{length}"].value
 
 
+@pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(
     ("name", "rank", "share", "equal", "collision"),
     [
@@ -276,6 +277,7 @@ def test_an_encoding_of_ones_own(tmp_path):
 # Models
 
 
+@pytest.mark.full("takes seconds")
 def test_the_page_of_a_model():
     config = fastpe.ModelConfig("kerple_log", width=16, heads=2, hidden=16, train_length=8, causal=True)
     model = fastpe.Transformer(config)

@@ -190,6 +190,7 @@ def test_every_encoding_of_the_registry_has_an_answer():
         assert reach.limit(scheme, **needed.get(scheme, {})) is not None or scheme == "dynamic_bias", scheme
 
 
+@pytest.mark.full("takes seconds")
 def test_reaches_that_no_number_holds():
     found = reach.limit("kerple_log", r1=1.01, r2=0.01)
     assert found.perplexity.value > 1e40

@@ -40,7 +40,7 @@ _LOST = 2.0**-600  # a sum of squares below this may have lost terms to underflo
 _TINY, _RAISED = 2.0**-400, 2.0**600  # rows whose largest entry is tiny are scaled up before they are squared
 
 
-# This function is long because a single pass over the rows keeps the cursors of all levels in local variables.
+# Long: a single pass over the rows keeps the cursors of all levels in local variables.
 @entry(label="wavelet table")
 def fill_rows(
     points: np.ndarray,

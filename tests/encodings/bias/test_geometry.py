@@ -171,7 +171,7 @@ def test_channels_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("name", SPHERE)
 def test_bad_places_are_named(name: str) -> None:
-    with pytest.raises(ValueError, match=r"positions must be \(longitude, latitude\).* within ±90.* is 91"):
+    with pytest.raises(ValueError, match=r"positions must be \(longitude, latitude\).* within ±90.* value 91"):
         fastpe.build(name, 2, positions=[[0, 0], [0, -91]])
     with pytest.raises(ValueError, match=r"positions must have shape \(2, 2\) or \(B, 2, 2\), not \(2,\)"):
         fastpe.build(name, 2, positions=[0, 1])
