@@ -32,7 +32,7 @@ KINDS = [
     (dape_calls.forward, set()),
     (dape_calls.backward, set()),
     (batch.forward, {"float32", "float32 terms"}),
-    (batch.step, {"float32", "float32 terms"}),
+    (batch.step, {"float32", "float32 terms dropout"}),
 ]
 
 
@@ -99,7 +99,7 @@ def _kind(arguments: dict[str, Any]) -> str:
     """The dtype of values, and what is compiled in: terms (besides bias and mask), reflections, a network, rounding."""
     position, x = arguments.get("position"), arguments["x"]
     if position is not None:
-        given = {"terms": position.slots, "dropout": arguments["dropout"]}
+        given = {"terms": position.slots, "dropout": arguments.get("dropout")}
         given |= {"path": position.reflections, "net": position.net}
         given["rounded"] = arguments["sizes"].products
         dtype = arguments["w"].dtype
