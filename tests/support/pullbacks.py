@@ -1,19 +1,12 @@
 """Pullbacks beside central differences."""
 
+import content_checks
 import numpy as np
 
 
-def differences(function, value, dresult, step=1e-6):
+def differences(function, value, dresult):
     """The gradient of sum(dresult function(value)), by central differences."""
-    found = np.zeros(value.shape)
-    for place in np.ndindex(value.shape):
-        ends = []
-        for sign in (1, -1):
-            moved = value.copy()
-            moved[place] += sign * step
-            ends.append(np.sum(dresult * function(moved)))
-        found[place] = (ends[0] - ends[1]) / (2 * step)
-    return found
+    return content_checks.differences(lambda x: np.sum(dresult * function(x)), value)
 
 
 def assert_gradients(vjp, arguments, rtol=1e-7):
