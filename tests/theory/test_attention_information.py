@@ -27,11 +27,8 @@ def alibi(slope, length):
 @pytest.mark.parametrize(
     ("length", "slope", "causal", "value"),
     [
-        (4, 0.0, True, 0.353074112), (4, 0.5, False, 0.098750910), (4, 0.5, True, 0.554052385),
-        (4, 0.002, False, 1.625497e-6), (50, 0.0, True, 0.541976082059), (50, 0.5, False, 1.637923116),
-        (50, 0.5, True, 2.290953950), (50, 0.002, False, 2.227476e-4), (50, 0.002, True, 0.551779945),
-        (100, 0.002, False, 8.910595e-4), (100, 0.002, True, 0.576457), (200, 0.002, False, 3.564246e-3),
-        (200, 0.002, True, 0.605205),
+        (4, 0.5, False, 0.098750910), (4, 0.002, False, 1.625497e-6), (50, 0.0, True, 0.541976082059),
+        (50, 0.5, True, 2.290953950), (200, 0.002, False, 3.564246e-3), (200, 0.002, True, 0.605205),
     ],
 )  # fmt: skip
 def test_attention_of_a_slope(length, slope, causal, value):
@@ -73,19 +70,8 @@ def test_rows_of_a_bias_are_those_of_attention(causal):
     np.testing.assert_allclose(rows[:, :2], weights[0], atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("slope", "value"),
-    [(0.002, 0.000416326617), (2**-8, 0.001586302396), (0.1, 0.551613121), (0.5, 1.871436808), (1.0, 2.527677449)],
-)
-def test_a_distance_in_one_score(slope, value):
-    found = offset_information(-slope * np.arange(50))
-    assert found.value == pytest.approx(value, rel=1e-6)
-    assert found.value <= found.inputs["gaussian"]
-
-
 @pytest.mark.parametrize("slope", [0.002, 2**-8, 0.5])
 def test_the_integral_by_mpmath(slope):
-    """The specification's last digits at 0.002 and 2^-8 are off by 7e-12; these are not."""
     with mpmath.workdps(25):
         places = [mpmath.mpf(slope) * d for d in range(50)]
 
@@ -98,7 +84,9 @@ def test_the_integral_by_mpmath(slope):
         count = int((49 * slope + 24) / step)
         whole = mpmath.fsum(surprise(-12 + step * k) for k in range(count + 1)) * step
         expected = float(whole - mpmath.log(2 * mpmath.pi * mpmath.e) / 2)
-    assert offset_information(-slope * np.arange(50)).value == pytest.approx(expected, abs=1e-14, rel=1e-13)
+    found = offset_information(-slope * np.arange(50))
+    assert found.value == pytest.approx(expected, abs=1e-14, rel=1e-13)
+    assert found.value <= found.inputs["gaussian"]
 
 
 @pytest.mark.parametrize("a", [0.01, 0.5, 1.0, 2.0, 8.0, 200.0])

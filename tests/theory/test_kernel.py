@@ -7,8 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from paper_tables import near, paper_table
+from paper_tables import drawn, near, paper_table, shapes
 from scipy import linalg
 from scipy.spatial.distance import cdist
 
@@ -60,10 +59,6 @@ def test_drift(name):
         assert curve[found["radius"].inputs["position"] - 50] == near(found["radius"].value, 1e-12)
         assert relative is None or found["relative"].value == near(relative[place], 2e-6)
         assert shares is None or untrained_share(rows, 50, window).value == near(shares[place], 2e-6)
-    if name == "sinusoidal":
-        assert (
-            covering(rows, 50, (50, 100))["radius"].inputs["position"] == 94
-        )  # as far as 95 to 99: all of them are 57 from the nearest
 
 
 def test_toeplitz_share():
@@ -148,17 +143,6 @@ def test_lags_that_float64_cannot_tell_apart():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Beside brute force
-
-shapes = st.tuples(st.integers(2, 40), st.integers(1, 9), st.integers(0, 2**32 - 1))
-
-
-def drawn(shape):
-    """Rows of very different distances: some nearly equal, some equal."""
-    n, channels, seed = shape
-    rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((n, channels)) * 10.0 ** rng.integers(-3, 4)
-    rows[rng.integers(n)] = rows[0] + 1e-10 * rng.standard_normal(channels)
-    return rows + rng.choice([0.0, 1e3])
 
 
 @given(shapes)

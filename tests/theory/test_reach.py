@@ -56,13 +56,6 @@ def test_reach_of_the_last_row(name):
         assert each.window.value == window
 
 
-@pytest.mark.parametrize(("length", "window"), [(50, 50), (100, 99), (200, 198)])
-def test_the_page_of_alibi(length, window):
-    found = reach.reaches(-0.002 * np.arange(float(length))[None], train_length=50)[0]
-    assert found.window.value == window
-    assert found.beyond.value == pytest.approx({50: 0.0, 100: 0.475021, 200: 0.711349}[length], abs=5e-7)
-
-
 def test_equal_weights_need_99_of_100_keys():
     for length in (100, 1000, 10000):
         assert reach.reaches(np.zeros((1, length)))[0].window.value == 0.99 * length

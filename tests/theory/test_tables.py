@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paper_tables import near, paper_table
+from paper_tables import drawn, near, paper_table, shapes
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import norm
 
@@ -56,14 +56,8 @@ def test_nearest_positions(name):
         assert found.value == near(value, 4e-6)
         first, second = found.inputs["pair"]
         assert start <= first < second < stop
-        assert np.linalg.norm(paper_table(name)[first] - paper_table(name)[second]) == pytest.approx(
-            found.value, rel=1e-12
-        )
-
-
-def test_nearest_positions_to_all_digits():
-    for window in WINDOWS:
-        assert tables.separation(paper_table("sinusoidal"), window).value == near(1.471848048122478, 1e-15)
+        apart = np.linalg.norm(paper_table(name)[first] - paper_table(name)[second])
+        assert apart == pytest.approx(found.value, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", NOISES)
@@ -88,17 +82,6 @@ def test_coherence():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Beside brute force, on tables that are nobody's
-
-shapes = st.tuples(st.integers(2, 40), st.integers(1, 9), st.integers(0, 2**32 - 1))
-
-
-def drawn(shape):
-    """Rows of very different distances: some nearly equal, some equal."""
-    n, channels, seed = shape
-    rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((n, channels)) * 10.0 ** rng.integers(-3, 4)
-    rows[rng.integers(n)] = rows[0] + 1e-10 * rng.standard_normal(channels)
-    return rows + rng.choice([0.0, 1e3])
 
 
 @given(shapes)
@@ -149,9 +132,8 @@ def test_noise_of_long_tables_lies_between_its_bounds():
     rng = np.random.default_rng(1)
     for rows in (rng.standard_normal((1500, 2)), 50.0 + np.sort(rng.standard_normal((1300, 1)), axis=0)):
         found = tables.tolerated_noise(rows)
-        union = (
-            2.0 / len(rows) * norm.cdf(pdist(rows)[None] / (-2.0 * np.array([[found.low], [found.high]]))).sum(axis=1)
-        )
+        sigmas = np.array([[found.low], [found.high]])
+        union = 2.0 / len(rows) * norm.cdf(-pdist(rows) / (2.0 * sigmas)).sum(axis=1)
         assert union[0] <= 0.01 <= union[1]
         assert found.high - found.low < 2e-4 * found.high
     assert tables.tolerated_noise(np.zeros((1100, 2))).value == 0.0

