@@ -146,11 +146,8 @@ def test_estimates_agree_with_the_specification():
 
 def test_two_numbers_in_closed_form():
     """E (x_1 - x_2)^2 / 4 is 1/2 for the sort, and half of it for the maximum."""
-    for name, group, value in (
-        ("sort_numbers", "rev", 0.5),
-        ("running_max", "rev", 0.25),
-        ("running_max", "perm", 0.25),
-    ):
+    cases = ("sort_numbers", "rev", 0.5), ("running_max", "rev", 0.25), ("running_max", "perm", 0.25)
+    for name, group, value in cases:
         found = least_error(name, group, 2)
         assert found.low <= value <= found.high
         assert found.high - found.low < 0.03

@@ -12,7 +12,7 @@ from fastpe.model.encoding import ModelEncoding
 from fastpe.theory import hidden_states
 from fastpe.theory.hidden_states import HiddenStates
 from fastpe.theory.information import position_information, two_point_information
-from fastpe.theory.position_readout import Moments, Readout, plug_in
+from fastpe.theory.position_readout import CLIP, Moments, Readout, plug_in
 from fastpe.theory.probes import probe_model, probe_run, probe_states
 
 CONFIG = fastpe.ModelConfig("nope", width=8, heads=2, hidden=12, layers=2, causal=True, train_length=6)

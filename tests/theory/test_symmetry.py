@@ -130,17 +130,16 @@ def test_with_a_table_a_model_is_not_equivariant():
     assert moved["equivariance"].low > 0.01
 
 
-@pytest.mark.parametrize(
-    ("call", "wrong"),
-    [
-        (lambda: symmetry("nope", length=513), "length must be at most 512"),
-        (lambda: symmetry("nope", length=0), "length must be at least 1, not 0"),
-        (lambda: symmetry("nope", draws=0), "draws must be at least 1, not 0"),
-        (lambda: symmetry("alibbi"), "did you mean 'alibi'"),
-        (lambda: symmetry("alibi", slopes=0.5), "slope"),
-        (lambda: change_of_order("nope", length=1), "length must be at least 2, not 1"),
-    ],
-)
-def test_errors_say_what_is_wrong(call, wrong):
-    with pytest.raises(ValueError, match=wrong):
-        call()
+def test_errors_say_what_is_wrong():
+    with pytest.raises(ValueError, match="length must be at most 512"):
+        symmetry("nope", length=513)
+    with pytest.raises(ValueError, match="length must be at least 1, not 0"):
+        symmetry("nope", length=0)
+    with pytest.raises(ValueError, match="draws must be at least 1, not 0"):
+        symmetry("nope", draws=0)
+    with pytest.raises(ValueError, match="did you mean 'alibi'"):
+        symmetry("alibbi")
+    with pytest.raises(ValueError, match="slope"):
+        symmetry("alibi", slopes=0.5)
+    with pytest.raises(ValueError, match="length must be at least 2, not 1"):
+        change_of_order("nope", length=1)
