@@ -74,22 +74,6 @@ def test_a_value_outside_its_interval_is_named_once(judged):
     assert tables.outside(cells) == ["C42 exact (7.5) not in 6.656854249"]
 
 
-def test_each_claim_is_computed_once(monkeypatch):
-    counts, claims = Counter(), {cell.claim.id: cell.claim for cell in tables.CELLS}
-
-    def counting(claim):
-        def counted(compute=claim.compute):
-            counts[claim.id] += 1
-            return compute()
-
-        return counted
-
-    for claim in claims.values():
-        monkeypatch.setitem(vars(claim), "compute", counting(claim))  # a frozen record
-    tables.judge()
-    assert counts == dict.fromkeys(claims, 1)
-
-
 def test_a_cell_shows_what_was_computed(judged):
     found = {(each.cell.table, each.cell.row, each.cell.column): each for each in judged}
     assert "nearest = 1.471848" in found[1, "Sinusoidal", "absolute information"].computed

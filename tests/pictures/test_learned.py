@@ -12,7 +12,6 @@ from command_line import TINY, fastpe, refused
 
 import fastpe as library
 from fastpe.model.transformer import Transformer
-from fastpe.pictures import canvas
 from fastpe.pictures import show as shown
 from fastpe.pictures.look import look, look_at
 from fastpe.training import config_file
@@ -202,20 +201,6 @@ def test_wrong_requests_are_named(folder):
         library.show("alibi", layer=0)
     with pytest.raises(TypeError, match="what must be the name of an encoding, a model or the path of a run, not 3"):
         library.show(3)
-    with pytest.raises(FileNotFoundError, match="there is no run folder or model file absent"):
-        library.show(Path("absent"))
-
-
-def test_without_matplotlib_one_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(canvas, "available", lambda: False)
-    with pytest.raises(ModuleNotFoundError, match="plots need matplotlib: pip install"):
-        library.show("alibbi")
-
-
-def test_a_page_is_a_public_name_and_imports_nothing_heavy():
-    code = "import sys, fastpe; print(fastpe.page('alibi')); assert not {'numpy', 'numba'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "**Past the training length**" in done.stdout
 
 
 def test_what_is_not_there_is_no_bad_encoding(tmp_path):

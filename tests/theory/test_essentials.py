@@ -5,12 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from command_line import fastpe as run_command
 
 import fastpe
 from fastpe.theory.essentials import SIZES, essentials
 from fastpe.training.config import TrainConfig
-from fastpe_cli.main import main
 
 
 def numbers(name, **sizes):
@@ -75,7 +74,7 @@ def test_every_encoding_has_three_numbers_or_none():
 
 
 def page(*arguments):
-    return CliRunner().invoke(main, ["encodings", *map(str, arguments)], prog_name="fastpe")
+    return run_command("encodings", *arguments)
 
 
 def test_the_page_shows_them():

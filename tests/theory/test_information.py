@@ -144,16 +144,6 @@ def test_curve_over_noise():
     assert curve.lower[-1] == pytest.approx(power / (4 * 100.0**2), rel=1e-3)
 
 
-@pytest.mark.full("takes seconds")
-def test_what_rounding_leaves():
-    expected = {
-        ("sinusoidal", "bfloat16"): 8.317766, ("legendre", "float32"): 1.444560, ("legendre", "bfloat16"): 0.823296,
-        ("wavelet", "float32"): 0.558689, ("wavelet", "bfloat16"): 0.558689,
-    }  # fmt: skip
-    for (name, dtype), value in expected.items():
-        assert precision_information(table(name, 4096), dtype).value == pytest.approx(value, abs=6e-7)
-
-
 @pytest.mark.parametrize(("dtype", "bits"), [("float32", 24), ("bfloat16", 8), ("float16", 11)])
 def test_rounding_keeps_so_many_bits(dtype, bits):
     rows = np.random.default_rng(0).uniform(0.5, 2.0, size=(3000, 1)).astype(np.float32)

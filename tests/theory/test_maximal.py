@@ -80,13 +80,6 @@ def test_it_is_more_informative_than_the_sinusoidal_table_of_the_same_power():
     np.testing.assert_allclose(np.sum(found.table**2), 50 * 32.0, rtol=1e-12)
 
 
-def test_it_is_an_initial_value_of_the_learned_encoding():
-    found = maximal_table(6, 8, steps=5)
-    model = fastpe.Transformer(fastpe.ModelConfig("learned", width=8, hidden=8, layers=1, train_length=6))
-    model.parameters["encoding.learned.table"][...] = found.table
-    np.testing.assert_array_equal(model.slots(6)["table"], found.table.astype(np.float32))
-
-
 def test_one_position_and_one_channel():
     assert maximal_table(1, 3).information.value == 0.0
     assert maximal_table(1, 3).ceiling.high == 0.0

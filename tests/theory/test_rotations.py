@@ -116,10 +116,6 @@ def test_unseen_angles(length, channels, largest, rms):
     assert found["rms"].value == pytest.approx(rms, abs=5e-7)
 
 
-def test_unseen_angles_of_a_wide_head():
-    assert rotations.unseen(angles("rope", 4096, 128), angles("rope", 8192, 128))["channels"].value == 18
-
-
 @given(st.integers(1, 20), st.integers(1, 20), st.booleans(), st.integers(0, 2**32))
 def test_chords_against_all_pairs(trained, tested, causal, seed):
     rng = np.random.default_rng(seed)
@@ -130,30 +126,6 @@ def test_chords_against_all_pairs(trained, tested, causal, seed):
         points = np.concatenate([points, points.conj()], axis=1)
     brute = np.abs(wanted[:, :, None] - points[:, None]).min(axis=2).max(axis=1)
     assert np.allclose(found, brute, atol=1e-12)
-
-
-def test_what_was_trained_is_seen():
-    for name in ROTATIONS:
-        table = angles(name, 36)
-        assert rotations.unseen(table, table)["largest"].value == 0.0
-
-
-def test_interpolation_leaves_little_unseen():
-    short = angles("rope", 50)
-    plain, stretched = (
-        rotations.unseen(short, angles(name, 100, train_length=50, **options))["largest"].value
-        for name, options in (("rope", {}), ("rope_linear", {"factor": 2.0}))
-    )
-    assert stretched < 0.6 < plain
-    dynamic = rotations.unseen(angles("rope_dynamic", 50), angles("rope_dynamic", 100, train_length=50))
-    assert dynamic["channels"].value < 17
-
-
-def test_without_a_mask_the_other_sign_is_seen_too():
-    short, long = angles("rope", 50), angles("rope", 100)
-    both, one = (rotations.unseen_chords(short, long, causal=causal) for causal in (False, True))
-    assert (both <= one).all()
-    assert both.max() < one.max()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
