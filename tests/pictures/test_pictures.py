@@ -8,7 +8,7 @@ import pytest
 
 import fastpe
 from fastpe.pictures import figure, text
-from fastpe.pictures.look import joined, look
+from fastpe.pictures.look import look
 from fastpe_cli import show
 
 # Wavelengths on a grid -----------------------------------------------------------------------------------------------
@@ -129,16 +129,6 @@ def test_what_is_made_for_causal_models_is_shown_as_it_is_trained():
 
 
 # Titles --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_title_breaks_between_facts_and_evenly():
-    facts = ["length 20", "training length 50", "width 64", "2 heads", "initial values of seed 0"]
-    assert joined("", facts, 100) == [", ".join(facts)]
-    assert joined("name: ", facts, 60) == [
-        "name: length 20, training length 50,",
-        "width 64, 2 heads, initial values of seed 0",
-    ]
-    assert joined("", ["a fact that is long", "one"], 10) == ["a fact", "that is", "long, one"]
 
 
 @pytest.mark.parametrize("glyphs", [text.ASCII, text.SHADES, text.COLOURS])

@@ -61,14 +61,6 @@ def test_drift(name):
         assert shares is None or untrained_share(rows, 50, window).value == near(shares[place], 2e-6)
 
 
-def test_toeplitz_share():
-    values = {"wavelet": 0.360839, "raw": 0.292115, "legendre": 0.108116, "clamp": 0.723089, "learned": 0.652324}
-    for name, value in (values | {"chebyshev": 0.221613}).items():
-        assert toeplitz_share(paper_table(name), (0, 50)).value == near(value, 2e-6)
-    for name in ("sinusoidal", "fourier"):
-        assert toeplitz_share(paper_table(name), (0, 50)).value < 1e-15
-
-
 def test_precision_horizon():
     expected = {
         ("sinusoidal", "float32"): (None, 4096), ("sinusoidal", "bfloat16"): (None, 4096),
@@ -104,17 +96,12 @@ def test_lags_of_the_certificate():
 
 
 def test_lag_scans():
-    expected = {2: (5.495795e-7, 4272943), 4: (2.955805e-5, 1146053), 16: (0.881206604, 615746)}
-    lags = {2: 4_300_000, 4: 1_200_000, 16: 620_000}
-    for dim, (value, lag) in expected.items():
-        found = scan_lags(dim, lags[dim])["nearest"]
-        assert (found.value, found.inputs["lag"]) == (near(value), lag)
-        assert 0.0 < found.high - found.low <= 2.0**-51 * found.high
+    found = scan_lags(16, 620_000)["nearest"]
+    assert (found.value, found.inputs["lag"]) == (near(0.881206604), 615746)
+    assert 0.0 < found.high - found.low <= 2.0**-51 * found.high
     for dim, value in ((16, 1.014725339), (32, 1.171623498), (64, 1.471848048), (128, 1.952596320)):
         assert scan_lags(dim, 2000)["nearest"].value == near(value, 1e-9)
         assert scan_lags(dim, 2000)["nearest"].inputs["lag"] == 1
-    for dim, lag, value in ((6, 6413153, 0.009521123175), (8, 5730265, 1.4852737e-4)):  # of all up to 10^7
-        assert lag_distance(dim, lag).value == near(value, 1e-8)
     farthest = scan_lags(64, 310_000)["farthest"]
     assert (farthest.value, farthest.inputs["lag"]) == (near(9.824901, 1e-7), 305083)
     assert farthest.high < 2 * math.sqrt(32)

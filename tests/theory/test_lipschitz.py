@@ -1,7 +1,6 @@
 """Certified Lipschitz constants: the values of the specification, and random networks never beyond them."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,20 +24,6 @@ PLAIN = FeedForward(1.0, 1.0)
 def alone(head: Head, out: float = 1.0) -> Layer:
     """Attention, then something of constant 1."""
     return Layer((head,), out, PLAIN, residual=False)
-
-
-@pytest.mark.parametrize(
-    ("radius", "residual", "bound"),
-    [
-        (9.0, True, 29014.0), (9.0, False, 451.5625), (1 + math.sqrt(32), True, 9377.485133),
-        (1 + math.sqrt(32), False, 145.888402), (1.0, True, 54.0), (1.0, False, 1.5625), (2.0, True, 216.0),
-        (2.0, False, 4.0), (2.7715499, True, 513.191705), (2.7715499, False, 8.528574),
-    ],
-)  # fmt: skip
-def test_products_of_claim_c40(radius, residual, bound):
-    found = stack_bounds(equal_layers(2, residual=residual), radius)
-    assert found.product.high == pytest.approx(bound, rel=1e-7)
-    assert (found.product.kind, found.product.low, found.norm) == ("certified", None, "token")
 
 
 @pytest.mark.parametrize(("radius", "slope"), [(1, 1), (10, 67), (100, 6667), (1000, 666667)])
@@ -137,16 +122,6 @@ def test_frobenius_of_one_token_is_that_of_tokens():
 def test_several_heads_are_root_sum_square():
     one, four = (stack_bounds(equal_layers(1, heads=h, residual=False), 1.0).product.value for h in (1, 4))
     assert four == pytest.approx(2 * one)
-
-
-def test_norms_bound_whatever_enters():
-    norm = Norm(1.0, 0.0, 64)
-    assert norm.slope() == pytest.approx(316.227766, rel=1e-9)
-    assert norm.radius() == 8.0
-    layer = replace(equal_layers(1)[0], norm1=norm, norm2=norm)
-    assert stack_bounds([layer], 1.0).product == replace(
-        stack_bounds([layer], 1e6).product, inputs=stack_bounds([layer], 1.0).product.inputs
-    )
 
 
 def test_norm_constants_hold():

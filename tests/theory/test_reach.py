@@ -14,46 +14,7 @@ from fastpe.theory import biases, reach
 from fastpe.theory.decay import decay_of, head_parameters
 
 LONG = 65536
-LENGTHS = (50, 200, 2048, LONG)
-
 DISTANCES = np.arange(float(LONG))
-ROWS = {
-    "alibi 0.002": -0.002 * DISTANCES,
-    "alibi 2^-8": -(2.0**-8) * DISTANCES,
-    "alibi 0.5": -0.5 * DISTANCES,
-    "kerple_log 1 .5": -np.log1p(0.5 * DISTANCES),
-    "kerple_log 2 1": -2.0 * np.log1p(DISTANCES),
-    "kerple_power 1 1": -DISTANCES,
-    "kerple_power .1 .5": -0.1 * np.sqrt(DISTANCES),
-}
-
-Q7 = {
-    "alibi 0.002": ((49.979185, 198.676410, 1247.032774, 1359.141141), (50, 198, 1816, 2303)),
-    "alibi 2^-8": ((49.920698, 195.052465, 693.782118, 695.880591), (50, 197, 1171, 1179)),
-    "alibi 0.5": ((5.493135,) * 4, (10,) * 4),
-    "sandwich": ((20.992592, 58.558128, 357.587219, 23812.72649), (48, 188, 1923, 64708)),
-    "kerple_log 1 .5": ((31.343774, 85.921924, 403.753294, 3379.029029), (49, 191, 1906, 58905)),
-    "kerple_log 2 1": ((4.569741, 4.951683, 5.116871, 5.14178), (28, 47, 59, 61)),
-    "kerple_power 1 1": ((2.831062,) * 4, (5,) * 4),
-    "kerple_power .1 .5": ((49.208232, 187.837726, 1094.870515), ()),
-}
-
-
-def row_of(name):
-    if name == "sandwich":
-        return biases.last_row(fastpe.build("sandwich", LONG, dtype="float64"), LONG)[0]
-    return ROWS[name]
-
-
-@pytest.mark.parametrize("name", Q7)
-def test_reach_of_the_last_row(name):
-    """Q7, C67."""
-    row, (perplexities, windows) = row_of(name), Q7[name]
-    found = [reach.reaches(row[None, :n])[0] for n in LENGTHS]
-    for each, perplexity in zip(found, perplexities, strict=False):
-        assert each.perplexity.value == pytest.approx(perplexity, rel=1e-6)
-    for each, window in zip(found, windows, strict=False):
-        assert each.window.value == window
 
 
 def test_equal_weights_need_99_of_100_keys():
@@ -81,7 +42,7 @@ def test_heads_one_by_one_and_a_length_of_one():
 
 
 def test_curves_over_length():
-    curves = reach.reach_over_length(lambda n: np.stack([ROWS["alibi 0.002"][:n], np.zeros(n)]), (1, 50, 200), 50)
+    curves = reach.reach_over_length(lambda n: np.stack([-0.002 * np.arange(n), np.zeros(n)]), (1, 50, 200), 50)
     assert curves["perplexity"][0] == pytest.approx((1.0, 49.979185, 198.676410), rel=1e-6)
     assert curves["perplexity"][1] == pytest.approx((1, 50, 200), rel=1e-12)
     assert curves["beyond"][1] == pytest.approx((0, 0, 0.75), abs=1e-12)
