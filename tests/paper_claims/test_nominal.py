@@ -32,7 +32,7 @@ def test_relative_vectors_are_not_added_to_tokens():
     assert "paper" not in norms("nope", 50)
 
 
-def test_no_draw_is_beyond_the_logit_bound():
+def test_random_logits_never_exceed_their_bound():
     rng = np.random.default_rng(0)
     assert logit_bounds(9.0, 1.0)["bound"].high == 11.125
     for _ in range(500):

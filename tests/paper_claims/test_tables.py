@@ -88,7 +88,7 @@ def test_a_cell_of_several_sentences_is_as_good_as_the_worst(monkeypatch):
     assert [each.verdict for each in tables.judge()] == ["FALSE", "TRUE"]
 
 
-def test_as_json(judged):
+def test_cells_as_json(judged):
     facts = json.loads(json.dumps([each.to_dict() for each in judged], allow_nan=False))
     assert facts[0]["rests_on"]["values"]["nearest"]["value"] == 1.471848048122478
     assert [each["verdict"] for each in facts] == [each.verdict for each in judged]

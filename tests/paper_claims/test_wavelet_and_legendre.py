@@ -43,7 +43,7 @@ def values(found):
         {"shifts": (-9,)},
     ],
 )
-def test_zero_rows_under_other_options(options):
+def test_rows_are_zero_from_the_stated_position_on(options):
     end = waves.zero_from(20, 16, **options).value
     alive = fastpe.build("wavelet", 600, dim=16, train_length=20, dtype="float64", **options)["table"].any(axis=1)
     assert not alive[int(end) :].any()
@@ -86,7 +86,7 @@ def test_the_sharp_bound_is_attained_in_the_limit():
 
 
 @given(st.floats(1e-3, 20.0), st.floats(0.0, 1.0))
-def test_nowhere_is_the_map_farther_from_linear(gamma, u):
+def test_bend_bounds_the_distance_of_the_map_from_a_line(gamma, u):
     assert abs(math.tanh(gamma * u) - u * math.tanh(gamma)) <= legendre.bend(gamma).value + 1e-15
 
 
@@ -99,14 +99,14 @@ def test_products_of_polynomials():
 
 
 @given(st.integers(0, 60), st.floats(-1.0, 1.0))
-def test_taylor(degree, x):
+def test_taylor_remainder_bounds_legendre_polynomials(degree, x):
     """C115."""
     found = values(legendre.taylor(degree, x))
     assert found["actual"] == pytest.approx(eval_legendre(degree, x), abs=1e-10)
     assert abs(found["actual"] - found["linear"]) <= found["remainder"] * (1 + 1e-9) + 1e-10
 
 
-def test_growth():
+def test_growth_of_legendre_polynomials_agrees_with_mpmath():
     assert legendre.growth(63, 3.0)["value"].value == near(float(mpmath.legendre(63, 3)), 1e-12)
 
 
@@ -141,7 +141,7 @@ def test_where_floats_saturate():
         (lambda: legendre.near_ones([[1.0]], 0.0), "limit must be above 0"),
     ],
 )
-def test_refusals(call, message):
+def test_wrong_arguments_are_refused(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 

@@ -105,7 +105,7 @@ def test_the_page_loads_nothing(page, text):
     assert not re.search(r"fetch|import|XMLHttp|innerHTML|eval", (text.rpartition("<script>")[2]))
 
 
-def test_what_filters_ask_is_what_the_record_says(page):
+def test_filter_data_of_cards_are_those_of_the_records(page):
     for key, (data, _) in cards(page).items():
         own = get(key)
         assert data["data-slots"].split() == list(own.slots)
@@ -165,7 +165,7 @@ def test_every_card_has_a_picture_but_for_what_fills_nothing(text):
         assert not re.search(r' (points|[xy][12]?)="[^"]*(nan|inf)', part)
 
 
-def test_prose_leaves_no_marks_behind(text):
+def test_prose_contains_no_markup_characters(text):
     shown = re.sub(r"<(pre|code|style|script)[ >].*?</\1>", "", text, flags=re.S)
     assert not re.search(r"(?<!\w)\*\*|\*\*(?!\w)", shown)
     assert "`" not in re.sub(r'="[^"]*"', "", shown)

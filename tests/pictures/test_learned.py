@@ -132,11 +132,11 @@ def test_a_model_s_file_is_shown_like_a_run(folder):
         (["--run", "nowhere"], "there is no run folder or model file nowhere"),
     ],
 )
-def test_a_run_and_a_name_exclude_each_other(folder, arguments, words):
+def test_wrong_combinations_of_run_and_name_are_refused(folder, arguments, words):
     assert words in refused(2, "show", *arguments)
 
 
-def test_what_a_run_folder_names_is_not_imported(run):
+def test_files_named_in_a_run_folder_are_not_imported(run):
     ran = "import pathlib\npathlib.Path('ran').touch()\n"
     Path("mine.py").write_text(ran)
     (run / "mine.py").write_text(ran)
@@ -203,7 +203,7 @@ def test_wrong_requests_are_named(folder):
         library.show(3)
 
 
-def test_what_is_not_there_is_no_bad_encoding(tmp_path):
+def test_missing_files_are_reported_as_missing(tmp_path):
     pytest.importorskip("matplotlib")
     for missing in (tmp_path / "none", f"{tmp_path}/none", f"{tmp_path}/none.safetensors"):
         with pytest.raises(FileNotFoundError, match="none"):

@@ -156,7 +156,7 @@ def test_heads_have_lines_of_their_own():
 
 
 @pytest.mark.parametrize("name", ["t5", "fire"])
-def test_scores_and_buckets_are_biases_too(name):
+def test_scores_and_buckets_have_the_curves_of_biases(name):
     slot = {"t5": "bias", "fire": "scores"}[name]
     slots = build(name, 70, causal=True)
     row = slots["scores"][0, -1, ::-1] if slot == "scores" else slots["bias"][0, 69::-1]
@@ -177,7 +177,7 @@ def test_positions_of_a_grid_have_no_distance():
     assert {slot: len(views) for slot, views in found.items()} == {"table": 4, "bias": 4}
 
 
-def test_what_ends_with_training_is_shown_so_far():
+def test_tables_that_end_with_training_are_shown_up_to_there():
     found = look("learned", theory=True)
     assert [view.title for view in found.views["table"]] == [
         "spectrum", "kernel: mean product of two rows", "information about the position",

@@ -82,7 +82,7 @@ def test_more_queries_than_keys():
     assert_differences(gradients, arguments, dout, causal=True)
 
 
-def test_wrt_chooses():
+def test_wrt_selects_gradients():
     arguments = problem(np.random.default_rng(0), "bias", "scale")
     dout = np.ones(arguments["q"].shape)
     every = attention_vjp(**arguments)[1](dout)
@@ -174,7 +174,7 @@ def test_bias_of_minus_infinity_is_a_mask():
 
 
 @pytest.mark.parametrize("level", [-1000.0, 1000.0])
-def test_large_scores(level):
+def test_large_scores_do_not_overflow(level):
     arguments = problem(np.random.default_rng(13), "scores")
     expected = attention(**arguments)
     out, lse = attention(**arguments | {"scores": arguments["scores"] + level}, return_lse=True)

@@ -50,7 +50,7 @@ def test_sizes_of_attentions_gradients_by_every_sign(settings):
         assert np.median(array[seen] / largest[name][seen]) < 60, name
 
 
-def test_of_a_gradient_that_is_zero_in_theory_the_terms_are_not():
+def test_a_gradient_that_is_zero_in_theory_has_terms_of_nonzero_size():
     rng = np.random.default_rng(6)
     config = ModelConfig("nope", width=6, heads=2, hidden=5, causal=True, activation="gelu", norm="layernorm")
     parameters = {name: 0.3 * rng.standard_normal(shape) for name, shape in parameter_shapes(config).items()}

@@ -53,7 +53,7 @@ def test_closed_form_of_a_long_row():
 
 
 @given(st.integers(1, 9), st.integers(1, 7), st.floats(0.1, 5.0), st.integers(0, 999))
-def test_rows_by_the_definition(n, m, size, seed):
+def test_information_of_random_rows_is_that_of_the_definition(n, m, size, seed):
     rows = softmax(size * np.random.default_rng(seed).normal(size=(n, m)), axis=1)
     expected = np.mean([entropy(row, rows.mean(axis=0)) for row in rows])
     assert attention_information(rows).value == pytest.approx(expected, abs=1e-12)
@@ -71,7 +71,7 @@ def test_rows_of_a_bias_are_those_of_attention(causal):
 
 
 @pytest.mark.parametrize("slope", [0.002, 2**-8, 0.5])
-def test_the_integral_by_mpmath(slope):
+def test_information_in_one_score_agrees_with_mpmath(slope):
     with mpmath.workdps(25):
         places = [mpmath.mpf(slope) * d for d in range(50)]
 
@@ -96,7 +96,7 @@ def test_two_distances_are_two_points(a):
     assert offset_information([3 * a, a], a).value == pytest.approx(two_point_information(2.0).value, abs=1e-13)
 
 
-def test_bounds_of_tables_hold_for_exact_information_along_a_line():
+def test_bounds_for_tables_of_one_channel_hold_the_exact_information():
     """One channel is one score: the integral stands beside the bounds of pairs and of the Gaussian."""
     rng = np.random.default_rng(5)
     for _ in range(150):
@@ -106,7 +106,7 @@ def test_bounds_of_tables_hold_for_exact_information_along_a_line():
         assert found.lower.value - 1e-12 <= exact <= found.upper.value + 1e-12
 
 
-def test_scores_at_the_ends():
+def test_information_of_one_distance_of_equal_scores_and_of_far_apart_scores():
     assert offset_information([0.3]).value == 0.0
     assert offset_information(np.zeros(20)).value == 0.0
     assert offset_information(1e4 * np.arange(300.0)).value == pytest.approx(math.log(300), rel=1e-12)
@@ -115,7 +115,7 @@ def test_scores_at_the_ends():
     assert groups == pytest.approx(1.5 * math.log(2), rel=1e-12)
 
 
-def test_blocks_of_points_see_all_that_is_near():
+def test_information_of_long_rows_is_that_of_a_fine_sum():
     places = np.cumsum(np.random.default_rng(0).uniform(0.1, 1.2, size=300))  # two blocks of points and more
     points = np.arange(places[0] - 10, places[-1] + 10, 0.02)
     density = np.exp(-0.5 * (points[:, None] - places) ** 2).mean(axis=1) / math.sqrt(2 * math.pi)

@@ -43,7 +43,7 @@ def test_no_bias_is_one_head_of_zeros():
     assert biases.rows(fastpe.build("rope", 4, dim=8), 4).tolist() == np.zeros((1, 4, 4)).tolist()
 
 
-def test_what_does_not_fit_is_one_clear_error():
+def test_wrong_slots_and_lengths_are_refused():
     with pytest.raises(ValueError, match="scores must be made for length 5, not of shape"):
         biases.rows({"scores": np.zeros((1, 4, 4))}, 5)
     with pytest.raises(ValueError, match="scores must have 3 axes, those of one sample, not shape"):
@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_one_clear_error():
 # Sway
 
 
-def test_effect_is_never_exceeded_by_content():
+def test_random_content_never_exceeds_the_bound_on_the_effect_of_a_bias():
     slots, length = fastpe.build("t5", 24, heads=2, dtype="float64", seed=1), 24
     bias = 10.0 * biases.rows(slots, length)
     bounds = biases.effects({"scores": bias}, length, causal=False)
@@ -71,7 +71,7 @@ def test_effect_is_never_exceeded_by_content():
         assert all(each <= bound.high for each, bound in zip(moved, bounds, strict=True))
 
 
-def test_every_head_and_the_worst():
+def test_oscillations_are_given_for_every_head():
     slots = fastpe.build("alibi", 65, heads=8, dtype="float64")
     found = biases.oscillations(slots, 65, causal=True)
     assert [each.value for each in found] == [64.0 * 2.0 ** -(h + 1) for h in range(8)]
@@ -121,7 +121,7 @@ def test_biases_of_offsets_against_the_square_they_stand_for(length, far, size, 
         (0.5, 100, 1.3887944e-11), (0.5, 200, 1.3887944e-11), (0.0, 100, 0.5), (0.0, 200, 0.75),
     ],
 )  # fmt: skip
-def test_drift(slope, length, moved):
+def test_drift_of_alibi_has_its_closed_form(slope, length, moved):
     """C74, Q10."""
     closed = biases.alibi_drift(slope, 50, length).value
     found = biases.drifts(falling(50, slope)[None], falling(length, slope)[None])[0].value
@@ -137,6 +137,6 @@ def test_drift_of_a_middle_query_on_both_sides():
     assert apart == pytest.approx(1.0, rel=1e-12)
 
 
-def test_drift_takes_one_number_of_heads():
+def test_drift_refuses_different_numbers_of_heads():
     with pytest.raises(ValueError, match="tested must have the 1 heads of trained, not 2"):
         biases.drifts(np.zeros((1, 3)), np.zeros((2, 4)))

@@ -49,13 +49,13 @@ def test_fifty_positions_by_draws(name, expected, bound):
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**32), st.floats(0, 10))
-def test_between_khintchine_and_jensen(count, width, seed, bound):
+def test_complexity_lies_between_its_bounds(count, width, seed, bound):
     rows = np.random.default_rng(seed).standard_cauchy((count, width)).clip(-1e6, 1e6)
     found, sure = readout_complexity(rows, bound).value, readout_bounds(rows, bound)
     assert sure.low * (1 - 1e-12) <= found <= sure.high * (1 + 1e-12)
 
 
-def test_both_constants_are_attained():
+def test_both_bounds_are_attained():
     two, orthogonal = np.array([[1.0], [1.0]]), np.eye(3)
     assert readout_complexity(two).value == pytest.approx(readout_bounds(two).low)
     assert readout_complexity(orthogonal).value == pytest.approx(readout_bounds(orthogonal).high)
@@ -111,7 +111,7 @@ def test_nuclear_norm_class_of_width_64():
     assert found["complexity"].value == pytest.approx(found["factor"].value / 64)
 
 
-def test_one_learned_row():
+def test_complexity_with_one_learned_row():
     rows = np.random.default_rng(2).normal(size=(6, 3))
     signs = every_sign(6)
     # the best p of norm B_p lies along sum s x, with the sign of sum s
@@ -140,7 +140,7 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-def test_memory_is_bounded():
+def test_complexity_of_a_long_table_needs_little_memory():
     import tracemalloc
 
     rows = np.ones((2**14, 64))

@@ -53,7 +53,7 @@ def test_bounds_at_equal_loudness(name, window, lower, upper):
         ("learned", (0, 50), 1.0, 0.0112, 0.0032),
     ],
 )
-def test_monte_carlo_agrees_with_another_one(name, window, sigma, expected, half):
+def test_estimates_agree_with_those_of_the_specification(name, window, sigma, expected, half):
     """`half`: that of the specification, or ours where it gives none."""
     found = position_information(table(name), sigma=sigma, window=window)
     own = found.estimate
@@ -61,7 +61,7 @@ def test_monte_carlo_agrees_with_another_one(name, window, sigma, expected, half
     assert found.lower.value - (own.high - own.value) < own.value < found.upper.value + (own.value - own.low)
 
 
-def test_rows_that_are_all_equal_tell_nothing_at_any_loudness():
+def test_equal_rows_have_no_information():
     for window in ((50, 100), (100, 200)):
         found = position_information(table("learned"), window=window, draws=4)
         assert (found.lower.value, found.estimate.value, found.upper.value) == (0.0, 0.0, 0.0)
@@ -145,7 +145,7 @@ def test_curve_over_noise():
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("float32", 24), ("bfloat16", 8), ("float16", 11)])
-def test_rounding_keeps_so_many_bits(dtype, bits):
+def test_rounding_to_a_dtype_leaves_the_information_of_its_bits(dtype, bits):
     rows = np.random.default_rng(0).uniform(0.5, 2.0, size=(3000, 1)).astype(np.float32)
     rows[:8, 0] = 1.0 + np.arange(8) / 256.0  # ties go to the even one
     mantissa, exponent = np.frexp(rows.astype(np.float64))
@@ -159,7 +159,7 @@ def test_zeros_of_both_signs_are_one_number():
     assert precision_information([[0.0], [-1e-45]], "bfloat16").value == 0.0
 
 
-def test_fano_is_kept_by_a_guesser():
+def test_the_best_guesser_errs_more_often_than_fanos_bound():
     for sigma in (0.5, 1.0, 3.0):
         rows = np.random.default_rng(1).normal(size=(64, 2))
         least = fano(position_information(rows, sigma=sigma, draws=2).upper, 64)

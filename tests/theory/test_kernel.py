@@ -83,7 +83,7 @@ def test_distinct_rows_of_a_long_narrow_table():
     assert horizon(rows, "bfloat16")["distinct"].value == 120768
 
 
-def test_lags_of_the_certificate():
+def test_distances_of_lags_are_certified():
     square = lag_distance(64, 1, squared=True)
     assert square.kind == "certified"
     with mpmath.workdps(40):

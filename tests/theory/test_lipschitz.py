@@ -65,7 +65,7 @@ def test_query_and_key_halves_are_needed():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 4), st.booleans(), st.floats(0.05, 20.0))
-def test_both_norms_hold_with_every_term(seed, count, width, causal, loud):
+def test_random_attention_with_every_term_stays_below_both_constants(seed, count, width, causal, loud):
     """One head with terms of the query alone, of the key alone, shifts, and vectors added to values: by differences."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(count, width))
@@ -176,7 +176,7 @@ def test_swiglu_attains_both_halves():
 
 
 @given(st.integers(1, 5), st.floats(0.01, 3.0), st.floats(0.05, 1.5), st.floats(1e-6, 1e9))
-def test_influence_length_is_the_last_crossing(count, slope, weight, below):
+def test_influence_stays_below_the_threshold_from_the_influence_length_on(count, slope, weight, below):
     layers = equal_layers(count, weight, 4)
     found = int(influence_length(layers, 0.5, slope, below).value)
     late = [influence_bound(layers, 0.5, slope, n).value for n in range(found, found + 200)]
@@ -244,7 +244,7 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-def test_measured_radii_replace_those_that_grow():
+def test_measured_radii_are_used_in_place_of_growing_ones():
     layers = equal_layers(2)
     local, grown = stack_bounds(layers, [9.0, 9.0]), stack_bounds(layers, 9.0)
     assert local.layers[0] == grown.layers[0]

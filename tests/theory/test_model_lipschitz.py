@@ -138,7 +138,7 @@ def test_radii_hold_where_one_part_is_large(part):
         assert np.all(entry_norms(model, x) <= np.array(bounds.stack.radii[:-1]) * (1 + 1e-12))
 
 
-def test_ends_of_a_model():
+def test_constants_of_the_embedding_and_of_the_head():
     model = drawn("conv", norm="layernorm", final_norm=True)
     gain = np.abs(model.parameters["final_norm.weight"]).max()
     head = np.linalg.norm(model.parameters["head.weight"])
@@ -148,7 +148,7 @@ def test_ends_of_a_model():
     assert bounds.enter.value == pytest.approx(taps * np.linalg.norm(model.parameters["embed.weight"]))
 
 
-def test_what_each_slot_adds():
+def test_each_slot_adds_its_term_to_the_constants_of_a_head():
     """Proof P5, slot by slot: tables, biases and rotations nothing; Shaw's keys V R |WQ| B_r / sqrt dk, and so on."""
     settings = {"width": 8, "heads": 1, "hidden": 8, "train_length": 6, "dtype": "float64", "layers": 1, "bias": False}
 
@@ -280,13 +280,13 @@ def test_a_long_sequence_needs_little_memory():
     assert peak < 100e6
 
 
-def test_a_run_is_opened(tmp_path):
+def test_constants_of_a_saved_model(tmp_path):
     model = drawn("alibi")
     model.save(tmp_path / "model.safetensors")
     assert layers_of(tmp_path / "model.safetensors", 6) == layers_of(model, 6)
 
 
-def test_length_one():
+def test_constants_of_a_single_position():
     model = drawn("shaw")
     assert model_bounds(model, 1).whole.high > 0
     assert largest_jacobian(model, [0.5])["token"].low > 0

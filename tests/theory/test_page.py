@@ -163,7 +163,7 @@ def test_the_page_of_no_encoding():
     assert not any(key.startswith("window.") for key in found)
 
 
-def test_several_heads():
+def test_the_page_of_several_heads():
     found = page("alibi", heads=8, causal=True)
     assert found["perplexity.least@200"].value < found["perplexity.most@200"].value
     assert found["window.2^-24.0"].value == 4258  # of the slope 2^-8
@@ -206,7 +206,7 @@ def test_where_an_encoding_is_undefined_there_is_nothing():
     assert (clipped["drift@100"].value, clipped["nearest@100"].value) == (0.0, 0.0)
 
 
-def test_encodings_for_causal_models_are_looked_at_in_one():
+def test_encodings_for_causal_models_have_the_page_of_a_causal_model():
     for name in ("fire", "xpos"):
         what = collect.subject_of(name)
         assert what.causal
@@ -231,18 +231,18 @@ def test_encodings_for_causal_models_are_looked_at_in_one():
         ({"name": None}, "name must be the key of an encoding if no run is given"),
     ],
 )
-def test_what_a_page_refuses(request_, words):
+def test_wrong_requests_are_refused(request_, words):
     with pytest.raises(ValueError, match=words):
         page(**request_)
 
 
 @pytest.mark.parametrize("request_", [{"length": 1.5}, {"causal": "yes"}, {"dim": None}])
-def test_what_is_no_size(request_):
+def test_sizes_of_other_types_are_refused(request_):
     with pytest.raises(TypeError, match=next(iter(request_))):
         page("alibi", **request_)
 
 
-def test_the_longest_length():
+def test_lengths_beyond_the_limit_are_left_out_with_a_remark():
     what = collect.subject_of("alibi", train_length=2**14, causal=True)
     assert what.columns == (2**14,)
     assert [remark[:24] for remark in what.remarks] == ["length 32768 is left out", "length 65536 is left out"]
@@ -284,7 +284,7 @@ def test_the_page_of_a_pattern_over_layers_is_that_of_its_first():
     assert "turned" not in found
 
 
-def test_anything_of_a_page_is_json():
+def test_any_value_of_a_page_can_be_stored_as_json():
     given = {"a": np.float64("nan"), "b": (np.int32(1), None), "c": {2: np.array([math.inf])}, "d": slice(1)}
     assert json.loads(json.dumps(plain(given), allow_nan=False)) == {
         "a": "nan", "b": [1, None], "c": {"2": ["inf"]}, "d": "slice(None, 1, None)",

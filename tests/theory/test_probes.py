@@ -73,7 +73,7 @@ def test_the_linear_bound_is_below_what_a_normal_position_would_have():
     assert found.linear.value < math.log(n) - 0.5 * math.log(2 * math.pi * math.e * 9.0) + 0.05
 
 
-def test_one_position():
+def test_probes_of_one_position():
     found = probe_states(noise(30, 1, 3))
     assert (found.classifier.value, found.linear.value, found.upper.high) == (0.0, 0.0, 0.0)
 
@@ -118,7 +118,7 @@ def test_plug_in_estimate_and_its_bias():
     assert np.mean(means) == pytest.approx(drawn[0][1], rel=0.1)
 
 
-def test_bins_tell_what_a_noiseless_readout_tells():
+def test_binned_information_of_a_readout_without_noise():
     found = probe_states((np.arange(8.0) + 0.01 * noise(600, 8))[..., None], bins=8)
     assert found.binned.value == pytest.approx(math.log(8) - 7 * 7 / (2 * 200 * 8), abs=0.05)
     assert found.binned.low < math.log(8) - 0.01 <= found.binned.high
@@ -222,7 +222,7 @@ def test_states_that_do_not_lead_there_are_an_error(monkeypatch):
 # ------------------------------------------------------------------------------------------------------------- models
 
 
-def test_causal_attention_without_an_encoding_brings_position_in():
+def test_causal_attention_without_an_encoding_has_information_about_position():
     found = probe_model(fastpe.Transformer(CONFIG), noise(600, 6), alike=True)
     assert [each.layer for each in found] == [0, 1, 2]
     assert all(value.value == 0.0 and value.kind == "exact" for value in (found[0].linear, found[0].classifier))
@@ -231,13 +231,13 @@ def test_causal_attention_without_an_encoding_brings_position_in():
     assert found[2].upper.high == math.log(6)
 
 
-def test_without_a_mask_it_does_not():
+def test_attention_without_a_mask_and_an_encoding_has_no_information_about_position():
     found = probe_model(fastpe.Transformer(replace(CONFIG, causal=False)), noise(300, 6))
     assert found[0].classifier.kind == "estimate"  # nobody said that all inputs are alike
     assert max(each.classifier.low for each in found) == 0.0
 
 
-def test_a_table_tells_everything():
+def test_states_of_a_model_with_a_table_determine_the_position():
     model = fastpe.Transformer(replace(CONFIG, encoding="sinusoidal"))
     found = probe_model(model, noise(150, 6), alike=True)
     assert [each.classifier.value for each in found] == pytest.approx([math.log(6)] * 3, abs=0.02)
@@ -253,7 +253,7 @@ def test_blocks_of_sequences_change_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize(("task", "positions"), [("running_sum", 6), ("reverse", 14)])
-def test_a_run(tmp_path, task, positions):
+def test_a_run_folder_is_probed(tmp_path, task, positions):
     config = fastpe.TrainConfig(
         "alibi", task=task, causal=True, width=8, hidden=8, layers=1, train_length=6, samples=64, epochs=1,
         test_lengths=(6,), test_sequences=4,

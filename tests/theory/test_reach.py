@@ -22,7 +22,7 @@ def test_equal_weights_need_99_of_100_keys():
         assert reach.reaches(np.zeros((1, length)))[0].window.value == 0.99 * length
 
 
-def test_a_query_in_the_middle():
+def test_reach_of_a_query_in_the_middle():
     distances = np.abs(np.arange(101) - 50)
     found = reach.reaches(-0.3 * distances[None], distances=distances, train_length=20)[0]
     shares = np.exp(-0.3 * distances) / np.exp(-0.3 * distances).sum()
@@ -49,7 +49,7 @@ def test_curves_over_length():
     assert curves["window"].shape == (2, 3)
 
 
-def test_what_is_no_row():
+def test_wrong_rows_and_distances_are_refused():
     with pytest.raises(ValueError, match=r"rows must have shape \(heads, n\), not \(3,\)"):
         reach.reaches(np.zeros(3))
     with pytest.raises(ValueError, match=r"distances must have shape \(3,\), not \(2,\)"):
@@ -103,7 +103,7 @@ def test_sums_of_powers_step_by_their_terms(power, far):
     assert float(step) == pytest.approx(math.exp(-0.02 * far**power), rel=1e-8)
 
 
-def test_closed_forms():
+def test_reach_of_alibi_has_its_closed_form():
     """C67, and both sides of ALiBi: ln coth(a/2) + a / sinh a."""
     found = reach.limit("alibi", slope=0.002)
     alpha = 0.002
@@ -144,14 +144,14 @@ def test_every_encoding_of_the_registry_has_an_answer():
         assert reach.limit(scheme, **needed.get(scheme, {})) is not None or scheme == "dynamic_bias", scheme
 
 
-def test_reaches_that_no_number_holds():
+def test_very_long_reaches_are_huge_or_infinite():
     found = reach.limit("kerple_log", r1=1.01, r2=0.01)
     assert found.perplexity.value > 1e40
     assert found.window.value > 1e200
     assert decay_of("kerple_power", a=0.01, p=0.01)[0].perplexity() == math.inf
 
 
-def test_windows_end_the_past():
+def test_reach_of_hard_alibi_ends_at_its_window():
     """A window of three keys in an endless text, and none; the windows of hard-ALiBi are read off its bias."""
     found = reach.limit("hard_alibi", train_length=2, seen=3)
     assert (found.perplexity.value, found.window.value) == (pytest.approx(3.0, rel=1e-15), 3.0)
@@ -179,7 +179,7 @@ def test_parameters_of_heads():
         decay_of("alibi", slope=math.nan)
 
 
-def test_kerple_as_it_is_built():
+def test_parameters_of_kerple_give_the_sums_of_its_built_bias():
     """The clamps too."""
     for scheme, params in (
         ("kerple_log", {"r1": [2.0, 0.001], "r2": [1e-4, 0.5]}), ("kerple_power", {"a": [0.3, 1e-3], "p": [3.0, 1.0]}),

@@ -61,7 +61,7 @@ def test_tokens_that_are_not_rotated_are_not_linear():
     assert rotations.frequencies(kept) is None
 
 
-def test_angles_that_will_not_do():
+def test_wrong_angles_are_refused():
     with pytest.raises(ValueError, match="angles must hold at least 2 positions, to compute a frequency"):
         rotations.frequencies(angles("rope", 1))
     with pytest.raises(ValueError, match=r"angles must have shape \(heads or 1, positions, channels\)"):
@@ -138,7 +138,7 @@ def test_least_similarity():
     assert rotations.least_similarity(angles("rope", 1)).value == 1.0
 
 
-def test_similarity_is_a_score():
+def test_similarity_is_the_score_of_vectors_of_ones():
     """Of xPos too, whose growth is a factor on query and, inverted, on key."""
     slots = fastpe.build("xpos", 40, dim=40, causal=True, dtype="float64")
     ones = np.ones((1, 40, 40))

@@ -26,7 +26,7 @@ def test_weights_and_entropy_as_scipy_has_them():
     assert float(entropy(np.array([1.0, 0.0]))) == 0.0
 
 
-def test_no_draw_is_beyond_a_bound():
+def test_random_steps_never_exceed_the_bounds():
     """P6; the random search of the specification comes as near."""
     rng, nearest = np.random.default_rng(0), dict.fromkeys(("tv", "l1", "l2"), 0.0)
     for _ in range(3000):
@@ -55,7 +55,7 @@ def test_two_groups_of_keys_attain_the_variation(delta, keys):
     assert before[:keys].sum() == pytest.approx(1 / (1 + math.exp(delta)), rel=1e-12)
 
 
-def test_a_row_of_finite_numbers_is_wanted():
+def test_wrong_differences_are_refused():
     with pytest.raises(ValueError, match=r"difference must have shape \(n,\) with n >= 1, not \(2, 2\)"):
         softmax_bounds(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="difference must be finite in float64, but 1 of its 1 values are not"):

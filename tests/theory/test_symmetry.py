@@ -85,7 +85,7 @@ def test_few_positions():
     assert symmetry("swin_bias", length=9, grid=(3, 3)).held == ("const",)
 
 
-def test_the_least_asymmetry_is_seen():
+def test_a_table_of_size_1e_6_is_seen_as_an_asymmetry():
     """A table of size 1e-6 beside embeddings of size 1."""
     found = symmetry("sinusoidal", scale=1e-6, draws=1)
     assert found.held == ()
@@ -117,7 +117,7 @@ def test_no_difference_is_no_proof_where_a_slot_or_the_mask_could_make_one():
         assert "no proof" in found.why
 
 
-def test_more_draws_only_widen_what_was_measured():
+def test_more_draws_never_lower_the_measured_spread():
     one, three = (symmetry("wavelet", draws=draws).rev.spread for draws in (1, 3))
     assert three.low >= one.low
     assert symmetry("wavelet", draws=3).rev.spread == three

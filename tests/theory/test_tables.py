@@ -87,7 +87,7 @@ def test_noise_of_long_tables_lies_between_its_bounds():
     assert tables.tolerated_noise(np.zeros((1100, 2))).value == 0.0
 
 
-def test_equal_rows_stand_no_noise_unless_they_are_few():
+def test_equal_rows_tolerate_no_noise_unless_they_are_few():
     rows = np.arange(300.0)[:, None]
     rows[1] = 0.0  # a confusion in 300: less than the 1 % that is allowed
     few = tables.tolerated_noise(rows).value
@@ -157,6 +157,6 @@ def test_a_zero_row_has_no_direction():
         (lambda: tables.line_separation([[1.0]], [0.0]), "direction must hold 1 values that are not all 0"),
     ],
 )
-def test_refusals(call, message):
+def test_wrong_tables_and_windows_are_refused(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()

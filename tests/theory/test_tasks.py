@@ -39,7 +39,7 @@ def test_running_sums_of_alibi():
     assert limit("running_sum", CAUSAL_ALIBI, 50, metric="mse_constant").value.value == 208.25
 
 
-def test_first_quarter_is_impossible_for_what_acts_on_scores():
+def test_first_quarter_is_impossible_for_encodings_that_act_on_scores():
     """C25, C29."""
     assert limit("first_quarter", ALIBI, 50).value.value == 0.13
     assert limit("first_quarter", NOPE, 50).value.value == 0.1924
@@ -91,7 +91,7 @@ def test_labels_beside_equal_tokens():
         assert share("depth", n, "exact", blocks=blocks) == float(blocks == 2)
 
 
-def test_recall_without_order_is_a_guess_among_the_pairs():
+def test_recall_without_positions_is_a_guess_among_the_pairs():
     options = {"pairs": 3, "vocabulary": 20}
     assert share("mqar", 16, **options) == pytest.approx(1 / 3)
     assert share("mqar", 16, "exact", **options) == pytest.approx(1 / 6)
