@@ -94,13 +94,6 @@ def test_intervals_hold_the_value_also_where_what_is_lost_is_rare(a):
     assert sum(each.low <= exact <= each.high for each in found) >= 70
 
 
-def test_two_points_at_the_ends():
-    assert two_point_information(0.0).value == pytest.approx(0.0, abs=1e-15)
-    assert two_point_information(100.0).value == pytest.approx(math.log(2.0), abs=1e-14)
-    # small signals: centred power over 2 sigma^2
-    assert two_point_information(0.02).value == pytest.approx(0.01**2 / 2, rel=1e-3)
-
-
 @given(st.integers(1, 12), st.integers(1, 9), st.floats(0.05, 20.0), st.integers(0, 1000))
 def test_bounds_are_those_of_the_definition(n, dim, sigma, seed):
     rows = np.random.default_rng(seed).normal(size=(n, dim)) + 3.0

@@ -17,11 +17,6 @@ LONG = 65536
 DISTANCES = np.arange(float(LONG))
 
 
-def test_equal_weights_need_99_of_100_keys():
-    for length in (100, 1000, 10000):
-        assert reach.reaches(np.zeros((1, length)))[0].window.value == 0.99 * length
-
-
 def test_reach_of_a_query_in_the_middle():
     distances = np.abs(np.arange(101) - 50)
     found = reach.reaches(-0.3 * distances[None], distances=distances, train_length=20)[0]
