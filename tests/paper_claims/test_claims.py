@@ -51,7 +51,7 @@ def test_every_claim_is_there_once():
 
 
 @every
-def test_verdict(claim):
+def test_verdicts_are_those_of_the_specification(claim):
     found = judged(claim)
     assert found.verdict == EXPECTED[claim.id], found.reason
     assert found.verdict in VERDICTS
@@ -66,7 +66,7 @@ def test_values_lie_in_their_intervals(claim):
 
 
 @every
-def test_what_is_said(claim):
+def test_reasons_and_statements_are_complete_sentences(claim):
     found = judged(claim)
     assert found.reason
     assert "{" not in found.reason
@@ -101,7 +101,7 @@ def rules(claim):
 
 
 @every
-def test_what_no_number_decides(claim):
+def test_definitions_and_sources_decide_claims_without_numbers(claim):
     """Definitions that are there make a claim true or false, and points on which a source agrees make it true."""
     for rule in rules(claim):
         if isinstance(rule, Needs):
@@ -153,7 +153,7 @@ def test_a_function_of_the_theory_that_goes_wrong_changes_verdicts(monkeypatch):
 
 
 @every
-def test_as_json(claim):
+def test_claims_as_json(claim):
     found = json.loads(json.dumps(claim.to_dict(judged(claim)), allow_nan=False))
     assert (found["id"], found["verdict"]) == (claim.id, EXPECTED[claim.id])
     for name, value in judged(claim).values.items():

@@ -25,26 +25,6 @@ def test_integers_of_any_type_are_the_int_that_they_equal(kind):
         assert call(kind) == call(int)
 
 
-@pytest.mark.parametrize(
-    ("slope", "length", "near", "far", "difference", "bound"),
-    [
-        (0.002, 100, 0.00997337606, 0.00904235047, 9.31025588e-4, 0.0245),
-        (0.002, 200, 0.00548370122, 0.00407055877, 1.41314246e-3, 0.0745),
-        (0.1, 200, None, None, 6.41200218e-4, 3.725),
-    ],
-)
-def test_equation_9(slope, length, near, far, difference, bound):
-    """C72, C73: the bound holds, grows with the distance, and what it bounds stops at A_N."""
-    found = {name: value.value for name, value in locality.equation_9(falling(length, slope), 50, length - 1).items()}
-    assert found["difference"] == pytest.approx(difference, rel=1e-8)
-    assert found["bound"] == pytest.approx(bound, rel=1e-12)
-    if near is not None:
-        assert (found["near"], found["far"]) == pytest.approx((near, far), rel=1e-8)
-    assert found["difference"] <= found["sharper"] <= max(found["bound"], found["near"] * (1 + 1e-12))
-    assert found["one score"] <= found["bound"]
-    assert found["sharper"] == pytest.approx(min(found["near"], math.tanh(bound)), rel=1e-12)
-
-
 def test_equation_9_within_one_row_needs_a_small_weight():
     """Between two keys of one row 1/4 is not enough where the nearer has more than a quarter of the weight."""
     found = {name: value.value for name, value in locality.equation_9(falling(3, 0.1), 1, 2).items()}
@@ -74,31 +54,6 @@ def test_one_score_moves_and_the_rest_stays():
     expected = weights(row)[1] - weights(moved)[1]
     assert locality.equation_9(row, 1, 2)["one score"].value == pytest.approx(expected, rel=1e-12)
     assert locality.equation_9(np.zeros(1), 0, 0)["one score"].value == 0.0
-
-
-def test_normalised_slope():
-    """C75."""
-    assert locality.normalised_difference(0.1, 50, 200).value == pytest.approx(0.3, rel=1e-12)
-    assert locality.normalised_difference(0.1, 50, 50).value == 0.0
-
-
-def test_nearest_and_farthest_in_training():
-    """C76, C6."""
-    found = locality.weight_ratio(falling(50), 0, 49)
-    assert found.kind == "exact"
-    assert math.exp(-found.value) == pytest.approx(0.906649, abs=5e-7)
-    bounded = locality.weight_ratio(falling(50), 0, 49, content=1.0)
-    assert (bounded.kind, bounded.low, bounded.high) == ("certified", pytest.approx(0.098 - 2.0), None)
-    assert (np.diff(weights(falling(200))) < 0).all()
-
-
-def test_weight_of_a_start_token():
-    """Table 1, row ALiBi."""
-    for slope, expected in (
-        (0.5, (0.377540669, 0.00266205477, 5.46448e-12)), (0.002, (0.4995, 0.09000273, 0.018643477)),
-    ):  # fmt: skip
-        found = [weights(falling(i + 1, slope))[i] for i in (1, 10, 50)]
-        assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_distance_that_outweighs_content():

@@ -23,7 +23,7 @@ IF = HoldsIf(lambda: False, lambda: True, "it rains")
 OPEN = Needs(("x", "y"), ("x",))
 
 
-def test_one_sentence():
+def test_verdicts_of_one_sentence():
     assert (YES({}), NO({}), IF({})) == ("TRUE", "FALSE", "TRUE IF")
     assert HoldsIf(lambda: True, lambda: False, "")({}) == "TRUE"
     assert HoldsIf(lambda: False, lambda: False, "")({}) == "FALSE"
@@ -63,7 +63,7 @@ def test_readings_that_differ_leave_a_claim_undefined():
     assert Agree(("a", "b"))({"a": exact(1.0, ""), "b": exact(1.0, "")}) == "TRUE"
 
 
-def test_the_certain_ends():
+def test_bounds_are_taken_from_their_certain_end():
     below, above = certified("", low=1.0), certified("", high=2.0)
     assert (low(below), high(below)) == (1.0, float("inf"))
     assert (low(above), high(above)) == (float("-inf"), 2.0)

@@ -12,7 +12,6 @@ from command_line import TINY, fastpe, refused
 
 import fastpe as library
 from fastpe.model.transformer import Transformer
-from fastpe.pictures import canvas
 from fastpe.pictures import show as shown
 from fastpe.pictures.look import look, look_at
 from fastpe.training import config_file
@@ -133,11 +132,11 @@ def test_a_model_s_file_is_shown_like_a_run(folder):
         (["--run", "nowhere"], "there is no run folder or model file nowhere"),
     ],
 )
-def test_a_run_and_a_name_exclude_each_other(folder, arguments, words):
+def test_wrong_combinations_of_run_and_name_are_refused(folder, arguments, words):
     assert words in refused(2, "show", *arguments)
 
 
-def test_what_a_run_folder_names_is_not_imported(run):
+def test_files_named_in_a_run_folder_are_not_imported(run):
     ran = "import pathlib\npathlib.Path('ran').touch()\n"
     Path("mine.py").write_text(ran)
     (run / "mine.py").write_text(ran)
@@ -203,23 +202,9 @@ def test_wrong_requests_are_named(folder):
         library.show("alibi", layer=0)
     with pytest.raises(TypeError, match="what must be the name of an encoding, a model or the path of a run, not 3"):
         library.show(3)
-    with pytest.raises(FileNotFoundError, match="there is no run folder or model file absent"):
-        library.show(Path("absent"))
 
 
-def test_without_matplotlib_one_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(canvas, "available", lambda: False)
-    with pytest.raises(ModuleNotFoundError, match="plots need matplotlib: pip install"):
-        library.show("alibbi")
-
-
-def test_a_page_is_a_public_name_and_imports_nothing_heavy():
-    code = "import sys, fastpe; print(fastpe.page('alibi')); assert not {'numpy', 'numba'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "**Past the training length**" in done.stdout
-
-
-def test_what_is_not_there_is_no_bad_encoding(tmp_path):
+def test_missing_files_are_reported_as_missing(tmp_path):
     pytest.importorskip("matplotlib")
     for missing in (tmp_path / "none", f"{tmp_path}/none", f"{tmp_path}/none.safetensors"):
         with pytest.raises(FileNotFoundError, match="none"):

@@ -8,7 +8,7 @@ import pytest
 
 import fastpe
 from fastpe.pictures import figure, text
-from fastpe.pictures.look import joined, look
+from fastpe.pictures.look import look
 from fastpe_cli import show
 
 # Wavelengths on a grid -----------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_offsets_that_are_masked_are_left_out_of_the_curves():
     assert found.notes
 
 
-def test_what_all_offsets_share_masks_nothing():
+def test_a_large_bias_on_all_offsets_is_no_mask():
     found = look("alibi", 9, heads=1, slope=1e5)
     (bias,) = found.views["bias"]
     np.testing.assert_allclose(bias.lines["bias"], -1e5 * np.abs(np.arange(-8.0, 9)))
@@ -90,7 +90,7 @@ def test_equal_values_say_that_nothing_is_learned_yet(name, slot):
     assert look(name, 12, dim=16).notes == (f"{slot}: all values are equal, because nothing has been learned yet",)
 
 
-def test_only_what_is_learned_and_equal_says_so():
+def test_other_encodings_have_no_note_on_learning():
     for name in ("learned", "alibi", "nope", "rope_mixed"):
         assert look(name, 6, dim=16).notes == ()
 
@@ -131,16 +131,6 @@ def test_what_is_made_for_causal_models_is_shown_as_it_is_trained():
 # Titles --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_title_breaks_between_facts_and_evenly():
-    facts = ["length 20", "training length 50", "width 64", "2 heads", "initial values of seed 0"]
-    assert joined("", facts, 100) == [", ".join(facts)]
-    assert joined("name: ", facts, 60) == [
-        "name: length 20, training length 50,",
-        "width 64, 2 heads, initial values of seed 0",
-    ]
-    assert joined("", ["a fact that is long", "one"], 10) == ["a fact", "that is", "long, one"]
-
-
 @pytest.mark.parametrize("glyphs", [text.ASCII, text.SHADES, text.COLOURS])
 def test_no_number_of_a_scale_is_cut_off(glyphs):
     found = look("graphormer", 20, heads=2, spatial_max=5, centrality=False)  # two maps stand side by side
@@ -152,13 +142,13 @@ def test_no_number_of_a_scale_is_cut_off(glyphs):
 # Nothing to draw, and what to draw with ------------------------------------------------------------------------------
 
 
-def test_what_fills_no_slot_has_nothing_to_show():
+def test_encodings_without_slots_have_nothing_to_show():
     assert "nothing to draw" in command_line.fastpe("show", "nope").stdout
     with pytest.raises(ValueError, match="nothing to draw for 'nope'"):
         figure.draw(look("nope"), "png")
 
 
-def test_characters_follow_where_they_go():
+def test_characters_depend_on_terminal_and_encoding():
     assert show._glyphs(False, "utf-8", False) is text.ASCII
     assert show._glyphs(True, "ascii", True) is text.ASCII
     assert show._glyphs(True, "UTF-8", False) is text.SHADES

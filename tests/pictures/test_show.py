@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from command_line import fastpe as run_command
 
 import fastpe
 from fastpe.encodings import registry
@@ -14,7 +14,6 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.slots import SLOTS
 from fastpe.pictures import canvas, figure, text, views
 from fastpe.pictures.look import look
-from fastpe_cli.main import main
 
 N, HEADS, WIDTH, TRAINED = 12, 2, 8, 5
 RNG = np.random.default_rng(3)
@@ -75,7 +74,7 @@ def everything(made_up, **sizes):
 
 
 def run(*arguments):
-    return CliRunner().invoke(main, ["show", *map(str, arguments)], prog_name="fastpe")
+    return run_command("show", *arguments)
 
 
 # Numbers -------------------------------------------------------------------------------------------------------------
@@ -193,20 +192,8 @@ def test_an_encoding_that_ends_is_shown_so_far_and_says_so():
 
 
 def test_json_has_every_number():
-    done = run(
-        "wavelet+alibi",
-        "--length",
-        7,
-        "--dim",
-        4,
-        "--heads",
-        2,
-        "--train-length",
-        5,
-        "--option",
-        "alibi.slope=0.5",
-        "--json",
-    )
+    sizes = "--length 7 --dim 4 --heads 2 --train-length 5 --option alibi.slope=0.5"
+    done = run("wavelet+alibi", *sizes.split(), "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     sizes = {"dim": 4, "heads": 2, "train_length": 5, "dtype": np.float64}

@@ -10,7 +10,7 @@ from fastpe import reference
 
 @pytest.mark.parametrize("start", [None, 1])
 @pytest.mark.parametrize("name", [*SLOTS, "counts", "polar", "reflectors"])
-def test_every_slot(name, start):
+def test_empty_batches_have_empty_results_with_every_slot(name, start):
     names = (name, "reflect") if name == "reflectors" else (name,)
     given = problem(np.random.default_rng(0), names, b=2, n=3, m=4)
     given |= {each: given[each][:0] for each in "qkv"}

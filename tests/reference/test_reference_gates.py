@@ -6,7 +6,6 @@ from content_checks import NEAR, G, assert_gradients, causal
 from fixture_attention import K, Q, V
 from scipy.special import expit
 
-import fastpe
 from fastpe import reference
 
 ROW, C = np.arange(4.0)[:, None], np.arange(4.0)
@@ -66,14 +65,6 @@ def test_open_gates_of_a_wall_are_causal_attention_and_shut_ones_leave_the_own_k
     shut = reference.wall(500 * K, K, V, np.full((4, 4), -1e4))
     assert np.isfinite(shut).all()
     np.testing.assert_allclose(shut, V, rtol=0, atol=1e-12)
-
-
-def test_a_wall_of_one_gate_for_all_channels_scales_products():
-    logit = 0.3 + np.sin(ROW)
-    weights = reference.wall(Q, K, np.eye(4), np.repeat(logit, 4, axis=1))
-    offset = fastpe.columns.forget_gate(logit[:, 0])
-    scores = Q @ K.T / 2 * np.exp(offset - offset[:, None])
-    np.testing.assert_allclose(weights, causal(scores), rtol=0, atol=1e-14)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -178,20 +169,6 @@ def test_a_bank_by_cells(distances):
     given = samples(4, mixture=2) | {"curves": np.random.default_rng(5).normal(size=(2, distances))}
     assert_by_cells(reference.distance_bank, given, bank_score)
     assert_gradients(reference.distance_bank, given, np.random.default_rng(6).normal(size=(2, 3, 5, 2)))
-
-
-def test_attention_has_a_bank_with_more_channels():
-    given, s = bank_problem(), 0.5
-    mixture, curves = given["mixture"], given["curves"]
-    by_offset = np.zeros((1, 7, 7))
-    by_offset[0, 1:4, 4:] = curves.T[::-1]  # of offsets -2, -1 and 0
-    wide = {"q": np.concatenate([Q, mixture / s], axis=1), "k": np.concatenate([K, np.zeros((4, 3))], axis=1)}
-    out, pullback = reference.attention_vjp(**wide, v=V, rel_key=by_offset, scale=s, causal=True)
-    expected, exact = reference.distance_bank_vjp(**given)
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-14)
-    found, gradients = pullback(G), exact(G)
-    np.testing.assert_allclose(found["q"][:, 4:] / s, gradients["mixture"], rtol=0, atol=1e-14)
-    np.testing.assert_allclose(found["rel_key"][0, 3:0:-1, 4:].T, gradients["curves"], rtol=0, atol=1e-14)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

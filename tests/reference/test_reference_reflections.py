@@ -14,7 +14,7 @@ def problem(heads=2, n=6, front=()):
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
 
 
-def test_token_by_token():
+def test_reflections_agree_with_the_formula_token_by_token():
     given = problem()
     w, beta = reference.reflections(**given)
     x, taps = given["x"], given["taps"]
@@ -27,14 +27,14 @@ def test_token_by_token():
         np.testing.assert_allclose(beta[:, t], far, rtol=1e-12)
 
 
-def test_what_is_far_from_zero_overflows_nowhere():
+def test_large_inputs_do_not_overflow():
     given = problem()
     w, beta = reference.reflections(**given | {"bias": np.array([-1000.0, 1000.0]), "taps": 1e4 * given["taps"]})
     assert np.isfinite(w).all()
     np.testing.assert_array_equal(beta, [[0.0] * 6, [2.0] * 6])
 
 
-def test_documents_begin_anew():
+def test_reflections_do_not_cross_documents():
     """Of one, three and two tokens."""
     given = problem()
     w, beta = reference.reflections(**given, places=np.array([0, 0, 1, 2, 0, 1]))
@@ -45,7 +45,7 @@ def test_documents_begin_anew():
 
 
 @pytest.mark.parametrize("own", [{}, {"places": np.array([[0, 1, 2, 3, 4], [0, 0, 1, 2, 0]])}])
-def test_gradients_are_differences(own):
+def test_gradients_are_the_central_differences(own):
     given, rng = problem(n=5, front=(2,)), np.random.default_rng(1)
     (w, beta), pullback = reference.reflections_vjp(**given, **own)
     dw, dbeta = rng.normal(size=w.shape), rng.normal(size=beta.shape)
@@ -60,7 +60,7 @@ def test_gradients_are_differences(own):
         np.testing.assert_allclose(found[name], differences(weighed, value), rtol=1e-6, atol=1e-8, err_msg=name)
 
 
-def test_attention_takes_them():
+def test_attention_with_reflections_is_path():
     """As the layer of a model does."""
     given, rng = problem(), np.random.default_rng(2)
     w, beta = reference.reflections(**given)

@@ -46,7 +46,7 @@ def test_scores_and_maps_are_the_authors():
     np.testing.assert_allclose(np.stack(moved, axis=1), printed, **NEAR)
 
 
-def test_training_starts_at_rope():
+def test_initial_tape_is_rope():
     outs, positions = reference.tape(**BOTH, positions=np.stack([ROPE] * 2), weight=np.zeros((2, 2)))
     expected = reference.attention(**BOTH, causal=True, angles=ANGLES[None], pairs="half")
     np.testing.assert_allclose(outs, expected, rtol=0, atol=1e-15)
@@ -54,7 +54,7 @@ def test_training_starts_at_rope():
     np.testing.assert_array_equal(unchanged, np.stack([ROPE] * 2))
 
 
-def test_a_layer_written_out():
+def test_a_layer_agrees_with_its_formula():
     """Two samples, two heads: rotations as matrices, positions as pairs, heads token by token."""
     rng = np.random.default_rng(0)
     q, k, v, positions = rng.normal(size=(4, 2, 2, 4, 4))

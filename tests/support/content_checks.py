@@ -11,16 +11,16 @@ NEAR = {"rtol": 0, "atol": 5.1e-10}
 G = np.cos(0.5 * np.arange(4)[:, None] - np.arange(4))  # what the printed gradients are of: sum(G * out)
 
 
-def differences(function: Callable[[np.ndarray], float], at: np.ndarray) -> np.ndarray:
+def differences(function: Callable[[np.ndarray], float], at: np.ndarray, step: float = 1e-6) -> np.ndarray:
     """The gradient of a number, by central differences."""
     found = np.zeros(at.shape)
     for place in np.ndindex(at.shape):
         ends = []
-        for step in (1e-6, -1e-6):
+        for sign in (1, -1):
             moved = at.copy()
-            moved[place] += step
+            moved[place] += sign * step
             ends.append(function(moved))
-        found[place] = (ends[0] - ends[1]) / 2e-6
+        found[place] = (ends[0] - ends[1]) / (2 * step)
     return found
 
 

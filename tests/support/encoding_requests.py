@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from encoding_variants import ENCODINGS, NAMES, is_causal
 from hypothesis import strategies as st
 
 import fastpe
@@ -11,8 +12,6 @@ from fastpe.encodings import registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec, make_spec
 
-NAMES = registry.built_in()
-ENCODINGS = {name: registry.get(name) for name in NAMES}
 LEARNERS = [name for name in NAMES if ENCODINGS[name].pull is not None]
 SIZES = {"dim": 24, "heads": 2, "train_length": 20}  # sizes that every encoding takes: heads 12 wide
 LENGTH = 12
@@ -20,7 +19,7 @@ LENGTH = 12
 
 def sizes_of(name: str) -> dict:
     """Those sizes, for the kind of model that the encoding is made for."""
-    return {**SIZES, "causal": ENCODINGS[name].direction == "causal"}
+    return {**SIZES, "causal": is_causal(name)}
 
 
 def values_of(option: Option) -> st.SearchStrategy:

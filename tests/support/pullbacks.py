@@ -27,3 +27,13 @@ def assert_gradients(vjp, arguments, rtol=1e-7):
             lambda x, name=name: vjp(**{**arguments, name: x})[0], np.asarray(arguments[name]), dresult
         )
         np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=1e-8, err_msg=name)
+
+
+def jacobian(function, at, step=1e-6):
+    """The derivatives of an array by an array: the axes of the function's result, then those of `at`."""
+    columns = []
+    for place in np.ndindex(at.shape):
+        moved = np.zeros_like(at)
+        moved[place] = step
+        columns.append((function(at + moved) - function(at - moved)) / (2 * step))
+    return np.stack(columns, axis=-1).reshape(*columns[0].shape, *at.shape)

@@ -27,11 +27,8 @@ def alibi(slope, length):
 @pytest.mark.parametrize(
     ("length", "slope", "causal", "value"),
     [
-        (4, 0.0, True, 0.353074112), (4, 0.5, False, 0.098750910), (4, 0.5, True, 0.554052385),
-        (4, 0.002, False, 1.625497e-6), (50, 0.0, True, 0.541976082059), (50, 0.5, False, 1.637923116),
-        (50, 0.5, True, 2.290953950), (50, 0.002, False, 2.227476e-4), (50, 0.002, True, 0.551779945),
-        (100, 0.002, False, 8.910595e-4), (100, 0.002, True, 0.576457), (200, 0.002, False, 3.564246e-3),
-        (200, 0.002, True, 0.605205),
+        (4, 0.5, False, 0.098750910), (4, 0.002, False, 1.625497e-6), (50, 0.0, True, 0.541976082059),
+        (50, 0.5, True, 2.290953950), (200, 0.002, False, 3.564246e-3), (200, 0.002, True, 0.605205),
     ],
 )  # fmt: skip
 def test_attention_of_a_slope(length, slope, causal, value):
@@ -56,7 +53,7 @@ def test_closed_form_of_a_long_row():
 
 
 @given(st.integers(1, 9), st.integers(1, 7), st.floats(0.1, 5.0), st.integers(0, 999))
-def test_rows_by_the_definition(n, m, size, seed):
+def test_information_of_random_rows_is_that_of_the_definition(n, m, size, seed):
     rows = softmax(size * np.random.default_rng(seed).normal(size=(n, m)), axis=1)
     expected = np.mean([entropy(row, rows.mean(axis=0)) for row in rows])
     assert attention_information(rows).value == pytest.approx(expected, abs=1e-12)
@@ -73,19 +70,8 @@ def test_rows_of_a_bias_are_those_of_attention(causal):
     np.testing.assert_allclose(rows[:, :2], weights[0], atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("slope", "value"),
-    [(0.002, 0.000416326617), (2**-8, 0.001586302396), (0.1, 0.551613121), (0.5, 1.871436808), (1.0, 2.527677449)],
-)
-def test_a_distance_in_one_score(slope, value):
-    found = offset_information(-slope * np.arange(50))
-    assert found.value == pytest.approx(value, rel=1e-6)
-    assert found.value <= found.inputs["gaussian"]
-
-
 @pytest.mark.parametrize("slope", [0.002, 2**-8, 0.5])
-def test_the_integral_by_mpmath(slope):
-    """The specification's last digits at 0.002 and 2^-8 are off by 7e-12; these are not."""
+def test_information_in_one_score_agrees_with_mpmath(slope):
     with mpmath.workdps(25):
         places = [mpmath.mpf(slope) * d for d in range(50)]
 
@@ -98,7 +84,10 @@ def test_the_integral_by_mpmath(slope):
         count = int((49 * slope + 24) / step)
         whole = mpmath.fsum(surprise(-12 + step * k) for k in range(count + 1)) * step
         expected = float(whole - mpmath.log(2 * mpmath.pi * mpmath.e) / 2)
-    assert offset_information(-slope * np.arange(50)).value == pytest.approx(expected, abs=1e-14, rel=1e-13)
+    found = offset_information(-slope * np.arange(50))
+    assert found.value == pytest.approx(expected, abs=1e-14, rel=1e-13)
+    gaussian = 0.5 * math.log1p(slope**2 * (50**2 - 1) / 12)
+    assert found.value <= found.inputs["gaussian"] == pytest.approx(gaussian, rel=1e-12)
 
 
 @pytest.mark.parametrize("a", [0.01, 0.5, 1.0, 2.0, 8.0, 200.0])
@@ -107,7 +96,7 @@ def test_two_distances_are_two_points(a):
     assert offset_information([3 * a, a], a).value == pytest.approx(two_point_information(2.0).value, abs=1e-13)
 
 
-def test_bounds_of_tables_hold_for_exact_information_along_a_line():
+def test_bounds_for_tables_of_one_channel_hold_the_exact_information():
     """One channel is one score: the integral stands beside the bounds of pairs and of the Gaussian."""
     rng = np.random.default_rng(5)
     for _ in range(150):
@@ -117,7 +106,7 @@ def test_bounds_of_tables_hold_for_exact_information_along_a_line():
         assert found.lower.value - 1e-12 <= exact <= found.upper.value + 1e-12
 
 
-def test_scores_at_the_ends():
+def test_information_of_one_distance_of_equal_scores_and_of_far_apart_scores():
     assert offset_information([0.3]).value == 0.0
     assert offset_information(np.zeros(20)).value == 0.0
     assert offset_information(1e4 * np.arange(300.0)).value == pytest.approx(math.log(300), rel=1e-12)
@@ -126,16 +115,7 @@ def test_scores_at_the_ends():
     assert groups == pytest.approx(1.5 * math.log(2), rel=1e-12)
 
 
-def test_long_scores_in_blocks():
-    bias = -0.05 * np.arange(3000)
-    expected = 0.5 * math.log1p(0.05**2 * (3000**2 - 1) / 12)
-    found = offset_information(bias, 1.0)
-    assert found.inputs["gaussian"] == pytest.approx(expected, rel=1e-12)
-    # uniform over 150 deviations: ln 150 - h(noise), up to the ends
-    assert found.value == pytest.approx(math.log(150) - 0.5 * math.log(2 * math.pi * math.e), abs=0.02)
-
-
-def test_blocks_of_points_see_all_that_is_near():
+def test_information_of_long_rows_is_that_of_a_fine_sum():
     places = np.cumsum(np.random.default_rng(0).uniform(0.1, 1.2, size=300))  # two blocks of points and more
     points = np.arange(places[0] - 10, places[-1] + 10, 0.02)
     density = np.exp(-0.5 * (points[:, None] - places) ** 2).mean(axis=1) / math.sqrt(2 * math.pi)

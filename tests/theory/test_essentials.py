@@ -5,12 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from command_line import fastpe as run_command
 
 import fastpe
 from fastpe.theory.essentials import SIZES, essentials
 from fastpe.training.config import TrainConfig
-from fastpe_cli.main import main
 
 
 def numbers(name, **sizes):
@@ -31,7 +30,7 @@ def test_the_sizes_are_those_of_the_papers_model():
         ("rope", [8, 17, 725]),
     ],
 )
-def test_tables_and_rotations(name, expected):
+def test_numbers_of_tables_and_rotations(name, expected):
     assert numbers(name) == pytest.approx(expected, rel=4e-6)
 
 
@@ -45,13 +44,13 @@ def test_a_bias_at_twice_the_training_length():
     assert window == 4258
 
 
-def test_of_several_heads_the_largest_counts():
+def test_the_largest_value_of_several_heads_is_given():
     used, effect, window = numbers("alibi", heads=8)  # slopes 1/2 .. 2^-8
     assert (used, window) == (numbers("alibi")[0], 4258)
     assert effect == pytest.approx(math.tanh(0.5 * 99 / 4))
 
 
-def test_what_has_no_end_is_infinite_and_what_has_no_meaning_is_none():
+def test_windows_without_end_are_infinite_and_meaningless_numbers_are_none():
     assert numbers("t5")[2] == math.inf
     nearest, noise, farthest = numbers("learned")
     assert (nearest, farthest) == (pytest.approx(0.159460, abs=1e-6), None)
@@ -75,10 +74,10 @@ def test_every_encoding_has_three_numbers_or_none():
 
 
 def page(*arguments):
-    return CliRunner().invoke(main, ["encodings", *map(str, arguments)], prog_name="fastpe")
+    return run_command("encodings", *arguments)
 
 
-def test_the_page_shows_them():
+def test_the_command_shows_the_numbers():
     lines = page("alibi").stdout.splitlines()
     at = lines.index("in theory (width 64, 1 head, training length 50):")
     assert lines[at + 1 : at + 4] == [
@@ -93,7 +92,7 @@ def test_the_page_shows_them():
     assert "in theory" not in page("nope").stdout
 
 
-def test_json_has_them_in_full_precision():
+def test_json_has_the_numbers_in_full_precision():
     found = json.loads(page("wavelet", "--json").stdout)["theory"]
     assert {name: found[name] for name in SIZES} == dict(SIZES)
     expected = {what: each.to_dict() for what, each in essentials("wavelet").items()}

@@ -25,7 +25,7 @@ def drawn(name):
 
 
 @pytest.mark.parametrize("name", ["fox", "grape_a", "cope", "path", "selective_rope"])
-def test_no_bound_is_claimed(name):
+def test_models_with_gates_have_no_lipschitz_bound(name):
     model = drawn(name)
     for bound in (layers_of, model_bounds):
         with pytest.raises(ValueError, match=rf"^model must have no gates .* '{name}'"):
@@ -64,7 +64,7 @@ def test_rotations_by_position_are_not_all_that_turns():
     assert "rotates query and key, lets content rotate query and key" in words.heading(both, {})
 
 
-def test_what_is_measured_sees_them():
+def test_measured_slopes_depend_on_the_gates():
     """The slopes of two models that differ in their gates alone are not the same."""
     x = np.random.default_rng(1).normal(size=(2, 5))
     model = drawn("fox")

@@ -40,7 +40,7 @@ def test_gradient_in_blocks():
 
 
 @pytest.mark.parametrize("equal_rows", [False, True])
-def test_the_climb_never_falls_keeps_the_norm_and_ends_where_it_says(equal_rows):
+def test_gradient_ascent_increases_the_bound_at_a_constant_norm(equal_rows):
     found = maximal_table(20, 3, 0.8, power=2.0, equal_rows=equal_rows, steps=60, seed=4)
     again = maximal_table(20, 3, 0.8, power=2.0, equal_rows=equal_rows, steps=60, seed=4)
     np.testing.assert_array_equal(found.table, again.table)
@@ -55,7 +55,7 @@ def test_the_climb_never_falls_keeps_the_norm_and_ends_where_it_says(equal_rows)
 
 
 @pytest.mark.parametrize("equal_rows", [False, True])
-def test_with_room_it_becomes_a_simplex_and_reaches_the_ceiling(equal_rows):
+def test_with_enough_channels_the_maximal_table_is_a_simplex(equal_rows):
     found = maximal_table(5, 4, 1.0, power=3.0, equal_rows=equal_rows)
     squares = ((found.table[:, None] - found.table) ** 2).sum(axis=-1)
     np.testing.assert_allclose(squares[~np.eye(5, dtype=bool)], 2 * 5 * 3.0 / 4, rtol=1e-4)
@@ -78,13 +78,6 @@ def test_it_is_more_informative_than_the_sinusoidal_table_of_the_same_power():
     assert found.history[0] == pytest.approx(2.101725414914, abs=1e-9)
     assert found.history[-1] > 3.88 > position_information(sinusoidal, sigma=1.0, draws=2).upper.value
     np.testing.assert_allclose(np.sum(found.table**2), 50 * 32.0, rtol=1e-12)
-
-
-def test_it_is_an_initial_value_of_the_learned_encoding():
-    found = maximal_table(6, 8, steps=5)
-    model = fastpe.Transformer(fastpe.ModelConfig("learned", width=8, hidden=8, layers=1, train_length=6))
-    model.parameters["encoding.learned.table"][...] = found.table
-    np.testing.assert_array_equal(model.slots(6)["table"], found.table.astype(np.float32))
 
 
 def test_one_position_and_one_channel():

@@ -43,9 +43,8 @@ def by_brute_force(matrix, offsets, group):
 @pytest.mark.parametrize(
     ("name", "rev", "perm"),
     [
-        ("running_sum", 12.25, 12.25), ("running_mean", 0.043227659, 0.064986377), ("shift", 0.49, 0.9604),
-        ("reverse_numbers", 0.0, 0.979591837), ("position_index", 208.25, 208.25), ("first_quarter", 0.13, 0.1924),
-        ("total_sum", 0.0, 0.0), ("running_parity", 0.5, 0.999182946),
+        ("running_mean", 0.043227659, 0.064986377), ("reverse_numbers", 0.0, 0.979591837),
+        ("first_quarter", 0.13, 0.1924), ("running_parity", 0.5, 0.999182946),
     ],
 )  # fmt: skip
 def test_values_of_the_specification(name, rev, perm):
@@ -69,8 +68,6 @@ def test_closed_forms_in_fractions():
         q = Fraction(sum(4 * i < n for i in range(n)), n)
         assert fraction("first_quarter", "const", n) == fraction("first_quarter", "perm", n) == q * (1 - q)
         assert fraction("sort_numbers", "perm", n) == 1 - Fraction(1, n)
-    assert fraction("first_quarter", "const", 52) == Fraction(3, 16)
-    assert fraction("first_quarter", "const", 50) == Fraction(13 * 37, 2500)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -108,26 +105,6 @@ def test_the_bounds_that_tasks_give_themselves(name, scale):
         for group, bound in (("rev", task.reversal_bound), ("perm", task.permutation_bound)):
             found = least_error(name, group, n, factors=factors).value
             assert bound(n, factors) == pytest.approx(found, rel=1e-11, abs=1e-15)
-
-
-@pytest.mark.parametrize("group", ["rev", "perm"])
-def test_no_function_with_the_symmetry_is_better_and_the_orbit_mean_is_as_good(group):
-    rng = np.random.default_rng(0)
-    n = 6
-    for name in LINEAR:
-        matrix, offsets = matrix_of(name, n)
-        least = least_error(name, group, n).value
-        near = np.eye(n) * rng.standard_normal((500, 1, 1)) + rng.standard_normal((500, 1, 1))
-        added = rng.standard_normal((500, 1))
-        if group == "rev":
-            near = rng.standard_normal((500, n, n))
-            near, added = near + near[:, ::-1, ::-1], rng.standard_normal((500, n))
-            added = added + added[:, ::-1]
-        near[0] = np.mean([matrix[np.ix_(o, o)] for o in map(list, orders_of(group, n))], axis=0)
-        added[0] = np.mean([offsets[list(o)] for o in orders_of(group, n)], axis=0)[: added.shape[1]]
-        errors = (((matrix - near) ** 2).sum(axis=(1, 2)) + ((offsets - added) ** 2).sum(axis=1)) / n
-        assert errors.min() >= least - 1e-13
-        assert errors[0] == pytest.approx(least, abs=1e-13)
 
 
 def orbit_error(target, x, group):
@@ -169,11 +146,8 @@ def test_estimates_agree_with_the_specification():
 
 def test_two_numbers_in_closed_form():
     """E (x_1 - x_2)^2 / 4 is 1/2 for the sort, and half of it for the maximum."""
-    for name, group, value in (
-        ("sort_numbers", "rev", 0.5),
-        ("running_max", "rev", 0.25),
-        ("running_max", "perm", 0.25),
-    ):
+    cases = ("sort_numbers", "rev", 0.5), ("running_max", "rev", 0.25), ("running_max", "perm", 0.25)
+    for name, group, value in cases:
         found = least_error(name, group, 2)
         assert found.low <= value <= found.high
         assert found.high - found.low < 0.03
@@ -187,10 +161,7 @@ def test_estimates_are_the_same_twice_and_depend_on_the_seed():
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_more_orders_forbid_more_and_one_position_forbids_nothing(name):
-    for n in (1, 2, 3, 20):
-        rev, perm = least_error(name, "rev", n, draws=4000), least_error(name, "perm", n, draws=4000)
-        assert perm.high >= rev.low
+def test_one_position_forbids_nothing(name):
     for group in GROUPS:
         assert least_error(name, group, 1).value == 0.0
 
@@ -205,32 +176,34 @@ def test_long_sequences():
     assert least_error("running_max", "perm", n, draws=64).inputs["draws"] == 64
 
 
-def test_errors_say_what_is_wrong():
-    for case, wrong in [
-        (("running_summ", "rev", 5), "task of numbers 'running_summ' is unknown; did you mean 'running_sum'"),
-        (("running_sum", "reverse", 5), "group must be rev or perm or const, not 'reverse'"),
-        (("running_sum", "rev", 0), "length must be at least 1, not 0"),
-        (("running_sum", "rev", 2**14 + 1), "length must be at most 16384, not 16385"),
-    ]:
-        with pytest.raises(ValueError, match=wrong):
-            least_error(*case)
-    with pytest.raises(ValueError, match="factors must be 5 numbers, one for each position, not 2"):
-        least_error("running_sum", "rev", 5, factors=[1, 2])
-    with pytest.raises(ValueError, match="factors must be finite, not nan"):
-        least_error("running_sum", "rev", 1, factors=[float("nan")])
-    with pytest.raises(ValueError, match="factors can be given only for linear targets"):
-        least_error("sort_numbers", "rev", 2, factors=[1, 2])
-    with pytest.raises(ValueError, match="draws must be at least 2, not 1"):
-        least_error("running_max", "rev", 5, draws=1)
-    with pytest.raises(
-        ValueError, match=r"matrix must be square with 1 to 512 rows, not have 2 rows of lengths \[1, 2\]"
-    ):
-        least_error_of_matrix([[1], [1, 2]], "rev")
-    with pytest.raises(ValueError, match="matrix must be square with 1 to 512 rows, not have 0 rows"):
-        least_error_of_matrix([], "rev")
-    with pytest.raises(TypeError, match="matrix must be a sequence of rows of numbers, not 3"):
-        least_error_of_matrix(3, "rev")
-    with pytest.raises(TypeError, match="matrix must be a number, not 'a'"):
-        least_error_of_matrix([["a"]], "rev")
-    with pytest.raises(ValueError, match="offsets must be 1 numbers, one for each row of the matrix, not 2"):
-        least_error_of_matrix([[1]], "rev", [1, 2])
+@pytest.mark.parametrize(
+    ("case", "more", "wrong"),
+    [
+        (("running_summ", "rev", 5), {}, "task of numbers 'running_summ' is unknown; did you mean 'running_sum'"),
+        (("running_sum", "reverse", 5), {}, "group must be rev or perm or const, not 'reverse'"),
+        (("running_sum", "rev", 0), {}, "length must be at least 1, not 0"),
+        (("running_sum", "rev", 2**14 + 1), {}, "length must be at most 16384, not 16385"),
+        (("running_sum", "rev", 5), {"factors": [1, 2]}, "factors must be 5 numbers, one for each position, not 2"),
+        (("running_sum", "rev", 1), {"factors": [float("nan")]}, "factors must be finite, not nan"),
+        (("sort_numbers", "rev", 2), {"factors": [1, 2]}, "factors can be given only for linear targets"),
+        (("running_max", "rev", 5), {"draws": 1}, "draws must be at least 2, not 1"),
+    ],
+)
+def test_errors_of_least_error(case, more, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        least_error(*case, **more)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "offsets", "wrong"),
+    [
+        ([[1], [1, 2]], None, r"matrix must be square with 1 to 512 rows, not have 2 rows of lengths \[1, 2\]"),
+        ([], None, "matrix must be square with 1 to 512 rows, not have 0 rows"),
+        (3, None, "matrix must be a sequence of rows of numbers, not 3"),
+        ([["a"]], None, "matrix must be a number, not 'a'"),
+        ([[1]], [1, 2], "offsets must be 1 numbers, one for each row of the matrix, not 2"),
+    ],
+)
+def test_errors_of_a_matrix(matrix, offsets, wrong):
+    with pytest.raises((ValueError, TypeError), match=wrong):
+        least_error_of_matrix(matrix, "rev", offsets)

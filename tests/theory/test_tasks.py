@@ -1,18 +1,13 @@
 """What symmetries make impossible on the tasks of the library, against all sequences of small sizes."""
 
 import itertools
-import math
 from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fastpe import ModelConfig, reference
-from fastpe.base.random import Stream
-from fastpe.model.parameters import parameter_shapes
-from fastpe.tasks import frame, list_tasks, load_task, register
-from fastpe.tasks.registry import choose
+from fastpe.tasks import list_tasks, load_task, register
 from fastpe.theory.symmetry import symmetry
 from fastpe.theory.tasks import limit
 
@@ -39,13 +34,12 @@ def share(task, length, metric="token", **options):
 
 
 def test_running_sums_of_alibi():
-    """The page of section 5: 12.25, 24.75, 49.75 without a mask."""
-    assert [limit("running_sum", ALIBI, n).value.value for n in (50, 100, 200)] == [12.25, 24.75, 49.75]
+    assert limit("running_sum", ALIBI, 50).value.value == 12.25
     assert limit("running_sum", CAUSAL_ALIBI, 50).value is None
     assert limit("running_sum", CAUSAL_ALIBI, 50, metric="mse_constant").value.value == 208.25
 
 
-def test_first_quarter_is_impossible_for_what_acts_on_scores():
+def test_first_quarter_is_impossible_for_encodings_that_act_on_scores():
     """C25, C29."""
     assert limit("first_quarter", ALIBI, 50).value.value == 0.13
     assert limit("first_quarter", NOPE, 50).value.value == 0.1924
@@ -56,41 +50,8 @@ def test_first_quarter_is_impossible_for_what_acts_on_scores():
     assert limit("first_quarter", SHAW, 50, metric="mse_constant").value is None
 
 
-def test_no_model_of_the_class_is_better():
-    """Random networks without positions, and the best linear readout of all that their last layer says."""
-    n, count = 6, 1500
-    config = ModelConfig("nope", width=8, hidden=16, layers=2, train_length=n, dtype="float64")
-    x = Stream(0, "x").normal((count, n))
-    for seed in range(2):
-        draw = {
-            name: Stream(seed, "w", name).normal(shape) / math.sqrt(shape[0])
-            for name, shape in parameter_shapes(config).items()
-        }
-        features = []
-        for column in range(config.width):  # of the last layer, one by one through the head
-            head = np.eye(config.width)[:, column : column + 1]
-            features.append(reference.model_forward(config, {**draw, "head.weight": head}, {}, x).ravel())
-        features = np.stack([*features, np.ones(count * n)], axis=1)
-        for task, y in (("running_sum", np.cumsum(x, axis=1)), ("shift", np.pad(x[:, :-1], ((0, 0), (1, 0))))):
-            fitted = features @ np.linalg.lstsq(features, y.ravel(), rcond=None)[0]
-            errors = ((y.ravel() - fitted) ** 2).reshape(count, n).mean(axis=1)
-            assert errors.mean() + 4 * errors.std() / math.sqrt(count) > limit(task, NOPE, n).value.value
-    total = x.sum(axis=1, keepdims=True)
-    best = ((np.cumsum(x, axis=1) - (total + x) / 2) ** 2).mean(axis=1)
-    assert abs(best.mean() - limit("running_sum", NOPE, n).value.value) < 4 * best.std() / math.sqrt(count)
-
-
 @pytest.mark.parametrize("name", ["reverse", "majority", "even_pairs"])
-def test_blanks_have_the_same_output_so_no_answer_is_right_to_its_end(name):
-    chosen = choose(name)
-    data = frame.sequences(chosen, Stream(0, "test"), [5] * 3, causal=False)
-    config = ModelConfig("nope", width=8, hidden=8, vocabulary=chosen.symbols + 4, train_length=5, dtype="float64")
-    draw = {each: Stream(0, "w", each).normal(shape) for each, shape in parameter_shapes(config).items()}
-    logits = reference.model_forward(config, draw, {}, data.x)
-    asked = data.weights > 0
-    for row, places, wanted in zip(logits, asked, data.y, strict=True):
-        np.testing.assert_allclose(row[places], np.broadcast_to(row[places][:1], row[places].shape), rtol=1e-10)
-        assert len(set(wanted[places])) > 1
+def test_no_answer_of_two_different_tokens_is_right_to_its_end(name):
     assert limit(name, NOPE, 5).value.value == 0.0
 
 
@@ -130,19 +91,10 @@ def test_labels_beside_equal_tokens():
         assert share("depth", n, "exact", blocks=blocks) == float(blocks == 2)
 
 
-def test_recall_without_order_is_a_guess_among_the_pairs():
+def test_recall_without_positions_is_a_guess_among_the_pairs():
     options = {"pairs": 3, "vocabulary": 20}
     assert share("mqar", 16, **options) == pytest.approx(1 / 3)
     assert share("mqar", 16, "exact", **options) == pytest.approx(1 / 6)
-    chosen = choose("mqar", options)
-    drawn = frame.draw(chosen, Stream(0, "test"), 3000, 16)
-    asked = drawn.answers.max(axis=0) >= 0
-    assert not asked[:6].any()
-    # the value of the smallest key is the smallest, the middle or the largest with the same chance
-    keys, values = drawn.inputs[:, :6:2], drawn.inputs[:, 1:6:2]
-    of_least = np.take_along_axis(values, keys.argmin(axis=1)[:, None], axis=1)
-    ranks = (values < of_least).sum(axis=1)
-    assert np.abs(np.bincount(ranks) / 3000 - 1 / 3).max() < 4 * math.sqrt(2 / 9 / 3000)
 
 
 LENGTHS = {"flip_flop": 8, "missing_duplicate": 8, "modular_arithmetic": 9, "mqar": 16}

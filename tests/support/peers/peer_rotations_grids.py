@@ -1,5 +1,6 @@
 """Peers of the rotations on grids."""
 
+import importlib
 from types import SimpleNamespace
 
 import mpmath
@@ -86,43 +87,30 @@ def exactly_mixed(index):
 POINTS = np.stack([50 + np.arange(N) // 6, 7 + np.arange(N) % 6 // 2, 300 + np.arange(N) % 2], -1)
 
 
-def qwen2_vl():
-    import torch
-    from transformers.models.qwen2_vl import modeling_qwen2_vl as peer
+def qwen_vl(folder, prefix, sections):
+    """Through the rotation of one of Qwen's models that see images."""
 
-    parameters = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 6, 6]}
-    config = SimpleNamespace(
-        max_position_embeddings=512, rope_parameters=parameters, hidden_size=D, num_attention_heads=1
-    )
-    x = single(ROWS)[None, None]
-    cos, sin = peer.Qwen2VLRotaryEmbedding(config)(x, torch.tensor(POINTS.T)[:, None])
-    return peer.apply_rotary_pos_emb(x, x, cos, sin)[0][0, 0].numpy()
+    def rotated():
+        import torch
+
+        peer = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+        parameters = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections}
+        config = SimpleNamespace(
+            max_position_embeddings=512, rope_parameters=parameters, hidden_size=D, num_attention_heads=1
+        )
+        x = single(ROWS)[None, None]
+        cos, sin = getattr(peer, prefix + "RotaryEmbedding")(config)(x, torch.tensor(POINTS.T)[:, None])
+        return peer.apply_rotary_pos_emb(x, x, cos, sin)[0][0, 0].numpy()
+
+    return rotated
 
 
-def mrope(build):
-    return turned(ROWS, build("mrope", N, dim=D, sections=(4, 6, 6), base=10000.0, positions=POINTS))
+def mrope(**options):
+    return lambda build: turned(ROWS, build("mrope", N, dim=D, base=10000.0, positions=POINTS, **options))
 
 
 def section_angle(n, t):
     return int(POINTS[n][0 if t < 4 else 1 if t < 10 else 2]) * theta(t)
-
-
-def qwen3_vl():
-    import torch
-    from transformers.models.qwen3_vl import modeling_qwen3_vl as peer
-
-    parameters = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5]}
-    config = SimpleNamespace(
-        max_position_embeddings=512, rope_parameters=parameters, hidden_size=D, num_attention_heads=1
-    )
-    x = single(ROWS)[None, None]
-    cos, sin = peer.Qwen3VLTextRotaryEmbedding(config)(x, torch.tensor(POINTS.T)[:, None])
-    return peer.apply_rotary_pos_emb(x, x, cos, sin)[0][0, 0].numpy()
-
-
-def interleaved(build):
-    request = {"sections": (6, 5, 5), "deal": "interleaved", "base": 10000.0, "positions": POINTS}
-    return turned(ROWS, build("mrope", N, dim=D, **request))
 
 
 def interleaved_angle(n, t):
@@ -136,10 +124,12 @@ CASES = (
               why="row first by default: halves exchanged; float32"),
     rope_case("rope_mixed", "timm", TIMM, "get_mixed_freqs", timm_mixed, mixed, exactly_mixed, 2 * W),
     rope_case("mrope", "transformers>=5", "transformers.models.qwen2_vl.modeling_qwen2_vl", "Qwen2VLRotaryEmbedding",
-              qwen2_vl, mrope, exactly_turned(ROWS, "half", D, section_angle), 302),
+              qwen_vl("qwen2_vl", "Qwen2VL", [4, 6, 6]), mrope(sections=(4, 6, 6)),
+              exactly_turned(ROWS, "half", D, section_angle), 302),
     rope_case("mrope", "transformers>=5", "transformers.models.qwen3_vl.modeling_qwen3_vl",
-              "Qwen3VLTextRotaryEmbedding", qwen3_vl, interleaved, exactly_turned(ROWS, "half", D, interleaved_angle),
-              302, note="interleaved"),
+              "Qwen3VLTextRotaryEmbedding", qwen_vl("qwen3_vl", "Qwen3VLText", [6, 5, 5]),
+              mrope(sections=(6, 5, 5), deal="interleaved"), exactly_turned(ROWS, "half", D, interleaved_angle), 302,
+              note="interleaved"),
     rope_case("rope_2d", "timm", TIMM, "build_rotary_pos_embed", timm_eva,
               rotate_rows("rope_2d", grid=(H, W), first="row", base=10000.0, train_grid=(3, 3)),
               exactly_turned(ROWS, "interleaved", D, eva_angle), 3, note="eva"),

@@ -120,12 +120,8 @@ def conformer():
     made = peer.Wav2Vec2ConformerSelfAttention(config).double().eval()
     # sines and cosines alternate there
     alternating = np.stack([WR[: C // 2], WR[C // 2 :]], 1).reshape(C, C)
-    for layer, matrix in (
-        (made.linear_q, WQ),
-        (made.linear_k, WK),
-        (made.linear_v, WV),
-        (made.linear_pos, alternating),
-    ):
+    maps = (made.linear_q, WQ), (made.linear_k, WK), (made.linear_v, WV), (made.linear_pos, alternating)
+    for layer, matrix in maps:
         linear(layer, matrix)
     made.pos_bias_u.data, made.pos_bias_v.data = double(U), double(GLOBAL)
     sinusoids = peer.Wav2Vec2ConformerRelPositionalEmbedding(config)(single(X)[None]).double()

@@ -319,17 +319,10 @@ def candidates(model):
         *(["input_ids"] if "input_ids" in taken else []), main, "pixel_values", "input_features", "input_values",
         "past_values",
         "pixel_values_videos", "inputs_embeds", "hidden_states", "flattened_patches"]) if name in taken]  # fmt: skip
-    if (
-        getattr(model, "main_input_name", None) in ("pixel_values",)
-        and "input_ids" in mains
-        and "pixel_values" in mains
-    ):
+    if getattr(model, "main_input_name", None) == "pixel_values" and {"input_ids", "pixel_values"} <= set(mains):
         mains = [["pixel_values", "input_ids"], *mains, ["input_ids", "pixel_values"]]
     else:
-        mains = [
-            *mains,
-            *[["input_ids", x] for x in ("pixel_values", "input_features") if "input_ids" in mains and x in mains],
-        ]
+        mains += [["input_ids", x] for x in ("pixel_values", "input_features") if {"input_ids", x} <= set(mains)]
     for names in mains:
         names = [names] if isinstance(names, str) else names
         first = names[-1] if names[0] == "input_ids" else names[0]
@@ -342,19 +335,11 @@ def candidates(model):
                 if value is not None or name in ("cache", "past_key_values", "attention_mask"):
                     given[name] = value
             else:
-                for extra in (
-                    "decoder_input_ids",
-                    "bbox",
-                    "past_time_features",
-                    "past_observed_mask",
-                    "future_values",
-                    "future_time_features",
-                    "image_grid_thw" if "pixel_values" in given else "",
-                ):
+                more = ["decoder_input_ids", "bbox", "past_time_features", "past_observed_mask", "future_values"]
+                more += ["future_time_features"] + ["image_grid_thw"] * ("pixel_values" in given)
+                for extra in more:
                     if extra in taken and extra not in given:
-                        value = _value(extra, model.config, 0)
-                        yield_with = {**given, extra: value}
-                        given = yield_with
+                        given[extra] = _value(extra, model.config, 0)
                 yield given
 
 
@@ -437,10 +422,8 @@ def judged(kind, calls):
         try:
             config = made_config(kind, level)
             with torch.device("meta"):
-                size = sum(
-                    x.numel()
-                    for x in kind._from_config(copy.deepcopy(config), attn_implementation="eager").parameters()
-                )
+                model = kind._from_config(copy.deepcopy(config), attn_implementation="eager")
+            size = sum(x.numel() for x in model.parameters())
             if size > MOST_PARAMETERS:
                 raise ValueError(f"{size:,} parameters are too many here")
         except Exception as error:
@@ -486,13 +469,8 @@ def compared(kind, config, eager, given, out, right, calls, package):
     checks, worst, wrong, refusals = ["plain"], off(found, right), [], []
     if not worst <= TOLERANCE:
         wrong.append(f"plain is off by {worst:.1e}")
-    for name, check in (
-        ("padding left", _left),
-        ("padding right", _right),
-        ("future", _future),
-        ("cache", _cache),
-        ("output_attentions", _attentions),
-    ):
+    more = {"padding left": _left, "padding right": _right, "future": _future, "cache": _cache}
+    for name, check in {**more, "output_attentions": _attentions}.items():
         try:
             found = check(model, eager, given, out, right)
         except Exception as error:
