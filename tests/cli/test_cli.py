@@ -98,9 +98,6 @@ def test_the_shell_completes_commands_options_encodings_and_tasks(words, found):
     ("arguments", "words"),
     [
         ("train --encoding nope --epochs \u0663", "--epochs': '\u0663' is not a valid integer"),
-        ("train --encoding nope --lr \u0663", "--lr': '\u0663' is not a valid float"),
-        ("evaluate run --seed \u0661\u0662", "is not a valid integer"),
-        ("compare nope --task sort --workers \u0664", "is not a valid integer"),
         ("compare nope --task sort --workers 0", "0 is not in the range x>=1"),
         ("compare nope --task sort --shard \u0661/\u0662", "--shard must be I/N"),
         ("compare nope --task sort --set epochs=\u0663", "epochs must be an integer, not"),
@@ -115,61 +112,32 @@ def test_digits_are_ascii(arguments, words):
     [
         ("trian", "No such command 'trian'"),
         ("train", "--encoding is missing; 'fastpe encodings' lists all of them"),
-        ("train --encoding wavlet", "'wavlet' is unknown; did you mean 'wavelet'?"),
-        ("train --encoding wavelet+alibbi", "'alibbi' is unknown; did you mean 'alibi'?"),
         (
             "train --encoding alibi --option slop=1",
             "--option slop of encoding 'alibi' is unknown; did you mean 'slope'",
         ),
-        ("train --encoding alibi --option slope=steep", "error: --option slope must be a finite number"),
         ("train --encoding alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
-        ("train --encoding nope --option slope=1", "--option slope of encoding 'nope' is unknown"),
         ("train --encoding nope --epochs 0", "error: --epochs must be at least 1, not 0"),
-        ("train --encoding nope --width -8", "error: --width must be at least 1, not -8"),
         ("train --encoding nope --samples none", "'none' is not a valid integer"),
         ("train --encoding nope --heads 3", "error: --width must be divisible by heads, but 64 is not divisible by 3"),
-        ("train --encoding nope --lr nan", "error: --lr must be finite, not nan"),
         ("train --encoding nope --norm batch", "'batch' is not one of 'none', 'layernorm'"),
-        ("train --encoding nope --threads 0", "--threads must be at least 1, not 0"),
-        (
-            "train --encoding nope --positions random",
-            "error: --positions must be 'random:L' with L a number of positions, not 'random'",
-        ),
         ("train --encoding nope --positions random:150", "error: --test-length must have at most 150"),
-        ("train --encoding shaw --positions random:200", "'shaw' supports only offsets of consecutive positions"),
         ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: a key after"),
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),
-        ("train --encoding t5 --causal --option buckets=2 --length 0", "error: --length must be at least 1, not 0"),
         (
             "train --encoding nope --task sort --task-option symbols=1",
             "error: --task-option symbols of task 'sort' must",
         ),
-        ("train --encoding nope --task sort --task-option x=1", "error: --task-option x of task 'sort' is unknown"),
-        (
-            "train --encoding rope --task mqar --task-option pairs=9999",
-            "--task-option vocabulary of task 'mqar' must be",
-        ),
-        ("train --encoding nope --task sort --stop-solved", "error: --stop-solved needs validation"),
-        ("train --encoding nope --task sort --keep best", "error: --keep 'best' needs validation"),
-        ("train --encoding nope --task sort --validation -1", "error: --validation must be at least 0, not -1"),
-        ("train --encoding rope, --layers 2", "error: encoding 'rope,' must have a name before and after every comma"),
         ("tasks sort --length 151", "error: --length must be 1 to 150 for task 'sort', not 151"),
-        ("tasks missing_duplicate --length 7", "error: --length must be every 2 from 2"),
         ("tasks sort --length 5 --json", "error: --length cannot be combined with --json, which prints no sequences"),
         (
             "train --encoding nope --task sort --test-sequences 999999999999 --dry-run",
             "999999999999 test sequences of length 1-50 need",
         ),
-        ("train --encoding rope*0,nope", "error: encoding 'rope*0,nope' must have a number of layers from 1"),
         ("show rope*2,nope", "encoding 'rope*2,nope' says what each layer of a model has"),
         ("encodings rope,nope", "NAME must be a single encoding, not 'rope,nope'"),
-        ("show t5 --causal --option buckets=1", "--option buckets must be"),
-        ("train --encoding lonlat_wrap --positions random:200", "error: --encoding 'lonlat_wrap' needs positions"),
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
-        ("show alibi --train-length 0", "error: --train-length must be at least 1, not 0"),
-        ("train --encoding nope --test-length 0", "error: --test-length must be at least 1, not 0"),
-        ("train --encoding nope --seed -1", "error: --seed must be at least 0, not -1"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),
         ("train --resume", "--resume needs --out"),
         ("train --from none --resume --out run", "--from starts a new run with a trained model: leave out --resume"),
@@ -331,13 +299,6 @@ def test_random_positions_are_recorded_and_resumed():
     tested = json.loads(fastpe("evaluate", "run", "--json").stdout)["test"]
     assert tested == json.loads(fastpe("train", "--resume", "--out", "run", "--json").stdout)["test"]
     assert "--test-length must have at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
-
-
-def test_an_option_that_rules_out_the_paper_s_wins():
-    result = fastpe("train", "--encoding", "alibi", "--option", "slope=0.5", "--out", "run", *TINY)
-    assert result.exit_code == 0, result.output
-    assert "Li (2025)" not in result.stderr
-    assert run_folder.read_config("run").options == {"slope": 0.5}
 
 
 def test_resume_takes_the_settings_of_the_run(folder):

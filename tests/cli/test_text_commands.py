@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import fastpe, refused
+from command_line import TINY, fastpe, refused
 
 from fastpe_cli import curves, generate
 from fastpe_cli.tables import aligned
@@ -186,13 +186,9 @@ def test_ctrl_c_while_writing_is_one_line(inside):
     ("arguments", "line"),
     [
         ("generate run0 thx", "prompt: the vocabulary has no 'x'"),
-        ("generate run0 the --temperature -1", "--temperature must be at least 0, not -1.0"),
-        ("generate run0 the --top-p 0", "--top-p must lie in (0, 1], not 0.0"),
         ("generate run0 the --top-k 0", "--top-k must be at least 1, not 0"),
-        ("generate run0 the --length 0", "--length must be at least 1, not 0"),
         ("generate none the", "there is no run folder or model file none"),
         ("evaluate none --length-curve", "there is no run folder or model file none"),
-        ("evaluate run0 --bands rerope:window=8", "bands need an encoding that rotates queries and keys, not 'alibi'"),
         ("evaluate run1 --bands rerope:8", "options of 'rerope' are window=NUMBER, not '8'"),
         (
             "evaluate run1 --receptive-field --bands rerope:window=8",
@@ -205,42 +201,25 @@ def test_ctrl_c_while_writing_is_one_line(inside):
             "evaluate run0 --length-curve --lengths 8,x",
             "--lengths must be integers separated by commas, not '8,x'",
         ),
-        ("evaluate run0 --length-curve --lengths 96", "--lengths must be below the 96 tokens of the text, not 96"),
         ("evaluate run0 --length-curve --test-length 8", "--test-length cannot be combined with --length-curve"),
         ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
         ("evaluate run0 --length-curve --out none/a.png", "--out: folder none does not exist"),
         ("evaluate run0 --receptive-field --lengths 8,16", "uses blocks of one length"),
-        ("train --encoding rope --task text", "--data must be a file, or a folder of files, for task 'text'"),
-        ("train --encoding rope --task text --data none.txt", "data none.txt: there is no such file or folder"),
-        ("evaluate run0 --test-length 51-100", "--test-length must be an integer, not '51-100'"),
         ("evaluate run0 --length-curve --data short1", "--data short1 must have at least two tokens, not 1"),
-        (
-            "evaluate run0 --receptive-field --lengths 9999",
-            "--lengths must be below the 96 tokens of the text",
-        ),
-        ("train --encoding rope --task text --data empty", "data empty is empty"),
         ("train --encoding rope --task text --data short", "--length must be below the 9 tokens that short has for"),
-        ("train --encoding rope --task text --tokens characters --data latin", "latin is not UTF-8, byte 2 is 0xe4"),
-        ("train --encoding rope --task text --data folder", "b.png is not a text, it has zero bytes"),
-        ("train --encoding rope --task sort --data text.txt", "--data must be fixed or fresh, not 'text.txt'"),
         ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
         ("check text", "task 'text' cannot be checked"),
     ],
 )
 def test_mistakes_cost_one_line(inside, arguments, line):
-    for name, content in (("empty", b""), ("short1", b"t"), ("short", b"0123456789"), ("latin", b"\x61\x62\xe4" * 99)):
-        (inside / name).write_bytes(content)
-    (inside / "folder").mkdir(exist_ok=True)
-    (inside / "folder" / "a.txt").write_text(TEXT)
-    (inside / "folder" / "b.png").write_bytes(b"\0\1")
+    for name, content in (("short1", "t"), ("short", "0123456789")):
+        (inside / name).write_text(content)
     before = sorted(path.name for path in inside.rglob("*"))
     assert line in refused(2, *arguments.split())
     assert sorted(path.name for path in inside.rglob("*")) == before
 
 
 def test_a_run_of_numbers_writes_nothing(inside, tmp_path):
-    from command_line import TINY
-
     assert fastpe("train", "--encoding", "nope", *TINY, "--out", tmp_path / "numbers").exit_code == 0
     for command in (["generate", tmp_path / "numbers", "x"], ["evaluate", tmp_path / "numbers", "--length-curve"]):
         assert "contains no model of a text: train one with --task text --data FILE" in refused(2, *command)
