@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from array_subclasses import TABLE, Handing, Liar, attended, filled, liar, masked, of_model, uses
+from array_subclasses import TABLE, Handing, attended, liar, masked, of_model, uses
 
 import fastpe
 
@@ -105,13 +105,6 @@ def test_a_masked_array_of_the_users_own_encoding_is_refused(tmp_path):
     )
     with pytest.raises(ValueError, match=r"^mine.py: reference must give 'table' as an array: table must not be a m"):
         fastpe.build(str(path), 3)
-
-
-def test_outputs_that_are_subclasses_are_written_to():
-    expected = filled(np.zeros((3, 4), np.float32))
-    out = np.zeros((3, 4), np.float32)
-    assert isinstance(filled(out.view(Liar)), Liar)
-    np.testing.assert_array_equal(out, expected)
 
 
 def test_a_shape_that_is_set_anew_reaches_nobody():

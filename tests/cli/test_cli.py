@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from command_line import TINY, fastpe, refused
 
-from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 from fastpe.training import loop, run_folder  # numba is imported before any command could choose its threads
@@ -26,15 +25,30 @@ pytestmark = pytest.mark.usefixtures("folder")
 # Manners -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["encodings"], ["show"], ["theory"], ["check"]])
+FILTERS = "encodings --beyond defined --learned no --reported holds --slot bias --use proposed"
+LISTS = ("encodings", "encodings --by year", "encodings --by place", FILTERS)
+
+
+@pytest.mark.parametrize("command", [f"{name} --help" for name in ("", "train", "evaluate", "show", "theory", "check")])
 def test_help_imports_nothing_heavy(command):
+    assert imported_by(command).startswith("Usage: ")
+
+
+@pytest.mark.full("starts processes")
+@pytest.mark.parametrize("command", LISTS)
+def test_a_list_imports_nothing_heavy(command):
+    assert "alibi" in imported_by(command)
+
+
+def imported_by(command):
+    """What a command prints, in a process of its own that imports no heavy package."""
     code = (
         "import sys\nfrom fastpe_cli.main import main\nstatus = main(sys.argv[1:], standalone_mode=False)\n"
         "print([name for name in ('numpy', 'numba', 'scipy', 'pywt', 'rich', 'matplotlib') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: ")
+    done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
+    return done.stdout
 
 
 def test_help_without_a_command_and_the_version():
@@ -43,14 +57,8 @@ def test_help_without_a_command_and_the_version():
     assert re.fullmatch(r"fastpe \d+\.\d+\.\d+\n", fastpe("--version").stdout)
 
 
-def test_train_help_lists_the_promised_options_in_groups():
+def test_train_help_lists_options_in_groups():
     text = fastpe("train", "--help").stdout
-    promised = (
-        "encoding out resume from seed epochs batch samples length test-length lr threads dtype causal layers heads "
-        "width hidden activation norm no-residual option json positions bidirectional"
-    )
-    for word in promised.split():
-        assert f"--{word}" in text
     groups = re.findall(r"^(\w+) options:$", text, re.M)
     assert groups == ["Common", "Data", "Model", "Encoding", "Training", "Evaluation", "Output"]
     common = text[text.index("Common options:") : text.index("Data options:")]
@@ -75,15 +83,12 @@ def test_every_setting_is_an_option_of_train_or_has_a_reason_not_to_be():
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("fastpe enc", {"encodings"}),
         ("fastpe train --enco", {"--encoding"}),
         ("fastpe train --encoding wavelet_", {"wavelet_relative"}),
         ("fastpe train --encoding wavelet+alib", {"wavelet+alibi"}),
         ("fastpe train --encoding rope*3,nop", {"rope*3,nope"}),
         ("fastpe train --task addi", {"addition"}),
-        ("fastpe show ali", {"alibi"}),
         ("fastpe compare rope t5", {"t5"}),
-        ("fastpe compare rope --task addi", {"addition"}),
         ("fastpe train --encoding ./mine", {"./mine"}),  # the shell completes files
     ],
 )
@@ -278,14 +283,8 @@ def test_a_run_starts_from_another_one_and_goes_on_without_it(folder):
     assert json.loads((folder / "long" / "config.json").read_text())["config"]["start_from"] == "short"
     assert fastpe("evaluate", "long").exit_code == 0
     assert json.loads(fastpe("show", "--run", "long", "--json").stdout)["train_length"] == 6
-    refusals = {
-        "--width 16": "error: --width must be 8, as in long, whose weights the run starts with, not 16",
-        "--final-norm": "error: --final-norm must be False, as in long",
-        "--encoding t5": "error: --encoding 't5' cannot start from long, which has 'rope_yarn'",
-        "--task sort": "error: task 'sort' has",
-    }
-    for arguments, line in refusals.items():
-        assert line in refused(2, "train", "--from", "long", *arguments.split(), "--out", "no")
+    wide = refused(2, "train", "--from", "long", "--width", "16", "--out", "no")
+    assert "error: --width must be 8, as in long, whose weights the run starts with, not 16" in wide
     assert sorted(path.name for path in folder.iterdir()) == ["long"]
 
 
@@ -309,10 +308,7 @@ def test_resume_takes_the_settings_of_the_run(folder):
     assert again.stdout == result.stdout
     assert "run is finished: nothing to train" in again.stderr
     assert fastpe("train", "--resume", "--out", "run", "--encoding", "alibi", "--width", "8").exit_code == 0
-    resume = ["train", "--resume", "--out", "run"]
-    assert "width was 8, now 16" in refused(2, *resume, "--width", 16)
-    assert "encoding was 'alibi', now 'nope'" in refused(2, *resume, "--encoding", "nope")
-    assert "options was" in refused(2, *resume, "--option", "slope=1")
+    assert "width was 8, now 16" in refused(2, "train", "--resume", "--out", "run", "--width", 16)
     assert "exists already" in refused(2, "train", "--encoding", "alibi", "--out", "run")
 
 
@@ -320,17 +316,9 @@ def test_resume_of_what_is_not_there_starts_afresh_and_says_so():
     result = fastpe("train", "--resume", "--out", "run", "--encoding", "nope", *TINY)
     assert result.exit_code == 0
     assert "run does not exist: starting a new run" in result.stderr
-    assert "--encoding is missing" in refused(2, *["train", "--resume", "--out", "other"])
 
 
-def test_divergence_fails_with_the_step_named(folder, monkeypatch):
-    step = Adam.step
-    monkeypatch.setattr(Adam, "step", lambda adam, *x, **k: step(adam, *x, **k) if adam.steps < 4 else float("inf"))
-    assert "epoch 2, step 4" in refused(1, "train", "--encoding", "nope", "--out", "run", *TINY)
-    assert (folder / "run" / "checkpoint.safetensors").exists()
-
-
-def test_evaluate_repeats_the_run_s_own_test(folder):
+def test_evaluate_repeats_the_run_s_own_test():
     trained = json.loads(fastpe("train", "--encoding", "learned", "--out", "run", "--json", *TINY).stdout)
     again = json.loads(fastpe("evaluate", "run", "--json").stdout)
     assert (again["test"], again["run"], again["encoding"]) == (trained["test"], "run", "learned")
@@ -341,11 +329,6 @@ def test_evaluate_repeats_the_run_s_own_test(folder):
     text = fastpe("evaluate", "run", "--test-length", "7")
     assert text.stdout.splitlines()[1].split()[0] == "7"
     assert "length 7: learned" in text.stderr
-    assert "--test-length must be at least 1" in refused(2, "evaluate", "run", "--test-length", "0")
-    content = bytearray((folder / "run" / "model.safetensors").read_bytes())
-    content[-1] ^= 1
-    (folder / "run" / "model.safetensors").write_bytes(content)
-    assert "model.safetensors is damaged" in refused(2, "evaluate", "run")
 
 
 def test_an_undefined_length_is_null_with_its_reason(folder):

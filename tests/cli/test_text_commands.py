@@ -240,17 +240,6 @@ def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):
     assert found.exit_code == 0, found.output
 
 
-def test_resuming_with_another_text_is_refused(inside, tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    arguments = ["train", "--encoding", "rope", *SMALL, "--data", tmp_path / "text.txt", "--out", tmp_path / "run"]
-    assert fastpe(*arguments).exit_code == 0
-    (tmp_path / "run" / "result.json").unlink()
-    (tmp_path / "text.txt").write_text(TEXT[1:])
-    assert "text.txt has another SHA-256. Give its path" in refused(2, "train", "--resume", "--out", tmp_path / "run")
-    (tmp_path / "text.txt").write_text(TEXT)
-    assert fastpe("train", "--resume", "--out", tmp_path / "run").exit_code == 0
-
-
 def test_a_run_whose_text_was_moved(inside, tmp_path, monkeypatch):
     """It is named with --data, and is the part that the run is validated on."""
     monkeypatch.chdir(tmp_path)

@@ -127,16 +127,6 @@ def test_kernels_pass_within_their_bounds(word, dtype, monkeypatch):
     assert max(shares) < 128 * np.finfo(dtype).eps  # of a result's largest entry
 
 
-@pytest.mark.parametrize("dtype", diagnosis.DTYPES)
-@pytest.mark.parametrize("scheme", ["legendre", "wavelet", "learned", "rope", "comrope", "shaw", "t5", "fire", "ssmax"])
-def test_fills_and_pulls_pass(scheme, dtype):
-    """One of each kind; of all there are in tests/encodings/test_registry.py."""
-    found = [check for check in diagnosis.checks() if check.name in (f"fill {scheme}", f"pull {scheme}")]
-    assert found
-    for check in found:
-        assert check.dtype != dtype or diagnosis.judge(check).passed
-
-
 @pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1 + 1e-4, False), (np.nan, False), (np.inf, False)])
 def test_a_wrong_kernel_fails(factor, passes, monkeypatch):
     right = arrays.gelu_backward
