@@ -29,7 +29,9 @@ FILTERS = "encodings --beyond defined --learned no --reported holds --slot bias 
 LISTS = ("encodings", "encodings --by year", "encodings --by place", FILTERS)
 
 
-@pytest.mark.parametrize("command", [f"{name} --help" for name in ("", "train", "evaluate", "show", "theory", "check")])
+@pytest.mark.parametrize(
+    "command", [f"{name} --help" for name in ("", "train", "evaluate", "show", "theory", "check", "doctor")]
+)
 def test_help_imports_nothing_heavy(command):
     assert imported_by(command).startswith("Usage: ")
 
@@ -117,10 +119,7 @@ def test_digits_are_ascii(arguments, words):
     [
         ("trian", "No such command 'trian'"),
         ("train", "--encoding is missing; 'fastpe encodings' lists all of them"),
-        (
-            "train --encoding alibi --option slop=1",
-            "--option slop of encoding 'alibi' is unknown; did you mean 'slope'",
-        ),
+        ("train --encoding alibi --option slop=1", "--option slop of encoding 'alibi' is unknown; did you mean"),
         ("train --encoding alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
         ("train --encoding nope --epochs 0", "error: --epochs must be at least 1, not 0"),
         ("train --encoding nope --samples none", "'none' is not a valid integer"),
@@ -130,16 +129,10 @@ def test_digits_are_ascii(arguments, words):
         ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: a key after"),
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),
-        (
-            "train --encoding nope --task sort --task-option symbols=1",
-            "error: --task-option symbols of task 'sort' must",
-        ),
+        ("train --encoding nope --task sort --task-option symbols=1", "error: --task-option symbols of task 'sort'"),
         ("tasks sort --length 151", "error: --length must be 1 to 150 for task 'sort', not 151"),
         ("tasks sort --length 5 --json", "error: --length cannot be combined with --json, which prints no sequences"),
-        (
-            "train --encoding nope --task sort --test-sequences 999999999999 --dry-run",
-            "999999999999 test sequences of length 1-50 need",
-        ),
+        ("train --encoding nope --task sort --test-sequences 999999999999 --dry-run", "999999999999 test sequences"),
         ("show rope*2,nope", "encoding 'rope*2,nope' says what each layer of a model has"),
         ("encodings rope,nope", "NAME must be a single encoding, not 'rope,nope'"),
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),

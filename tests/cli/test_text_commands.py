@@ -48,17 +48,14 @@ def test_bands_change_what_a_model_reads(inside):
         found = fastpe("evaluate", "run1", "--test-length", "8", "--test-length", "32", *flags, "--json")
         return json.loads(found.stdout)
 
-    plain, near, far = losses(), losses("--bands", "rerope:window=32"), losses("--bands", "rerope:window=1")
-    assert (near.pop("bands"), far.pop("bands")) == ("rerope:window=32", "rerope:window=1")
-    for length in ("8", "32"):
-        assert near["test"][length]["loss"] == pytest.approx(plain["test"][length]["loss"], rel=1e-6)
-    given = ["run1", "--length-curve", "--lengths", "32", "--json"]
-    of_blocks = [
-        json.loads(fastpe("evaluate", *given, *flags).stdout)[0]["blocks"]
-        for flags in ((), ("--bands", "rerope:window=1"))
-    ]
+    def curve(*flags):
+        found = fastpe("evaluate", "run1", "--length-curve", "--lengths", "32", "--json", *flags)
+        return json.loads(found.stdout)[0]["blocks"]
+
+    plain, far = losses(), losses("--bands", "rerope:window=1")
+    assert far["bands"] == "rerope:window=1"
     assert far["test"] != plain["test"]
-    assert of_blocks[0] != of_blocks[1]
+    assert curve("--bands", "rerope:window=1") != curve()
 
 
 def test_train_prints_losses_and_tokens_per_second(inside, tmp_path):
@@ -83,21 +80,13 @@ def test_evaluate_gives_what_training_gave(inside):
 def test_length_curves_stand_side_by_side(inside, tmp_path):
     found = fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8, 16", "--out", tmp_path / "curve.png")
     assert found.exit_code == 0, found.output
-    rows = [line.split() for line in found.stdout.splitlines() if line.strip().startswith("run")]
-    assert [row[:2] for row in rows if row[1].isdigit()] == [
-        ["run0", "8"],
-        ["run0", "16"],
-        ["run1", "8"],
-        ["run1", "16"],
-    ]
+    rows = [" ".join(line.split()[:2]) for line in found.stdout.splitlines() if line.strip().startswith("run")]
+    assert [row for row in rows if row[-1].isdigit() and " " in row] == ["run0 8", "run0 16", "run1 8", "run1 16"]
     assert "blocks: the text is cut into blocks that the model reads separately" in found.stdout
     assert re.search(r"position +run0 +run1\n +1 ", found.stdout)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads(fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8", "--json").stdout)
-    assert [(each["run"], each["encoding"], each["seed"]) for each in facts] == [
-        ("run0", "alibi", 0),
-        ("run1", "rope", 0),
-    ]
+    assert [(each["run"], each["encoding"]) for each in facts] == [("run0", "alibi"), ("run1", "rope")]
     result = json.loads((inside / "run0" / "result.json").read_text())
     assert facts[0]["blocks"]["points"][0]["loss"] == result["validation"]["loss"]
     assert facts[0]["sliding"]["sliding"] is True
@@ -189,18 +178,11 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("generate run0 the --top-k 0", "--top-k must be at least 1, not 0"),
         ("generate none the", "there is no run folder or model file none"),
         ("evaluate none --length-curve", "there is no run folder or model file none"),
-        ("evaluate run1 --bands rerope:8", "options of 'rerope' are window=NUMBER, not '8'"),
-        (
-            "evaluate run1 --receptive-field --bands rerope:window=8",
-            "--bands cannot be combined with --receptive-field",
-        ),
+        ("evaluate run1 --receptive-field --bands rerope:window=8", "--bands cannot be combined with --receptive-fi"),
         ("evaluate run0 run1", "several runs need --length-curve or --receptive-field"),
         ("evaluate run0 --lengths 8", "--lengths needs --length-curve or --receptive-field"),
         ("evaluate run0 --length-curve --receptive-field", "exclude each other: give one"),
-        (
-            "evaluate run0 --length-curve --lengths 8,x",
-            "--lengths must be integers separated by commas, not '8,x'",
-        ),
+        ("evaluate run0 --length-curve --lengths 8,x", "--lengths must be integers separated by commas, not '8,x'"),
         ("evaluate run0 --length-curve --test-length 8", "--test-length cannot be combined with --length-curve"),
         ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
         ("evaluate run0 --length-curve --out none/a.png", "--out: folder none does not exist"),
@@ -228,15 +210,11 @@ def test_a_run_of_numbers_writes_nothing(inside, tmp_path):
 
 def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):
     (tmp_path / "b.txt").write_text(TEXT + "the end")
-    found = fastpe(
-        "train", "--encoding", "nope", *SMALL, "--data", tmp_path / "b.txt", "--tokens", "characters", "--out",
-        tmp_path / "run",
-    )  # fmt: skip
-    assert found.exit_code == 0
-    assert "these runs were trained on different texts" in refused(
-        2, "evaluate", "run0", tmp_path / "run", "--length-curve"
-    )
-    found = fastpe("evaluate", "run0", tmp_path / "run", "--length-curve", "--lengths", "8", "--data", "text.txt")
+    run = tmp_path / "run"
+    data = ["--data", tmp_path / "b.txt", "--tokens", "characters"]
+    assert fastpe("train", "--encoding", "nope", *SMALL, *data, "--out", run).exit_code == 0
+    assert "these runs were trained on different texts" in refused(2, "evaluate", "run0", run, "--length-curve")
+    found = fastpe("evaluate", "run0", run, "--length-curve", "--lengths", "8", "--data", "text.txt")
     assert found.exit_code == 0, found.output
 
 
@@ -250,11 +228,3 @@ def test_a_run_whose_text_was_moved(inside, tmp_path, monkeypatch):
     assert "text.txt does not exist. Give its path with --data" in refused(2, "evaluate", "run")
     found = json.loads(fastpe("evaluate", "run", "--data", "moved.txt", "--json").stdout)
     assert found["test"] == json.loads((tmp_path / "run" / "result.json").read_text())["test"]
-
-
-def test_the_page_of_the_task():
-    found = fastpe("tasks", "text")
-    assert found.exit_code == 0
-    assert "The next token of a text" in found.stdout
-    assert re.search(r"tokens +bytes +one of 'bytes', 'characters'", found.stdout)
-    assert "text: tokens of a file, with the next token as the target" in fastpe("tasks").stdout

@@ -39,19 +39,11 @@ def test_a_geometric_mean_is_scipys():
         geometric([1.0, 0.0])
 
 
-@pytest.mark.parametrize(("count", "of"), [(0, 3), (3, 3), (2, 5), (7, 10), (1, 1)])
-def test_the_interval_of_a_share_is_exact(count, of):
-    found = share(count, of)
-    exact = stats.binomtest(count, of).proportion_ci(method="exact")
-    assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=1e-12)
-
-
-@pytest.mark.parametrize("chance", [0.1, 0.3, 0.5, 0.95])
-@pytest.mark.parametrize("of", [3, 5, 10])
-def test_the_interval_of_a_share_covers_whatever_the_chance(chance, of):
-    outcomes = np.arange(of + 1)
-    inside = [share(int(k), of).low <= chance <= share(int(k), of).high for k in outcomes]
-    assert stats.binom.pmf(outcomes, of, chance)[inside].sum() >= 0.95
+@pytest.mark.parametrize("of", [1, 3, 5, 10])
+def test_the_interval_of_a_share_is_exact(of):
+    for count in range(of + 1):
+        found, exact = share(count, of), stats.binomtest(count, of).proportion_ci(method="exact")
+        assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=1e-12)
 
 
 def test_a_share_of_nothing():
@@ -82,14 +74,6 @@ def test_many_differences_are_drawn():
     exact = stats.ttest_1samp(values, 0).pvalue
     assert comparison.sign_flip(values) == pytest.approx(exact, rel=0.3)
     assert comparison.sign_flip(values) == comparison.sign_flip(values)
-
-
-@pytest.mark.parametrize("seeds", [6, 8, 10])
-def test_the_sign_flip_test_errs_as_rarely_as_it_says(seeds):
-    rng = np.random.default_rng(1)
-    wrong = [comparison.sign_flip(rng.normal(0, 1, seeds)) <= 0.05 for _ in range(1500)]
-    assert np.mean(wrong) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1500)
-    assert comparison.sign_flip([1.0] * seeds) == 2.0 ** (1 - seeds)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
@@ -264,11 +248,7 @@ def test_the_interval_of_a_median_is_that_of_order_statistics(count):
         assert found.coverage >= 0.95
 
 
-def test_the_interval_of_a_median_covers_what_is_alike():
-    """Effective lengths are a few values: the coverage is at least as stated."""
-    rng, lengths, chances = np.random.default_rng(13), np.array([0, 50, 100, 200]), [0.2, 0.25, 0.35, 0.2]
-    found = [statistics.median_interval(rng.choice(lengths, 10, p=chances).tolist()) for _ in range(1000)]
-    assert np.mean([each.low <= 100 <= each.high for each in found]) >= found[0].coverage - 0.01
+def test_nothing_has_no_median():
     with pytest.raises(ValueError, match="values must hold at least one number"):
         statistics.median_interval([])
 
