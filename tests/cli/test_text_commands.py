@@ -228,3 +228,11 @@ def test_a_run_whose_text_was_moved(inside, tmp_path, monkeypatch):
     assert "text.txt does not exist. Give its path with --data" in refused(2, "evaluate", "run")
     found = json.loads(fastpe("evaluate", "run", "--data", "moved.txt", "--json").stdout)
     assert found["test"] == json.loads((tmp_path / "run" / "result.json").read_text())["test"]
+
+
+def test_the_page_of_the_task():
+    found = fastpe("tasks", "text")
+    assert found.exit_code == 0
+    assert "The next token of a text" in found.stdout
+    assert re.search(r"tokens +bytes +one of 'bytes', 'characters'", found.stdout)
+    assert "text: tokens of a file, with the next token as the target" in fastpe("tasks").stdout

@@ -150,6 +150,7 @@ def test_several_stand_side_by_side():
     assert text.splitlines()[0].split() == ["sinusoidal,", "causal", "alibi,", "causal"]
     assert row(text, "nearest two positions, in [50,100)") == ["1.47185", "-"]
     assert row(text, "keys used at zero content, at 200") == ["-", "198.676"]
+    assert row(text, "rank") == ["24", "-"]
 
 
 def test_an_option_goes_to_all_that_have_it():

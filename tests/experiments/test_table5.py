@@ -171,7 +171,7 @@ def test_a_study_with_claims_is_read_as_it_was_written():
         ({"encodings": {"wavelet": {}, "alibi": {}}, "baseline": "alibi"}, "'sinusoidal' is missing"),
         ({"tasks": {"causal": {"task": "running_sum"}}}, "'bidirectional' is missing"),
         ({"settings": {"test_lengths": [50, 100]}}, "need running_sum at the lengths 50, 100, 200"),
-        ({"tasks": dict.fromkeys(("bidirectional", "causal"), {"task": "reverse"})}, "claims 'table5' need run"),
+        ({"tasks": {key: {"task": "reverse"} for key in ("bidirectional", "causal")}}, "claims 'table5' need run"),
     ],
 )
 def test_claims_need_what_they_are_about(change, words):
