@@ -83,25 +83,19 @@ def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
     assert jobs_module.read_result(folder, jobs[0].config, jobs[0].identity) is not None
 
 
-def test_a_damaged_checkpoint_starts_the_run_again(tmp_path):
-    key = jobs_module.identity(SMALL)
-    said = []
-    first = worker.do_run(tmp_path / "run", SMALL, key, said.append)
-    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-3])
-    assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
-    assert "starts again" in " ".join(message.get("note", "") for message in said)
-
-
-def test_a_folder_without_a_record_is_made_anew(tmp_path):
-    key, said = jobs_module.identity(SMALL), []
-    first = worker.do_run(tmp_path / "run", SMALL, key, said.append)
-    (tmp_path / "run" / "config.json").unlink()
-    assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
-    notes = " ".join(message.get("note", "") for message in said)
-    said = f"{tmp_path / 'run'} is not a run folder: it contains files but no config.json; this run starts again"
-    assert said in notes
-    assert jobs_module.read_result(tmp_path / "run", SMALL, key)["test"] == first["test"]
+@pytest.mark.parametrize("damage", ["a cut checkpoint", "no record"])
+def test_a_damaged_folder_starts_the_run_again(tmp_path, damage):
+    key, run, said = jobs_module.identity(SMALL), tmp_path / "run", []
+    first = worker.do_run(run, SMALL, key, said.append)
+    if damage == "no record":
+        (run / "config.json").unlink()
+        why = f"{run} is not a run folder: it contains files but no config.json; this run starts again"
+    else:
+        (run / "checkpoint.safetensors").write_bytes((run / "checkpoint.safetensors").read_bytes()[:-3])
+        why = "starts again"
+    assert worker.do_run(run, SMALL, key, said.append)["test"] == first["test"]
+    assert why in " ".join(message.get("note", "") for message in said)
+    assert jobs_module.read_result(run, SMALL, key)["test"] == first["test"]
 
 
 # Death ---------------------------------------------------------------------------------------------------------------
