@@ -74,7 +74,7 @@ def test_holms_adjustment(p_values):
 
 def test_differences_are_adjusted_for_the_family():
     """Nine encodings beside a baseline, of which the tests would find some if they were alone."""
-    base, *others = np.random.default_rng(2).normal(np.arange(10)[:, None] / 9, 1.0, (10, 10))
+    base, *others = np.random.default_rng(2).normal(np.arange(10)[:, None] / 3, 1.0, (10, 10))
     found = comparison.compare_paired([(each, base) for each in others], larger_is_better=True)
     assert [each.p for each in found] == [comparison.sign_flip(each - base) for each in others]
     assert [each.adjusted for each in found] == comparison.holm([each.p for each in found])
