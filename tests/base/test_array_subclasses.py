@@ -25,7 +25,7 @@ def test_a_masked_array_is_refused_by_name(argument):
 
 
 @pytest.mark.parametrize("argument", sorted(USES.keys() - {"out['table']"}))
-def test_so_is_a_list_that_holds_one_and_what_becomes_one(argument):
+def test_a_list_that_holds_a_masked_array_is_refused_too(argument):
     value = USES[argument][0]
     refused(argument, [masked(row) for row in value] if value.ndim > 1 else [*value[:-1].tolist(), np.ma.masked])
     refused(argument, (*value[:-1].tolist(), masked(np.array(value[-1]))))

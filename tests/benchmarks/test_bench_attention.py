@@ -70,7 +70,7 @@ def test_exact_results_of_some_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_ours_is_right(term):
+def test_right_attention_is_timed(term):
     job = jobs.attention(**asked(Problem(70, term=term, heads=2, width=16), tolerance=0))
     assert set(job.facts["errors"]) == {"out", *Problem(70, term=term).wanted()}
     out, gradients = job.call()
@@ -78,7 +78,7 @@ def test_ours_is_right(term):
 
 
 @pytest.mark.parametrize("name", ["out", "k", "bias"])
-def test_what_is_wrong_is_not_timed(name, monkeypatch):
+def test_wrong_attention_is_not_timed(name, monkeypatch):
     right = fastpe.attention_vjp
 
     def wrong(*arguments, **settings):

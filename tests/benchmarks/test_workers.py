@@ -13,8 +13,6 @@ from fastpe.benchmarks.attention_cases import Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe_cli.main import main
 
-PAPER = models.CASES["paper"]
-
 
 @pytest.mark.full("starts processes")
 def test_a_worker_answers_and_times():

@@ -116,7 +116,7 @@ def test_measuring_says_on_a_terminal_which_run_and_length_it_is_at(inside, monk
     assert "run0" in capsys.readouterr().out
 
 
-def test_another_text(inside, tmp_path):
+def test_a_run_is_evaluated_on_another_text(inside, tmp_path):
     (tmp_path / "other.txt").write_text("the mat sat on the cat. " * 5)
     found = fastpe("evaluate", "run0", "--data", tmp_path / "other.txt", "--test-length", "8", "--json")
     assert json.loads(found.stdout)["test"]["8"]["tokens"] == 24 * 5 - 1

@@ -237,6 +237,6 @@ def test_a_mistake_is_one_line(arguments, words):
     assert words in refused(2, "theory", *arguments.split())
 
 
-def test_a_file_of_ones_own(folder):
+def test_an_own_encoding_has_a_page(folder):
     write(folder)
     assert shown("./mine.py", "--causal").startswith("mine   ")

@@ -34,7 +34,7 @@ def test_the_interval_of_a_share_is_exact(of):
         assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=1e-12)
 
 
-def test_a_share_of_nothing():
+def test_more_than_all_is_no_share():
     with pytest.raises(ValueError, match=r"count must lie in \[0, 3\], not 4"):
         share(4, 3)
 
@@ -89,7 +89,7 @@ def test_the_same_encoding_under_two_names_is_not_told_apart():
 
 
 @pytest.mark.parametrize(("larger", "verdict"), [(True, "better"), (False, "worse")])
-def test_what_is_told_apart(larger, verdict):
+def test_a_clear_difference_is_better_or_worse(larger, verdict):
     base = np.random.default_rng(3).normal(0, 1, 8)
     (found,) = comparison.compare_paired([(base + 3 + 0.1 * np.arange(8), base)], larger_is_better=larger, margin=0.5)
     assert (found.verdict, found.adjusted) == (verdict, 2.0**-7)
@@ -132,7 +132,7 @@ def test_equivalence_is_adjusted_for_the_family():
     assert comparison.compare_paired(pairs, larger_is_better=True)[0].within is None
 
 
-def test_what_is_told_from_zero_may_be_equivalent_too():
+def test_a_difference_from_zero_may_lie_within_the_margin():
     values = [0.02, 0.021, 0.019, 0.02, 0.02, 0.021]
     (found,) = comparison.compare_paired([(values, [0.0] * 6)], larger_is_better=True, margin=0.05)
     assert (found.adjusted, found.within, found.verdict) == (0.03125, 0.015625, "equivalent")
@@ -151,7 +151,7 @@ def test_what_could_have_been_found_is_found_four_times_of_five(seeds, family):
     assert needed == seeds
 
 
-def test_what_no_number_of_seeds_finds():
+def test_ends_of_the_number_of_seeds_needed():
     assert comparison.seeds_needed(0.0, 1.0) is None
     assert comparison.seeds_needed(1.0, 0.0, family=50) == 11  # 2^(1 - n) <= 0.05 / 50
     assert comparison.detectable(1.0, 10, family=50) is None
@@ -159,7 +159,7 @@ def test_what_no_number_of_seeds_finds():
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [math.inf, 1.0]])
-def test_what_is_no_difference(values):
+def test_differences_must_be_finite_numbers(values):
     with pytest.raises(ValueError, match="differences must be finite numbers, at least one"):
         comparison.sign_flip(values)
 

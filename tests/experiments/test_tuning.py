@@ -98,7 +98,7 @@ def test_what_is_reported_has_the_chosen_settings_and_the_studys_seeds(made):
     assert len(list((made.out / "runs").iterdir())) == 4 * 3 * 2 + 4 * 2
 
 
-def test_as_many_are_tried_for_each(made):
+def test_every_encoding_has_the_same_candidates(made):
     found = made.summary["choosing"]
     assert (found["tried"], found["seeds"], found["grid"]) == (3, [10_000, 10_001], {"lr": LR})
     assert [(each["task"], each["encoding"]) for each in found["choices"]] == PAIRS
