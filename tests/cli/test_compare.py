@@ -87,7 +87,7 @@ def test_a_dry_run_counts_the_runs_that_choose(folder):
     plan, plain = json.loads(found.stdout), json.loads(fastpe(*STUDY, "--dry-run", "--json").stdout)
     assert (plan["runs"], plan["tuning_runs"], plain["runs"], plain["tuning_runs"]) == (12, 8, 4, 0)
     assert plan["flop"] == pytest.approx(3 * plain["flop"], rel=0.05)  # two heads take a little more
-    assert [line.split(":")[0] for line in found.stderr.splitlines() if line.endswith("a run")] == [
+    assert [line.split(":")[0] for line in found.stderr.splitlines() if line.endswith("per run")] == [
         "alibi on reverse, lr=0.001 heads=1", "alibi on reverse, lr=0.001 heads=2",
         "nope on reverse, lr=0.001 heads=1", "nope on reverse, lr=0.001 heads=2",
     ]  # fmt: skip

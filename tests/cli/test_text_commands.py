@@ -123,7 +123,7 @@ def test_a_run_is_evaluated_on_another_text(inside, tmp_path):
     (tmp_path / "unknown.txt").write_text("zzz")
     for flags in ([], ["--length-curve"], ["--receptive-field"]):
         line = refused(2, "evaluate", "run0", "--data", tmp_path / "unknown.txt", *flags)
-        assert line.endswith("unknown.txt has: 'z'")
+        assert line.endswith("unknown.txt has characters that are not in the vocabulary: 'z'")
 
 
 def test_receptive_fields(inside, tmp_path):
