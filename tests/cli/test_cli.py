@@ -37,7 +37,7 @@ def test_help_imports_nothing_heavy(name):
 @pytest.mark.full("starts processes")
 @pytest.mark.parametrize("command", LISTS)
 def test_a_list_imports_nothing_heavy(command):
-    assert "alibi" in printed_by(command)
+    assert printed_by(command).startswith("  name ")
 
 
 def printed_by(command):
