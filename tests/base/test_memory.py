@@ -79,19 +79,6 @@ def test_an_output_in_the_memory_of_the_positions_is_refused_whatever_their_type
     np.testing.assert_array_equal(out, fastpe.build("sinusoidal", 4, dim=4, positions=np.zeros(4))["table"])
 
 
-def test_params_and_outputs_that_interleave_are_apart():
-    whole = np.arange(24, dtype=np.float32).reshape(3, 8)
-    table = whole[:, 1::2].copy()
-    fastpe.build("learned", 3, dim=4, params={"table": whole[:, 1::2]}, out={"table": whole[:, ::2]})
-    np.testing.assert_array_equal(whole[:, ::2], table)
-
-
-def test_elements_that_interleave_do_not_overlap():
-    out = np.lib.stride_tricks.as_strided(np.zeros(64, np.float32), (3, 4), (12, 44))  # neither step covers the other
-    fastpe.build("sinusoidal", 3, dim=4, out={"table": out})
-    np.testing.assert_array_equal(out, fastpe.build("sinusoidal", 3, dim=4)["table"])
-
-
 def test_strides_that_would_be_searched_for_ever_count_as_shared():
     whole = np.zeros(2**22, np.uint8)
     axes = [(19, 10**k + 7 * k) for k in range(1, 6)]

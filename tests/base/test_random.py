@@ -130,18 +130,6 @@ def test_uniform_is_open_and_uniform():
     assert scipy.stats.kstest(u, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_normals_are_normal(seed):
-    x = Stream(seed, "normal").normal(200_000)
-    n = x.size
-    assert abs(x.mean()) < 4 / np.sqrt(n)
-    assert abs(x.var() - 1) < 4 * np.sqrt(2 / n)
-    assert abs((x**3).mean()) < 4 * np.sqrt(15 / n)
-    assert abs((x**4).mean() - 3) < 4 * np.sqrt(96 / n)
-    assert scipy.stats.kstest(x, "norm").pvalue > 1e-3
-    assert abs(np.corrcoef(x[:-1], x[1:])[0, 1]) < 4 / np.sqrt(n)
-
-
 def test_quantile_agrees_with_mpmath():
     """Every branch and both ends of the range that `uniform` can give."""
     powers = 2.0 ** -np.arange(1, 54)

@@ -98,13 +98,13 @@ FORM = stored.record({"epoch": WHOLE, "loss": stored.maybe(LOSS)}, optional={"no
         (FORM, {"epoch": 1, "loss": -1}, r"key\.loss is -1"), (FORM, {"epoch": 1, "loss": 1, "note": 1}, r"key\.note"),
     ],
 )  # fmt: skip
-def test_every_value_that_does_not_belong_is_named(form, value, message):
+def test_a_value_of_a_wrong_form_is_named(form, value, message):
     with pytest.raises(DamagedFileError, match=rf"^folder/file is damaged: .*{message}") as caught:
         checked(Path("folder/file"), value, form, "key")
     assert len(str(caught.value)) < 300
 
 
-def test_what_belongs_is_returned():
+def test_values_of_the_right_form_are_returned():
     for form, value in (
         (FORM, {"epoch": 20, "loss": 0}), (FORM, {"epoch": 1, "loss": None, "note": ""}), (stored.anything, object),
         (stored.sha256, "0123456789abcdef" * 4), (stored.each(WHOLE), []), (stored.number(), -1e300),

@@ -128,8 +128,6 @@ def test_arrays_are_shared_where_they_can_be():
         ({"dim": 10**12}, "slot 'table' of 'sinusoidal' with length=4, dim=1000000000000, heads=1, train_length=4 "
                           "needs 16,000.0 GB, and this machine has "),
         ({"dim": 10**30}, "dim must be at most 2**40, not 1000000000000000000000000000000"),
-        ({"dim": 2**40 + 1, "name": "t5"}, "dim must be at most 2**40, not 1099511627777"),
-        ({"heads": 10**30, "name": "rope"}, "heads must be at most 2**40, not 1000000000000000000000000000000"),
         ({"dim": 10**12, "name": "legendre", "map": "linear"}, "slot 'table' of 'legendre' with length=4, dim=10000"),
         ({"heads": 10**12, "name": "alibi"}, "slot 'bias' of 'alibi' with length=4, dim=64, heads=1000000000000"),
         ({"dim": 10**12, "name": "learned"}, "parameter 'table' of 'learned' with length=4, dim=1000000000000"),

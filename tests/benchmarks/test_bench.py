@@ -1,29 +1,20 @@
 """What `fastpe bench` counts, checks before it times, and prints. No test here looks at a timing."""
 
-import importlib.util
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from bench_checks import TORCH, numbers_in, silent
 
 import fastpe
 from fastpe.benchmarks import encodings, fills, jobs, models, numpy_ways, products, scaling, step, turns
-from fastpe.benchmarks.figures import WrongResult, goals_in, judged
+from fastpe.benchmarks.figures import WrongResult
 from fastpe.encodings import registry
-from fastpe.encodings.bias import alibi
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe_cli.main import main
 
-TORCH = importlib.util.find_spec("torch") is not None
 PAPER = models.CASES["paper"]
-
-
-def silent(text):
-    pass
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -72,17 +63,13 @@ def test_a_wrong_product_is_not_timed(monkeypatch):
         jobs.product("numpy", product)
 
 
-def test_a_fused_product_without_its_bias_is_not_timed():
+def test_a_fused_product_without_its_bias_or_of_nans_is_not_timed():
     product = models.products(PAPER.config)[0]
     call, _, plain = products.product_call("fastpe", product, fused=False)
     call()
     products.check_product("fastpe", product, False, plain())
     with pytest.raises(WrongResult, match="fastpe, qkv"):
         products.check_product("fastpe", product, True, plain())
-
-
-def test_a_product_of_nans_is_not_timed():
-    product = models.products(PAPER.config)[0]
     with pytest.raises(WrongResult):
         products.check_product("fastpe", product, False, np.full((product.m, product.n), np.nan, np.float32))
 
@@ -97,20 +84,6 @@ def test_fills_are_right_and_a_wrong_one_is_not_timed(name):
         fills.check_fill("fastpe", name, 1500, 32, wrong)
     with pytest.raises(WrongResult, match="shape"):
         fills.check_fill("fastpe", name, 1500, 32, wrong[:, :-1])
-
-
-def test_a_bias_that_refuses_positions_is_checked_too(monkeypatch):
-    def check(spec, **options):
-        if spec.positions is not None:
-            raise ValueError("positions cannot be given")
-
-    monkeypatch.setattr(alibi, "ENCODING", replace(alibi.ENCODING, check=check))
-    jobs.fill("fastpe", "alibi", 1500, 32)
-    _, result = fills.fill_call("fastpe", "alibi", 1500, 32)
-    wrong = result()
-    wrong[-1, -1] += 0.02
-    with pytest.raises(WrongResult, match="fastpe, alibi: off by"):
-        fills.check_fill("fastpe", "alibi", 1500, 32, wrong)
 
 
 def test_every_table_that_grows_is_filled():
@@ -135,14 +108,6 @@ def test_numpys_ways_are_right(name):
 # The tables
 
 
-def numbers_in(value):
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [number for item in value for number in numbers_in(item)]
-    return [value] if isinstance(value, int | float) else []
-
-
 @pytest.mark.full("takes seconds")
 def test_every_table_has_finite_figures_and_prints():
     measured = {
@@ -159,10 +124,7 @@ def test_every_table_has_finite_figures_and_prints():
         assert name == "scaling" or table["rows"], name
     rows = measured["step"]["rows"]
     assert [(row["model"], row["threads"]) for row in rows] == [
-        ("paper", 1),
-        ("causal", 1),
-        ("paper", 2),
-        ("causal", 2),
+        (name, n) for n in (1, 2) for name in ("paper", "causal")
     ]
     assert [row["fastpe"]["of_peak_masked_too"] is None for row in rows] == [True, False] * 2
     for row in rows:
@@ -179,35 +141,6 @@ def test_every_table_has_finite_figures_and_prints():
     ]
     assert [row["causal"] for row in rows] == [False, False, True]
     assert set(measured["scaling"]["fixed"]) == {"1", "2"}
-
-
-@pytest.fixture
-def few_tables(monkeypatch):
-    monkeypatch.setattr(fills, "names", lambda *_: ["sinusoidal", "alibi"])
-
-
-@pytest.mark.full("starts processes")
-def test_the_command_prints_json_and_judges_no_quick_run(few_tables):
-    done = CliRunner().invoke(main, ["bench", "tables", "--quick", "--json"])
-    assert done.exit_code == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert set(found) == {"schema", "quick", "machine", "tables"}
-    assert found["machine"]["cpu"]["usable_cores"] >= 1
-
-
-@pytest.mark.full("starts processes")
-def test_the_command_prints_tables_with_goals(few_tables):
-    done = CliRunner().invoke(main, ["bench", "tables", "--quick"])
-    assert done.exit_code == 0, done.stderr
-    assert "sinusoidal" in done.stdout
-    assert "a quick run is too short for conclusions" in done.stdout
-
-
-def test_goals():
-    assert list(goals_in([judged(1.0, 2.0), {"a": judged(1.0, 2.0, at_most=True)}, judged(1.0, None), 3])) == [
-        False,
-        True,
-    ]
 
 
 def test_a_step_with_a_group_per_thread_is_the_same_step():

@@ -1,26 +1,21 @@
 """What `fastpe bench attention` compares with, checks before it times, and prints. No test here looks at a timing."""
 
 import dataclasses
-import importlib.util
 import json
 import math
 import mmap
 
 import numpy as np
 import pytest
+from bench_checks import TORCH, needs_torch, numbers_in, silent
 
 import fastpe
 from fastpe import reference
-from fastpe.benchmarks import attention, attention_cases, attention_peers, jobs, memory, turns, worker
+from fastpe.benchmarks import attention, attention_cases, attention_peers, jobs, memory, turns
 from fastpe.benchmarks.attention_cases import BACKWARD, BOTH, FORWARD, Problem
 from fastpe.benchmarks.figures import WrongResult, goals_in
 
-TORCH = importlib.util.find_spec("torch") is not None
 TERMS = ("none", "alibi", "learned", "rope", "toeplitz", "shaw", "shaw values")
-
-
-def silent(text):
-    pass
 
 
 def asked(problem, library="fastpe", part=BOTH, **more):
@@ -75,7 +70,7 @@ def test_exact_results_of_some_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_ours_is_right(term):
+def test_right_attention_is_timed(term):
     job = jobs.attention(**asked(Problem(70, term=term, heads=2, width=16), tolerance=0))
     assert set(job.facts["errors"]) == {"out", *Problem(70, term=term).wanted()}
     out, gradients = job.call()
@@ -83,7 +78,7 @@ def test_ours_is_right(term):
 
 
 @pytest.mark.parametrize("name", ["out", "k", "bias"])
-def test_what_is_wrong_is_not_timed(name, monkeypatch):
+def test_wrong_attention_is_not_timed(name, monkeypatch):
     right = fastpe.attention_vjp
 
     def wrong(*arguments, **settings):
@@ -111,20 +106,7 @@ def test_a_result_of_nans_is_wrong():
     assert attention_cases.too_large(errors, "fastpe")
 
 
-def test_peers_are_absent_where_pytorch_is(monkeypatch):
-    monkeypatch.setattr(jobs, "find_spec", lambda name: None)
-    request = {"prepare": "x", "job": "attention", "arguments": asked(Problem(5), "sdpa")}
-    assert worker.answer(request, {}) == {"absent": "not installed: pip install -e '.[peers]' from a clone of fastpe"}
-
-
-def test_a_compiler_is_an_absence_too(monkeypatch):
-    monkeypatch.setattr(jobs, "find_spec", lambda name: True)
-    monkeypatch.setattr(jobs.shutil, "which", lambda name: None)
-    with pytest.raises(jobs.Absent, match="C\\+\\+ compiler"):
-        jobs.attention(**asked(Problem(6), "flex"))
-
-
-@pytest.mark.skipif(not TORCH, reason="PyTorch is not installed")
+@needs_torch
 @pytest.mark.parametrize(
     ("way", "problem"),
     [
@@ -168,14 +150,6 @@ def test_a_system_that_does_not_tell(monkeypatch, tmp_path):
         memory.peak_growth(lambda: None)
     job = jobs.attention_memory(dataclasses.asdict(Problem(9, term="alibi", heads=1)), 2)
     assert job.facts == {"extra_bytes": None, "why": "no peak of memory on this system: No such file or directory"}
-
-
-def numbers_in(value):
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [number for item in value for number in numbers_in(item)]
-    return [value] if isinstance(value, int | float) else []
 
 
 @pytest.mark.full("starts processes")

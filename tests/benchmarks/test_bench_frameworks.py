@@ -1,25 +1,19 @@
 """What `fastpe bench frameworks` compares with, checks before it times, and prints. No test here looks at a timing."""
 
 import contextlib
-import importlib.util
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench_checks import TORCH, TRANSFORMERS, needs_torch, silent
 
-from fastpe.benchmarks import decoding, features, framework_cases, frameworks, jobs, turns, worker
+from fastpe.benchmarks import decoding, features, framework_cases, frameworks, jobs, turns
 from fastpe.benchmarks.attention_cases import BOTH, FORWARD, Problem
 from fastpe.benchmarks.figures import WrongResult, goals_in
 from fastpe.functional import decode
 
-TORCH, TRANSFORMERS = (importlib.util.find_spec(name) is not None for name in ("torch", "transformers"))
-needs_torch = pytest.mark.skipif(not TORCH, reason="PyTorch is a peer: pip install -e '.[peers]'")
 SMALL = Problem(70, heads=2, width=16)
-
-
-def silent(text):
-    pass
 
 
 def asked(**changed):
@@ -94,21 +88,6 @@ def test_a_difference_ends_the_measuring(monkeypatch):
     with pytest.raises(WrongResult, match=r"Llama, N 64, forward: fastpe differs from sdpa: result 0 is off by 0\.5"):
         frameworks._check(case, 64, found)
     frameworks._check(case, 64, found | {("sdpa", FORWARD): made_up("sdpa", None, "not installed")})
-
-
-def test_peers_are_absent_where_they_are_not_installed(monkeypatch):
-    monkeypatch.setattr(jobs, "find_spec", lambda name: None if name == "transformers" else object())
-    request = {"prepare": "x", "job": "framework", "arguments": asked(kind="llama packed")}
-    assert worker.answer(request, {}) == {"absent": "not installed: pip install -e '.[peers]' from a clone of fastpe"}
-    monkeypatch.setattr(jobs, "find_spec", lambda name: None)
-    assert "absent" in worker.answer({**request, "arguments": asked()}, {})
-
-
-def test_without_a_compiler_flex_attention_is_absent(monkeypatch):
-    monkeypatch.setattr(jobs, "find_spec", lambda name: object())
-    monkeypatch.setattr(jobs.shutil, "which", lambda name: None)
-    with pytest.raises(jobs.Absent, match="C\\+\\+ compiler"):
-        jobs.framework(**asked(way="flex"))
 
 
 @needs_torch
@@ -249,10 +228,3 @@ def test_calls_of_seconds_take_few_turns():
     few = frameworks._effort(whole, {1: taken(0.5), 2: taken(1.5)})
     assert (few.turns, few.most) == (2, 2)
     assert frameworks._effort(turns.QUICK, {1: taken(9.0)}) == turns.QUICK
-
-
-def test_goals_are_those_of_what_can_be_skipped():
-    for case in frameworks.CASES:
-        goals = {goal for parts in case.times.values() for goal in parts.values()}
-        nothing = case.kind in ("llama", "llama decode")
-        assert goals == {frameworks.SKIPS_NOTHING if nothing else frameworks.SKIPS}

@@ -1,7 +1,5 @@
 """What a step and its products cost in floating point operations, counted on the reference."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -12,12 +10,7 @@ from fastpe.benchmarks import models
 from fastpe.model.cost import step_flop
 from fastpe.model.transformer import Transformer
 
-TORCH = importlib.util.find_spec("torch") is not None
 PAPER = models.CASES["paper"]
-
-
-def silent(text):
-    pass
 
 
 class Counted(np.ndarray):

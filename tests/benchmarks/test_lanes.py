@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lanes import CASES, LANES, Measured, Task, compared, measured, phases, scheduled, turns
+from lanes import CASES, LANES, Measured, Task, compared, measured, phases, scheduled
 
 FOUND = Measured((1.0, 1.0), 0.5, 8.0, 6.0, (2.0, 1.0), (1.0,) * 8, (0, 4, 8, 12, 16, 20, 24, 28, 32), 0.0)
 TWICE = ((1.0, 1.0), (1.0, 1.0))  # a second apart, then one in turn, and that again
@@ -34,13 +34,6 @@ def test_one_lane_takes_the_sum(name, side_by_side):
     assert scheduled(tasks, 1) == pytest.approx(whole, rel=1e-12)
     for lanes in LANES:
         assert 0.999999 * whole / lanes <= scheduled(tasks, lanes) <= whole + 8 * 0.5
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_turns_are_parts_of_a_pack_in_which_a_third_is_at_most_added(name):
-    found = turns(CASES[name][0], name == "paper")
-    assert sum(map(sum, found)) == pytest.approx(1)
-    assert 0.1 < sum(turn for _, turn in found) <= 1 / 3
 
 
 def test_only_lanes_past_the_groups_gain():

@@ -1,23 +1,17 @@
 """Libraries in processes of their own: answers, timings, deaths and absences."""
 
-import importlib.util
 import os
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
 
 from fastpe.benchmarks import jobs, models, turns, worker
+from fastpe.benchmarks.attention_cases import Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe_cli.main import main
-
-TORCH = importlib.util.find_spec("torch") is not None
-PAPER = models.CASES["paper"]
-
-
-def silent(text):
-    pass
 
 
 @pytest.mark.full("starts processes")
@@ -30,9 +24,8 @@ def test_a_worker_answers_and_times():
         assert 0 < peak.best == min(peak.seconds)
         with pytest.raises(turns.WorkerDied, match="process of fastpe failed: KeyError"):
             process.ask({"time": "unprepared", "seconds": 0, "least": 1})
-        arguments = {"library": "fastpe", "model": "paper", "threads": 1, "expected": [1.0]}
         with pytest.raises(WrongResult, match="fastpe, paper: the loss of step 1"):
-            turns.prepare([turns.Candidate("step", process, "step", arguments)])
+            turns.prepare([turns.Candidate("step", process, "step", {**STEP, "library": "fastpe"})])
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="where processes run is not told on this system")
@@ -77,17 +70,40 @@ def test_the_command_line_says_it_in_one_line(monkeypatch):
     assert "Traceback" not in done.stderr
 
 
-def test_an_absent_library_is_an_answer():
-    request = {
-        "prepare": "x",
-        "job": "product",
-        "arguments": {"library": "torch", "form": [*models.Product("", 1, 1, 1)]},
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "find_spec", lambda name: None)
-        assert worker.answer(request, {}) == {
-            "absent": "not installed: pip install -e '.[peers]' from a clone of fastpe"
-        }
+STEP = {"library": "eager", "model": "paper", "threads": 1, "expected": [1.0]}
+PRODUCT = {"library": "torch", "form": [*models.Product("", 2, 2, 2)]}
+ATTENTION = {"library": "sdpa", "problem": asdict(Problem(5)), "part": "both", "threads": 2}
+FRAMEWORK = {"way": "sdpa", "kind": "packed", "length": 70, "part": "forward", "threads": 2}
+ABSENT = {"absent": "not installed: pip install -e '.[peers]' from a clone of fastpe"}
+NO_COMPILER = {"absent": "needs a C++ compiler"}
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments"), [("product", PRODUCT), ("step", STEP), ("attention", ATTENTION), ("framework", FRAMEWORK)]
+)
+def test_a_library_that_is_not_installed_is_absent(job, arguments, monkeypatch):
+    monkeypatch.setattr(jobs, "find_spec", lambda name: None)
+    assert worker.answer({"prepare": "x", "job": job, "arguments": arguments}, {}) == ABSENT
+
+
+def test_models_of_transformers_are_absent_where_pytorch_alone_is_installed(monkeypatch):
+    monkeypatch.setattr(jobs, "find_spec", lambda name: None if name == "transformers" else object())
+    arguments = {**FRAMEWORK, "kind": "llama packed"}
+    assert worker.answer({"prepare": "x", "job": "framework", "arguments": arguments}, {}) == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments"),
+    [
+        ("step", {**STEP, "library": "compile"}),
+        ("attention", {**ATTENTION, "library": "flex"}),
+        ("framework", {**FRAMEWORK, "way": "flex"}),
+    ],
+)
+def test_what_needs_a_compiler_is_absent_without_one(job, arguments, monkeypatch):
+    monkeypatch.setattr(jobs, "find_spec", lambda name: object())
+    monkeypatch.setattr(jobs.shutil, "which", lambda name: None)
+    assert worker.answer({"prepare": "x", "job": job, "arguments": arguments}, {}) == NO_COMPILER
 
 
 @pytest.mark.parametrize(
@@ -113,22 +129,12 @@ def test_a_library_that_breaks_when_it_is_imported_is_absent(library, failure, s
     monkeypatch.setattr(jobs.shutil, "which", lambda name: "c++")
     monkeypatch.setattr(jobs, "_keep_to", lambda threads: None)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    step_of = {"library": library, "model": "paper", "threads": 1, "expected": [1.0]}
-    product = {"library": "torch", "form": [*models.Product("", 2, 2, 2)]}
-    job, asked = ("product", product) if library == "product" else ("step", step_of)
+    job, asked = ("product", PRODUCT) if library == "product" else ("step", {**STEP, "library": library})
     assert worker.answer({"prepare": "x", "job": job, "arguments": asked}, {}) == {"absent": says}
 
 
 def test_a_wrong_peer_is_not_an_absent_one(monkeypatch):
     monkeypatch.setattr(jobs, "find_spec", lambda name: True)
     monkeypatch.setattr(jobs.peers, "torch_step", lambda *rest, **kept: lambda: 2.0)
-    asked = {"library": "eager", "model": "paper", "threads": 1, "expected": [1.0]}
     wrong = "PyTorch, paper: the loss of step 1 is 2, but should be 1"
-    assert worker.answer({"prepare": "x", "job": "step", "arguments": asked}, {}) == {"wrong": wrong}
-
-
-def test_a_compiler_is_an_absence_too(monkeypatch):
-    monkeypatch.setattr(jobs, "find_spec", lambda name: True)
-    monkeypatch.setattr(jobs.shutil, "which", lambda name: None)
-    with pytest.raises(jobs.Absent, match="C\\+\\+ compiler"):
-        jobs.step("compile", "paper", 1, [])
+    assert worker.answer({"prepare": "x", "job": "step", "arguments": STEP}, {}) == {"wrong": wrong}

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from command_line import TINY, fastpe, refused
 
-from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 from fastpe.training import loop, run_folder  # numba is imported before any command could choose its threads
@@ -26,15 +25,30 @@ pytestmark = pytest.mark.usefixtures("folder")
 # Manners -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["encodings"], ["show"], ["theory"], ["check"]])
-def test_help_imports_nothing_heavy(command):
+FILTERS = "encodings --beyond defined --learned no --reported holds --slot bias --use proposed"
+LISTS = ("encodings", "encodings --by year", "encodings --by place", FILTERS)
+
+
+@pytest.mark.parametrize("name", ["", "train", "evaluate", "show", "theory", "check", "doctor"])
+def test_help_imports_nothing_heavy(name):
+    assert printed_by(f"{name} --help").startswith("Usage: ")
+
+
+@pytest.mark.full("starts processes")
+@pytest.mark.parametrize("command", LISTS)
+def test_a_list_imports_nothing_heavy(command):
+    assert printed_by(command).startswith("  name ")
+
+
+def printed_by(command):
+    """What a command prints, in a process of its own that imports no heavy package."""
     code = (
         "import sys\nfrom fastpe_cli.main import main\nstatus = main(sys.argv[1:], standalone_mode=False)\n"
         "print([name for name in ('numpy', 'numba', 'scipy', 'pywt', 'rich', 'matplotlib') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: ")
+    done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
+    return done.stdout
 
 
 def test_help_without_a_command_and_the_version():
@@ -43,14 +57,8 @@ def test_help_without_a_command_and_the_version():
     assert re.fullmatch(r"fastpe \d+\.\d+\.\d+\n", fastpe("--version").stdout)
 
 
-def test_train_help_lists_the_promised_options_in_groups():
+def test_train_help_lists_options_in_groups():
     text = fastpe("train", "--help").stdout
-    promised = (
-        "encoding out resume from seed epochs batch samples length test-length lr threads dtype causal layers heads "
-        "width hidden activation norm no-residual option json positions bidirectional"
-    )
-    for word in promised.split():
-        assert f"--{word}" in text
     groups = re.findall(r"^(\w+) options:$", text, re.M)
     assert groups == ["Common", "Data", "Model", "Encoding", "Training", "Evaluation", "Output"]
     common = text[text.index("Common options:") : text.index("Data options:")]
@@ -75,15 +83,12 @@ def test_every_setting_is_an_option_of_train_or_has_a_reason_not_to_be():
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("fastpe enc", {"encodings"}),
         ("fastpe train --enco", {"--encoding"}),
         ("fastpe train --encoding wavelet_", {"wavelet_relative"}),
         ("fastpe train --encoding wavelet+alib", {"wavelet+alibi"}),
         ("fastpe train --encoding rope*3,nop", {"rope*3,nope"}),
         ("fastpe train --task addi", {"addition"}),
-        ("fastpe show ali", {"alibi"}),
         ("fastpe compare rope t5", {"t5"}),
-        ("fastpe compare rope --task addi", {"addition"}),
         ("fastpe train --encoding ./mine", {"./mine"}),  # the shell completes files
     ],
 )
@@ -98,9 +103,6 @@ def test_the_shell_completes_commands_options_encodings_and_tasks(words, found):
     ("arguments", "words"),
     [
         ("train --encoding nope --epochs \u0663", "--epochs': '\u0663' is not a valid integer"),
-        ("train --encoding nope --lr \u0663", "--lr': '\u0663' is not a valid float"),
-        ("evaluate run --seed \u0661\u0662", "is not a valid integer"),
-        ("compare nope --task sort --workers \u0664", "is not a valid integer"),
         ("compare nope --task sort --workers 0", "0 is not in the range x>=1"),
         ("compare nope --task sort --shard \u0661/\u0662", "--shard must be I/N"),
         ("compare nope --task sort --set epochs=\u0663", "epochs must be an integer, not"),
@@ -115,61 +117,23 @@ def test_digits_are_ascii(arguments, words):
     [
         ("trian", "No such command 'trian'"),
         ("train", "--encoding is missing; 'fastpe encodings' lists all of them"),
-        ("train --encoding wavlet", "'wavlet' is unknown; did you mean 'wavelet'?"),
-        ("train --encoding wavelet+alibbi", "'alibbi' is unknown; did you mean 'alibi'?"),
-        (
-            "train --encoding alibi --option slop=1",
-            "--option slop of encoding 'alibi' is unknown; did you mean 'slope'",
-        ),
-        ("train --encoding alibi --option slope=steep", "error: --option slope must be a finite number"),
+        ("train --encoding alibi --option slop=1", "--option slop of encoding 'alibi' is unknown; did you mean"),
         ("train --encoding alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
-        ("train --encoding nope --option slope=1", "--option slope of encoding 'nope' is unknown"),
         ("train --encoding nope --epochs 0", "error: --epochs must be at least 1, not 0"),
-        ("train --encoding nope --width -8", "error: --width must be at least 1, not -8"),
         ("train --encoding nope --samples none", "'none' is not a valid integer"),
         ("train --encoding nope --heads 3", "error: --width must be divisible by heads, but 64 is not divisible by 3"),
-        ("train --encoding nope --lr nan", "error: --lr must be finite, not nan"),
         ("train --encoding nope --norm batch", "'batch' is not one of 'none', 'layernorm'"),
-        ("train --encoding nope --threads 0", "--threads must be at least 1, not 0"),
-        (
-            "train --encoding nope --positions random",
-            "error: --positions must be 'random:L' with L a number of positions, not 'random'",
-        ),
         ("train --encoding nope --positions random:150", "error: --test-length must have at most 150"),
-        ("train --encoding shaw --positions random:200", "'shaw' supports only offsets of consecutive positions"),
-        ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: a key after"),
+        ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: the score of a key after"),
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),
-        ("train --encoding t5 --causal --option buckets=2 --length 0", "error: --length must be at least 1, not 0"),
-        (
-            "train --encoding nope --task sort --task-option symbols=1",
-            "error: --task-option symbols of task 'sort' must",
-        ),
-        ("train --encoding nope --task sort --task-option x=1", "error: --task-option x of task 'sort' is unknown"),
-        (
-            "train --encoding rope --task mqar --task-option pairs=9999",
-            "--task-option vocabulary of task 'mqar' must be",
-        ),
-        ("train --encoding nope --task sort --stop-solved", "error: --stop-solved needs validation"),
-        ("train --encoding nope --task sort --keep best", "error: --keep 'best' needs validation"),
-        ("train --encoding nope --task sort --validation -1", "error: --validation must be at least 0, not -1"),
-        ("train --encoding rope, --layers 2", "error: encoding 'rope,' must have a name before and after every comma"),
+        ("train --encoding nope --task sort --task-option symbols=1", "error: --task-option symbols of task 'sort'"),
         ("tasks sort --length 151", "error: --length must be 1 to 150 for task 'sort', not 151"),
-        ("tasks missing_duplicate --length 7", "error: --length must be every 2 from 2"),
         ("tasks sort --length 5 --json", "error: --length cannot be combined with --json, which prints no sequences"),
-        (
-            "train --encoding nope --task sort --test-sequences 999999999999 --dry-run",
-            "999999999999 test sequences of length 1-50 need",
-        ),
-        ("train --encoding rope*0,nope", "error: encoding 'rope*0,nope' must have a number of layers from 1"),
-        ("show rope*2,nope", "encoding 'rope*2,nope' says what each layer of a model has"),
+        ("train --encoding nope --task sort --test-sequences 999999999999 --dry-run", "999999999999 test sequences"),
+        ("show rope*2,nope", "must be one encoding or a sum, not 'rope*2,nope', which is a pattern over the layers"),
         ("encodings rope,nope", "NAME must be a single encoding, not 'rope,nope'"),
-        ("show t5 --causal --option buckets=1", "--option buckets must be"),
-        ("train --encoding lonlat_wrap --positions random:200", "error: --encoding 'lonlat_wrap' needs positions"),
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
-        ("show alibi --train-length 0", "error: --train-length must be at least 1, not 0"),
-        ("train --encoding nope --test-length 0", "error: --test-length must be at least 1, not 0"),
-        ("train --encoding nope --seed -1", "error: --seed must be at least 0, not -1"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),
         ("train --resume", "--resume needs --out"),
         ("train --from none --resume --out run", "--from starts a new run with a trained model: leave out --resume"),
@@ -310,14 +274,8 @@ def test_a_run_starts_from_another_one_and_goes_on_without_it(folder):
     assert json.loads((folder / "long" / "config.json").read_text())["config"]["start_from"] == "short"
     assert fastpe("evaluate", "long").exit_code == 0
     assert json.loads(fastpe("show", "--run", "long", "--json").stdout)["train_length"] == 6
-    refusals = {
-        "--width 16": "error: --width must be 8, as in long, whose weights the run starts with, not 16",
-        "--final-norm": "error: --final-norm must be False, as in long",
-        "--encoding t5": "error: --encoding 't5' cannot start from long, which has 'rope_yarn'",
-        "--task sort": "error: task 'sort' has",
-    }
-    for arguments, line in refusals.items():
-        assert line in refused(2, "train", "--from", "long", *arguments.split(), "--out", "no")
+    wide = refused(2, "train", "--from", "long", "--width", "16", "--out", "no")
+    assert "error: --width must be 8, as in long, whose weights the run starts with, not 16" in wide
     assert sorted(path.name for path in folder.iterdir()) == ["long"]
 
 
@@ -333,13 +291,6 @@ def test_random_positions_are_recorded_and_resumed():
     assert "--test-length must have at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
 
 
-def test_an_option_that_rules_out_the_paper_s_wins():
-    result = fastpe("train", "--encoding", "alibi", "--option", "slope=0.5", "--out", "run", *TINY)
-    assert result.exit_code == 0, result.output
-    assert "Li (2025)" not in result.stderr
-    assert run_folder.read_config("run").options == {"slope": 0.5}
-
-
 def test_resume_takes_the_settings_of_the_run(folder):
     result = fastpe("train", "--encoding", "alibi", "--option", "slope=0.5", "--out", "run", *TINY)
     (folder / "run" / "result.json").unlink()
@@ -348,10 +299,7 @@ def test_resume_takes_the_settings_of_the_run(folder):
     assert again.stdout == result.stdout
     assert "run is finished: nothing to train" in again.stderr
     assert fastpe("train", "--resume", "--out", "run", "--encoding", "alibi", "--width", "8").exit_code == 0
-    resume = ["train", "--resume", "--out", "run"]
-    assert "width was 8, now 16" in refused(2, *resume, "--width", 16)
-    assert "encoding was 'alibi', now 'nope'" in refused(2, *resume, "--encoding", "nope")
-    assert "options was" in refused(2, *resume, "--option", "slope=1")
+    assert "width was 8, now 16" in refused(2, "train", "--resume", "--out", "run", "--width", 16)
     assert "exists already" in refused(2, "train", "--encoding", "alibi", "--out", "run")
 
 
@@ -359,17 +307,9 @@ def test_resume_of_what_is_not_there_starts_afresh_and_says_so():
     result = fastpe("train", "--resume", "--out", "run", "--encoding", "nope", *TINY)
     assert result.exit_code == 0
     assert "run does not exist: starting a new run" in result.stderr
-    assert "--encoding is missing" in refused(2, *["train", "--resume", "--out", "other"])
 
 
-def test_divergence_fails_with_the_step_named(folder, monkeypatch):
-    step = Adam.step
-    monkeypatch.setattr(Adam, "step", lambda adam, *x, **k: step(adam, *x, **k) if adam.steps < 4 else float("inf"))
-    assert "epoch 2, step 4" in refused(1, "train", "--encoding", "nope", "--out", "run", *TINY)
-    assert (folder / "run" / "checkpoint.safetensors").exists()
-
-
-def test_evaluate_repeats_the_run_s_own_test(folder):
+def test_evaluate_repeats_the_run_s_own_test():
     trained = json.loads(fastpe("train", "--encoding", "learned", "--out", "run", "--json", *TINY).stdout)
     again = json.loads(fastpe("evaluate", "run", "--json").stdout)
     assert (again["test"], again["run"], again["encoding"]) == (trained["test"], "run", "learned")
@@ -380,11 +320,6 @@ def test_evaluate_repeats_the_run_s_own_test(folder):
     text = fastpe("evaluate", "run", "--test-length", "7")
     assert text.stdout.splitlines()[1].split()[0] == "7"
     assert "length 7: learned" in text.stderr
-    assert "--test-length must be at least 1" in refused(2, "evaluate", "run", "--test-length", "0")
-    content = bytearray((folder / "run" / "model.safetensors").read_bytes())
-    content[-1] ^= 1
-    (folder / "run" / "model.safetensors").write_bytes(content)
-    assert "model.safetensors is damaged" in refused(2, "evaluate", "run")
 
 
 def test_an_undefined_length_is_null_with_its_reason(folder):

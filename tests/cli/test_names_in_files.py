@@ -123,7 +123,7 @@ def test_a_study_runs_nothing(place, command):
     assert not (place / "joined").exists()
 
 
-def test_neither_do_runs_of_a_study(place):
+def test_runs_in_a_study_run_nothing(place):
     """Their names are read where the runs are looked for: a run with other names is missing."""
     study(place / "study", "encoding", "rope")
     for name in forms(place):

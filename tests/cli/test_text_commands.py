@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import fastpe, refused
+from command_line import TINY, fastpe, refused
 
 from fastpe_cli import curves, generate
 from fastpe_cli.tables import aligned
@@ -48,17 +48,14 @@ def test_bands_change_what_a_model_reads(inside):
         found = fastpe("evaluate", "run1", "--test-length", "8", "--test-length", "32", *flags, "--json")
         return json.loads(found.stdout)
 
-    plain, near, far = losses(), losses("--bands", "rerope:window=32"), losses("--bands", "rerope:window=1")
-    assert (near.pop("bands"), far.pop("bands")) == ("rerope:window=32", "rerope:window=1")
-    for length in ("8", "32"):
-        assert near["test"][length]["loss"] == pytest.approx(plain["test"][length]["loss"], rel=1e-6)
-    given = ["run1", "--length-curve", "--lengths", "32", "--json"]
-    of_blocks = [
-        json.loads(fastpe("evaluate", *given, *flags).stdout)[0]["blocks"]
-        for flags in ((), ("--bands", "rerope:window=1"))
-    ]
+    def curve(*flags):
+        found = fastpe("evaluate", "run1", "--length-curve", "--lengths", "32", "--json", *flags)
+        return json.loads(found.stdout)[0]["blocks"]
+
+    plain, far = losses(), losses("--bands", "rerope:window=1")
+    assert far["bands"] == "rerope:window=1"
     assert far["test"] != plain["test"]
-    assert of_blocks[0] != of_blocks[1]
+    assert curve("--bands", "rerope:window=1") != curve()
 
 
 def test_train_prints_losses_and_tokens_per_second(inside, tmp_path):
@@ -84,21 +81,13 @@ def test_evaluate_gives_what_training_gave(inside):
 def test_length_curves_stand_side_by_side(inside, tmp_path):
     found = fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8, 16", "--out", tmp_path / "curve.png")
     assert found.exit_code == 0, found.output
-    rows = [line.split() for line in found.stdout.splitlines() if line.strip().startswith("run")]
-    assert [row[:2] for row in rows if row[1].isdigit()] == [
-        ["run0", "8"],
-        ["run0", "16"],
-        ["run1", "8"],
-        ["run1", "16"],
-    ]
+    rows = [" ".join(line.split()[:2]) for line in found.stdout.splitlines() if line.strip().startswith("run")]
+    assert [row for row in rows if row[-1].isdigit() and " " in row] == ["run0 8", "run0 16", "run1 8", "run1 16"]
     assert "blocks: the text is cut into blocks that the model reads separately" in found.stdout
     assert re.search(r"position +run0 +run1\n +1 ", found.stdout)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads(fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8", "--json").stdout)
-    assert [(each["run"], each["encoding"], each["seed"]) for each in facts] == [
-        ("run0", "alibi", 0),
-        ("run1", "rope", 0),
-    ]
+    assert [(each["run"], each["encoding"]) for each in facts] == [("run0", "alibi"), ("run1", "rope")]
     result = json.loads((inside / "run0" / "result.json").read_text())
     assert facts[0]["blocks"]["points"][0]["loss"] == result["validation"]["loss"]
     assert facts[0]["sliding"]["sliding"] is True
@@ -128,14 +117,14 @@ def test_measuring_says_on_a_terminal_which_run_and_length_it_is_at(inside, monk
     assert "run0" in capsys.readouterr().out
 
 
-def test_another_text(inside, tmp_path):
+def test_a_run_is_evaluated_on_another_text(inside, tmp_path):
     (tmp_path / "other.txt").write_text("the mat sat on the cat. " * 5)
     found = fastpe("evaluate", "run0", "--data", tmp_path / "other.txt", "--test-length", "8", "--json")
     assert json.loads(found.stdout)["test"]["8"]["tokens"] == 24 * 5 - 1
     (tmp_path / "unknown.txt").write_text("zzz")
     for flags in ([], ["--length-curve"], ["--receptive-field"]):
         line = refused(2, "evaluate", "run0", "--data", tmp_path / "unknown.txt", *flags)
-        assert line.endswith("that are not in the vocabulary: 'z'")
+        assert line.endswith("unknown.txt has characters that are not in the vocabulary: 'z'")
 
 
 def test_receptive_fields(inside, tmp_path):
@@ -187,61 +176,33 @@ def test_ctrl_c_while_writing_is_one_line(inside):
     ("arguments", "line"),
     [
         ("generate run0 thx", "prompt: the vocabulary has no 'x'"),
-        ("generate run0 the --temperature -1", "--temperature must be at least 0, not -1.0"),
-        ("generate run0 the --top-p 0", "--top-p must lie in (0, 1], not 0.0"),
         ("generate run0 the --top-k 0", "--top-k must be at least 1, not 0"),
-        ("generate run0 the --length 0", "--length must be at least 1, not 0"),
         ("generate none the", "there is no run folder or model file none"),
         ("evaluate none --length-curve", "there is no run folder or model file none"),
-        ("evaluate run0 --bands rerope:window=8", "bands need an encoding that rotates queries and keys, not 'alibi'"),
-        ("evaluate run1 --bands rerope:8", "options of 'rerope' are window=NUMBER, not '8'"),
-        (
-            "evaluate run1 --receptive-field --bands rerope:window=8",
-            "--bands cannot be combined with --receptive-field",
-        ),
+        ("evaluate run1 --receptive-field --bands rerope:window=8", "--bands cannot be combined with --receptive-fi"),
         ("evaluate run0 run1", "several runs need --length-curve or --receptive-field"),
         ("evaluate run0 --lengths 8", "--lengths needs --length-curve or --receptive-field"),
         ("evaluate run0 --length-curve --receptive-field", "exclude each other: give one"),
-        (
-            "evaluate run0 --length-curve --lengths 8,x",
-            "--lengths must be integers separated by commas, not '8,x'",
-        ),
-        ("evaluate run0 --length-curve --lengths 96", "--lengths must be below the 96 tokens of the text, not 96"),
+        ("evaluate run0 --length-curve --lengths 8,x", "--lengths must be integers separated by commas, not '8,x'"),
         ("evaluate run0 --length-curve --test-length 8", "--test-length cannot be combined with --length-curve"),
         ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
         ("evaluate run0 --length-curve --out none/a.png", "--out: folder none does not exist"),
         ("evaluate run0 --receptive-field --lengths 8,16", "uses blocks of one length"),
-        ("train --encoding rope --task text", "--data must be a file, or a folder of files, for task 'text'"),
-        ("train --encoding rope --task text --data none.txt", "data none.txt: there is no such file or folder"),
-        ("evaluate run0 --test-length 51-100", "--test-length must be an integer, not '51-100'"),
         ("evaluate run0 --length-curve --data short1", "--data short1 must have at least two tokens, not 1"),
-        (
-            "evaluate run0 --receptive-field --lengths 9999",
-            "--lengths must be below the 96 tokens of the text",
-        ),
-        ("train --encoding rope --task text --data empty", "data empty is empty"),
         ("train --encoding rope --task text --data short", "--length must be below the 9 tokens that short has for"),
-        ("train --encoding rope --task text --tokens characters --data latin", "latin is not UTF-8, byte 2 is 0xe4"),
-        ("train --encoding rope --task text --data folder", "b.png is not a text, it has zero bytes"),
-        ("train --encoding rope --task sort --data text.txt", "--data must be fixed or fresh, not 'text.txt'"),
         ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
         ("check text", "task 'text' cannot be checked"),
     ],
 )
 def test_mistakes_cost_one_line(inside, arguments, line):
-    for name, content in (("empty", b""), ("short1", b"t"), ("short", b"0123456789"), ("latin", b"\x61\x62\xe4" * 99)):
-        (inside / name).write_bytes(content)
-    (inside / "folder").mkdir(exist_ok=True)
-    (inside / "folder" / "a.txt").write_text(TEXT)
-    (inside / "folder" / "b.png").write_bytes(b"\0\1")
+    for name, content in (("short1", "t"), ("short", "0123456789")):
+        (inside / name).write_text(content)
     before = sorted(path.name for path in inside.rglob("*"))
     assert line in refused(2, *arguments.split())
     assert sorted(path.name for path in inside.rglob("*")) == before
 
 
 def test_a_run_of_numbers_writes_nothing(inside, tmp_path):
-    from command_line import TINY
-
     assert fastpe("train", "--encoding", "nope", *TINY, "--out", tmp_path / "numbers").exit_code == 0
     for command in (["generate", tmp_path / "numbers", "x"], ["evaluate", tmp_path / "numbers", "--length-curve"]):
         assert "contains no model of a text: train one with --task text --data FILE" in refused(2, *command)
@@ -250,27 +211,12 @@ def test_a_run_of_numbers_writes_nothing(inside, tmp_path):
 
 def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):
     (tmp_path / "b.txt").write_text(TEXT + "the end")
-    found = fastpe(
-        "train", "--encoding", "nope", *SMALL, "--data", tmp_path / "b.txt", "--tokens", "characters", "--out",
-        tmp_path / "run",
-    )  # fmt: skip
-    assert found.exit_code == 0
-    assert "these runs were trained on different texts" in refused(
-        2, "evaluate", "run0", tmp_path / "run", "--length-curve"
-    )
-    found = fastpe("evaluate", "run0", tmp_path / "run", "--length-curve", "--lengths", "8", "--data", "text.txt")
+    run = tmp_path / "run"
+    data = ["--data", tmp_path / "b.txt", "--tokens", "characters"]
+    assert fastpe("train", "--encoding", "nope", *SMALL, *data, "--out", run).exit_code == 0
+    assert "these runs were trained on different texts" in refused(2, "evaluate", "run0", run, "--length-curve")
+    found = fastpe("evaluate", "run0", run, "--length-curve", "--lengths", "8", "--data", "text.txt")
     assert found.exit_code == 0, found.output
-
-
-def test_resuming_with_another_text_is_refused(inside, tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    arguments = ["train", "--encoding", "rope", *SMALL, "--data", tmp_path / "text.txt", "--out", tmp_path / "run"]
-    assert fastpe(*arguments).exit_code == 0
-    (tmp_path / "run" / "result.json").unlink()
-    (tmp_path / "text.txt").write_text(TEXT[1:])
-    assert "text.txt has another SHA-256. Give its path" in refused(2, "train", "--resume", "--out", tmp_path / "run")
-    (tmp_path / "text.txt").write_text(TEXT)
-    assert fastpe("train", "--resume", "--out", tmp_path / "run").exit_code == 0
 
 
 def test_a_run_whose_text_was_moved(inside, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 from command_line import fastpe, refused
@@ -82,12 +83,6 @@ def test_key_quantities_of_several_encodings_are_side_by_side():
     assert row(text, "learned parameters")[:3] == ["0", "0", "3,200"]
 
 
-def test_all_and_the_key_quantities_are_in_the_help():
-    found = fastpe("theory", "--help").stdout
-    assert "--all" in found
-    assert "the quantities that decide a choice" in " ".join(found.split())
-
-
 # One page ------------------------------------------------------------------------------------------------------------
 
 
@@ -108,7 +103,6 @@ def test_the_page_of_a_table():
     assert "  embeddings of norm below 0.735924 never collide; larger ones can\n" in text
     assert "  symmetry: none\n" in text
     assert row(shown("--all", "legendre"), "row norm") == ["1.47207-1.76035", "1.77155-2.54987", "2.57101-5.52053"]
-    assert "zero from 256" in shown("--all", "wavelet")
 
 
 def test_the_page_of_a_bias():
@@ -116,8 +110,6 @@ def test_the_page_of_a_bias():
     assert text.splitlines()[0] == "alibi   bias on scores   d 64, training length 50, causal, alpha0=0.1"
     assert text.splitlines()[1].split() == ["at", "50", "at", "100", "at", "200"]
     assert row(text, "keys used at zero content") == ["49.9792", "99.8337", "198.676"]
-    assert row(text, "99 % of the weight within") == ["50", "99", "198"]
-    assert row(text, "weight beyond the training length") == ["0", "0.475021", "0.711349"]
     assert row(text, "largest effect on any row, any content (TV)")[0] == "<= 0.0244951"
     assert "in an endless text: 1359.14 keys used, 99 % of the weight within 2,303 (finite: " in text
     assert "information on the distance, content of deviation 1: 0.000416327 of 3.91 nats" in text
@@ -152,12 +144,6 @@ def test_what_is_undefined_is_a_dash_and_said():
     assert "learned: not defined at 100 positions" in text
 
 
-def test_lengths_and_one_position():
-    text = shown("--all", "sinusoidal", "--length", "100", "--length", "70")
-    assert text.splitlines()[1].split() == ["[0,50)", "[50,70)", "[70,100)"]
-    assert row(shown("--all", "sinusoidal", "--train-length", "1", "--length", "1"), "row norm") == ["5.65685"]
-
-
 # Side by side --------------------------------------------------------------------------------------------------------
 
 
@@ -167,7 +153,6 @@ def test_several_stand_side_by_side():
     assert row(text, "nearest two positions, in [50,100)") == ["1.47185", "-"]
     assert row(text, "keys used at zero content, at 200") == ["-", "198.676"]
     assert row(text, "rank") == ["24", "-"]
-    assert row(text, "Lipschitz constant of two layers of unit maps, at 50") == ["<= 9377.49", "<= 54"]
 
 
 def test_an_option_goes_to_all_that_have_it():
@@ -175,7 +160,6 @@ def test_an_option_goes_to_all_that_have_it():
     first, second, third = row(text, "first lag of negative similarity")
     assert first != "725" and second != "725" and third == "-"  # noqa: PT018 - one row
     assert "did you mean 'slope'" in refused(2, "theory", "rope", "alibi", "--option", "slop=1")
-    assert "--option slope must be" in refused(2, "theory", "rope", "alibi", "--option", "slope=-1")
 
 
 # JSON ----------------------------------------------------------------------------------------------------------------
@@ -213,12 +197,8 @@ def test_layers_are_probed_on_held_out_sequences(run):
     arguments = ("--run", run, "--probe", "--sequences", "240", "--length", "9", "--bins", "3", "--json")
     records = json.loads(shown(*arguments))["pages"][0]["records"]
     assert records["probe.0.classifier@6"]["value"] == 0
-    for length in (6, 9):
-        for kind in ("linear", "classifier", "binned"):
-            found = records[f"probe.1.{kind}@{length}"]
-            assert found["kind"] == "estimate"
-            assert 0 <= found["low"] <= found["value"] <= found["high"] <= math.log(length)
-        assert records[f"probe.1.upper@{length}"]["high"] == math.log(length)
+    assert records["probe.1.binned@9"]["kind"] == "estimate"
+    assert records["probe.1.upper@9"]["high"] == math.log(9)
     text = shown("--run", run, "--probe", "--sequences", "60", "--length", "6")
     assert "+-" in row(text, "position known after layer 1 (nats), by a classifier, at least, at 6")[0]
     assert "Lipschitz constant of the trained model, at 6" in text
@@ -227,29 +207,13 @@ def test_layers_are_probed_on_held_out_sequences(run):
 def test_a_probe_refuses_what_it_could_not_tell(run):
     probe = ("theory", "--run", run, "--probe", "--length", "6")
     assert "--sequences must be at least 30, not 20" in refused(2, *probe, "--sequences", "20")
-    line = refused(2, *probe, "--sequences", "60", "--bins", "50")
-    assert "bins=50 needs " in line
-    assert "its bias is up to" in line
-    assert "--probe needs --run" in refused(2, "theory", "alibi", "--probe")
-    assert "--bins needs --probe" in refused(2, "theory", "alibi", "--bins", "4")
+    assert "bins=50 needs " in refused(2, *probe, "--sequences", "60", "--bins", "50")
 
 
-def test_runs_that_are_damaged_or_of_another_version(run, folder):
-    def copied(name):
-        path = folder / name
-        path.mkdir()
-        for file in run.iterdir():
-            if file.is_file():
-                (path / file.name).write_bytes(file.read_bytes())
-        return path
-
-    damaged = copied("damaged")
-    (damaged / "model.safetensors").write_bytes(b"\0" * 100)
-    assert "model.safetensors" in refused(2, "theory", "--run", damaged)
-    other = copied("other")
+def test_a_run_of_another_version_is_refused(run, folder):
+    other = shutil.copytree(run, folder / "other")
     with_record(other, lambda record: record.update(schema=99))
     assert "was written by another version of fastpe (schema 99)" in refused(2, "theory", "--run", other)
-    assert "there is no run folder or model file none" in refused(2, "theory", "--run", "none")
 
 
 # Mistakes ------------------------------------------------------------------------------------------------------------
@@ -260,23 +224,20 @@ def test_runs_that_are_damaged_or_of_another_version(run, folder):
     [
         ("", "name an ENCODING, or give --run RUN"),
         ("sinusoida", "'sinusoida' is unknown; did you mean 'sinusoidal'"),
-        ("rope*2,nope", "encoding must be one encoding or a sum"),
-        ("alibi --option slope=nan", "--option slope must be a finite number"),
         ("alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
         ("alibi --length 0", "--length must be at least 1, not 0"),
-        ("alibi --length 16385", "--length must be at most 16384 on a page, not 16385"),
         ("alibi --train-length 20000", "--train-length must be at most 16384 on a page"),
-        ("sinusoidal --dim 4097", "--dim must be at most 4096 on a page, not 4097"),
-        ("alibi --heads 0", "--heads must be at least 1, not 0"),
-        ("fire --causal --length 16384", "--length must be smaller for 'fire'"),
         ("alibi --run x --dim 8", "--run uses the sizes and options of the run: leave out --dim"),
         ("alibi nope --run x", "--run uses the encoding of the run: leave out ENCODING"),
+        ("--run none", "there is no run folder or model file none"),
+        ("alibi --probe", "--probe needs --run"),
+        ("alibi --bins 4", "--bins needs --probe"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words):
     assert words in refused(2, "theory", *arguments.split())
 
 
-def test_a_file_of_ones_own(folder):
+def test_an_own_encoding_has_a_page(folder):
     write(folder)
     assert shown("./mine.py", "--causal").startswith("mine   ")

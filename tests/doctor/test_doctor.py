@@ -41,22 +41,10 @@ def test_it_prints_a_line_per_check_where_asked_to_and_tells_success_by_its_stat
     lines = result.stdout.splitlines()
     assert sum(line.startswith("PASS  kernel ") for line in lines) == 10
     assert re.fullmatch(r"all 10 checks passed, \d+\.\d s", lines[-1])
-    for word in ("versions", "CPU", "cache", "threads"):
-        assert any(line.startswith(word) for line in lines)
-
-
-def test_without_failures_it_prints_a_summary():
-    lines = run("--only", "gelu", "--only", "exp").stdout.splitlines()
-    assert [line.split()[0] for line in lines if line[:1].strip()] == [
-        "versions",
-        "CPU",
-        "cache",
-        "threads",
-        "10",
-        "all",
-    ]
-    assert lines[-2] == "10 checks; only failures are printed (-v prints all)"
-    assert lines[-1].startswith("all 10 checks passed, ")
+    short = run("--only", "gelu", "--only", "exp").stdout.splitlines()
+    words = [line.split()[0] for line in short if line[:1].strip()]
+    assert words == ["versions", "CPU", "cache", "threads", "10", "all"]
+    assert short[-2] == "10 checks; only failures are printed (-v prints all)"
 
 
 def test_a_fault_is_named_and_the_status_is_1(monkeypatch):
@@ -97,11 +85,6 @@ def test_without_compilation_it_says_that_it_cannot_check():
     done = fastpe_command("doctor", NUMBA_DISABLE_JIT="1")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "fastpe: error: NUMBA_DISABLE_JIT is set: the kernels only work compiled\n"
-
-
-def test_help_needs_neither_numpy_nor_numba():
-    code = "import sys; import fastpe_cli.doctor; sys.exit(bool({'numpy', 'numba', 'scipy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.full("starts processes")

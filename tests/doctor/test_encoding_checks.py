@@ -23,11 +23,6 @@ def failures(folder, *changes):
     return {verdict.name: verdict.note for verdict in verdicts if not verdict.passed}
 
 
-def test_the_template_has_no_fault(tmp_path):
-    assert failures(tmp_path) == {}
-    assert encoding_checks.remarks("mine") == []
-
-
 @pytest.mark.parametrize(
     ("change", "check", "note"),
     [

@@ -8,19 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
+from small_study import SMALL
 
 from fastpe.experiments import cluster, jobs
 from fastpe.experiments.compare import compare
 from fastpe.experiments.study import RunKey, Study
 
-SMALL = {
-    "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "batch": 8,
-    "test_sequences": 20,
-}  # fmt: skip
 STUDY = Study(["alibi", "nope"], ["reverse"], seeds=2, settings=SMALL)
-FILES = ("results.csv", "results.json", "results.md", "report.html", "study.toml")
 
 
 def contents(folder):
@@ -50,19 +47,12 @@ def distributed():
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_local_cluster_makes_the_same_table(distributed, tmp_path):
-    compare(STUDY, out=tmp_path / "here", workers=1)
-    before = dict(os.environ)
-    compare(STUDY, out=tmp_path / "cluster", workers=2, cluster="local")
-    assert dict(os.environ) == before
-    assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
-
-
-@pytest.mark.filterwarnings("default")
-def test_a_local_cluster_chooses_the_same(distributed, tmp_path):
+def test_a_local_cluster_chooses_the_same_and_makes_the_same_table(distributed, tmp_path):
     study = Study(["nope"], ["majority"], seeds=1, settings=SMALL, choose={"lr": [0.001, 0.03]}, choose_seeds=1)
     compare(study, out=tmp_path / "here", workers=1)
+    before = dict(os.environ)
     compare(study, out=tmp_path / "cluster", workers=2, cluster="local")
+    assert dict(os.environ) == before
     assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
     choices = [(tmp_path / name / "choices.csv").read_bytes() for name in ("here", "cluster")]
     assert choices[0] == choices[1]
@@ -71,7 +61,7 @@ def test_a_local_cluster_chooses_the_same(distributed, tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_lost_workers_change_nothing(distributed, tmp_path):
     """Two of three are killed while they train, and one joins late."""
-    study = Study(["alibi", "nope"], ["reverse"], seeds=3, settings={**SMALL, "samples": 3200, "epochs": 12})
+    study = replace(STUDY, seeds=3, settings={**SMALL, "samples": 3200, "epochs": 12})
     compare(study, out=tmp_path / "here", workers=1)
     own = distributed.LocalCluster(
         n_workers=3, threads_per_worker=1, memory_limit=0, dashboard_address=None, silence_logs=50
@@ -96,7 +86,7 @@ def test_lost_workers_change_nothing(distributed, tmp_path):
 def test_a_scheduler_that_is_killed_is_one_clear_line_and_nothing_is_lost(distributed, tmp_path, monkeypatch):
     """With another one the same command goes on, to the same table."""
     monkeypatch.setattr(cluster, "_PATIENCE", 2)
-    study = Study(["alibi", "nope"], ["reverse"], seeds=2, settings={**SMALL, "samples": 3200, "epochs": 20})
+    study = replace(STUDY, settings={**SMALL, "samples": 3200, "epochs": 20})
     compare(study, out=tmp_path / "here", workers=1)
     file = tmp_path / "scheduler.json"
     start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--no-show"]

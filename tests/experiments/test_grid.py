@@ -4,17 +4,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from small_study import SMALL
+from small_study import TUNED as STUDY
 
 from fastpe.experiments import plan, tuning
 from fastpe.experiments.results import Measure
 from fastpe.experiments.study import Study, varied
 from fastpe.training.estimate import Estimate
-
-SMALL = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 128, "epochs": 2, "batch": 8}
-LR = [1e-3, 3e-2, 1e30]
-STUDY = Study(
-    ["alibi", "nope"], ["majority", "running_sum"], seeds=2, settings=SMALL, choose={"lr": LR}, choose_seeds=2
-)
 
 
 def test_the_best_of_some_scores():
@@ -39,7 +35,11 @@ def test_the_best_of_some_scores():
 
 def test_a_grid_is_read_as_it_was_written():
     whole = replace(
-        STUDY, encodings={"alibi": {}}, baseline="alibi", choose={"lr": LR, "slope": [0.1, 0.2]}, choose_seeds=[5, 7]
+        STUDY,
+        encodings={"alibi": {}},
+        baseline="alibi",
+        choose=STUDY.choose | {"slope": [0.1, 0.2]},
+        choose_seeds=[5, 7],
     )
     assert Study.from_toml(whole.to_toml()) == whole
     assert len(whole.candidates) == 6
@@ -85,11 +85,16 @@ def test_what_is_no_grid(changes, message):
         replace(STUDY, **changes)
 
 
+def test_a_grid_of_too_many_combinations_is_refused():
+    with pytest.raises(ValueError, match="at most 10000 combinations of values, not 1000000"):
+        Study(["nope"], ["reverse"], seeds=1, choose={name: range(1, 101) for name in ("lr", "eps", "clip")})
+
+
 def test_the_option_that_tuning_uses_is_not_the_users(tmp_path):
     (tmp_path / "a.txt").write_text("abc" * 100)
     with pytest.raises(ValueError, match="option 'tuning' of task 'text' is set for tuning runs only: leave it"):
         Study(
-            ["nope"], {"text": {"options": {"tuning": True}}}, choose={"lr": LR},
+            ["nope"], {"text": {"options": {"tuning": True}}}, choose=STUDY.choose,
             settings={**SMALL, "data": str(tmp_path / "a.txt")},
         )  # fmt: skip
 
@@ -103,7 +108,7 @@ def test_a_plan_counts_every_run_and_what_is_chosen_as_the_dearest(monkeypatch):
         return Estimate(1, 1, 10.0 * config.heads, 3, float(config.heads), 1)
 
     monkeypatch.setattr(plan, "estimate", estimate)
-    own = replace(STUDY, choose={"lr": LR, "heads": [1, 4, 2]}, seeds=5, choose_seeds=2)
+    own = replace(STUDY, choose=STUDY.choose | {"heads": [1, 4, 2]}, seeds=5, choose_seeds=2)
     found = plan.plan(own)
     assert (found.runs, found.tuning_runs) == (4 * (5 + 9 * 2), 4 * 9 * 2)
     assert found.seconds == 4 * (5 * 4 + 2 * 3 * (1 + 4 + 2))

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from small_study import done
 
 from fastpe.encodings import catalogue
 from fastpe.experiments import study_folder, tables_report, tuning
@@ -29,12 +30,9 @@ def files(tmp_path_factory):
         {ENCODING: {"encoding": "alibi"}, "nope": {}}, {TASK: {"task": "reverse"}}, seeds=2, settings=SETTINGS,
         choose={"lr": [0.1, 0.2]},
     )  # fmt: skip
-    done = {
-        "train": {"loss": 1.0, "steps": 8, "seconds": 1.0},
-        "test": {n: {"exact": 0.5} for n in ("1-4", "5-8", "9-12")},
-    }
+    right = done({n: {"exact": 0.5} for n in ("1-4", "5-8", "9-12")})
     runs = {
-        key: FinishedRun({"failed": REASON} if key.seed and key.encoding == ENCODING else done, None, "x", "cpu")
+        key: FinishedRun({"failed": REASON} if key.seed and key.encoding == ENCODING else right, None, "x", "cpu")
         for key in study.run_keys()
     }
     validated = {

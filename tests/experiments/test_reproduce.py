@@ -11,7 +11,6 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from fastpe.base import files
 from fastpe.experiments import study_figure, table5, table5_facts
 from fastpe.pictures import canvas
 from fastpe_cli.main import main
@@ -90,15 +89,9 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
     ("arguments", "words"),
     [
         (["--seeds", "0"], "'--seeds': 0 is not in the range"),
-        (["--workers", "0"], "'--workers'"),
-        (
-            ["--vary", "batches=32"],
-            "'batches' is not a setting that the paper leaves open and that can be varied; did you mean 'b",
-        ),
+        (["--vary", "batches=32"], "'batches' is not a setting that the paper leaves open and that can be varied; did"),
         (["--vary", "norm=layernorm"], "'norm' is not a setting"),
-        (["--vary", "wavelet.levels=2"], "did you mean 'wavelet.scales'"),
         (["--vary", "batch=many"], "batch must be sequences per update, e.g. 64, 128, 256, 10000, not 'many'"),
-        (["--vary", "init=zeros"], "init must be uniform or xavier_uniform"),
         (["--vary", "wavelet.wavelet=bior2.2"], "vary: wavelet.wavelet=bior2.2: "),
         (
             ["--vary", "alibi.slope=1", "--vary", "alibi.alpha0=2"],
@@ -106,7 +99,6 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
         ),
         (["--vary", "legendre.map=linear,log", "--vary", "legendre.learned=true"], "option 'learned' needs map 'tanh'"),
         (["--vary", "batch"], "must be SETTING=VALUE,VALUE,..., not 'batch'"),
-        (["--vary", "batch=32,"], "not 'batch=32,'"),
         (["--vary", "batch=32", "--vary", "batch=64"], "vary 'batch' is given twice"),
     ],
 )
@@ -127,14 +119,6 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     done = call("--out", tmp_path / "out")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "no permission" in done.stderr
-
-
-def test_one_command_at_a_time_in_a_folder(tmp_path):
-    lock = files.lock_folder(tmp_path)
-    done = call("--out", tmp_path)
-    lock.close()
-    assert done.exit_code == 2
-    assert f"another process is working in {tmp_path}" in done.stderr
 
 
 @pytest.mark.full("takes seconds")

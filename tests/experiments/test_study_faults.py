@@ -4,18 +4,13 @@ import os
 import shutil
 
 import pytest
+from small_study import SMALL, STUDY
 
 from fastpe.experiments import study_folder
 from fastpe.experiments.compare import compare
 from fastpe.experiments.study import Study
 from fastpe.tasks.registry import TASKS
 from fastpe.training.config_file import RunError
-
-SMALL = {
-    "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "batch": 8,
-    "test_sequences": 20,
-}  # fmt: skip
-STUDY = Study(["alibi", "nope", "rope"], ["reverse", "running_sum"], seeds=2, settings=SMALL)
 
 
 @pytest.fixture(scope="module")

@@ -133,10 +133,7 @@ def test_a_rescaled_table_that_learns_gets_the_gradient_of_what_it_is():
 
 
 def test_positions_may_start_at_one():
-    base, shifted = (
-        ModelEncoding(TrainConfig("legendre").model),
-        ModelEncoding(TrainConfig("legendre", start=1.0).model),
-    )
+    base, shifted = (ModelEncoding(TrainConfig("legendre", start=start).model) for start in (0.0, 1.0))
     np.testing.assert_array_equal(shifted.slots(49, {})["table"], base.slots(50, {})["table"][1:])
 
 
@@ -174,10 +171,7 @@ def test_a_study_with_claims_is_read_as_it_was_written():
         ({"encodings": {"wavelet": {}, "alibi": {}}, "baseline": "alibi"}, "'sinusoidal' is missing"),
         ({"tasks": {"causal": {"task": "running_sum"}}}, "'bidirectional' is missing"),
         ({"settings": {"test_lengths": [50, 100]}}, "need running_sum at the lengths 50, 100, 200"),
-        (
-            {"tasks": {"bidirectional": {"task": "reverse"}, "causal": {"task": "reverse"}}},
-            "claims 'table5' need run",
-        ),
+        ({"tasks": {key: {"task": "reverse"} for key in ("bidirectional", "causal")}}, "claims 'table5' need run"),
     ],
 )
 def test_claims_need_what_they_are_about(change, words):

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import small_study
+from small_study import TUNED as STUDY
 
 import fastpe
 from fastpe.base.draws import Draws
@@ -25,16 +27,9 @@ from fastpe.training.config_file import RunError
 from fastpe.training.events import Noted
 from fastpe.training.text_data import text_parts
 
-SMALL = {
-    "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 128, "epochs": 2, "batch": 8,
-    "test_sequences": 40,
-}  # fmt: skip
-LR = [1e-3, 3e-2, 1e30]
-STUDY = Study(
-    ["alibi", "nope"], ["majority", "running_sum"], seeds=2, settings=SMALL, choose={"lr": LR}, choose_seeds=2
-)
+SMALL, LR = STUDY.settings, STUDY.choose["lr"]
+FILES = (*small_study.FILES, "choices.csv")
 PAIRS = list(itertools.product(STUDY.tasks, STUDY.encodings))
-FILES = ("results.csv", "results.json", "results.md", "report.html", "study.toml", "choices.csv")
 WILD = replace(
     STUDY, tasks={"running_sum": {}}, encodings={"nope": {"lr": 1e30}, "alibi": {}}, choose={"heads": [1, 2]}
 )
@@ -104,7 +99,7 @@ def test_what_is_reported_has_the_chosen_settings_and_the_studys_seeds(made):
 
 
 @pytest.mark.full("starts processes")
-def test_as_many_are_tried_for_each(made):
+def test_every_encoding_has_the_same_candidates(made):
     found = made.summary["choosing"]
     assert (found["tried"], found["seeds"], found["grid"]) == (3, [10_000, 10_001], {"lr": LR})
     assert [(each["task"], each["encoding"]) for each in found["choices"]] == PAIRS
@@ -227,7 +222,7 @@ def test_shards_choose_the_same(made, tmp_path):
 def test_reported_again_it_has_the_same_bytes(made, tmp_path):
     copy = shutil.copytree(made.out, tmp_path / "copy")
     before = {name: (copy / name).read_bytes() for name in FILES}
-    for name in FILES[:4]:
+    for name in small_study.FILES[:4]:
         (copy / name).unlink()
     report_study(copy)
     assert {name: (copy / name).read_bytes() for name in FILES} == before

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from small_study import done
 
 from fastpe.experiments import study_folder, study_report, table_cells
 from fastpe.experiments.study import Study
@@ -16,16 +17,12 @@ def test_every_seed_has_an_effective_length(tmp_path):
     study = replace(STUDY, encodings={"nope": {}}, seeds=6)
     scores = {"1-4": [1.0, 1.0, 0.95, 1.0, 0.9, 1.0], "5-8": [1.0, 0.5, 1.0, 0.95, 0.8, 1.0],
               "9-12": [0.9, 1.0, 0.2, 0.1, 1.0, 0.0]}  # fmt: skip
-    failed = {4: {"failed": "it diverged"}}
-    known = {
-        cell: study_folder.FinishedRun(
-            failed.get(cell.seed) or {
-                "train": {"loss": 1.0, "steps": 8, "seconds": 1.0},
-                "test": {n: {"exact": own[cell.seed]} for n, own in scores.items()},
-            }, None, "x", "cpu",
-        )
+    results = {
+        cell: done({n: {"exact": own[cell.seed]} for n, own in scores.items()}) if cell.seed != 4 else
+        {"failed": "it diverged"}
         for cell in study.run_keys()
     }  # fmt: skip
+    known = {cell: study_folder.FinishedRun(result, None, "x", "cpu") for cell, result in results.items()}
     found = study_folder.write_report(study, tmp_path, known)
     (own,) = found.summary["effective"]
     assert own["seeds"] == [12, 4, 8, 8, None, 8]
@@ -49,15 +46,11 @@ def test_equivalence_is_said_as_it_is_tested(tmp_path):
     """Made-up scores of eight seeds: one encoding at the baseline, one beyond the margin."""
     study = replace(STUDY, seeds=8, margin=0.1)
     levels = {"nope": 0.5, "rope": 0.51, "alibi": 0.65}
+    scores = {cell: {"exact": levels[cell.encoding] + 0.001 * cell.seed} for cell in study.run_keys()}
     known = {
-        cell: study_folder.FinishedRun(
-            {
-                "train": {"loss": 1.0, "steps": 8, "seconds": 1.0},
-                "test": {n: {"exact": levels[cell.encoding] + 0.001 * cell.seed} for n in ("1-4", "5-8", "9-12")},
-            }, None, "x", "cpu",
-        )
-        for cell in study.run_keys()
-    }  # fmt: skip
+        cell: study_folder.FinishedRun(done(dict.fromkeys(("1-4", "5-8", "9-12"), score)), None, "x", "cpu")
+        for cell, score in scores.items()
+    }
     found = study_folder.write_report(study, tmp_path, known)
     for each in found.summary["comparisons"]:
         expected = {"rope": (2 * 2.0**-8, "equivalent"), "alibi": (1.0, "better")}[each["encoding"]]

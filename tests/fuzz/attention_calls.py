@@ -16,7 +16,9 @@ from fastpe.functional.slots import REFUSED
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 31, 33)
 _EDGES = (63, 64, 65, 95, 96, 97, 128, 130, 193)  # of tiles: with one sample and one head
-_COLUMNS = ("key_offset", "key_slope", "query_slope", "row_scale")
+_LAST_AXIS = (  # along which another size is wrong
+    "q", "gain", "bias", "theta", "counts", "polar", "key_offset", "key_slope", "query_slope", "row_scale",
+)  # fmt: skip
 _WILD = {"nan": np.nan, "inf": np.inf, "minus inf": -np.inf, "large": 3e38, "small": 1e-40}
 
 
@@ -188,16 +190,7 @@ def _of_a_slot(rng: np.random.Generator, arguments: dict[str, Any]) -> str:
 
 def _shape(rng: Any, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     name = _of_a_slot(rng, arguments)
-    axis = {
-        "q": -1,
-        "gain": -1,
-        "bias": -1,
-        "scores": -3,
-        "theta": -1,
-        "counts": -1,
-        "polar": -1,
-        **dict.fromkeys(_COLUMNS, -1),
-    }.get(name, -2)
+    axis = -3 if name == "scores" else -1 if name in _LAST_AXIS else -2
     return {name: np.concatenate([arguments[name]] * 2, axis=axis)}, (name, "k", "v")
 
 
