@@ -135,6 +135,7 @@ def test_a_study_is_made_once(made):
     assert {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")} == before
 
 
+@pytest.mark.full("needs a study")
 def test_the_page_is_one_file_that_needs_no_other(made):
     page = (made.out / "report.html").read_text()
     assert page.startswith("<!doctype html>")
@@ -185,6 +186,7 @@ def test_the_same_encoding_under_two_names_finds_nothing(no_pdf, tmp_path):
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 6  # they are the same runs
 
 
+@pytest.mark.full("needs a study")
 def test_seeds_that_found_the_same_bits_are_told(made):
     outcomes = {cell: done({"4": {"exact": 0.5}}) for cell in STUDY.run_keys()}
     assert len(results.same_bits(outcomes)) == 6
@@ -192,6 +194,7 @@ def test_seeds_that_found_the_same_bits_are_told(made):
     assert made.summary["same_bits"] == []
 
 
+@pytest.mark.full("needs a study")
 def test_folders_that_hold_something_else_are_refused(made, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
@@ -211,6 +214,7 @@ def test_folders_that_hold_something_else_are_refused(made, tmp_path):
     assert study_folder.FILE == "study.toml"
 
 
+@pytest.mark.full("needs a study")
 def test_studies_share_the_runs_of_one_folder(made, tmp_path):
     events = []
     half = replace(STUDY, tasks={"reverse": {}})

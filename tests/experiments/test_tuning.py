@@ -111,6 +111,7 @@ def test_every_encoding_has_the_same_candidates(made):
     assert {row["chosen"] for row in table if row["lr"] == "0.03"} == {"yes"}
 
 
+@pytest.mark.full("needs a study")
 def test_no_tuning_run_is_tested(made, monkeypatch):
     """Nor would other tests be other choices: tests are not even drawn, and differ in nothing but themselves."""
 
@@ -219,6 +220,7 @@ def test_shards_choose_the_same(made, tmp_path):
     assert sorted(itertools.chain(*cells)) == sorted(STUDY.run_keys())
 
 
+@pytest.mark.full("needs a study")
 def test_reported_again_it_has_the_same_bytes(made, tmp_path):
     copy = shutil.copytree(made.out, tmp_path / "copy")
     before = {name: (copy / name).read_bytes() for name in FILES}
@@ -269,6 +271,7 @@ def test_where_everything_fails_it_is_one_line_and_the_rest_goes_on(tmp_path):
 # What is said
 
 
+@pytest.mark.full("needs a study")
 def test_the_page_says_what_was_chosen(made):
     page, text = ((made.out / name).read_text() for name in ("report.html", "results.md"))
     assert "Chosen by validation on other seeds, from 3 candidates for every task and encoding: lr, see below." in page

@@ -89,6 +89,7 @@ def test_the_page_is_whole_small_and_has_no_identity_twice(page, text):
     assert {link["href"][1:] for link, _ in page.all("a") if link["href"].startswith("#")} == set(list_encodings())
 
 
+@pytest.mark.full("needs the whole atlas")
 def test_the_page_loads_nothing(page, text):
     for tag, attributes, _ in page.tags:
         assert tag not in ("link", "iframe", "object", "embed", "base", "img")
@@ -106,6 +107,7 @@ def test_the_page_loads_nothing(page, text):
     assert not re.search(r"fetch|import|XMLHttp|innerHTML|eval", (text.rpartition("<script>")[2]))
 
 
+@pytest.mark.full("needs the whole atlas")
 def test_filter_data_of_cards_are_those_of_the_records(page):
     for key, (data, _) in cards(page).items():
         own = get(key)
@@ -118,6 +120,7 @@ def test_filter_data_of_cards_are_those_of_the_records(page):
     assert {data["data-place"] for data, _ in cards(page).values()} == set(catalogue.GROUPS)
 
 
+@pytest.mark.full("needs the whole atlas")
 def test_the_script_and_the_page_know_the_same_fields(page):
     script = resources.files("fastpe.pictures.atlas").joinpath("atlas.js").read_text()
     fields = {attributes["name"] for attributes, _ in page.all("input", "select") if "name" in attributes}
@@ -131,6 +134,7 @@ def test_the_script_and_the_page_know_the_same_fields(page):
     assert "none" in offered  # reported: nothing found
 
 
+@pytest.mark.full("needs the whole atlas")
 def test_a_card_says_formula_options_source_theory_and_studies(page):
     found = cards(page)
     for key, (_, said) in found.items():
@@ -156,6 +160,7 @@ def test_a_card_says_formula_options_source_theory_and_studies(page):
     }
 
 
+@pytest.mark.full("needs the whole atlas")
 def test_every_card_has_a_picture_but_for_what_fills_nothing(text):
     parts = {part.partition('"')[0]: part for part in text.split('<article class="card" id="')[1:]}
     without = {key for key, part in parts.items() if "<svg" not in part}
@@ -166,6 +171,7 @@ def test_every_card_has_a_picture_but_for_what_fills_nothing(text):
         assert not re.search(r' (points|[xy][12]?)="[^"]*(nan|inf)', part)
 
 
+@pytest.mark.full("needs the whole atlas")
 def test_prose_contains_no_markup_characters(text):
     shown = re.sub(r"<(pre|code|style|script)[ >].*?</\1>", "", text, flags=re.S)
     assert not re.search(r"(?<!\w)\*\*|\*\*(?!\w)", shown)
