@@ -1,7 +1,6 @@
 """Biases of the offsets of a grid: printed indices, class tokens, resampling, grids other than the trained one."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -155,13 +154,9 @@ def test_beit_is_resized_by_a_spline_over_places_that_grow_apart(window, grid):
         np.testing.assert_allclose(built["values"].T, expected, atol=2e-4)
 
 
-def test_what_is_resized_is_a_windows_table():
-    for name, rows in (("swin_bias", "9"), ("beit_bias", "9 or 12")):
-        shape = re.escape(f"params['table'] must have the shape ({rows}, H >= 1), not (8, 2)")
-        with pytest.raises(ValueError, match=shape):
-            fastpe.resize(name, {"table": np.zeros((8, 2))}, window=(2, 2), new_window=(3, 3))
-        with pytest.raises(ValueError, match=re.escape("new_window must be 2 integers >= 1, not (3,)")):
-            fastpe.resize(name, {"table": np.zeros((9, 2))}, window=(2, 2), new_window=(3,))
+def test_gradients_of_a_resized_table_with_a_class_token():
+    options = {"class_token": True, "train_length": 5, "beyond": "resize", "causal": True}
+    assert_same_gradients("beit_bias", 7, **options)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -242,25 +237,3 @@ def test_irpe_clips_far_offsets_and_shares_heads_if_told_to():
     np.testing.assert_array_equal(shared["values"], own[[0, 0, 0]])
     with pytest.raises(ValueError, match="'ratio' must be a finite number >= 1e-06 and <= 512, not 1000"):
         fastpe.build("irpe", 4, ratio=1000.0)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "length", "request_"),
-    [
-        ("swin_bias", 6, {}),
-        ("swin_bias", 6, {"train_length": 4, "beyond": "resize"}),
-        ("beit_bias", 7, {"class_token": True}),
-        ("beit_bias", 7, {"class_token": True, "train_length": 5, "beyond": "resize", "causal": True}),
-        ("swinv2_cpb", 6, {"hidden": 3, "window": (3, 3)}),
-        ("swinv2_cpb", 3, {"hidden": 3, "positions": [[0.0, 1], [2, 2], [0.5, 1]], "window": (3, 3)}),
-        ("irpe", 6, {"ratio": 0.7}),
-        ("irpe", 7, {"method": "cross", "class_token": True, "shared_heads": False}),
-        ("irpe", 6, {"method": "euclidean", "positions": [[0.0, 1], [2, 2], [5, 1], [9, 9], [1, 0], [0, 0]]}),
-        ("irpe", 6, {"method": "quant", "shared_heads": False}),
-    ],
-)
-def test_gradients_through_attention(name, length, request_):
-    assert_same_gradients(name, length, **request_)

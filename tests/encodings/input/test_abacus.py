@@ -22,8 +22,3 @@ def test_rows_are_those_of_the_places():
     for wrong in (0.5, -1):
         with pytest.raises(ValueError, match=rf"^'abacus' needs integer positions >= 0, but one is {wrong}$"):
             fastpe.build("abacus", 1, positions=[wrong], **keywords)
-
-
-def test_initial_values_are_standard_normal():
-    table = fastpe.init("abacus", dim=64, train_length=1024, dtype=np.float64)["table"]
-    np.testing.assert_allclose([table.mean(), table.std()], [0, 1], atol=0.02)

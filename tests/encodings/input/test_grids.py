@@ -300,29 +300,3 @@ def test_terms_of_a_raster_past_the_caches(dtype: type, shift: int) -> None:
     ones = pull_terms(np.ones((length, 40), dtype), terms, start=7)
     for one, rows in zip(ones, (a, b), strict=True):
         np.testing.assert_array_equal(one[:, 0], np.bincount(rows, minlength=len(one)))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_terms_side_by_side_and_added_are_rounded_once(dtype: type) -> None:
-    rng = np.random.default_rng(3)
-    one, other, wide = (rng.normal(size=shape).astype(dtype) for shape in ((7, 5), (4, 20), (9, 25)))
-    rows = [rng.integers(0, len(each), 77) for each in (one, other, wide)]
-    weight = rng.normal(size=77)
-    exact = one.astype(np.longdouble), other.astype(np.longdouble), wide.astype(np.longdouble)
-    joined = np.concatenate([exact[0][rows[0]], exact[1][rows[1]]], axis=1)
-    added = exact[2][rows[2]] * weight[:, None] + exact[2][rows[0]]
-    terms = [Term(one, rows[0]), Term(other, rows[1], 5)]
-    sums = [Term(wide, rows[2], weight=weight), Term(wide, rows[0])]
-    for used, expected in ((terms, joined), (sums, added)):
-        out = np.full((77, 30), 9, dtype)
-        fill_terms(out[:, 1:26], used, 3.0)
-        bound = 3 * np.finfo(np.float64).eps * 3 * (np.abs(expected) + 10) * (dtype == np.float64)
-        error = np.abs(out[:, 1:26] - 3 * expected)
-        assert (error <= bound + np.abs(3 * expected) * np.finfo(dtype).eps * 0.51).all()
-        np.testing.assert_array_equal(out[:, [0, 26, 29]], 9)
-    dout = rng.normal(size=(77, 25)).astype(dtype)
-    (total,) = pull_terms(dout, sums, 3.0)
-    expected = np.zeros((9, 25))
-    np.add.at(expected, rows[2], 3 * weight[:, None] * dout.astype(float))
-    np.add.at(expected, rows[0], 3 * dout.astype(float))
-    np.testing.assert_allclose(total, expected, atol=1e-13)

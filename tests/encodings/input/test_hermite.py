@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe.encodings.input import hermite
 
 
 def table(length: int, **keywords: object) -> np.ndarray:
@@ -74,13 +73,6 @@ def test_what_grows_out_of_less_than_the_smallest_number() -> None:
             assert abs(row[degree] / psi(degree, 39.5) - 1) < 1e-13
 
 
-def test_columns_are_orthonormal_on_the_line() -> None:
-    """The trapezoid rule is exact to rounding for what falls like e^(-x^2)."""
-    x, step = np.linspace(-25, 25, 4001, retstep=True)
-    rows = table(4001, dim=200, positions=(x + 1) / 2, train_length=1, span=1.0)
-    np.testing.assert_allclose(rows.T @ rows * step, np.eye(200), atol=1e-12)
-
-
 def test_beyond_the_training_length_rows_fade() -> None:
     norms = np.linalg.norm(table(200), axis=1)
     assert norms[60] < 1e-14 < norms[55] < 1e-5
@@ -111,14 +103,3 @@ def test_the_span_is_learned(dtype: type) -> None:
             mpmath.mpf(2.5),
         )  # fmt: skip
         assert abs(got / right - 1) < 4 * np.finfo(dtype).eps * 12
-
-
-def test_the_start_of_the_recurrence_is_exact_to_a_few_units() -> None:
-    x = np.concatenate([np.linspace(-130, 130, 201), [0.0, 1e-200, 37.6]])
-    value, owed = hermite._ground(x)
-    assert (value <= 1).all()
-    assert (owed >= 0).all()
-    with mpmath.workdps(40):
-        for each, power, place in zip(value, owed, x, strict=True):
-            right = mpmath.exp(-(mpmath.mpf(place) ** 2) / 2) / mpmath.pi**0.25 * mpmath.mpf(2) ** (256 * power)
-            assert abs(each / right - 1) < 8e-16

@@ -30,17 +30,6 @@ def test_layouts_are_orders_of_the_same_channels(dim: int, dtype: type) -> None:
     np.testing.assert_array_equal(halves, np.concatenate([pairs[:, 0::2], pairs[:, 1::2]], axis=1))
 
 
-def test_sinusoidal_facts() -> None:
-    rows = table("sinusoidal", 2, dim=512)
-    # sin of the slowest frequency, and of the fastest, 10000^(510/512) times that
-    np.testing.assert_allclose(math.asin(rows[1, 0]) / math.asin(rows[1, 510]), 9646.61619911, rtol=1e-12)
-    pairs = table("sinusoidal", 40, dim=8)
-    shift = 7  # a rotation of every pair takes p to p + 7
-    s, c = pairs[shift, 0::2], pairs[shift, 1::2]
-    moved = np.stack([pairs[:, 0::2] * c + pairs[:, 1::2] * s, pairs[:, 1::2] * c - pairs[:, 0::2] * s], axis=-1)
-    np.testing.assert_allclose(moved[:-shift].reshape(-1, 8), pairs[shift:], atol=5e-16)
-
-
 @pytest.mark.parametrize(
     ("dim", "row"),
     [
@@ -146,22 +135,6 @@ def test_axial_sums_have_a_part_of_every_axis(order: str, positions: list | None
         np.testing.assert_array_equal(pulled[f"axis{k}"][:, 0], np.bincount(places[k], dtable[:, 0], side))
 
 
-def test_axial_starts_from_standard_normal_numbers() -> None:
-    drawn = fastpe.init("axial", dim=64, train_length=10000, dtype=np.float64)
-    both = np.concatenate([drawn["axis0"].ravel(), drawn["axis1"].ravel()])
-    np.testing.assert_allclose([both.mean(), both.std()], [0, 1], atol=5 / math.sqrt(both.size))
-    assert abs(np.corrcoef(drawn["axis0"].ravel(), drawn["axis1"].ravel())[0, 1]) < 0.1
-
-
-def test_axial_gradients_are_sums_over_the_other_axis() -> None:
-    params = fastpe.init("axial", dim=5, train_length=6, widths=(2, 3), dtype=np.float64)
-    dtable = np.arange(30.0).reshape(6, 5)
-    got = fastpe.pull("axial", 6, {"table": dtable}, params=params, dim=5, widths=(2, 3), dtype=np.float64)
-    grid = dtable.reshape(2, 3, 5)
-    np.testing.assert_array_equal(got["axis0"], grid[..., :2].sum(axis=1))
-    np.testing.assert_array_equal(got["axis1"], grid[..., 2:].sum(axis=0))
-
-
 @pytest.mark.parametrize(
     ("message", "keywords"),
     [
@@ -214,13 +187,6 @@ def test_chebyshev_of_a_high_degree_against_mpmath() -> None:
                 assert abs(mpmath.cos(degree * mpmath.acos(x)) - rows[i, degree]) < 2e-12
 
 
-def test_chebyshev_columns_are_orthogonal_by_quadrature() -> None:
-    nodes, weights = np.polynomial.chebyshev.chebgauss(64)
-    rows = table("chebyshev", 64, positions=25 * (nodes + 1), map="clamp", train_length=50)
-    gram = rows.T @ (weights[:, None] * rows)
-    np.testing.assert_allclose(gram, np.diag([np.pi, *[np.pi / 2] * 63]), atol=2e-12)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Fourier features
 
@@ -231,13 +197,6 @@ def test_fourier_printed_values() -> None:
         params={"frequencies": [[0.5, 1.0], [2.0, -1.0]]},
     )  # fmt: skip
     np.testing.assert_allclose(got[0], [0.987688341, 0.587785252, 0.156434465, -0.809016994], rtol=0, atol=5.1e-10)
-
-
-def test_fourier_features_know_differences_alone() -> None:
-    rows = table("fourier", 30, dim=32, sigma=3.0, train_length=20)
-    products = rows @ rows.T
-    np.testing.assert_allclose(products[:-5, :-5], products[5:, 5:], atol=1e-13)
-    np.testing.assert_allclose(np.diag(products), 16, rtol=1e-14)
 
 
 def test_fourier_coordinates() -> None:

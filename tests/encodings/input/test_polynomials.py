@@ -5,7 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.special import eval_chebyu, eval_gegenbauer, roots_gegenbauer
+from scipy.special import eval_chebyu, eval_gegenbauer
 
 import fastpe
 from fastpe.encodings.parts.polynomials import follows, slopes
@@ -75,17 +75,6 @@ def test_members_of_the_family_have_equal_bits() -> None:
     second = table("chebyshev", 80, kind=2, map="clamp", dim=100)
     np.testing.assert_allclose(table("gegenbauer", 80, map="clamp", dim=100) * np.arange(1, 101), second, atol=1e-12)
     assert table("gegenbauer", 3, dim=1).tolist() == [[1.0]] * 3
-
-
-@pytest.mark.parametrize(("name", "alpha", "options"), [
-    ("gegenbauer", 1.5, {"alpha": 1.5}), ("gegenbauer", -0.25, {"alpha": -0.25}), ("chebyshev", 1.0, {"kind": 2}),
-])  # fmt: skip
-def test_columns_are_orthogonal_by_quadrature(name: str, alpha: float, options: dict) -> None:
-    nodes, weights = roots_gegenbauer(64, alpha)
-    rows = table(name, 64, positions=25 * (nodes + 1), map="clamp", **options)
-    gram = rows.T @ (weights[:, None] * rows)
-    sizes = np.sqrt(np.diag(gram))
-    np.testing.assert_allclose(gram / sizes / sizes[:, None], np.eye(64), atol=1e-11)
 
 
 def test_slopes_and_what_follows() -> None:

@@ -56,14 +56,6 @@ def test_printed_values(evaluator: object) -> None:
     check("db1", True, [-0.5, 0, 0.25, 0.5, 0.75, 1], [0, 1, 1, -1, -1, 0])
 
 
-def test_largest_values() -> None:
-    fine = np.concatenate([np.arange(0, 7, 2**-6), *(np.arange(x, x + 0.05, 2**-12) for x in (1.17, 3.58))])
-    np.testing.assert_allclose(np.abs(evaluate("db4", fine, psi=True)).max(), 1.35917, rtol=1e-5)
-    np.testing.assert_allclose(np.abs(evaluate("db4", fine)).max(), 1.12180, rtol=1e-5)
-    np.testing.assert_allclose((evaluate("db4", np.arange(8)) ** 2).sum(), 1.01724512782887, rtol=1e-14)
-    np.testing.assert_allclose((evaluate("db2", np.arange(4)) ** 2).sum(), 2, rtol=1e-14)
-
-
 @pytest.mark.full("takes seconds")
 @pytest.mark.parametrize("moments", [2, 4, 10, 20])
 def test_values_against_mpmath_from_the_exact_filter(moments: int) -> None:
@@ -144,15 +136,6 @@ def test_coverage_takes_the_printed_columns() -> None:
     everything = chosen(50, 139, pad="zeros")
     assert np.bincount(everything.level).tolist() == [57, 32, 19, 13, 10, 8]
     assert (everything.kind == 2).all()
-
-
-def test_even_selection() -> None:
-    got = chosen(50, 58, select="even")
-    assert np.bincount(got.level).tolist() == [10, 10, 10, 10, 10, 8]
-    assert (got.kind == 2).all()
-    finest = got.shift[got.level == 0]
-    assert (finest[0], finest[-1]) == (-6, 50)
-    assert chosen(50, 64, select="even", per_scale=1, pad="zeros").shift[:6].tolist() == [-3, -2, 0, 3, 9, 22]
 
 
 def test_even_selection_in_full() -> None:
@@ -240,14 +223,6 @@ def test_a_large_scale_times_a_row_of_small_values_does_not_overflow() -> None:
     whole = table(1, 64, dim=4, **options)
     np.testing.assert_allclose(np.linalg.norm(whole), 1, rtol=1e-14)
     np.testing.assert_allclose(table(1, 64, dim=4, scale=-1e300, **options), -1e300 * whole, rtol=1e-15)
-
-
-def test_separation_of_positions() -> None:
-    rows = table(200)
-    distance = np.linalg.norm(rows[:, None] - rows, axis=2) + 9 * np.eye(200)
-    windows = [distance[a:b, a:b].min() for a, b in ((0, 50), (50, 100), (100, 200))]
-    np.testing.assert_allclose(windows, [0.426, 0.0500, 2e-5], rtol=0.2)
-    np.testing.assert_allclose(windows[:2], [0.426, 0.0500], rtol=2e-3)
 
 
 def test_real_and_negative_positions_are_evaluated_exactly() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import expit
-from through_attention import assert_same_gradients
 
 import fastpe
 from fastpe.encodings.parts import frequency_flow
@@ -85,14 +84,6 @@ def test_steps_end_at_tau() -> None:
         assert frequency_flow.places(tau, 0.01)[-1] == tau
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"act": "silu"}, {"hidden": 2, "step": 0.3}, {"base": 7.0, "pairs": "interleaved"}]
-)
-def test_gradients_through_attention(options: dict) -> None:
-    request = {"train_length": 6, "original_length": 2, "learned": True, "step": 0.25, **options}
-    assert_same_gradients("clex", 6, **request)
-
-
 def test_gradients_of_samples_add_up_and_begin_with_those_of_one_map() -> None:
     rng = np.random.default_rng(0)
     request = {"dim": 16, "heads": 2, "train_length": 12, "original_length": 5, "learned": True, "dtype": np.float64}
@@ -109,15 +100,6 @@ def test_gradients_of_samples_add_up_and_begin_with_those_of_one_map() -> None:
     assert found["down"].all()
     within = fastpe.pull("clex", 3, {"angles": dangles[0]}, params=first, **request)
     assert not any(gradient.any() for gradient in within.values())
-
-
-def test_initial_values_are_the_authors() -> None:
-    request = {"dim": 64, "heads": 1, "train_length": 32, "original_length": 2, "learned": True, "dtype": np.float64}
-    first = fastpe.init("clex", hidden=2, **request)
-    assert {name: array.shape for name, array in first.items()} == {"up": (32, 128), "down": (128, 32)}
-    assert not first["down"].any()
-    assert np.abs(first["up"]).max() == pytest.approx(128**-0.5, rel=0.01)
-    assert first["up"].std() == pytest.approx((3 * 128) ** -0.5, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ import math
 import numpy as np
 import pytest
 from fixture_attention import results
-from through_attention import assert_same_gradients
 
 import fastpe
-from fastpe import reference
 from fastpe.model.encoding import ModelEncoding
 
 DOUBLE = {"dtype": np.float64, "heads": 1, "dim": 4}
@@ -51,23 +49,6 @@ def test_initial_phases():
     drawn = fastpe.init("pope", dim=512, heads=8, train_length=4, initial="uniform")["phases"]
     assert -2 * math.pi < drawn.min() < -6
     assert -0.3 < drawn.max() <= 0
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradients_through_attention(causal):
-    assert_same_gradients("pope", 6, initial="uniform", causal=causal)
-
-
-def test_without_phases_only_distance_counts():
-    rng = np.random.default_rng(0)
-    q, k = rng.standard_normal((2, 1, 1, 6, 4))
-    slots = fastpe.build("pope", 6, **DOUBLE)
-    scores = reference.attention_scores(q, k, stage="products", **slots)[0, 0]
-    turned = reference.attention_scores(q[..., ::-1, :], k[..., ::-1, :], stage="products", **slots)[0, 0]
-    np.testing.assert_allclose(turned[::-1, ::-1], scores, rtol=1e-13)
-    assert np.diag(scores).min() > 0
-    later = fastpe.build("pope", 6, start=1000, **DOUBLE)
-    np.testing.assert_allclose(reference.attention_scores(q, k, stage="products", **later)[0, 0], scores, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "message"), [

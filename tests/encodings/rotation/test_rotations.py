@@ -77,15 +77,6 @@ def test_printed_rotations_and_scores() -> None:
     np.testing.assert_allclose(theta[63], 1.15478198e-4, rtol=0, atol=5.1e-13)
 
 
-def test_the_layouts_are_one_map_in_another_order_of_channels() -> None:
-    x = np.random.default_rng(1).normal(size=(9, 12))
-    order = [*range(0, 12, 2), *range(1, 12, 2)]
-    slots = fastpe.build("rope", 9, dim=12, start=5, dtype=np.float64)
-    turned = rotated(x, slots)
-    np.testing.assert_array_equal(rotated(x[:, order], slots | {"pairs": "half"}), turned[:, order])
-    np.testing.assert_allclose(np.linalg.norm(turned, axis=1), np.linalg.norm(x, axis=1), rtol=1e-14)
-
-
 def test_some_channels_may_pass_through() -> None:
     q, k, v = np.random.default_rng(2).normal(size=(3, 1, 2, 7, 10))
     slots = fastpe.build("rope", 7, dim=20, heads=2, rotated=4, dtype=np.float64)

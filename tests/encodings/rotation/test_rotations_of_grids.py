@@ -71,20 +71,6 @@ def test_grids_are_rasters_and_a_class_token_is_not_rotated(name: str) -> None:
     assert np.abs(wide - grid).max() > 0.1
 
 
-@pytest.mark.parametrize("name", [*GRIDS, "mrope"])
-def test_scores_depend_on_distances_alone(name: str) -> None:
-    rng = np.random.default_rng(5)
-    axes = 3 if name == "mrope" else 2
-    points = rng.integers(-9, 9, (6, axes)) + 0.25
-    q, k, v = rng.normal(size=(3, 1, 2, 6, 12))
-    keywords = {"dim": 24, "heads": 2, "dtype": np.float64}
-    here = fastpe.build(name, 6, positions=points, **keywords)
-    there = fastpe.build(name, 6, positions=points + rng.integers(-5000, 5000, axes), **keywords)
-    out = fastpe.attention(q, k, v, **here)
-    np.testing.assert_allclose(fastpe.attention(q, k, v, **there), out, rtol=0, atol=1e-12)
-    assert np.abs(out - fastpe.attention(q, k, v)).max() > 0.01
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Learned frequencies
 
@@ -126,31 +112,6 @@ def test_initial_frequencies_are_the_authors() -> None:
         np.testing.assert_allclose(np.angle(across[:, :along]), 0, rtol=0, atol=1e-14)
         np.testing.assert_allclose(np.angle(across[:, along:]), math.pi / 2, rtol=1e-14)
         assert len(set(fx[:, 0])) == heads
-
-
-@pytest.mark.parametrize("batch", [False, True])
-def test_the_gradient_through_attention(batch: bool) -> None:
-    rng = np.random.default_rng(7)
-    q, k, v, dout = rng.normal(size=(4, 2, 2, 12, 6))
-    keywords = {"dim": 12, "heads": 2, "dtype": np.float64}
-    keywords |= {"positions": rng.uniform(-3, 3, (2, 12, 2))} if batch else {"grid": (3, 4)}
-    params = fastpe.init("rope_mixed", dim=12, heads=2, train_length=12, dtype=np.float64)
-
-    def loss(params: dict) -> float:
-        slots = fastpe.build("rope_mixed", 12, params=params, reference=True, **keywords)
-        return float((fastpe.reference.attention(q, k, v, causal=True, **slots) * dout).sum())
-
-    slots = fastpe.build("rope_mixed", 12, params=params, **keywords)
-    _, pullback = fastpe.attention_vjp(q, k, v, causal=True, **slots)
-    found = fastpe.pull("rope_mixed", 12, {"angles": pullback(dout)["angles"]}, params=params, **keywords)
-    for name, value in params.items():
-        for place in np.ndindex(value.shape):
-            ends = []
-            for step in (1e-6, -1e-6):
-                moved = {key: each.copy() for key, each in params.items()}
-                moved[name][place] += step
-                ends.append(loss(moved))
-            np.testing.assert_allclose(found[name][place], (ends[0] - ends[1]) / 2e-6, rtol=0, atol=1e-7)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
