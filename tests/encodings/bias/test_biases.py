@@ -234,10 +234,6 @@ def test_fire_is_causal_unless_told_otherwise():
     np.testing.assert_array_equal(scores, scores.swapaxes(1, 2))  # below L all queries share a divisor
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# All of them
-
-
 @pytest.mark.parametrize(
     "request_",
     [

@@ -7,27 +7,6 @@ from through_attention import assert_same_along
 import fastpe
 
 
-def filled(width: int, heads: int) -> dict[str, np.ndarray]:
-    """Parameter n of the network, layer by layer, is cos(0.6 k + n) over its entries k; rows of maps are outputs."""
-    shapes = [(width, 1), (width,), (width, width), (width,), (heads, width), (heads,)]
-    w_in, b_in, w, b, w_out, b_out = (
-        np.cos(0.6 * np.arange(np.prod(shape)) + n).reshape(shape) for n, shape in enumerate(shapes)
-    )
-    return {"w_in": w_in[:, 0], "b_in": b_in, "w": w.T[None], "b": b[None], "w_out": w_out.T, "b_out": b_out}
-
-
-@pytest.mark.parametrize(
-    ("logarithm", "printed"), [(False, [1.590105021, 0.205237577]), (True, [0.858008851, 0.185912288])]
-)
-@pytest.mark.parametrize("reference", [False, True])
-def test_printed_biases(logarithm: bool, printed: list[float], reference: bool) -> None:
-    bias = fastpe.build(
-        "dynamic_bias", 4, heads=2, hidden=3, logarithm=logarithm, params=filled(3, 2), reference=reference,
-        dtype=np.float64,
-    )["bias"]  # fmt: skip
-    np.testing.assert_allclose([bias[0, 3 - 2], bias[1, 3 + 2]], printed, rtol=0, atol=2e-7)  # made in float32
-
-
 @pytest.mark.parametrize("depth", [1, 3])  # other tests have the default, 2
 @pytest.mark.parametrize("positions", [None, [0.5, -2.0, 1.0, 2.75, 0.0]])
 def test_gradients_at_other_depths(depth: int, positions: list[float] | None) -> None:

@@ -12,7 +12,7 @@ from fastpe.encodings.registry import parse
 from fastpe.encodings.slots import make_spec
 
 SPHERE = ["cartesian3d", "lonlat_wrap", "sph_harm"]
-PLACE, OTHER = (30.0, 45.0), (-60.0, 10.0)
+PLACE = (30.0, 45.0)
 
 
 def rows(name: str, positions: object, dim: int, **options: object) -> np.ndarray:

@@ -35,15 +35,6 @@ def numbered(name: str, length: int, **request) -> dict:
 # Swin and BEiT
 
 
-def test_printed_indices_of_swin():
-    small = fastpe.build("swin_bias", 4)["index"]
-    np.testing.assert_array_equal(small, [[4, 3, 1, 0], [5, 4, 2, 1], [7, 6, 4, 3], [8, 7, 5, 4]])
-    wide = fastpe.build("swin_bias", 6, grid=(2, 3))["index"]
-    np.testing.assert_array_equal(wide[[0, -1]], [[7, 6, 5, 2, 1, 0], [14, 13, 12, 9, 8, 7]])
-    large = fastpe.build("swin_bias", 49)["index"]
-    assert [large[i] for i in ((0, 0), (0, 48), (48, 0), (0, 1), (0, 7))] == [84, 0, 168, 83, 71]
-
-
 def test_a_smaller_grid_uses_the_middle_of_the_table():
     whole = pairs(numbered("swin_bias", 12, grid=(3, 4)))[0]
     part = pairs(numbered("swin_bias", 4, train_length=12, window=(3, 4)))[0]

@@ -1,6 +1,5 @@
 """Encodings of grids: printed values, SciPy, the shared terms, and what happens on other grids."""
 
-import math
 import tracemalloc
 
 import mpmath
@@ -24,27 +23,6 @@ def build(name: str, length: int, **keywords: object) -> np.ndarray:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Fixed
-
-
-@pytest.mark.parametrize(
-    ("normalize", "cell", "row"),
-    [
-        (
-            True,
-            (0, 0),
-            [0.000001571, -1, 0.031410743, 0.999506561, 0.866025753, -0.499999395, 0.020942413, 0.999780684],
-        ),
-        (True, (1, 2), [-0.000003142, 1, 0.062790488, 0.99802673, -0.000002094, 1, 0.062790499, 0.99802673]),
-        (  # encodings.md prints 0.9998 for the cosine of 0.02, which is 0.999800007
-            False,
-            (1, 2),
-            [0.909297427, -0.416146837, 0.019998667, math.cos(0.02), 0.141120008, -0.989992497, 0.0299955, 0.999550034],
-        ),
-    ],
-)
-def test_detr_printed_values(normalize: bool, cell: tuple[int, int], row: list[float]) -> None:
-    got = build("sincos_2d_detr", 6, dim=8, grid=(2, 3), normalize=normalize)
-    np.testing.assert_allclose(got[cell[0] * 3 + cell[1]], row, rtol=0, atol=5.1e-10)
 
 
 def test_detr_acts_on_queries_and_keys_and_normalises_each_image() -> None:

@@ -20,15 +20,6 @@ def psi(degree: int, x: float) -> mpmath.mpf:
     return mpmath.hermite(degree, x) * mpmath.exp(-x * x / 2) / size
 
 
-def test_printed_values() -> None:
-    """psi_0(1) = pi^(-1/4) / sqrt(e), psi_1 = sqrt(2) x psi_0, psi_2 = (2x^2 - 1) psi_0 / sqrt(2)."""
-    row = table(1, train_length=2, start=2, span=1.0, dim=4)[0]
-    ground = math.pi**-0.25 * math.exp(-0.5)
-    np.testing.assert_allclose(row[:3], [ground, math.sqrt(2) * ground, ground / math.sqrt(2)], rtol=1e-15)
-    middle = table(1, train_length=2, start=1, dim=4)[0]
-    np.testing.assert_allclose(middle, [0.7511255444649425, 0, -0.5311259660135985, 0], rtol=1e-15)
-
-
 @pytest.mark.parametrize("dim", [1, 2, 64, 513])
 def test_against_numpy_and_mpmath(dim: int) -> None:
     rows, places = table(51, dim=dim), math.sqrt(2 * dim - 1) * (2 * np.arange(51) / 50 - 1)

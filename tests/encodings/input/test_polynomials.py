@@ -27,15 +27,6 @@ def place(name: str) -> np.ndarray:
     }[name]()
 
 
-def test_printed_values() -> None:
-    """U_2 = 4x^2 - 1, U_3 = 8x^3 - 4x; C_2 of alpha = 2 is 12x^2 - 2, which is 10 at 1."""
-    x = math.tanh(1)
-    np.testing.assert_allclose(
-        table("chebyshev", 51, kind=2, dim=4)[50], [1, 2 * x, 4 * x**2 - 1, 8 * x**3 - 4 * x], rtol=1e-15
-    )
-    np.testing.assert_allclose(table("gegenbauer", 51, alpha=2.0, dim=3)[50], [1, x, (12 * x**2 - 2) / 10], rtol=1e-15)
-
-
 @pytest.mark.parametrize("name", ["tanh", "clamp"])
 def test_chebyshev_of_the_second_kind_against_scipy(name: str) -> None:
     rows = table("chebyshev", 7, kind=2, map=name, gamma=2.0, positions=POSITIONS, dim=200)

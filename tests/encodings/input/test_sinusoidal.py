@@ -11,32 +11,6 @@ def table(length: int, dim: int, **keywords: object) -> np.ndarray:
     return fastpe.build("sinusoidal", length, dim=dim, dtype=np.float64, **keywords)["table"]
 
 
-@pytest.mark.parametrize(
-    ("dim", "position", "row"),
-    [
-        (4, 0, [0, 1, 0, 1]),
-        (4, 1, [0.8414709848, 0.5403023059, 0.009999833334, 0.9999500004]),
-        (
-            8,
-            100,
-            [
-                -0.5063656411,
-                0.8623188723,
-                -0.5440211109,
-                -0.8390715291,
-                0.8414709848,
-                0.5403023059,
-                0.09983341665,
-                0.9950041653,
-            ],
-        ),
-        (5, 1, [0.8414709848, 0.5403023059, 0.02511622291, 0.9996845379, 0.0006309573026]),
-    ],
-)
-def test_printed_rows(dim: int, position: int, row: list[float]) -> None:
-    np.testing.assert_allclose(table(1, dim, start=position)[0], row, rtol=0, atol=5.1e-11)
-
-
 @pytest.mark.parametrize("base", [10000.0, 1.0, 3.7])
 @pytest.mark.parametrize("dim", [6, 33])
 def test_last_place_against_mpmath(dim: int, base: float) -> None:

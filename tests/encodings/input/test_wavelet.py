@@ -193,14 +193,6 @@ def test_printed_entries_fine() -> None:
     np.testing.assert_allclose(rows[2, 1 * 10 + 0], -0.5622031895, rtol=6e-11)
 
 
-def test_taken_literally_the_paper_gives_fifteen_vectors() -> None:
-    for functions in ("psi", "phi+psi"):
-        rows = table(50, layout="fine", select="listed", shifts=range(10), functions=functions)
-        assert np.flatnonzero(np.abs(rows).sum(axis=1)).tolist() == list(range(1, 16))
-        assert np.linalg.matrix_rank(rows) == 15
-        np.testing.assert_allclose(np.linalg.norm(rows[1:16], axis=1), 1, rtol=1e-14)
-
-
 def test_all_shifts_give_an_orthogonal_basis() -> None:
     rows = table(50, dim=3249, layout="fine", functions="phi+psi", normalise="none")
     assert (chosen(50, 3249, layout="fine", functions="phi+psi").kind > 0).all()
