@@ -44,11 +44,6 @@ def test_learned_slopes() -> None:
     np.testing.assert_array_equal(bias, [[-2, -1, 0, -1, -2], [-4, -2, 0, -2, -4]])
 
 
-def test_two_ways_to_choose_one_slope_exclude_each_other() -> None:
-    with pytest.raises(ValueError, match=r"'slope' \(0.5\) and 'alpha0' \(0.1\) exclude each other"):
-        fastpe.build("alibi", 3, slope=0.5, alpha0=0.1)
-
-
 def test_numbers_of_segments_are_positions_as_bipe_has_them() -> None:
     """Printed values of two segments of two tokens; as a column of the keys it is the same."""
     found = fastpe.build("alibi", 4, positions=[0, 0, 1, 1], factor=96.0, causal=True, dtype=np.float64)

@@ -143,19 +143,6 @@ def test_channels_that_do_not_fit() -> None:
     assert said("lonlat_wrap", 2) == ("lonlat_wrap: only the first 2 of 4 features have a channel",)
 
 
-@pytest.mark.parametrize("name", SPHERE)
-def test_bad_places_are_named(name: str) -> None:
-    with pytest.raises(ValueError, match=r"positions must be \(longitude, latitude\).* within ±90.* is 91"):
-        fastpe.build(name, 2, positions=[[0, 0], [0, -91]])
-    with pytest.raises(ValueError, match=r"positions must have shape \(2, 2\) or \(B, 2, 2\), not \(2,\)"):
-        fastpe.build(name, 2, positions=[0, 1])
-
-
-def test_too_many_degrees_are_refused() -> None:
-    with pytest.raises(ValueError, match="option 'degrees' must be at most 1024, not 2000"):
-        fastpe.build("sph_harm", 2, degrees=2000)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Space
 

@@ -35,13 +35,6 @@ def test_which_keys_are_seen(heads: int, masked: int | None, given: bool) -> Non
         assert seen == [j for j in range(i + 1) if i - j <= nearest]
 
 
-def test_what_is_refused() -> None:
-    with pytest.raises(ValueError, match="'hard_alibi' is made for causal models: set causal=True"):
-        fastpe.build("hard_alibi", 4)
-    with pytest.raises(ValueError, match="option 'masked' must be at most heads=2, not 3"):
-        fastpe.build("hard_alibi", 4, heads=2, masked=3, causal=True)
-
-
 def test_hidden_tiles_weigh_nothing_in_a_long_text() -> None:
     """Each head of a long text beside the same attention with a window of its own; values far away are not read."""
     n, heads = 700, 3

@@ -72,11 +72,3 @@ def test_factors_of_a_sum_multiply_and_each_has_its_gradient():
     counts = np.arange(1.0, 6.0)
     expected = np.sum(np.log(counts) * np.maximum(np.log(counts) / np.log(2), 1))
     np.testing.assert_allclose(found, [expected, expected], rtol=1e-14)
-
-
-def test_mistakes():
-    with pytest.raises(ValueError, match=r"^'log_n' needs train_length to be at least 2, not 1: ln 1 is 0"):
-        fastpe.build("log_n", 4, train_length=1)
-    for name in ("log_n", "ssmax", "temperature"):
-        with pytest.raises(ValueError, match=rf"^'{name}' needs positions >= 0, not -3"):
-            fastpe.build(name, 4, start=-3)

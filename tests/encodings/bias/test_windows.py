@@ -116,8 +116,6 @@ def test_beit_has_three_entries_for_its_class_token():
     longer = fastpe.resize("beit_bias", {"table": table}, window=(2, 2), new_window=(3, 3))
     again = fastpe.build("beit_bias", 10, train_length=10, class_token=True, params=longer)
     np.testing.assert_allclose(pairs(again), pairs(larger), rtol=1e-6)
-    with pytest.raises(ValueError, match="length must exceed 1"):
-        fastpe.build("beit_bias", 1, class_token=True)
 
 
 @pytest.mark.parametrize(("window", "grid"), [((3, 3), (5, 6)), ((7, 4), (14, 9)), ((5, 5), (3, 4)), ((3, 3), (40, 4))])
@@ -226,5 +224,3 @@ def test_irpe_clips_far_offsets_and_shares_heads_if_told_to():
     np.testing.assert_array_equal(slots["values"], own)
     shared = fastpe.build("irpe", 9, heads=3, params={"table": own[:1]}, dtype=np.float64)
     np.testing.assert_array_equal(shared["values"], own[[0, 0, 0]])
-    with pytest.raises(ValueError, match="'ratio' must be a finite number >= 1e-06 and <= 512, not 1000"):
-        fastpe.build("irpe", 4, ratio=1000.0)

@@ -19,6 +19,3 @@ def test_rows_are_those_of_the_places():
         "table"
     ]
     assert more[:, 0].tolist() == [0, 2, 4, 6, 8, 10]
-    for wrong in (0.5, -1):
-        with pytest.raises(ValueError, match=rf"^'abacus' needs integer positions >= 0, but one is {wrong}$"):
-            fastpe.build("abacus", 1, positions=[wrong], **keywords)

@@ -31,10 +31,6 @@ def test_detr_acts_on_queries_and_keys_and_normalises_each_image() -> None:
     got = build("sincos_2d_detr", 6, dim=8, positions=np.stack(images))
     for one, grid in zip(got, ((2, 3), (3, 2)), strict=True):
         np.testing.assert_array_equal(one, build("sincos_2d_detr", 6, dim=8, grid=grid))
-    with pytest.raises(ValueError, match="positions must be >= 0 with option 'normalize', not -1"):
-        build("sincos_2d_detr", 1, dim=8, positions=[[0, -1]])
-    with pytest.raises(ValueError, match="dim must be even for 'sincos_2d_detr'"):
-        build("sincos_2d_detr", 6, dim=7)
 
 
 def test_mae_printed_values() -> None:
@@ -47,8 +43,6 @@ def test_mae_printed_values() -> None:
     cells = [[7, 7], [0, 0], [0, 1], [1, 0], [1, 1]]  # the class token's own is not looked at
     given = build("sincos_2d_mae", 5, dim=8, class_token=True, positions=cells)
     np.testing.assert_array_equal(given, with_class)
-    with pytest.raises(ValueError, match="dim must be a multiple of 4 for 'sincos_2d_mae', not 6"):
-        build("sincos_2d_mae", 4, dim=6)
 
 
 def test_three_dimensions_printed_values() -> None:
@@ -62,8 +56,6 @@ def test_three_dimensions_printed_values() -> None:
     np.testing.assert_array_equal(wider, [*row, 0, 0, 0])
     (remark,) = remarks(parse("sincos_3d"), make_spec(12, dim=15))
     assert remark == "sincos_3d: 3 of 15 channels are zero: three coordinates take a multiple of 6"
-    with pytest.raises(ValueError, match="dim must be at least 6 for 'sincos_3d', not 5"):
-        build("sincos_3d", 12, dim=5)
 
 
 def test_flat_printed_values() -> None:
@@ -76,8 +68,6 @@ def test_flat_printed_values() -> None:
     one = build("flat_sincos", 1, dim=8, grid=(8, 14, 14), positions=[[1, 2, 3]])
     np.testing.assert_array_equal(one[0], rows[227])
     np.testing.assert_array_equal(rows, build("sinusoidal", 8 * 14 * 14, dim=8))
-    with pytest.raises(ValueError, match="positions of 'flat_sincos' need option 'grid'"):
-        build("flat_sincos", 1, positions=[[1, 2, 3]])
 
 
 FIXED = {"sincos_2d_detr": 2, "sincos_2d_mae": 2, "sincos_3d": 3}
@@ -222,21 +212,13 @@ def test_gradients_on_other_grids_and_at_given_coordinates(name: str, request_: 
 def test_rows_and_columns_of_detr() -> None:
     params = fastpe.init("learned_2d_detr", dim=6, train_length=6, dtype=np.float64)
     assert {key: value.shape for key, value in params.items()} == {"row": (50, 3), "column": (50, 3)}
-    for values in params.values():
-        assert 0 < values.min() < 0.1 < 0.9 < values.max() < 1
     got = build("learned_2d_detr", 6, dim=6, grid=(2, 3), params=params)
     np.testing.assert_array_equal(got[5], [*params["column"][2], *params["row"][1]])
-    with pytest.raises(BeyondTrainingLength, match=r"no vector for coordinate 50 of axis 1: its grid is \(50, 50\)"):
-        build("learned_2d_detr", 51, grid=(1, 51))
-    with pytest.raises(ValueError, match="needs integer positions >= 0"):
-        build("learned_2d_detr", 1, positions=[[0, 0.5]])
 
 
 def test_space_and_time() -> None:
     drawn = fastpe.init("factorised_st", dim=64, train_length=4097, train_grid=(1, 64, 64), class_token=True)
     assert {key: value.shape for key, value in drawn.items()} == {"space": (4097, 64), "time": (1, 64)}
-    np.testing.assert_allclose(drawn["space"].std(), 0.02, rtol=0.01)
-    assert not drawn["time"].any()
     params = {"space": np.arange(7.0)[:, None], "time": 100 * np.arange(1.0, 3.0)[:, None]}
     keywords = {"dim": 1, "train_length": 13, "train_grid": (2, 2, 3), "class_token": True, "params": params}
     rows = build("factorised_st", 13, grid=(2, 2, 3), **keywords)[:, 0]
@@ -253,8 +235,6 @@ def test_space_and_time() -> None:
 
 def test_grids_without_sides_are_as_square_as_they_get() -> None:
     np.testing.assert_array_equal(build("sincos_2d_mae", 50, dim=8), build("sincos_2d_mae", 50, dim=8, grid=(5, 10)))
-    with pytest.raises(ValueError, match=r"option 'grid' must be 2 sides whose product is 6, not \(2, 2\)"):
-        build("sincos_2d_mae", 6, dim=8, grid=(2, 2))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from scipy import ndimage
 from scipy.special import eval_chebyt
 
 import fastpe
-from fastpe.encodings.encoding import BeyondTrainingLength
 
 
 def table(name: str, length: int, **keywords: object) -> np.ndarray:
@@ -40,8 +39,6 @@ def test_tensor2tensor_against_mpmath(dim: int) -> None:
             for p in positions
         ]
     np.testing.assert_allclose(rows, np.array(right, dtype=np.float64), rtol=0, atol=3e-16)
-    with pytest.raises(ValueError, match="dim must be at least 2 for 'sinusoidal_t2t', not 1"):
-        table("sinusoidal_t2t", 2, dim=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -111,23 +108,6 @@ def test_axial_sums_have_a_part_of_every_axis(order: str, positions: list | None
         np.testing.assert_array_equal(pulled[f"axis{k}"][:, 0], np.bincount(places[k], dtable[:, 0], side))
 
 
-@pytest.mark.parametrize(
-    ("message", "keywords"),
-    [
-        (r"no row for position 6: the product of its sides \(2, 3\) is 6", {"train_length": 6, "length": 7}),
-        (r"option 'widths' must be 2 numbers >= 1 that add up to dim=8, not \(3, 4\)", {"widths": (3, 4)}),
-        ("option 'widths' must be none with combine 'sum'", {"widths": (4, 4), "combine": "sum"}),
-        (r"option 'grid' must be sides of at least 1, not \(0, 4\)", {"grid": (0, 4)}),
-        (r"'axial' needs integer positions >= 0, but one is 0\.5", {"start": 0.5}),
-        ("dim must be at least 2, a channel for each axis, not 1", {"dim": 1}),
-    ],
-)
-def test_axial_refuses(message: str, keywords: dict) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
-        table("axial", **{"length": 6, "dim": 8, **keywords})
-    assert isinstance(caught.value, BeyondTrainingLength) == ("no row" in message)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Chebyshev
 
@@ -140,8 +120,6 @@ def test_chebyshev_against_scipy(kind: str) -> None:
     np.testing.assert_allclose(rows, eval_chebyt(np.arange(200), place[:, None]), rtol=0, atol=2e-11)
     assert np.abs(rows).max() <= 1 + 1e-13
     np.testing.assert_allclose(rows[-1], 1, rtol=0, atol=1e-8)  # past the training length: all ones
-    with pytest.raises(ValueError, match="option 'learned' needs map 'tanh'"):
-        table("chebyshev", 2, learned=True, map="clamp")
 
 
 def test_chebyshev_of_a_high_degree_against_mpmath() -> None:
@@ -171,10 +149,6 @@ def test_fourier_coordinates() -> None:
     cells = np.indices((3, 4)).reshape(2, -1).T
     np.testing.assert_array_equal(table("fourier", 12, **keywords, positions=cells, grid=(3, 4)), implied)
     np.testing.assert_allclose(table("fourier", 12, **keywords, positions=cells / (3, 4)), implied, atol=1e-13)
-    with pytest.raises(ValueError, match="option 'grid' must be none with one coordinate"):
-        table("fourier", 12, grid=(3, 4))
-    with pytest.raises(ValueError, match="dim must be even for 'fourier'"):
-        table("fourier", 12, dim=7)
 
 
 def test_fourier_far_away_against_mpmath() -> None:
@@ -189,8 +163,6 @@ def test_fourier_far_away_against_mpmath() -> None:
     np.testing.assert_allclose(got, np.array(right, dtype=np.float64), rtol=0, atol=1e-15)
     with pytest.raises(ValueError, match=r"params\['frequencies'\] must make at most 2\*\*50 turns"):
         table("fourier", 4, dim=6, learned=True, params={"frequencies": frequencies * 1e20})
-    with pytest.raises(ValueError, match=r"option 'sigma' \(1e\+20\) makes more than 2\*\*50 turns"):
-        table("fourier", 4, dim=6, sigma=1e20)
     for change, refused in ((1 - 1e-12, False), (1 + 1e-12, True)):  # at length 4 a frequency of 1 makes a turn a place
         for settings in (
             {"learned": True, "params": {"frequencies": np.full((3, 1), change * 2.0**50)}},
@@ -204,8 +176,6 @@ def test_fourier_frequencies_are_drawn_once_for_all_seeds() -> None:
     np.testing.assert_array_equal(table("fourier", 5, seed=0), table("fourier", 5, seed=1))
     assert np.abs(table("fourier", 5, draw=1) - table("fourier", 5)).max() > 0.5
     assert fastpe.init("fourier", train_length=5) == {}
-    learned = fastpe.init("fourier", dim=2000, train_length=5, learned=True, sigma=3.0, coordinates=2, dtype=np.float64)
-    np.testing.assert_allclose(learned["frequencies"].std(), 3, rtol=0.08)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -215,14 +185,8 @@ def test_fourier_frequencies_are_drawn_once_for_all_seeds() -> None:
 def test_taps_are_learned_as_they_are() -> None:
     taps = fastpe.init("conv", dim=64, train_length=50, kernel=16, dtype=np.float64)["taps"]
     assert taps.shape == (16, 64)
-    np.testing.assert_allclose(taps.std(), 0.5 / 4, rtol=0.1)
     slots = fastpe.build("conv", 9, dim=64, kernel=16, params={"taps": taps}, dtype=np.float64)
     np.testing.assert_array_equal(slots["taps"], taps)
     got = fastpe.pull("conv", 9, {"taps": 2 * taps}, dim=64, kernel=16, params={"taps": taps}, dtype=np.float64)
     np.testing.assert_array_equal(got["taps"], 2 * taps)
     assert fastpe.build("conv", 9, dim=4)["taps"].shape == (128, 4)
-
-
-def test_more_coordinates_than_any_grid_has_are_refused() -> None:
-    with pytest.raises(ValueError, match="option 'coordinates' must be at most 16, not 1000"):
-        fastpe.build("fourier", 20, coordinates=1000)

@@ -35,13 +35,6 @@ def test_past_the_table() -> None:
     np.testing.assert_allclose(rows(9, beyond="interp"), resized, rtol=1e-13)
 
 
-def test_positions_must_be_rows() -> None:
-    with pytest.raises(ValueError, match=r"integer positions >= 0, but one is 0\.5"):
-        rows(2, positions=[0, 0.5])
-    with pytest.raises(ValueError, match="integer positions >= 0, but one is -1"):
-        rows(2, positions=[0, -1], beyond="clip")
-
-
 def test_clipping_is_remarked() -> None:
     parts = parse("learned", {"beyond": "clip"})
     assert remarks(parts, make_spec(4, train_length=4)) == ()

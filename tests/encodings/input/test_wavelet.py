@@ -104,21 +104,6 @@ def test_orthonormal_and_close_to_the_cascade(name: str) -> None:
         np.testing.assert_allclose(evaluate(name, grid, psi=True), psi, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("bior2.2", "'bior2.2' is biorthogonal"),
-        ("rbio3.1", "'rbio3.1' is biorthogonal"),
-        ("dmey", r"'dmey' has no finite orthogonal filter: its coefficients violate the identities by 2.\de-03"),
-        ("db39", "'db39' is unknown; did you mean 'db9' or 'db3"),
-        ("morl", "'morl' is unknown"),
-    ],
-)
-def test_wavelets_that_are_refused(name: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        table(4, wavelet=name)
-
-
 def test_evaluate_refuses_what_is_no_number() -> None:
     with pytest.raises(ValueError, match="x must be finite"):
         evaluate("db4", [0.0, np.inf])
@@ -259,11 +244,3 @@ def test_next_to_an_end_of_the_support_alone(name: str, nearest: float) -> None:
         "wavelet", 2, train_length=7, dim=2, normalise="none", reference=True, **options
     ).values()
     np.testing.assert_allclose(got, reference, rtol=1e-13, atol=1e-300)
-
-
-def test_too_many_functions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"layout 'fine' at training length 4096 has about \d+ functions to choose"):
-        table(4, 4096, layout="fine")
-    with pytest.raises(ValueError, match="option 'scales' must be at most 30, not 31"):
-        table(4, scales=31)
-    assert table(4, 4096, layout="fine", scales=2).shape == (4, 64)

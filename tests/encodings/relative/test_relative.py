@@ -159,16 +159,6 @@ def test_deberta_scales_by_the_terms_there_are(c2p: int, p2c: int, slots: set[st
     assert set(built) == {"scale"} | slots
 
 
-def test_what_deberta_cannot_be() -> None:
-    for buckets in (5, 12):
-        with pytest.raises(
-            ValueError, match=rf"option 'buckets' must be even and at most 2 \(reach - 2\), 10 here, not {buckets}"
-        ):
-            fastpe.build("deberta", 4, reach=7, buckets=buckets)
-    with pytest.raises(ValueError, match="'c2p' and 'p2c' must not both be false"):
-        fastpe.build("deberta", 4, c2p=False, p2c=False)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What holds for all of them
 

@@ -102,22 +102,6 @@ def test_gradients_of_samples_add_up_and_begin_with_those_of_one_map() -> None:
     assert not any(gradient.any() for gradient in within.values())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dim": 5}, r"dim / heads must be even"),
-        (
-            {"learned": True, "original_length": 6},
-            r"option 'original_length' must be below the training length 6 .* not 6",
-        ),
-        ({"step": 0.001}, r"option 'step' must be a finite number >= 0\.005 and <= 1, not 0\.001"),
-    ],
-)
-def test_what_does_not_fit_is_refused(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fastpe.build("clex", 6, **{"dim": 8, "heads": 1, "train_length": 6, **options})
-
-
 def test_maps_that_lead_nowhere_are_named() -> None:
     params = {"up": np.zeros((4, 8)), "down": np.zeros((8, 4))}
     params["up"][3], params["down"][:, 0] = 50.0, -300.0  # the slowest drives the fastest

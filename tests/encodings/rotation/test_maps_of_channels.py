@@ -209,23 +209,3 @@ def test_blocks_of_one_channel_are_not_rotated() -> None:
     """A skew matrix of one entry is 0."""
     rotors = fastpe.build("comrope", 6, dim=8, heads=2, block=1, train_length=6, dtype=np.float64)["rotors"]
     np.testing.assert_array_equal(rotors, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "request_", "message"),
-    [
-        ("fope", {"dim": 5}, "dim / heads must be even"),
-        ("string", {"dim": 5}, "dim / heads must be even"),
-        ("comrope", {"block": 3}, "option 'block' must divide a head's width 8, not 3"),
-        ("liere", {"block": 9}, "option 'block' must divide"),
-        ("liere", {"grid": (2, 3)}, "option 'grid' must be none with one coordinate"),
-        ("string", {"grid": (2, 3)}, "option 'grid' must be none with one coordinate"),
-        ("comrope", {"train_grid": (2, 3)}, "option 'train_grid' must be none with one coordinate"),
-        ("comrope", {"coordinates": 2, "grid": (2, 2)}, "option 'grid' must be 2 sides whose product is 6"),
-        ("string", {"coordinates": 2, "grid": (2, 2)}, "option 'grid' must be 2 sides whose product is 6"),
-        ("liere", {"class_token": True, "train_length": 1}, "at least 2 with a class token"),
-    ],
-)
-def test_what_does_not_fit_is_refused(name: str, request_: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fastpe.build(name, 6, **{"dim": 8, "heads": 1, "train_length": 6, **request_})

@@ -214,27 +214,3 @@ def test_xpos_is_rope_with_growth_and_does_not_overflow() -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Bad requests
-
-
-@pytest.mark.parametrize(
-    ("name", "keywords", "message"),
-    [
-        ("rope", {"dim": 6, "heads": 2}, "dim / heads must be even, as channels are rotated in pairs, not 6 / 2"),
-        ("rope", {"dim": 8, "rotated": 3}, "option 'rotated' must be an even number up to a head's width 8, not 3"),
-        ("rope_ntk", {"dim": 8, "rotated": 10}, "option 'rotated' must be an even number up to .* 8, not 10"),
-        ("rope", {"dim": 8, "pairs": "whole"}, "option 'pairs' must be one of 'interleaved', 'half', not 'whole'"),
-        ("rope_linear", {"factor": 0.5}, "option 'factor' must be a finite number >= 1 and <= .* or none, not 0.5"),
-        ("rope_yarn", {"beta_slow": 40.0}, "option 'beta_fast' must be larger than 'beta_slow', 40, not 32"),
-        ("rope_yarn", {"base": 1.0}, "option 'base' must be a finite number > 1, not 1"),
-        ("rope_llama3", {"high_freq_factor": 0.5}, "must be larger than 'low_freq_factor', 1, not 0.5"),
-        ("rope_longrope", {"dim": 8, "long": (1.0, 2.0)}, "option 'long' must be 4 numbers >= 1e-06, one per pair"),
-        ("rope_longrope", {"dim": 4, "short": (0.0, 1.0)}, "option 'short' must be 2 numbers"),
-        ("rope_longrope", {"dim": 4, "short": (1.0, 1.0, 1.0), "chosen_by": "sequence"}, "must be 2 numbers"),
-        ("rope_longrope", {"chosen_by": "length"}, "option 'chosen_by' must be one of 'target', 'sequence', not"),
-        ("rope_longrope", {"train_length": 1}, "train_length must be at least 2"),
-        ("xpos", {"dim": 8}, "'xpos' needs causal=True: the score of a key after its query"),
-    ],
-)  # fmt: skip
-def test_bad_requests_name_what_is_wrong(name: str, keywords: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fastpe.build(name, 4, **keywords)

@@ -124,27 +124,6 @@ def test_out_needs_no_temporary_of_its_size(name: str) -> None:
     np.testing.assert_array_equal(out["angles"], slots["angles"])
 
 
-@pytest.mark.parametrize(
-    ("name", "keywords", "message"),
-    [
-        ("rope_2d", {"dim": 12, "heads": 2}, "dim / heads must be a multiple of 4, not 12 / 2"),
-        ("rope_2d", {"grid": (2, 3)}, r"option 'grid' must be 2 sides whose product is 4, not \(2, 3\)"),
-        ("rope_2d", {"positions": [0, 1, 2, 3]}, r"positions must have shape \(4, 2\) or \(B, 4, 2\), not \(4,\)"),
-        ("rope_mixed", {"dim": 5}, "dim / heads must be even"),
-        ("mrope", {"dim": 8, "sections": (1, 1, 1)}, r"must be 3 numbers >= 0 with the sum 4, not \(1, 1, 1\)"),
-        ("mrope", {"dim": 8, "grid": (4,)}, "option 'grid' must be 3 sides whose product is 4"),
-    ],
-)  # fmt: skip
-def test_bad_requests_name_what_is_wrong(name: str, keywords: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fastpe.build(name, 4, **keywords)
-
-
-def test_a_class_token_needs_a_cell_beside_it() -> None:
-    with pytest.raises(ValueError, match="length must be at least 2 with a class token, not 1"):
-        fastpe.build("rope_2d", 1, dim=4, class_token=True)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Other dealings of the pairs, other coordinates
 
