@@ -135,7 +135,7 @@ HEAD = "import fastpe\n"
         ),
     ],
 )
-def test_a_file_that_is_no_encoding(tmp_path, text, message):
+def test_files_that_define_no_encoding_are_refused(tmp_path, text, message):
     path = write(tmp_path, text=text)
     sys.modules.pop("fastpe_own_encoding_mine", None)  # another test's
     with pytest.raises(ValueError, match=r"^mine\.py" + message if message[0] in " ,:" else message) as caught:
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_encoding(tmp_path, text, message):
     assert "fastpe_own_encoding_mine" not in sys.modules
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_files_that_cannot_be_read_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"gone\.py cannot be read: No such file"):
         fastpe.register(tmp_path / "gone.py")
     (tmp_path / "folder.py").mkdir()

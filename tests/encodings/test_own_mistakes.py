@@ -174,7 +174,7 @@ def defined(function, value):
          r": shapes gives slot 'bias' the shape \(2, 4\), not one of \(H, 2K\+1\) at length=5"),
     ],
 )  # fmt: skip
-def test_what_functions_give_is_checked(tmp_path, changes, message):
+def test_wrong_results_of_functions_are_named(tmp_path, changes, message):
     key = fastpe.register(write(tmp_path, *changes))
     with pytest.raises(ValueError, match=rf"^mine\.py{message}") as caught:
         fastpe.build(key, 5, **SIZES)
@@ -182,14 +182,14 @@ def test_what_functions_give_is_checked(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize(("function", "value"), [("moves", "1"), ("remarks", "'text'")])
-def test_what_functions_say_is_checked(tmp_path, function, value):
+def test_results_of_moves_and_remarks_are_checked(tmp_path, function, value):
     own = registry.get(fastpe.register(write(tmp_path, defined(function, value))))
     with pytest.raises(ValueError, match=rf"^mine\.py: {function} must return "):
         getattr(own, function)(*([None] if function == "remarks" else []), power=0.5)
 
 
 @pytest.mark.parametrize("given", ["params['slope']", "dslots['bias']"])
-def test_what_is_given_stays_as_it_is(tmp_path, given):
+def test_pull_cannot_change_its_arguments(tmp_path, given):
     key = fastpe.register(write(tmp_path, ("    dparams", f"    {given} *= 2\n    dparams")))
     params, dslots = fastpe.init(key, train_length=5, **SIZES), {"bias": np.ones((2, 9), np.float32)}
     with pytest.raises(ValueError, match=r"^mine\.py, line 38: ValueError: output array is read-only"):
@@ -206,7 +206,7 @@ def test_a_file_that_registers_itself_is_refused(tmp_path):
     assert fastpe.register(write(tmp_path)) == "mine"  # it may be mended
 
 
-def test_of_two_contents_one_becomes_known(tmp_path):
+def test_only_one_of_two_contents_is_registered(tmp_path):
     slow = ("import fastpe\n", "import fastpe\nimport time\ntime.sleep(0.2)\n")
     paths = []
     for folder in ("one", "two"):
@@ -255,7 +255,7 @@ def test_what_a_file_prints_is_no_result(tmp_path, capsys):
         ("~nobody_of_this_name/x.py", "~nobody_of_this_name/x.py cannot be read: "),
     ],
 )
-def test_what_is_no_path_of_an_encoding(name, message):
+def test_names_that_are_no_path_of_a_file_are_refused(name, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         fastpe.register(name)
 
@@ -290,7 +290,7 @@ def test_a_module_without_an_encoding_is_not_run_again():
         fastpe.register(np)
 
 
-def test_a_sum_has_no_page():
+def test_a_sum_has_no_page_and_cannot_be_resized():
     for ask in (fastpe.page, lambda name: fastpe.resize(name, {}, length=3)):
         with pytest.raises(ValueError, match=r"encoding must be a single encoding, not the sum 'wavelet\+alibi'"):
             ask("wavelet+alibi")

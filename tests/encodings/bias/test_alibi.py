@@ -30,7 +30,7 @@ def test_slopes_follow_the_authors_recursion(heads: int) -> None:
     np.testing.assert_allclose(-bias[:, 2], slopes(heads), rtol=1e-13)
 
 
-def test_rows_are_offsets() -> None:
+def test_the_bias_is_minus_the_slope_times_the_distance() -> None:
     bias = fastpe.build("alibi", 3, slope=0.5, dtype=np.float64)["bias"]
     np.testing.assert_array_equal(bias, [[-1, -0.5, 0, -0.5, -1]])
     paper = fastpe.build("alibi", 100, train_length=50, alpha0=0.1, dtype=np.float64)["bias"]

@@ -56,7 +56,7 @@ def by_units(params: dict, dy: float, dx: float) -> list[float]:
 
 
 @pytest.mark.parametrize("width", [1, 3, 9])
-def test_unit_by_unit(width: int) -> None:
+def test_the_network_computed_unit_by_unit(width: int) -> None:
     params = fastpe.init("crossformer_bias", heads=3, dim=48, train_length=6, hidden=width, **DOUBLE)
     rng = np.random.default_rng(6)
     params = {name: value + rng.normal(size=value.shape) for name, value in params.items()}

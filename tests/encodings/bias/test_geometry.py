@@ -125,7 +125,7 @@ def test_without_positions_a_spiral_is_taken(name: str) -> None:
     assert distance.min() > 0.01
 
 
-def test_channels_that_do_not_fit() -> None:
+def test_features_are_cut_off_or_padded_with_zeros() -> None:
     assert not rows("lonlat_wrap", [PLACE], 7)[0, 4:].any()
     np.testing.assert_array_equal(rows("cartesian3d", [PLACE], 2), rows("cartesian3d", [PLACE], 3)[:, :2])
     full = rows("sph_harm", [PLACE], 16)

@@ -80,7 +80,9 @@ def by_pairs(params: dict, places: list[int], class_token: bool, buckets: int | 
 @pytest.mark.parametrize("buckets", [None, 6])
 @pytest.mark.parametrize("places", [None, [4, 0, 17, 4, 1]])
 @pytest.mark.parametrize("reference", [False, True])
-def test_pair_by_pair(class_token: bool, buckets: int | None, places: list[int] | None, reference: bool) -> None:
+def test_scores_computed_pair_by_pair(
+    class_token: bool, buckets: int | None, places: list[int] | None, reference: bool
+) -> None:
     options = {"class_token": class_token, "buckets": buckets, "rows": 20}
     params = drawn(options)
     found = fastpe.build(

@@ -66,7 +66,7 @@ def test_given_cells_are_those_of_the_raster():
         ({"length": 6, "window": (2, 0)}, ValueError, "'window' must be two sides of at least 1"),
     ],
 )
-def test_what_has_no_entry_is_refused(name, request_, error, words):
+def test_windows_and_positions_outside_the_table_are_refused(name, request_, error, words):
     with pytest.raises(error, match=words):
         fastpe.build(name, **request_)
 

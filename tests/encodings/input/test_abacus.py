@@ -7,7 +7,7 @@ import fastpe
 from fastpe.encodings.encoding import BeyondTrainingLength
 
 
-def test_rows_are_those_of_the_places():
+def test_rows_are_looked_up_by_place():
     table = np.arange(8.0).reshape(4, 2) ** 2
     keywords = {"dim": 2, "train_length": 4, "dtype": np.float64, "params": {"table": table}}
     for reference in (False, True):

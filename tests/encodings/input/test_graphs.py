@@ -111,7 +111,7 @@ def test_repeated_eigenvalues_have_one_basis() -> None:
         np.testing.assert_allclose(one.conj().T @ one, np.eye(3), rtol=0, atol=1e-14)
 
 
-def test_each_part_stands_alone() -> None:
+def test_connected_components_do_not_affect_each_other() -> None:
     alone = eigenvectors(4, 5, edges=path(4))
     together = eigenvectors(11, 5, edges=path(4) + path(2, 4) + path(4, 7))
     np.testing.assert_allclose(together[:4], alone, rtol=0, atol=1e-14)
@@ -280,13 +280,13 @@ def test_remarks_say_what_is_missing_or_free(name: str, enough: int, count: int,
         ((0, 1, 3, 3), "'edges' must join different nodes, but one is (3, 3)"),
     ],
 )
-def test_what_is_no_graph_is_refused(name: str, edges: tuple, message: str) -> None:
+def test_invalid_edges_are_refused(name: str, edges: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         fastpe.build(name, 5, edges=edges)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nodes_have_no_positions(name: str) -> None:
+def test_positions_are_refused_and_repeated_edges_ignored(name: str) -> None:
     with pytest.raises(ValueError, match="positions cannot be given: the nodes of a graph are placed by"):
         fastpe.build(name, 3, positions=[0, 1, 2])
     one, other = fastpe.build(name, 6), fastpe.build(name, 6, start=3)

@@ -33,7 +33,7 @@ def test_detr_acts_on_queries_and_keys_and_normalises_each_image() -> None:
         np.testing.assert_array_equal(one, build("sincos_2d_detr", 6, dim=8, grid=grid))
 
 
-def test_mae_printed_values() -> None:
+def test_printed_values_of_sincos_2d_mae() -> None:
     rows = build("sincos_2d_mae", 4, dim=8, grid=(2, 2))
     printed = np.array([0.841470985, 0.009999833, 0.540302306, 0.99995, 0, 0, 1, 1])
     np.testing.assert_allclose(rows[1], printed, rtol=0, atol=5.1e-10)
@@ -45,7 +45,7 @@ def test_mae_printed_values() -> None:
     np.testing.assert_array_equal(given, with_class)
 
 
-def test_three_dimensions_printed_values() -> None:
+def test_printed_values_of_sincos_3d() -> None:
     printed = [
         *[0.841470985, 0.009999833, 0.540302306, 0.99995, 0.909297427, 0.019998667, -0.416146837, 0.999800007],
         *[0, 0, 1, 1],
@@ -58,7 +58,7 @@ def test_three_dimensions_printed_values() -> None:
     assert remark == "sincos_3d: 3 of 15 channels are zero: three coordinates take a multiple of 6"
 
 
-def test_flat_printed_values() -> None:
+def test_printed_values_of_flat_sincos() -> None:
     printed = [
         *[0.721058597, 0.692874086, -0.650962306, -0.759110056],
         *[0.765354953, -0.643608419, 0.225055503, 0.974345945],
@@ -154,7 +154,7 @@ def test_a_learned_grid_takes_coordinates() -> None:
     [("learned_2d", (8,)), ("learned_2d", (2, 2, 2)), ("learned_2d", (-2, -4)),
      ("factorised_st", (8,)), ("factorised_st", (2, 4)), ("factorised_st", (-2, -4, 1))],
 )  # fmt: skip
-def test_of_two_grids_the_wrong_one_is_named(name, grid):
+def test_a_wrong_grid_is_named(name, grid):
     """Also where it has as many cells as were learned."""
     sides = 2 if name == "learned_2d" else 3
     for length, train_length in ((8, 8), (12, 8), (8, 12)):
@@ -209,14 +209,14 @@ def test_gradients_on_other_grids_and_at_given_coordinates(name: str, request_: 
         np.testing.assert_allclose(got[key], expected[key], atol=1e-13)
 
 
-def test_rows_and_columns_of_detr() -> None:
+def test_learned_2d_detr_joins_rows_and_columns() -> None:
     params = fastpe.init("learned_2d_detr", dim=6, train_length=6, dtype=np.float64)
     assert {key: value.shape for key, value in params.items()} == {"row": (50, 3), "column": (50, 3)}
     got = build("learned_2d_detr", 6, dim=6, grid=(2, 3), params=params)
     np.testing.assert_array_equal(got[5], [*params["column"][2], *params["row"][1]])
 
 
-def test_space_and_time() -> None:
+def test_factorised_st_adds_rows_of_space_and_time() -> None:
     drawn = fastpe.init("factorised_st", dim=64, train_length=4097, train_grid=(1, 64, 64), class_token=True)
     assert {key: value.shape for key, value in drawn.items()} == {"space": (4097, 64), "time": (1, 64)}
     params = {"space": np.arange(7.0)[:, None], "time": 100 * np.arange(1.0, 3.0)[:, None]}

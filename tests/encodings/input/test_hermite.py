@@ -46,7 +46,7 @@ def test_width_4096_where_the_first_function_is_no_float64() -> None:
         assert abs(psi(4094, 0.0) - rows[1, 4094]) < 4e-14
 
 
-def test_what_is_small_is_right_relative_to_itself() -> None:
+def test_small_values_have_a_small_relative_error() -> None:
     places = np.array([20.0, 30.0, 37.0])
     rows = table(3, dim=6, positions=(places + 1) / 2, train_length=1, span=1.0)
     with mpmath.workdps(60):
@@ -55,7 +55,7 @@ def test_what_is_small_is_right_relative_to_itself() -> None:
                 assert abs(row[degree] / psi(degree, x) - 1) < 1e-14
 
 
-def test_what_grows_out_of_less_than_the_smallest_number() -> None:
+def test_values_that_grow_out_of_an_underflow_are_right() -> None:
     """psi_0(39.5) is 1e-339; psi_40 is a number again."""
     row = table(1, dim=64, positions=[20.25], train_length=1, span=1.0)[0]
     assert row[0] == 0

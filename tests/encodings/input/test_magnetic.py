@@ -139,7 +139,7 @@ def degree(both_ways: tuple[int, ...]) -> np.ndarray:
     return np.bincount([u for u, _ in arcs], minlength=12)
 
 
-def test_each_part_stands_alone() -> None:
+def test_connected_components_do_not_affect_each_other() -> None:
     alone = eigenvectors(4, 6, edges=EDGES)
     moved = tuple(node + 5 for node in EDGES)
     together = eigenvectors(9, 6, edges=EDGES + moved)

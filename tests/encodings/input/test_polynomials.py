@@ -68,7 +68,7 @@ def test_members_of_the_family_have_equal_bits() -> None:
     assert table("gegenbauer", 3, dim=1).tolist() == [[1.0]] * 3
 
 
-def test_slopes_and_what_follows() -> None:
+def test_slopes_at_one_against_mpmath() -> None:
     assert follows(1.0, 1).tolist() == [0.0]
     with mpmath.workdps(30):
         for alpha in (-0.4, 0.0, 0.5, 3.0):

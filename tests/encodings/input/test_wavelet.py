@@ -137,7 +137,7 @@ def test_even_selection_in_full() -> None:
 
 
 @pytest.mark.parametrize("away", [0.5, 0.25, 2.0**-20, -3.75])
-def test_rows_one_apart_need_not_be_whole_numbers(away: float) -> None:
+def test_positions_one_apart_need_not_be_integers(away: float) -> None:
     """Values are kept for whole numbers; in the same table stand rows between them."""
     positions = np.concatenate([np.arange(40), np.arange(40) + away, np.arange(40)])
     got = table(120, 40, wavelet="db3", normalise="none", positions=positions)
@@ -229,7 +229,7 @@ def test_real_and_negative_positions_are_evaluated_exactly() -> None:
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("db2", 1e-120), ("db2", -1e-120), ("db2", -1e-177), ("db2", 5e-324)])
-def test_next_to_an_end_of_the_support_alone(name: str, nearest: float) -> None:
+def test_tiny_values_at_the_end_of_the_support_are_exact(name: str, nearest: float) -> None:
     """What is tiny there is as exact as all else, and it is the only entry; -1e-177 from the end it underflows."""
     positions = nearest * np.array([1.0, 0.7])
     shift = 0 if nearest > 0 else -3

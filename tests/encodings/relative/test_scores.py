@@ -119,7 +119,7 @@ def test_gradients_where_offsets_are_clipped(name: str, options: dict, causal: b
     assert_same_along(name, 6, 3, dim=4, heads=2, causal=causal, **options)
 
 
-def test_transformer_xl_is_what_its_shift_of_rows_gives() -> None:
+def test_transformer_xl_equals_the_released_shift_of_rows() -> None:
     """The released code projects the distances N-1 .. 0 and shifts each query's row into place: right for j <= i."""
     n, rng = 7, np.random.default_rng(1)
     q, v = rng.standard_normal((n, 4)), rng.standard_normal((1, 4))

@@ -32,7 +32,7 @@ def test_printed_frequencies(reference: bool) -> None:
     np.testing.assert_allclose(theta(8, **request), printed, rtol=0, atol=5.1e-10)
 
 
-def test_zeros_give_the_closed_form() -> None:
+def test_maps_of_zeros_give_the_closed_form() -> None:
     t = np.arange(16)
     exact = 10000.0 ** (-t / 16) * 7.0 ** (-t / 15)
     for step, bound in ((0.05, 1e-7), (0.025, 1e-8), (0.005, 2e-11)):  # of fourth order
@@ -102,7 +102,7 @@ def test_gradients_of_samples_add_up_and_begin_with_those_of_one_map() -> None:
     assert not any(gradient.any() for gradient in within.values())
 
 
-def test_maps_that_lead_nowhere_are_named() -> None:
+def test_frequencies_that_are_not_finite_are_an_error() -> None:
     params = {"up": np.zeros((4, 8)), "down": np.zeros((8, 4))}
     params["up"][3], params["down"][:, 0] = 50.0, -300.0  # the slowest drives the fastest
     with pytest.raises(OverflowError, match=r"^the ODE of .clex. gives frequencies that are not finite at tau=4"):

@@ -59,12 +59,12 @@ def test_initial_phases():
     ("pope,nope", "fills 'polar' in some layers"),
     ("rope,pope", "fills 'polar' in some layers"),
 ])  # fmt: skip
-def test_what_it_does_not_go_with(name, message):
+def test_combinations_that_pope_refuses(name, message):
     with pytest.raises(ValueError, match=message):
         ModelEncoding(fastpe.ModelConfig(name, width=16, heads=2, train_length=8))
 
 
 @pytest.mark.parametrize("name", ["pope+alibi", "pope+log_n", "pope+sinusoidal", "pope+t5", "pope+fox"])
-def test_what_it_goes_with(name):
+def test_combinations_that_pope_allows(name):
     model = fastpe.Transformer(fastpe.ModelConfig(name, width=16, heads=2, train_length=8, causal=True))
     assert np.isfinite(model(np.zeros((1, 8)))).all()
