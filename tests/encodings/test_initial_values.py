@@ -25,8 +25,8 @@ NORMAL = [
     ("comrope", "generators", {"std": 2.0}, 2.0),
     ("conv", "taps", {"kernel": 16}, 0.5 / 4),
     ("crossformer_bias", "w", {"dim": 1024}, 0.02),
-    ("crossformer_bias", "w_in", {}, 0.02),
-    ("crossformer_bias", "w_out", {}, 0.02),
+    ("crossformer_bias", "w_in", {"dim": 4096}, 0.02),
+    ("crossformer_bias", "w_out", {"dim": 4096}, 0.02),
     ("da", "w", {"heads": 64}, 0.1),
     ("deberta", "key", {}, 0.02),
     ("deberta", "query", {}, 0.02),
@@ -42,6 +42,7 @@ NORMAL = [
     ("swinv2_cpb", "w1", {"window": (20, 20)}, 0.02),
     ("swinv2_cpb", "w2", {"window": (20, 20)}, 0.02),
     ("t5", "table", {"buckets": 512}, 1 / 8),
+    ("tener", "v", {}, math.sqrt(2 / (8 + 8))),
     ("transformer_xl", "u", {}, 0.02),
     ("transformer_xl", "v", {}, 0.02),
     ("transformer_xl", "weight", {}, 0.02),
@@ -61,7 +62,7 @@ def test_normal_with_this_deviation(name, parameter, options, deviation):
 
 UNIFORM = [
     ("clex", "up", {"learned": True, "hidden": 2, "heads": 1}, -(128**-0.5), 128**-0.5),
-    ("dynamic_bias", "w_in", {}, -1.0, 1.0),
+    ("dynamic_bias", "w_in", {"hidden": 256}, -1.0, 1.0),
     ("dynamic_bias", "w", {}, -0.25, 0.25),
     ("kerple_log", "r1", {}, 0.0, 2.0),
     ("kerple_log", "r2", {}, 0.0, 1.0),
@@ -81,7 +82,6 @@ UNIFORM = [
     ("signnet", "phi_w_in", {}, -1.0, 1.0),
     ("signnet", "phi_w_out", {}, -1 / 8, 1 / 8),
     ("signnet", "rho_w_in", {}, -1 / 8, 1 / 8),
-    ("tener", "v", {}, -math.sqrt(6 / (8 + 8)), math.sqrt(6 / (8 + 8))),
 ]
 
 

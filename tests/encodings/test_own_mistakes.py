@@ -158,7 +158,7 @@ def defined(function, value):
         ([defined("plain", "{'scale': True}"), SCALED], ": plain gives slot 'scale' the value"),
         ([(RETURN, '{"bias": -np.ones(3) if 1 else -')], r": reference gives slot 'bias' the shape \(3,\), not"),
         ([(RETURN, '{"table": -')], ": reference gives slot 'table', but ENCODING.slots allows only bias"),
-        ([(f"return {RETURN}", 'return {} and {"bias": -')], r": reference gives \[\], and the slots are \['bias'\]"),
+        ([(f"return {RETURN}", 'return {} and {"bias": -')], r": reference must return the slots \['bias'\], not \[\]"),
         ([(f"return {RETURN}", 'return 3, {"bias": -')], ": reference must return a dict, not tuple"),
         ([("[:, None]", "[:, 0]")], r", line 34: IndexError: "),
         ([("params, *, power", "params")], r": TypeError: reference\(\) got an unexpected keyword argument"),
