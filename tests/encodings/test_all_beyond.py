@@ -114,7 +114,7 @@ def test_earlier_positions_move_only_where_the_registry_says_so(name: str, optio
 
 
 @pytest.mark.parametrize(("name", "options"), of("clipped"), ids=label)
-def test_clipped_is_as_at_the_end(name: str, options: dict) -> None:
+def test_clipped_encodings_do_not_tell_far_positions_apart(name: str, options: dict) -> None:
     slots = build(name, FAR, options, (1, FAR - bool(options.get("class_token"))))
     if "counts" in slots:  # whose last vector is that of all counts beyond
         np.testing.assert_array_equal(slots["counts"], build(name, LENGTH, options)["counts"])
@@ -132,7 +132,7 @@ def test_clipped_is_as_at_the_end(name: str, options: dict) -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), of("resized"), ids=label)
-def test_resized_is_stretched(name: str, options: dict) -> None:
+def test_resized_encodings_stretch_their_tables(name: str, options: dict) -> None:
     """A constant stays one; what is not made for a training length is what the new length alone gives."""
     (part,) = registry.parse(name, options)
     params = learned_values(name, options)
@@ -151,7 +151,7 @@ def test_resized_is_stretched(name: str, options: dict) -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), of("undefined"), ids=label)
-def test_undefined_is_refused_with_what_helps(name: str, options: dict) -> None:
+def test_undefined_lengths_are_refused_with_an_option_that_helps(name: str, options: dict) -> None:
     with pytest.raises(BeyondTrainingLength, match=name) as caught:
         build(name, FAR, options, (1, FAR - bool(options.get("class_token"))))
     helps = re.search(r"option (\w+)", str(caught.value))
@@ -160,7 +160,7 @@ def test_undefined_is_refused_with_what_helps(name: str, options: dict) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_says_so(name: str) -> None:
+def test_the_page_states_what_happens_past_the_training_length(name: str) -> None:
     said = re.search(r"^\*\*Past the training length\*\*: (\w+)(.*?)(\n\n|\Z)", registry.page(name), re.M | re.S)
     assert said
     assert said[1] == ENCODINGS[name].beyond

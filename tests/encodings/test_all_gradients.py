@@ -74,7 +74,7 @@ class Whole:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=label)
-def test_through_the_whole_model(name: str, options: dict) -> None:
+def test_gradients_of_a_whole_model_are_those_of_the_reference(name: str, options: dict) -> None:
     rng = np.random.default_rng(3)
     whole = Whole(name, options, rng)
     loss, got = whole.model.loss_and_grads(whole.x, whole.y)
@@ -103,5 +103,5 @@ def test_through_the_whole_model(name: str, options: dict) -> None:
     [case for case in CASES if set(registry.get(case[0]).slots) - AT_THE_INPUT],
     ids=label,
 )
-def test_through_attention(name: str, options: dict) -> None:
+def test_gradients_through_attention_are_slopes_of_the_reference(name: str, options: dict) -> None:
     assert_same_along(name, LENGTH, 2, size=AWAY.get(name, 0.3), causal=is_causal(name), **SIZES, **options)

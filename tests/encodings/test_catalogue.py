@@ -45,7 +45,7 @@ def test_the_year_of_a_source_is_no_number_of_arxiv_and_no_page():
     assert year_of("Kazemi et al. 2019, arXiv:1907.05321; Shukla and Marlin 2021") == 2019
 
 
-def test_who_suits_a_causal_model_of_a_plain_sequence():
+def test_which_encodings_suit_a_causal_model_of_a_plain_sequence():
     assert {each.key for each in catalogue.chosen(catalogue.entries()[0], causal=True)} == set(
         list_encodings()
     ) - OTHERS

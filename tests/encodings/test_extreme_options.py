@@ -83,7 +83,7 @@ def test_a_wrong_grid_is_refused_before_parameters_are_drawn(monkeypatch):
         fastpe.build("swin_bias", 4, train_length=2**27, grid=(1, 5))
 
 
-def test_a_limit_is_said_with_the_others():
+def test_errors_state_the_maximum_of_an_option():
     option = Option(2.0, "", float, minimum=1.0, maximum=8.0)
     assert option.expected() == "a finite number >= 1 and <= 8"
     assert option.validate("a", 8) == 8
@@ -94,7 +94,7 @@ def test_a_limit_is_said_with_the_others():
 
 
 @pytest.mark.parametrize("reference", [False, True])
-def test_what_an_option_leaves_no_room_for_in_float32(reference):
+def test_initial_values_that_overflow_float32_are_refused(reference):
     for name, options in (("alibi", {"slope": 1e300}), ("geodesic", {"slope": 1e300}), ("chebyshev", {"gamma": 1e300})):
         with pytest.raises(ValueError, match=rf"the initial '\w+' of '{name}' is not finite in float32: see option "):
             fastpe.build(name, 4, learned=True, **options, reference=reference)

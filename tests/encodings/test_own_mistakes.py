@@ -9,7 +9,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from own_encodings import LOOKED_UP, write
+from own_encodings import LOOKED_UP, filled_by, without, write
 
 import fastpe
 from fastpe.base import own_files
@@ -82,6 +82,10 @@ OPTION = 'fastpe.Option(0.5, "power of the distance", float, above=0.0, maximum=
         (("ulp=4.0", "tested={'power': 9.0}"), "tested: option 'power' must be a finite number > 0 and <= 4, not 9"),
         (("\n\nENCODING", "\n\naxes = 2\nENCODING"), "axes must be a function, not 2"),
         (("\n\nENCODING", "\n\nfrom math import exp as fill\nENCODING"), "fill is imported from math: set it in ENC"),
+        (without("parameters"), "learned parameters need shapes and initial values: define parameters"),
+        (without("init"), ".*define init"),
+        (('slots=("bias",)', 'slots=("angles",)'), r"slot 'angles' \(H or 1, N, R/2\) has no usual shape: define sh"),
+        (('slots=("bias",)', 'slots=("bias", "scale")'), ".*define plain"),
     ],
 )  # fmt: skip
 def test_each_field_of_the_record_is_checked(tmp_path, change, message):
@@ -137,39 +141,55 @@ def defined(function, value):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([(RETURN, '{"bias": np.nan * -')], r"slot 'bias' must be finite in float32, not nan at \(0, 0\)"),
-        ([(RETURN, '{"bias": np.where(np.arange(9) == 3, np.inf, 1) * -')], r"slot 'bias' must be finite .* \(0, 3\)"),
-        ([(RETURN, '{"bias": "a" if 1 else -')], "reference gives 'bias' as <U1, not as real numbers"),
-        ([(RETURN, '{"bias": 1j * -')], "reference gives 'bias' as complex128, not as real numbers"),
-        ([(RETURN, '{"bias": [[1], [1, 2]] if 1 else -')], "reference must give 'bias' as an array: "),
-        ([(RETURN, '{3: 0, "bias": -')], "reference gives slot 3, but ENCODING.slots allows only bias"),
-        ([(DRAWN, '{"slope": np.full(2, np.nan)}')], "init gives 'slope' a value that is not finite"),
-        ([(DRAWN, '{"slope": ["a", "b"]}')], "init gives 'slope' as <U1, not as real numbers"),
-        ([(DRAWN, '{"slope": 1, 3: 1}')], r"init must return \['slope'\], as `parameters` does, not \[3, 'slope'\]"),
-        ([defined("axes", "1.5")], "axes must return an integer of at least 1, not 1.5"),
-        ([defined("plain", "{}"), SCALED], "plain gives no 'scale', which ENCODING.slots"),
-        ([defined("plain", "{'scale': 1j}"), SCALED], "plain gives 'scale' as complex128"),
-        ([defined("plain", "{'scale': [[1], []]}"), SCALED], "plain must give 'scale' as an ar"),
-        ([defined("plain", "{'scale': np.inf}"), SCALED], "plain gives slot 'scale' the val"),
-        ([defined("plain", "{'scale': True}"), SCALED], "plain gives slot 'scale' the value"),
+        ([(RETURN, '{"bias": np.nan * -')], r": slot 'bias' must be finite in float32, not nan at \(0, 0\)"),
+        ([(RETURN, '{"bias": np.where(np.arange(9) == 3, np.inf, 1) * -')], r": slot 'bias' must be .* \(0, 3\)"),
+        ([(RETURN, '{"bias": "a" if 1 else -')], ": reference gives 'bias' as <U1, not as real numbers"),
+        ([(RETURN, '{"bias": 1j * -')], ": reference gives 'bias' as complex128, not as real numbers"),
+        ([(RETURN, '{"bias": [[1], [1, 2]] if 1 else -')], ": reference must give 'bias' as an array: "),
+        ([(RETURN, '{3: 0, "bias": -')], ": reference gives slot 3, but ENCODING.slots allows only bias"),
+        ([(DRAWN, '{"slope": np.full(2, np.nan)}')], ": init gives 'slope' a value that is not finite"),
+        ([(DRAWN, '{"slope": ["a", "b"]}')], ": init gives 'slope' as <U1, not as real numbers"),
+        ([(DRAWN, '{"slope": 1, 3: 1}')], r": init must return \['slope'\], as `parameters` does, not \[3, 'slope'\]"),
+        ([defined("axes", "1.5")], ": axes must return an integer of at least 1, not 1.5"),
+        ([defined("plain", "{}"), SCALED], ": plain gives no 'scale', which ENCODING.slots"),
+        ([defined("plain", "{'scale': 1j}"), SCALED], ": plain gives 'scale' as complex128"),
+        ([defined("plain", "{'scale': [[1], []]}"), SCALED], ": plain must give 'scale' as an ar"),
+        ([defined("plain", "{'scale': np.inf}"), SCALED], ": plain gives slot 'scale' the val"),
+        ([defined("plain", "{'scale': True}"), SCALED], ": plain gives slot 'scale' the value"),
+        ([(RETURN, '{"bias": -np.ones(3) if 1 else -')], r": reference gives slot 'bias' the shape \(3,\), not"),
+        ([(RETURN, '{"table": -')], ": reference gives slot 'table', but ENCODING.slots allows only bias"),
+        ([(f"return {RETURN}", 'return {} and {"bias": -')], r": reference must return the slots \['bias'\], not \[\]"),
+        ([(f"return {RETURN}", 'return 3, {"bias": -')], ": reference must return a dict, not tuple"),
+        ([("[:, None]", "[:, 0]")], r", line 34: IndexError: "),
+        ([("params, *, power", "params")], r": TypeError: reference\(\) got an unexpected keyword argument"),
+        ([filled_by("out['bias'] = np.zeros(3)")], r": fill replaces out\['bias'\], of shape \(2, 9\), by an array of"),
+        ([filled_by("out['table'] = 3")], r": fill adds 'table' to out, which must keep \['bias'\]"),
+        ([filled_by("pass")], r".*slot 'bias', of shape \(2, 9\), but its first entry is unwritten or NaN"),
+        ([filled_by("out['bias'][:, :-1] = 0")], ".*but its last entry is unwritten or NaN"),
+        ([filled_by("out['bias'][...] = np.zeros(3)")], r", line \d+: ValueError: could not broadcast"),
+        ([("rng.uniform(spec.heads)", "rng.uniform(3)")], r": init gives 'slope' the shape \(3,\), not \(2,\)"),
+        ([('return {"slope": rng', 'return {"slop": rng')], r": init must return \['slope'\], as `parameters` do"),
+        ([('{"slope": (spec.heads,)}', '{"slope": 2}')], ": parameters must map names to tuples of sizes, not 'slope'"),
+        ([defined("shapes", "{'bias': (2, 4)}")],
+         r": shapes gives slot 'bias' the shape \(2, 4\), not one of \(H, 2K\+1\) at length=5"),
     ],
 )  # fmt: skip
-def test_what_functions_give_is_checked(tmp_path, changes, message):
+def test_wrong_results_of_functions_are_named(tmp_path, changes, message):
     key = fastpe.register(write(tmp_path, *changes))
-    with pytest.raises(ValueError, match=rf"^mine\.py: {message}") as caught:
+    with pytest.raises(ValueError, match=rf"^mine\.py{message}") as caught:
         fastpe.build(key, 5, **SIZES)
     assert not isinstance(caught.value, fastpe.BeyondTrainingLength)
 
 
 @pytest.mark.parametrize(("function", "value"), [("moves", "1"), ("remarks", "'text'")])
-def test_what_functions_say_is_checked(tmp_path, function, value):
+def test_results_of_moves_and_remarks_are_checked(tmp_path, function, value):
     own = registry.get(fastpe.register(write(tmp_path, defined(function, value))))
     with pytest.raises(ValueError, match=rf"^mine\.py: {function} must return "):
         getattr(own, function)(*([None] if function == "remarks" else []), power=0.5)
 
 
 @pytest.mark.parametrize("given", ["params['slope']", "dslots['bias']"])
-def test_what_is_given_stays_as_it_is(tmp_path, given):
+def test_pull_cannot_change_its_arguments(tmp_path, given):
     key = fastpe.register(write(tmp_path, ("    dparams", f"    {given} *= 2\n    dparams")))
     params, dslots = fastpe.init(key, train_length=5, **SIZES), {"bias": np.ones((2, 9), np.float32)}
     with pytest.raises(ValueError, match=r"^mine\.py, line 38: ValueError: output array is read-only"):
@@ -186,7 +206,7 @@ def test_a_file_that_registers_itself_is_refused(tmp_path):
     assert fastpe.register(write(tmp_path)) == "mine"  # it may be mended
 
 
-def test_of_two_contents_one_becomes_known(tmp_path):
+def test_only_one_of_two_contents_is_registered(tmp_path):
     slow = ("import fastpe\n", "import fastpe\nimport time\ntime.sleep(0.2)\n")
     paths = []
     for folder in ("one", "two"):
@@ -232,11 +252,10 @@ def test_what_a_file_prints_is_no_result(tmp_path, capsys):
     [
         ("", "module_or_path must be a module or the path of a file that ends in .py, not ''"),
         ("alibi", "encoding 'alibi' comes with fastpe: register takes a module, or the path of a file"),
-        ("./mine.PY", "./mine.PY: the file of an encoding must end in .py"),
         ("~nobody_of_this_name/x.py", "~nobody_of_this_name/x.py cannot be read: "),
     ],
 )
-def test_what_is_no_path_of_an_encoding(name, message):
+def test_names_that_are_no_path_of_a_file_are_refused(name, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         fastpe.register(name)
 
@@ -271,7 +290,7 @@ def test_a_module_without_an_encoding_is_not_run_again():
         fastpe.register(np)
 
 
-def test_a_sum_has_no_page():
+def test_a_sum_has_no_page_and_cannot_be_resized():
     for ask in (fastpe.page, lambda name: fastpe.resize(name, {}, length=3)):
         with pytest.raises(ValueError, match=r"encoding must be a single encoding, not the sum 'wavelet\+alibi'"):
             ask("wavelet+alibi")

@@ -26,7 +26,7 @@ def resize(name, params, old, new, **more):
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_sides_are_so_many_whole_numbers(name):
+def test_sides_of_grids_are_checked(name):
     count, argument, rows = GRIDS[name]
     params, old = tables(name, np.ones((rows, 2))), (2,) * count
     cases = [(TypeError, wrong) for wrong in (3, "ab", "22", (2.5, 2, 2)[:count], None, (True, 2, 2)[:count])]
@@ -42,7 +42,7 @@ def test_sides_are_so_many_whole_numbers(name):
 
 
 @pytest.mark.parametrize("name", ["learned", *GRIDS])
-def test_tables_are_floating_and_of_their_grid(name):
+def test_dtype_and_shape_of_tables_are_checked(name):
     def resized(table):
         if name == "learned":
             return fastpe.resize("learned", {"table": table}, length=9)
@@ -60,7 +60,7 @@ def test_tables_are_floating_and_of_their_grid(name):
         resized(np.array([[np.nan, 0]] + [[0, 0]] * (GRIDS.get(name, [2])[-1] - 1), np.float32))
 
 
-def test_space_and_time_are_those_of_the_grid():
+def test_tables_of_space_and_time_must_fit_the_grid():
     params = {"space": np.ones((12, 2)), "time": np.ones((3, 2))}
     with pytest.raises(ValueError, match=r"^params\['space'\] must have the shape \(9, C >= 1\), not \(12, 2\)"):
         resize("factorised_st", params, (2, 3, 3), (3, 5, 5))
@@ -75,7 +75,7 @@ def test_space_and_time_are_those_of_the_grid():
         resize("factorised_st", params["space"], (3, 3, 4), (3, 5, 5))
 
 
-def test_a_class_token_is_or_is_not_there():
+def test_the_class_token_of_resize_is_checked():
     with pytest.raises(TypeError, match=r"^class_token must be True or False, not 'no'"):
         resize("learned_2d", {"table": np.ones((4, 2))}, (2, 2), (3, 3), class_token="no")
     with pytest.raises(TypeError, match=r"^class_token must be True or False, not 1"):
@@ -84,7 +84,7 @@ def test_a_class_token_is_or_is_not_there():
         resize("learned_2d", {"table": np.ones((4, 2))}, (2, 2), (3, 3), class_token=True)
 
 
-def test_what_cannot_be_resized_or_with_what_is_said():
+def test_resize_names_the_encodings_and_arguments_that_it_takes():
     with pytest.raises(ValueError, match=r"'rope' cannot be resized; encodings that can: beit_bias, facto"):
         fastpe.resize("rope", {}, length=3)
     with pytest.raises(TypeError, match=r"resize of 'learned' takes length: .* 'grid'"):

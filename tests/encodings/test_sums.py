@@ -11,12 +11,6 @@ from fastpe.encodings.encoding import Encoding, Part
 from fastpe.encodings.slots import make_spec
 
 
-def test_a_sum_fills_the_slots_of_both() -> None:
-    both = fastpe.build("wavelet+alibi", 6, dim=8, heads=2, **{"wavelet.scale": 2.0, "alibi.slope": 0.5})
-    np.testing.assert_array_equal(both["table"], fastpe.build("wavelet", 6, dim=8, scale=2.0)["table"])
-    np.testing.assert_array_equal(both["bias"], fastpe.build("alibi", 6, heads=2, slope=0.5)["bias"])
-
-
 def test_tables_add_and_gradients_reach_every_part() -> None:
     name = "learned+sinusoidal+legendre"
     options = {"legendre.learned": True}
@@ -187,25 +181,3 @@ def test_attention_of_a_sum_is_that_of_all_by_hand() -> None:
     weights = np.exp(score) / np.exp(score).sum(axis=-1, keepdims=True)
     expected = weights @ v + np.einsum("hij,hijd->hid", weights, sum(of_pairs("rel_value")))
     np.testing.assert_allclose(fastpe.attention(q, k, v, **slots), expected, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["huang1+da", "shaw+transformer_xl"])
-def test_gradients_of_a_model_with_a_sum_reach_every_part(name: str) -> None:
-    options = {"huang1.reach": 4} if "huang1" in name else {"shaw.reach": 3}
-    config = fastpe.ModelConfig(
-        name, options, width=12, heads=2, hidden=8, layers=2, causal=True, train_length=6, dtype="float64"
-    )
-    model, rng = fastpe.Transformer(config), np.random.default_rng(3)
-    x, y = rng.normal(size=(2, 4, 6))
-    gradients = model.loss_and_grads(x, y)[1]
-    names = [key for key in gradients if "encoding." in key]
-    assert {key.split(".")[-2] for key in names} == set(name.split("+"))
-    for key in names:
-        start, step = model.parameters[key].copy(), rng.normal(size=gradients[key].shape)
-        ends = []
-        for size in (1e-5, -1e-5):
-            model.parameters[key][...] = start + size * step
-            ends.append(model.loss_and_grads(x, y)[0])
-        model.parameters[key][...] = start
-        slope = (ends[0] - ends[1]) / 2e-5
-        np.testing.assert_allclose((gradients[key] * step).sum(), slope, rtol=1e-6, atol=1e-9, err_msg=key)

@@ -82,17 +82,6 @@ def test_slopes_are_those_of_alibi_times_the_scale() -> None:
     np.testing.assert_allclose(built, 3.0 * 2.0 ** -np.arange(1, 9)[:, None, None] * one, rtol=1e-14)
 
 
-def test_a_rotation_of_the_sphere_about_its_axis_changes_nothing() -> None:
-    turned = PLACES + np.array([77.0, 0.0])
-    both = [fastpe.build("geodesic", 5, positions=x, dtype=np.float64)["scores"] for x in (PLACES, turned)]
-    np.testing.assert_allclose(*both, atol=1e-15)
-
-
-def test_latitudes_past_a_pole_are_refused() -> None:
-    with pytest.raises(ValueError, match="latitudes within ±90"):
-        fastpe.build("geodesic", 1, positions=[[0.0, 91.0]])
-
-
 @pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("turn", [0.0, 360.0, -720.0])
 def test_longitudes_just_west_of_greenwich_keep_their_digits(turn: float, reference: bool) -> None:

@@ -1,7 +1,6 @@
 """Biases of the offsets of a grid: printed indices, class tokens, resampling, grids other than the trained one."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -36,15 +35,6 @@ def numbered(name: str, length: int, **request) -> dict:
 # Swin and BEiT
 
 
-def test_printed_indices_of_swin():
-    small = fastpe.build("swin_bias", 4)["index"]
-    np.testing.assert_array_equal(small, [[4, 3, 1, 0], [5, 4, 2, 1], [7, 6, 4, 3], [8, 7, 5, 4]])
-    wide = fastpe.build("swin_bias", 6, grid=(2, 3))["index"]
-    np.testing.assert_array_equal(wide[[0, -1]], [[7, 6, 5, 2, 1, 0], [14, 13, 12, 9, 8, 7]])
-    large = fastpe.build("swin_bias", 49)["index"]
-    assert [large[i] for i in ((0, 0), (0, 48), (48, 0), (0, 1), (0, 7))] == [84, 0, 168, 83, 71]
-
-
 def test_a_smaller_grid_uses_the_middle_of_the_table():
     whole = pairs(numbered("swin_bias", 12, grid=(3, 4)))[0]
     part = pairs(numbered("swin_bias", 4, train_length=12, window=(3, 4)))[0]
@@ -76,7 +66,7 @@ def test_given_cells_are_those_of_the_raster():
         ({"length": 6, "window": (2, 0)}, ValueError, "'window' must be two sides of at least 1"),
     ],
 )
-def test_what_has_no_entry_is_refused(name, request_, error, words):
+def test_windows_and_positions_outside_the_table_are_refused(name, request_, error, words):
     with pytest.raises(error, match=words):
         fastpe.build(name, **request_)
 
@@ -126,8 +116,6 @@ def test_beit_has_three_entries_for_its_class_token():
     longer = fastpe.resize("beit_bias", {"table": table}, window=(2, 2), new_window=(3, 3))
     again = fastpe.build("beit_bias", 10, train_length=10, class_token=True, params=longer)
     np.testing.assert_allclose(pairs(again), pairs(larger), rtol=1e-6)
-    with pytest.raises(ValueError, match="length must exceed 1"):
-        fastpe.build("beit_bias", 1, class_token=True)
 
 
 @pytest.mark.parametrize(("window", "grid"), [((3, 3), (5, 6)), ((7, 4), (14, 9)), ((5, 5), (3, 4)), ((3, 3), (40, 4))])
@@ -155,13 +143,9 @@ def test_beit_is_resized_by_a_spline_over_places_that_grow_apart(window, grid):
         np.testing.assert_allclose(built["values"].T, expected, atol=2e-4)
 
 
-def test_what_is_resized_is_a_windows_table():
-    for name, rows in (("swin_bias", "9"), ("beit_bias", "9 or 12")):
-        shape = re.escape(f"params['table'] must have the shape ({rows}, H >= 1), not (8, 2)")
-        with pytest.raises(ValueError, match=shape):
-            fastpe.resize(name, {"table": np.zeros((8, 2))}, window=(2, 2), new_window=(3, 3))
-        with pytest.raises(ValueError, match=re.escape("new_window must be 2 integers >= 1, not (3,)")):
-            fastpe.resize(name, {"table": np.zeros((9, 2))}, window=(2, 2), new_window=(3,))
+def test_gradients_of_a_resized_table_with_a_class_token():
+    options = {"class_token": True, "train_length": 5, "beyond": "resize", "causal": True}
+    assert_same_gradients("beit_bias", 7, **options)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -240,27 +224,3 @@ def test_irpe_clips_far_offsets_and_shares_heads_if_told_to():
     np.testing.assert_array_equal(slots["values"], own)
     shared = fastpe.build("irpe", 9, heads=3, params={"table": own[:1]}, dtype=np.float64)
     np.testing.assert_array_equal(shared["values"], own[[0, 0, 0]])
-    with pytest.raises(ValueError, match="'ratio' must be a finite number >= 1e-06 and <= 512, not 1000"):
-        fastpe.build("irpe", 4, ratio=1000.0)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "length", "request_"),
-    [
-        ("swin_bias", 6, {}),
-        ("swin_bias", 6, {"train_length": 4, "beyond": "resize"}),
-        ("beit_bias", 7, {"class_token": True}),
-        ("beit_bias", 7, {"class_token": True, "train_length": 5, "beyond": "resize", "causal": True}),
-        ("swinv2_cpb", 6, {"hidden": 3, "window": (3, 3)}),
-        ("swinv2_cpb", 3, {"hidden": 3, "positions": [[0.0, 1], [2, 2], [0.5, 1]], "window": (3, 3)}),
-        ("irpe", 6, {"ratio": 0.7}),
-        ("irpe", 7, {"method": "cross", "class_token": True, "shared_heads": False}),
-        ("irpe", 6, {"method": "euclidean", "positions": [[0.0, 1], [2, 2], [5, 1], [9, 9], [1, 0], [0, 0]]}),
-        ("irpe", 6, {"method": "quant", "shared_heads": False}),
-    ],
-)
-def test_gradients_through_attention(name, length, request_):
-    assert_same_gradients(name, length, **request_)

@@ -7,7 +7,7 @@ import fastpe
 from fastpe.encodings.encoding import BeyondTrainingLength
 
 
-def test_rows_are_those_of_the_places():
+def test_rows_are_looked_up_by_place():
     table = np.arange(8.0).reshape(4, 2) ** 2
     keywords = {"dim": 2, "train_length": 4, "dtype": np.float64, "params": {"table": table}}
     for reference in (False, True):
@@ -19,11 +19,3 @@ def test_rows_are_those_of_the_places():
         "table"
     ]
     assert more[:, 0].tolist() == [0, 2, 4, 6, 8, 10]
-    for wrong in (0.5, -1):
-        with pytest.raises(ValueError, match=rf"^'abacus' needs integer positions >= 0, but one is {wrong}$"):
-            fastpe.build("abacus", 1, positions=[wrong], **keywords)
-
-
-def test_initial_values_are_standard_normal():
-    table = fastpe.init("abacus", dim=64, train_length=1024, dtype=np.float64)["table"]
-    np.testing.assert_allclose([table.mean(), table.std()], [0, 1], atol=0.02)

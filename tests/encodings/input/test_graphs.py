@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from scipy import fft, sparse, special
+from scipy import fft, sparse
 from scipy.sparse import csgraph
 
 import fastpe
@@ -111,7 +111,7 @@ def test_repeated_eigenvalues_have_one_basis() -> None:
         np.testing.assert_allclose(one.conj().T @ one, np.eye(3), rtol=0, atol=1e-14)
 
 
-def test_each_part_stands_alone() -> None:
+def test_connected_components_do_not_affect_each_other() -> None:
     alone = eigenvectors(4, 5, edges=path(4))
     together = eigenvectors(11, 5, edges=path(4) + path(2, 4) + path(4, 7))
     np.testing.assert_allclose(together[:4], alone, rtol=0, atol=1e-14)
@@ -126,17 +126,6 @@ def test_signs_of_a_growing_path() -> None:
         assert (eigenvectors(nodes, 6, sign="first")[0] > 0).all()
     u = eigenvectors(13, 3)  # t = 2: the middle is larger than the ends, and negative there
     assert u[6, 1] > 0 > u[0, 1]
-
-
-def test_remarks_say_what_is_missing_or_free() -> None:
-    def said(nodes: int, **options: object) -> tuple[str, ...]:
-        return remarks(parse("laplacian", options), make_spec(nodes))
-
-    assert said(9) == said(9, count=2) == ()
-    assert said(4) == ("laplacian: no connected component has more than 3 of 8 eigenvectors; the rest are zero",)
-    assert said(4, edges=C4, count=3) == (
-        "laplacian: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -168,13 +157,6 @@ def test_walks_on_other_graphs() -> None:
 @pytest.mark.parametrize("steps", [1, 5, 6])
 def test_a_long_path_is_a_short_one_with_more_of_its_middle(nodes: int, steps: int) -> None:
     np.testing.assert_allclose(returns(nodes, steps), returns(nodes, steps, edges=path(nodes)), rtol=0, atol=1e-15)
-
-
-def test_inner_nodes_walk_on_a_line_without_ends() -> None:
-    far = returns(4096, 16)[9:-9]
-    t = np.arange(2, 17, 2)
-    np.testing.assert_allclose(far[:, 1::2], np.tile(special.binom(t, t // 2) / 2.0**t, (4078, 1)), rtol=1e-14)
-    np.testing.assert_array_equal(far[:, ::2], 0)
 
 
 def test_a_learned_map_of_walks() -> None:
@@ -264,25 +246,23 @@ def test_initial_values_are_normal_and_padding_is_zero() -> None:
     assert abs(np.corrcoef(params["zin"].ravel(), params["zout"].ravel())[0, 1]) < 0.02
 
 
-def test_gradients_through_attention() -> None:
-    rng = np.random.default_rng(3)
-    q, k, v, dout = rng.normal(size=(4, 2, 5, 4))
-    options = {"edges": (0, 1, 1, 2, 2, 0, 2, 3), "virtual_node": True, "centrality": False}
-    params = fastpe.init("graphormer", dim=8, heads=2, train_length=5, dtype=np.float64, **options)
+# ---------------------------------------------------------------------------------------------------------------------
+# Of several encodings
 
-    def slots(changed: dict) -> dict:
-        return graphormer(5, dim=8, params=changed, **options)
 
-    gradients = fastpe.attention_vjp(q, k, v, wrt=("values",), **slots(params))[1](dout)
-    got = fastpe.pull("graphormer", 5, gradients, params=params, heads=2, dim=8, dtype=np.float64, **options)
-    np.testing.assert_array_equal(got["bias"][0], 0)  # padding
-    for name, value in params.items():
-        ends = []
-        direction = rng.normal(size=value.shape)
-        for step in (1e-5, -1e-5):
-            moved = {**params, name: value + step * direction}
-            ends.append((fastpe.reference.attention(q, k, v, **slots(moved)) * dout).sum())
-        np.testing.assert_allclose((got[name] * direction).sum(), (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-8)
+@pytest.mark.parametrize(
+    ("name", "enough", "count", "most"), [("laplacian", 9, 8, 3), ("magnetic", 10, 10, 4), ("signnet", 17, 16, 3)]
+)
+def test_remarks_say_what_is_missing_or_free(name: str, enough: int, count: int, most: int) -> None:
+    def said(nodes: int, **options: object) -> tuple[str, ...]:
+        return remarks(parse(name, options), make_spec(nodes))
+
+    assert said(enough) == ()
+    assert said(4) == (
+        f"{name}: no connected component has more than {most} of {count} eigenvectors; the rest are zero",
+    )
+    free = f"{name}: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes"
+    assert said(4, edges=(0, 1, 0, 2, 0, 3), count=3) == (free,)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -300,13 +280,13 @@ def test_gradients_through_attention() -> None:
         ((0, 1, 3, 3), "'edges' must join different nodes, but one is (3, 3)"),
     ],
 )
-def test_what_is_no_graph_is_refused(name: str, edges: tuple, message: str) -> None:
+def test_invalid_edges_are_refused(name: str, edges: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         fastpe.build(name, 5, edges=edges)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nodes_have_no_positions(name: str) -> None:
+def test_positions_are_refused_and_repeated_edges_ignored(name: str) -> None:
     with pytest.raises(ValueError, match="positions cannot be given: the nodes of a graph are placed by"):
         fastpe.build(name, 3, positions=[0, 1, 2])
     one, other = fastpe.build(name, 6), fastpe.build(name, 6, start=3)

@@ -35,26 +35,11 @@ def test_past_the_table() -> None:
     np.testing.assert_allclose(rows(9, beyond="interp"), resized, rtol=1e-13)
 
 
-def test_positions_must_be_rows() -> None:
-    with pytest.raises(ValueError, match=r"integer positions >= 0, but one is 0\.5"):
-        rows(2, positions=[0, 0.5])
-    with pytest.raises(ValueError, match="integer positions >= 0, but one is -1"):
-        rows(2, positions=[0, -1], beyond="clip")
-
-
 def test_clipping_is_remarked() -> None:
     parts = parse("learned", {"beyond": "clip"})
     assert remarks(parts, make_spec(4, train_length=4)) == ()
     (remark,) = remarks(parts, make_spec(6, train_length=4))
     assert remark == "learned: 2 of 6 positions lie past the training length 4 and use its last row"
-
-
-def test_initial_values_are_normal() -> None:
-    table = fastpe.init("learned", dim=64, train_length=500, dtype=np.float64)["table"]
-    np.testing.assert_allclose(table.std(), 0.02, rtol=0.02)
-    np.testing.assert_allclose(table.mean(), 0, atol=5 * 0.02 / np.sqrt(table.size))
-    other = fastpe.init("learned", dim=64, train_length=500, dtype=np.float64, seed=1)["table"]
-    assert abs(np.corrcoef(table.ravel(), other.ravel())[0, 1]) < 0.03
 
 
 def test_rows_that_did_not_occur_get_no_gradient() -> None:

@@ -66,12 +66,6 @@ def test_printed_eigenvalues(options: dict, turn: float, values: list[float]) ->
     np.testing.assert_allclose(found, np.diag(values), rtol=0, atol=5.1e-10)
 
 
-def test_the_printed_entry_of_the_matrix() -> None:
-    v = eigenvectors(4, 4, edges=EDGES, normalisation="combinatorial", q=0.1, absolute=True)
-    entry = (v * np.linalg.eigvalsh(matrix_of(EDGES, 4, 0.1)) @ v.conj().T)[0, 1]
-    np.testing.assert_allclose([entry.real, entry.imag], [-0.809016994, -0.587785252], rtol=0, atol=5.1e-10)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Independent ways
 
@@ -145,15 +139,7 @@ def degree(both_ways: tuple[int, ...]) -> np.ndarray:
     return np.bincount([u for u, _ in arcs], minlength=12)
 
 
-def test_turning_all_edges_round_conjugates_the_matrix() -> None:
-    there = eigenvectors(9, 4)
-    back = eigenvectors(9, 4, edges=tuple(node for v in range(8) for node in (v + 1, v)))
-    np.testing.assert_allclose(np.abs(back), np.abs(there), rtol=0, atol=1e-13)
-    np.testing.assert_allclose(np.abs(np.angle(back[8, 0]) - np.angle(back[0, 0])), np.pi / 2, rtol=1e-12)
-    assert np.abs(back - there).max() > 0.1
-
-
-def test_each_part_stands_alone() -> None:
+def test_connected_components_do_not_affect_each_other() -> None:
     alone = eigenvectors(4, 6, edges=EDGES)
     moved = tuple(node + 5 for node in EDGES)
     together = eigenvectors(9, 6, edges=EDGES + moved)
@@ -182,19 +168,6 @@ def test_repeated_eigenvalues_have_one_basis(q: float) -> None:
     np.testing.assert_allclose(v.conj().T @ v, np.eye(7), rtol=0, atol=1e-13)
     np.testing.assert_allclose(eigenvectors(7, 7, reference=True, **options), v, rtol=0, atol=1e-13)
     assert len(remarks(parse("magnetic", {**options, "count": 7}), make_spec(7))) == 1
-
-
-def test_remarks_say_what_is_missing_or_free() -> None:
-    def said(nodes: int, **options: object) -> tuple[str, ...]:
-        return remarks(parse("magnetic", options), make_spec(nodes))
-
-    assert said(10) == ()
-    assert said(4, edges=EDGES) == (
-        "magnetic: no connected component has more than 4 of 10 eigenvectors; the rest are zero",
-    )
-    assert said(4, edges=(0, 1, 0, 2, 0, 3), count=3) == (
-        "magnetic: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",
-    )
 
 
 def test_initial_values_are_cut_off_at_two_deviations() -> None:

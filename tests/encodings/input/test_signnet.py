@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe.encodings.combined import remarks
 from fastpe.encodings.input import signnet
-from fastpe.encodings.registry import parse
-from fastpe.encodings.slots import make_spec
 
 GRAPH = (0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 2, 4, 5)  # no two eigenvalues are equal
 SIZES = {"dim": 7, "count": 4, "hidden": 5, "width": 3, "dtype": np.float64}
@@ -76,34 +73,8 @@ def test_renumbered_nodes_have_the_same_rows() -> None:
     np.testing.assert_allclose(moved[order], table, rtol=0, atol=1e-11)
 
 
-def test_opposite_entries_look_alike() -> None:
-    table = fastpe.build("signnet", 9, params=drawn(), **SIZES)["table"]
-    np.testing.assert_allclose(table, table[::-1], rtol=0, atol=1e-12)
-
-
 def test_what_has_no_eigenvectors_gets_that_of_zeros() -> None:
     params = drawn()
     table = fastpe.build("signnet", 8, edges=GRAPH, params=params, **SIZES)["table"]
     np.testing.assert_array_equal(table[6], table[7])
     np.testing.assert_array_equal(table[6], fastpe.build("signnet", 1, params=params, **SIZES)["table"][0])
-
-
-def test_initial_values_are_uniform_by_what_enters() -> None:
-    params = fastpe.init("signnet", dim=64, train_length=6, depth=3, dtype=np.float64)
-    entering = {"phi_w_in": 1, "phi_b_in": 1, "rho_w_in": 64, "rho_b_in": 64}
-    assert len(params) == 12
-    for name, value in params.items():
-        bound = 1 / np.sqrt(entering.get(name, 64))
-        assert 0.5 * bound < np.abs(value).max() <= bound
-    assert fastpe.init("signnet", dim=8, train_length=6)["rho_w_in"].shape == (64, 64)
-
-
-def test_remarks_are_those_of_the_eigenvectors() -> None:
-    def said(nodes: int, **options: object) -> tuple[str, ...]:
-        return remarks(parse("signnet", options), make_spec(nodes))
-
-    assert said(17) == ()
-    assert said(4) == ("signnet: no connected component has more than 3 of 16 eigenvectors; the rest are zero",)
-    assert said(4, edges=(0, 1, 1, 2, 2, 3, 3, 0), count=3) == (
-        "signnet: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",
-    )

@@ -11,60 +11,13 @@ def table(length: int, dim: int, **keywords: object) -> np.ndarray:
     return fastpe.build("sinusoidal", length, dim=dim, dtype=np.float64, **keywords)["table"]
 
 
-@pytest.mark.parametrize(
-    ("dim", "position", "row"),
-    [
-        (4, 0, [0, 1, 0, 1]),
-        (4, 1, [0.8414709848, 0.5403023059, 0.009999833334, 0.9999500004]),
-        (
-            8,
-            100,
-            [
-                -0.5063656411,
-                0.8623188723,
-                -0.5440211109,
-                -0.8390715291,
-                0.8414709848,
-                0.5403023059,
-                0.09983341665,
-                0.9950041653,
-            ],
-        ),
-        (5, 1, [0.8414709848, 0.5403023059, 0.02511622291, 0.9996845379, 0.0006309573026]),
-    ],
-)
-def test_printed_rows(dim: int, position: int, row: list[float]) -> None:
-    np.testing.assert_allclose(table(1, dim, start=position)[0], row, rtol=0, atol=5.1e-11)
-
-
-def test_identities() -> None:
-    even = table(101, 64)
-    np.testing.assert_allclose(np.linalg.norm(even, axis=1), np.sqrt(32), rtol=1e-15)
-    products = even[0] @ even[[0, 1, 2, 5, 10, 50, 100]].T
-    printed = [32, 30.9168317, 28.3038620, 23.5039708, 21.0516288, 15.6737970, 17.8746688]
-    np.testing.assert_allclose(products, printed, rtol=0, atol=5.1e-8)
-    pairs = table(15, 2)
-    np.testing.assert_allclose([pairs[3] @ pairs[7], pairs[10] @ pairs[14]], np.cos(4), rtol=1e-15)
-    odd = np.linalg.norm(table(101, 5), axis=1)[[0, 1, 100]]
-    np.testing.assert_allclose(odd, [1.414213562, 1.414213703, 1.415618519], rtol=0, atol=5.1e-10)
-
-
-def test_near_collisions() -> None:
-    rows = table(7000, 4)
-    distance = np.linalg.norm(rows - rows[0], axis=1)
-    np.testing.assert_allclose(distance[[1, 1885]], [0.958903, 0.0444064], rtol=2e-6)
-    far = np.linalg.norm(table(1, 4, start=735761) - rows[:1])
-    np.testing.assert_allclose(far, 5.293e-4, rtol=2e-4)
-    eight = table(6284, 8)
-    np.testing.assert_allclose(np.linalg.norm(eight[6283] - eight[0]), 0.185977, rtol=5e-6)
-
-
 @pytest.mark.parametrize("base", [10000.0, 1.0, 3.7])
 @pytest.mark.parametrize("dim", [6, 33])
 def test_last_place_against_mpmath(dim: int, base: float) -> None:
     rng = np.random.default_rng(dim)
     limit = 2**24
-    special = [limit, -limit, 0.5, 1e-300, -1e-9, *(float(k * np.pi / 2) for k in (1, 2, 3, 1000, 9999999))]
+    zeros = np.arange(1, 30) * 123457 * np.pi / 2  # reals next to zeros
+    special = [limit, -limit, 0.5, 1e-300, -1e-9, *(float(k * np.pi / 2) for k in (1, 2, 3, 1000, 9999999)), *zeros]
     positions = np.concatenate([rng.integers(-limit, limit, 15), rng.uniform(-limit, limit, 15), special])
     exact = table(len(positions), dim, positions=positions, base=base)
     single = fastpe.build("sinusoidal", len(positions), dim=dim, positions=positions, base=base)["table"]
@@ -74,7 +27,7 @@ def test_last_place_against_mpmath(dim: int, base: float) -> None:
                 angle = mpmath.mpf(float(p)) / mpmath.mpf(base) ** (mpmath.mpf(2 * (c // 2)) / dim)
                 value = mpmath.cos(angle) if c % 2 else mpmath.sin(angle)
                 nearest = float(value)
-                assert abs(mpmath.mpf(float(exact[i, c])) - value) <= 1.5 * np.spacing(abs(nearest)), (p, c)
+                assert abs(mpmath.mpf(float(exact[i, c])) - value) <= np.spacing(abs(nearest)), (p, c)
                 ulp32 = float(np.spacing(np.float32(abs(nearest))))
                 assert abs(mpmath.mpf(float(single[i, c])) - value) <= 0.501 * ulp32, (p, c)
 

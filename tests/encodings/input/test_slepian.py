@@ -33,11 +33,6 @@ def test_of_very_many_positions() -> None:
     np.testing.assert_allclose(rows, 2**9 * dpss(2**18, 1.0, 2).T, rtol=0, atol=3e-6)
 
 
-def test_more_positions_than_can_be_computed_are_refused() -> None:
-    with pytest.raises(ValueError, match="'slepian' needs a training length of at most 262144, not 262145"):
-        table(8, dim=2, train_length=2**18 + 1)
-
-
 def test_against_eigenvectors_of_the_kernel_in_mpmath() -> None:
     """The definition, without the tridiagonal matrix: the kernel and its continuation in 50 digits."""
     length, product = 12, 2.5
@@ -60,21 +55,6 @@ def test_against_eigenvectors_of_the_kernel_in_mpmath() -> None:
                 assert abs(rows[p + length, k] - mpmath.sqrt(length) * right) < 1e-13
 
 
-@pytest.mark.parametrize(("length", "product", "count"), [(50, 3.0, 6), (64, 16.0, 32)])
-def test_energy_beyond_is_what_concentration_leaves(length: int, product: float, count: int) -> None:
-    """1/lambda - 1, at most 1; far positions have 1/distance^2 of it, so that the sum to 200 N lacks about 1/400 N."""
-    far = 200 * length
-    rows = table(2 * far, dim=count, train_length=length, time_bandwidth=product, start=-far)
-    inside = rows[far : far + length] / np.sqrt(length)
-    places = np.arange(length)
-    kernel = 2 * product / length * np.sinc(2 * product / length * (places[:, None] - places))
-    concentration = np.einsum("pk,pm,mk->k", inside, kernel, inside)
-    assert concentration.min() > 0.5
-    energy = (rows**2).sum(axis=0) / length
-    np.testing.assert_allclose(energy, 1 / concentration, rtol=2e-3)
-    assert energy.max() < 2
-
-
 def test_no_sequence_in_use_has_more_energy_beyond_than_within() -> None:
     for length in (1, 2, 3, 5, 8, 13, 40, 64, 150):
         for product in {*np.arange(1, length + 1) / 2, *np.linspace(0.5, max(0.5, length / 2), 19)}:
@@ -82,18 +62,8 @@ def test_no_sequence_in_use_has_more_energy_beyond_than_within() -> None:
             assert 0.5 < concentration.min() <= concentration.max() < 1 + 1e-12
 
 
-def test_real_positions_are_the_wave_between_whole_ones() -> None:
-    """It has no frequency beyond W: sampled twice as densely, its spectrum up to the new limit ends at W."""
-    length, product = 32, 4.0
-    places = np.arange(-2000, 2000, 0.5)
-    wave = table(len(places), dim=3, train_length=length, time_bandwidth=product, positions=places)
-    np.testing.assert_array_equal(
-        wave[::2], table(4000, dim=3, train_length=length, time_bandwidth=product, start=-2000)
-    )
-    spectrum = np.abs(np.fft.rfft(wave, axis=0)) ** 2
-    turns = np.fft.rfftfreq(len(places), 0.5)
-    assert spectrum[turns > 1.05 * product / length].sum() < 1e-5 * spectrum.sum()
-    near = table(3, dim=3, train_length=length, time_bandwidth=product, positions=[5, 5 + 1e-9, 5 - 1e-9])
+def test_positions_next_to_whole_ones_have_nearly_their_rows() -> None:
+    near = table(3, dim=3, train_length=32, time_bandwidth=4.0, positions=[5, 5 + 1e-9, 5 - 1e-9])
     np.testing.assert_allclose(near, near[:1] * np.ones((3, 1)), atol=1e-7)
 
 
@@ -128,13 +98,6 @@ def test_positions_far_away_keep_their_phase() -> None:
             concentration = sum(own[p] * inside[p][m] * own[m] for p in range(length) for m in range(length)) / length
             right = sum(a * b for a, b in zip(kernel, own, strict=True)) / concentration
             assert abs(row[k] - right) < 1e-13 * np.abs(row).max()
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(ValueError, match="option 'time_bandwidth' must be at most half of the training length 50, not"):
-        table(50, time_bandwidth=26)
-    with pytest.raises(ValueError, match=r"option 'time_bandwidth' must be a finite number >= 0\.5 or none, not 0\.4"):
-        table(50, time_bandwidth=0.4)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 40])

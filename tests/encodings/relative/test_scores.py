@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from relative_encodings import drawn
 from scipy.special import softmax
+from through_attention import assert_same_along
 
 import fastpe
 
@@ -100,7 +101,25 @@ def test_attention_is_that_of_the_printed_score(score, name, options, causal) ->
     np.testing.assert_allclose(fastpe.attention(q, k, v, causal=causal, **slots), expected, rtol=0, atol=2e-14)
 
 
-def test_transformer_xl_is_what_its_shift_of_rows_gives() -> None:
+CLIPPED = [
+    ("shaw", {"reach": 2}),
+    ("shaw", {"reach": 3, "use_values": False}),
+    ("li_eq5", {"reach": 2, "scaled": False}),
+    ("transformer_xl", {"clamp_len": 2}),
+    *((f"huang{method}", {"reach": 2, "per_head": True}) for method in (1, 2, 3, 4)),
+    ("deberta", {"reach": 3}),
+    ("deberta", {"reach": 3, "p2c_index": "paper"}),
+    ("deberta", {"reach": 4, "buckets": 4}),
+]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("name", "options"), CLIPPED)
+def test_gradients_where_offsets_are_clipped(name: str, options: dict, causal: bool) -> None:
+    assert_same_along(name, 6, 3, dim=4, heads=2, causal=causal, **options)
+
+
+def test_transformer_xl_equals_the_released_shift_of_rows() -> None:
     """The released code projects the distances N-1 .. 0 and shifts each query's row into place: right for j <= i."""
     n, rng = 7, np.random.default_rng(1)
     q, v = rng.standard_normal((n, 4)), rng.standard_normal((1, 4))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import expit
-from through_attention import assert_same_gradients
 
 import fastpe
 from fastpe.encodings.parts import frequency_flow
@@ -33,7 +32,7 @@ def test_printed_frequencies(reference: bool) -> None:
     np.testing.assert_allclose(theta(8, **request), printed, rtol=0, atol=5.1e-10)
 
 
-def test_zeros_give_the_closed_form() -> None:
+def test_maps_of_zeros_give_the_closed_form() -> None:
     t = np.arange(16)
     exact = 10000.0 ** (-t / 16) * 7.0 ** (-t / 15)
     for step, bound in ((0.05, 1e-7), (0.025, 1e-8), (0.005, 2e-11)):  # of fourth order
@@ -85,14 +84,6 @@ def test_steps_end_at_tau() -> None:
         assert frequency_flow.places(tau, 0.01)[-1] == tau
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"act": "silu"}, {"hidden": 2, "step": 0.3}, {"base": 7.0, "pairs": "interleaved"}]
-)
-def test_gradients_through_attention(options: dict) -> None:
-    request = {"train_length": 6, "original_length": 2, "learned": True, "step": 0.25, **options}
-    assert_same_gradients("clex", 6, **request)
-
-
 def test_gradients_of_samples_add_up_and_begin_with_those_of_one_map() -> None:
     rng = np.random.default_rng(0)
     request = {"dim": 16, "heads": 2, "train_length": 12, "original_length": 5, "learned": True, "dtype": np.float64}
@@ -111,32 +102,7 @@ def test_gradients_of_samples_add_up_and_begin_with_those_of_one_map() -> None:
     assert not any(gradient.any() for gradient in within.values())
 
 
-def test_initial_values_are_the_authors() -> None:
-    request = {"dim": 64, "heads": 1, "train_length": 32, "original_length": 2, "learned": True, "dtype": np.float64}
-    first = fastpe.init("clex", hidden=2, **request)
-    assert {name: array.shape for name, array in first.items()} == {"up": (32, 128), "down": (128, 32)}
-    assert not first["down"].any()
-    assert np.abs(first["up"]).max() == pytest.approx(128**-0.5, rel=0.01)
-    assert first["up"].std() == pytest.approx((3 * 128) ** -0.5, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dim": 5}, r"dim / heads must be even"),
-        (
-            {"learned": True, "original_length": 6},
-            r"option 'original_length' must be below the training length 6 .* not 6",
-        ),
-        ({"step": 0.001}, r"option 'step' must be a finite number >= 0\.005 and <= 1, not 0\.001"),
-    ],
-)
-def test_what_does_not_fit_is_refused(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fastpe.build("clex", 6, **{"dim": 8, "heads": 1, "train_length": 6, **options})
-
-
-def test_maps_that_lead_nowhere_are_named() -> None:
+def test_frequencies_that_are_not_finite_are_an_error() -> None:
     params = {"up": np.zeros((4, 8)), "down": np.zeros((8, 4))}
     params["up"][3], params["down"][:, 0] = 50.0, -300.0  # the slowest drives the fastest
     with pytest.raises(OverflowError, match=r"^the ODE of .clex. gives frequencies that are not finite at tau=4"):

@@ -39,25 +39,6 @@ def test_angles_of_any_logarithms(reference: bool) -> None:
                 assert abs(angle - right) < 4e-16 * max(1, abs(p) * 3)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("positions", [None, [[3.0, 0.5, -2.0], [1.0, 2.0, 4.0]]])
-def test_gradients_are_slopes(shared: bool, positions: list | None) -> None:
-    rng = np.random.default_rng(2)
-    params = {"log_freq": rng.normal(size=(1 if shared else 2, 2))}
-    request = {"dim": 8, "heads": 2, "shared": shared, "scale": 3.0, "positions": positions, "start": 1, **DOUBLE}
-    change = rng.normal(size=(*(() if positions is None else (2,)), 1 if shared else 2, 3, 2))
-    found = fastpe.pull("grape_m", 3, {"angles": change}, params=params, **request)["log_freq"]
-    for place in np.ndindex(found.shape):
-        ends = []
-        for step in (1e-6, -1e-6):
-            moved = params["log_freq"].copy()
-            moved[place] += step
-            angles = fastpe.build("grape_m", 3, params={"log_freq": moved}, reference=True, **request)["angles"]
-            ends.append(angles)
-        turned = (ends[0] - ends[1] + np.pi) % (2 * np.pi) - np.pi  # whole turns apart
-        np.testing.assert_allclose(found[place], (turned * change).sum() / 2e-6, rtol=0, atol=1e-8)
-
-
 def test_float32_is_no_less_exact_than_its_parameters() -> None:
     """At the initial values a frequency is off by some 10^-6 of itself, as the page says."""
     request = {"dim": 128, "train_length": 9}

@@ -64,7 +64,7 @@ def test_longropes_list_is_chosen_by_the_target_or_by_the_sequence(reference: bo
         ({"factor": 4.0, "chosen_by": "sequence", "short": (1.0, 2.0, 3.0, 4.0)}, False),
     ],
 )
-def test_where_longrope_gives_earlier_positions_something_else(options: dict, moves: bool) -> None:
+def test_moves_states_whether_earlier_positions_change(options: dict, moves: bool) -> None:
     options = {"long": (1.0, 2.0, 3.0, 4.0), **options}
     within, past = (fastpe.build("rope_longrope", n, dim=8, train_length=50, **options) for n in (50, 51))
     same = within["scale"] == past["scale"] and np.array_equal(within["angles"], past["angles"][:, :50])

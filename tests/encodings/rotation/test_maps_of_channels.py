@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.linalg import circulant, expm
-from through_attention import assert_same_gradients
+from through_attention import assert_same_along
 
 import fastpe
 
@@ -193,90 +193,19 @@ def test_exponentials_against_mpmath_far_away_too(name: str) -> None:
         assert off <= 2e-15 * (10 + 20 * abs(float(x)))
 
 
-@pytest.mark.parametrize("name", ["liere", "comrope"])
-def test_on_a_line_scores_know_offsets_alone(name: str) -> None:
-    rotors = fastpe.build(name, 40, dim=24, train_length=20, **{**DOUBLE, "heads": 2})["rotors"]
-    products = np.einsum("hnrji,hmrjk->hnmrik", rotors, rotors)
-    np.testing.assert_allclose(products[:, 7, 3], products[:, 37, 33], atol=1e-12)
-    np.testing.assert_allclose(products[:, 9, 9], np.broadcast_to(np.eye(6), products[:, 9, 9].shape), atol=1e-13)
-
-
-GRADIENTS = [
-    ("fope", {"learned": True}), ("comrope", {"block": 4}), ("comrope", {"block": 1}),
-    ("comrope", {"variant": "ap", "block": 2, "coordinates": 2}),
-    ("comrope", {"block": 4, "coordinates": 2, "grid": (2, 3)}), ("liere", {"block": 4}),
-    ("liere", {"block": 2, "coordinates": 2}), ("liere", {"coordinates": 2, "grid": (5, 1), "class_token": True}),
-    ("string", {}), ("string", {"coordinates": 2, "grid": (2, 3), "pairs": "half"}),
-    ("string", {"form": "circulant"}),
-    ("string", {"form": "circulant", "coordinates": 2, "grid": (2, 3), "pairs": "half"}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "options"), GRADIENTS)
-def test_gradients_through_attention(name: str, options: dict) -> None:
-    unseen = ("generators", "multipliers") if options.get("block") == 1 else ()
-    if unseen:  # a skew matrix of one entry is 0
-        params = fastpe.init(name, dim=8, heads=2, train_length=6, dtype=np.float64, **options)
-        slots = fastpe.build(name, 6, dim=8, heads=2, train_length=6, params=params, dtype=np.float64, **options)
-        np.testing.assert_array_equal(slots["rotors"], 1.0)
-        return
-    assert_same_gradients(name, 6, train_length=6, **options)
-
-
-@pytest.mark.parametrize("name", ["fope", "comrope", "liere", "string"])
-def test_positions_of_samples_and_their_gradients(name: str) -> None:
-    """Those of a batch are the sums of those alone."""
-    rng = np.random.default_rng(2)
-    request = {"dim": 8, "heads": 2, "train_length": 6, "dtype": np.float64}
-    request |= {"learned": True} if name == "fope" else {}
-    params = {key: x + 0.1 * rng.normal(size=x.shape) for key, x in fastpe.init(name, **request).items()}
-    positions = rng.uniform(-3, 9, (2, 6))
-    whole = fastpe.build(name, 6, params=params, positions=positions, **request)
-    alone = [fastpe.build(name, 6, params=params, positions=own, **request) for own in positions]
-    shapes = {slot: x.shape for slot, x in whole.items() if isinstance(x, np.ndarray)}
-    batched = {slot for slot, shape in shapes.items() if len(shape) > alone[0][slot].ndim}
-    dslots = {slot: rng.normal(size=shape) for slot, shape in shapes.items()}
-    parts = []
-    for b, own in enumerate(alone):
-        for slot in shapes:
-            np.testing.assert_allclose(whole[slot][b] if slot in batched else whole[slot], own[slot], atol=1e-13)
-        given = {slot: x[b] if slot in batched else x / 2 for slot, x in dslots.items()}
-        parts.append(fastpe.pull(name, 6, given, params=params, positions=positions[b], **request))
-    found = fastpe.pull(name, 6, dslots, params=params, positions=positions, **request)
-    for key, gradient in found.items():
-        np.testing.assert_allclose(gradient, parts[0][key] + parts[1][key], atol=1e-11)
-
-
-def test_initial_values_are_the_authors() -> None:
-    request = {"dim": 512, "heads": 8, "train_length": 512, "dtype": np.float64}
-    b = fastpe.init("comrope", std=2.0, **request)
-    assert {key: x.shape for key, x in b.items()} == {"generators": (8, 8, 8, 8), "multipliers": (8, 1)}
-    assert b["generators"].std() == pytest.approx(2.0, rel=0.05)
-    w = fastpe.init("liere", coordinates=3, **request)["generators"]
-    assert w.shape == (3, 8, 8, 8, 8)
-    assert w.min() >= 0
-    assert (w.mean(), w.max()) == (pytest.approx(math.pi, rel=0.05), pytest.approx(2 * math.pi, rel=0.01))
-    wc = fastpe.init("fope", learned=True, **request)["cosines"]
-    n, m = wc.shape[1:]
-    assert (n, m) == (16, 16)
-    assert (wc - np.eye(16)).std() == pytest.approx(0.3 * math.sqrt(2 / 32), rel=0.05)
-
-
 @pytest.mark.parametrize(
-    ("name", "request_", "message"),
+    ("name", "options"),
     [
-        ("fope", {"dim": 5}, "dim / heads must be even"),
-        ("string", {"dim": 5}, "dim / heads must be even"),
-        ("comrope", {"block": 3}, "option 'block' must divide a head's width 8, not 3"),
-        ("liere", {"block": 9}, "option 'block' must divide"),
-        ("liere", {"grid": (2, 3)}, "option 'grid' must be none with one coordinate"),
-        ("string", {"grid": (2, 3)}, "option 'grid' must be none with one coordinate"),
-        ("comrope", {"train_grid": (2, 3)}, "option 'train_grid' must be none with one coordinate"),
-        ("comrope", {"coordinates": 2, "grid": (2, 2)}, "option 'grid' must be 2 sides whose product is 6"),
-        ("string", {"coordinates": 2, "grid": (2, 2)}, "option 'grid' must be 2 sides whose product is 6"),
-        ("liere", {"class_token": True, "train_length": 1}, "at least 2 with a class token"),
+        ("comrope", {"variant": "ap", "block": 2, "coordinates": 2}),
+        ("liere", {"coordinates": 2, "grid": (5, 1), "class_token": True}),
+        ("string", {"form": "circulant", "coordinates": 2, "grid": (2, 3), "pairs": "half"}),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, request_: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fastpe.build(name, 6, **{"dim": 8, "heads": 1, "train_length": 6, **request_})
+def test_gradients_with_several_coordinates(name: str, options: dict) -> None:
+    assert_same_along(name, 6, 3, dim=8, heads=2, train_length=6, **options)
+
+
+def test_blocks_of_one_channel_are_not_rotated() -> None:
+    """A skew matrix of one entry is 0."""
+    rotors = fastpe.build("comrope", 6, dim=8, heads=2, block=1, train_length=6, dtype=np.float64)["rotors"]
+    np.testing.assert_array_equal(rotors, 1.0)

@@ -88,7 +88,7 @@ def test_a_model_writes_with_a_cache_as_without():
     np.testing.assert_array_equal(written, model.generate([1, 2, 3], 20, temperature=0.0, cache=False))
 
 
-def test_layers_without_it_have_no_temperature():
+def test_layers_without_the_rotation_have_no_temperature():
     config = fastpe.ModelConfig(
         "rope_yarn,nope", {"rope_yarn.factor": 4.0, "rope_yarn.rotated": 4}, width=16, heads=2, layers=2, causal=True,
         train_length=L0, dtype="float64",
@@ -118,7 +118,7 @@ def test_torch_and_jax_take_the_slots(dtype):
 
 
 @pytest.mark.parametrize("name", ["rope_yarn", "rope_longrope", "rope_resonance"])
-def test_of_whole_heads_it_stands_in_scale(name):
+def test_the_temperature_of_whole_heads_is_part_of_scale(name):
     options = {"rescaling": "yarn"} if name == "rope_resonance" else {}
     slots = fastpe.build(name, N, dim=D, train_length=L0, **options)
     assert set(slots) == {"angles", "pairs", "scale"}
