@@ -12,6 +12,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.training import evaluation
 
 CONFIG = TrainConfig("alibi", width=8, hidden=8, train_length=4, samples=8, epochs=1, test_lengths=(4, 6))
+OF_TEXT = {"task": "text", "causal": True, "data": __file__, "test_lengths": (4,)}
 
 
 def test_a_reason_of_several_lines_is_stored_and_read_again(tmp_path, monkeypatch):
@@ -34,6 +35,8 @@ def test_a_reason_of_several_lines_is_stored_and_read_again(tmp_path, monkeypatc
     ("change", "message"),
     [
         ({"samples": 2**36}, "68719476736 training sequences of length 4 need 13,194.1 GB"),
+        ({"validation": 2**36}, "validation with 68719476736 sequences of length 4 needs"),
+        ({**OF_TEXT, "validation": 2**36}, "validation with 68719476736 sequences of length 4 needs"),
         ({"test_sequences": 2**36}, "68719476736 test sequences of length 4 need 13,194.1 GB"),
     ],
 )
