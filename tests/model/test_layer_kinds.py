@@ -96,19 +96,25 @@ def test_packed_sequences_have_the_gradients_of_each_alone(kind):
     assert_packed_sequences_are_those_alone(config_of(kind))
 
 
-@pytest.mark.parametrize("prompt", [1, 2, 3, 500])  # 500 go through the model in two parts
+WRITTEN = [
+    *((kind, {}) for kind in KINDS), ("sinusoidal+path", {}), ("path,nope", {}), ("fox+path", {}), ("path", DOCUMENTS),
+    ("path", {"sight": "window:40,chunks:64"}), ("rope+selective_rope", HALF_PAIRS), ("selective_rope,nope,fox", {}),
+    ("rope+t5+dape", {"dropout": 0.3}), ("pope+fox+dape", {}), ("rope+log_n", {"train_length": 5}),
+    ("rope,temperature", {"options": {"temperature.every": 3}, "train_length": 5}),
+    ("rope*2,nope", {"sight": "chunks:6*2,all"}), ("learned+rope", {**DOCUMENTS, "train_length": 520}),
+]  # fmt: skip
+IN_TWO_PARTS = ("path", "selective_rope", "learned+rope")
+"""With them prompts of 500 tokens are tested as well, which go through the model in two parts."""
+
+
 @pytest.mark.parametrize(
-    ("encoding", "own"),
+    ("encoding", "own", "prompt"),
     [
-        *((kind, {}) for kind in KINDS), ("sinusoidal+path", {}), ("path,nope", {}), ("fox+path", {}),
-        ("path", DOCUMENTS), ("path", {"sight": "window:40,chunks:64"}), ("rope+selective_rope", HALF_PAIRS),
-        ("selective_rope,nope,fox", {}),
-        ("rope+t5+dape", {"dropout": 0.3}), ("pope+fox+dape", {}), ("rope+log_n", {"train_length": 5}),
-        ("rope,temperature", {"options": {"temperature.every": 3}, "train_length": 5}),
-        ("rope*2,nope", {"sight": "chunks:6*2,all"}), ("learned+rope", {**DOCUMENTS, "train_length": 520}),
+        *((encoding, own, prompt) for encoding, own in WRITTEN for prompt in (1, 2, 3)),
+        *((encoding, own, 500) for encoding, own in WRITTEN if any(part in encoding for part in IN_TWO_PARTS)),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_generation_with_a_cache_writes_what_generation_without_one_does(encoding, own, prompt):
     assert_written_as_a_whole(moved(config_of(encoding, vocabulary=11, **own)), prompt, atol=1e-12)
 

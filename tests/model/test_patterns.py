@@ -43,12 +43,6 @@ def test_a_name_is_as_short_as_can_be():
     assert ModelConfig.from_dict(config.to_dict()) == config
 
 
-def test_a_model_of_one_encoding_in_every_layer_is_that_of_the_encoding():
-    x = np.random.default_rng(0).normal(size=(3, 20))
-    one, other = (Transformer(replace(BASE, encoding=name)) for name in ("rope", "rope*4"))
-    np.testing.assert_array_equal(one(x), other(x))
-
-
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [

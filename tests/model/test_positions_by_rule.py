@@ -149,6 +149,7 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
     ):
         model([[1, 2, 12, 4, 5, 6, 7, 8]])
     model([[1, 2, 12, 4, 5, 6, 7]])
+    model([[1, 2, 12, 4, 5, 6, 7, 8]], lengths=[7])
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from layer_checks import assert_gradients_are_the_references
 
-import fastpe
-from fastpe import ModelConfig, TrainConfig, Transformer, reference, train
+from fastpe import ModelConfig, Transformer, reference
 from fastpe.model import sight
 from fastpe.model.cost import step_flop
 
@@ -50,15 +49,6 @@ def test_a_sight_that_hides_nothing_gives_the_bits_of_all(causal):
         assert other[0] == one[0]
         for name, gradient in one[1].items():
             np.testing.assert_array_equal(other[1][name], gradient, err_msg=name)
-
-
-def test_a_run_keeps_it(tmp_path):
-    config = TrainConfig(
-        "alibi", width=16, hidden=8, causal=True, sight="window:4,all", samples=20, epochs=1, train_length=9,
-        test_lengths=(9,), test_sequences=5,
-    )  # fmt: skip
-    train(config, out=tmp_path / "run", progress=False)
-    assert fastpe.load(tmp_path / "run").config.sight == "window:4,all"
 
 
 def test_only_what_is_seen_is_counted():

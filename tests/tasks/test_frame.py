@@ -101,6 +101,11 @@ def test_a_length_that_a_task_cannot_have(name, length, message):
         draw(choose(name), STREAM, 3, length)
 
 
+def test_at_least_one_sequence_is_drawn():
+    with pytest.raises(ValueError, match=r"^count must be at least 1, not 0"):
+        draw(choose("reverse"), STREAM, 0, 4)
+
+
 def drawn(inputs, answers, *more):
     return lambda draws, length, count: (inputs, answers, *more)
 

@@ -70,16 +70,3 @@ class Given:
     def normal(self, shape):
         assert shape == self._x.shape
         return self._x
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "match"),
-    [
-        ({"count": 0}, ValueError, "count must be at least 1, not 0"),
-        ({"length": 2.0}, TypeError, r"length must be an integer, not 2\.0"),
-        ({"seed": -3}, ValueError, "seed must be at least 0"),
-    ],
-)
-def test_bad_arguments_are_refused(change, error, match):
-    with pytest.raises(error, match=match):
-        sample(**{"seed": 0, "stream": "train", "count": 2, "length": 3, "dtype": np.float32} | change)

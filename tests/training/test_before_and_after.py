@@ -78,8 +78,3 @@ def test_what_is_counted_of_a_header_is_no_less_than_it_has(tmp_path):
     names = [name.removeprefix("model.") for name in header if name.startswith("model.")]
     assert 3 * len(names) == len(header)
     assert len(json.dumps(header)) < 3 * sum(len(name) + files._OF_ENTRY for name in names)
-
-
-def test_test_lengths_are_as_many_as_a_result_can_hold():
-    with pytest.raises(ValueError, match="test_lengths must have at most 1000 entries, not 1001"):
-        replace(CONFIG, test_lengths=range(1, 1002))

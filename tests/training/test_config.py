@@ -94,6 +94,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"test_lengths": 50}, TypeError, "test_lengths must be a sequence"),
         ({"test_lengths": (50, 0)}, ValueError, "test_lengths must be at least 1, not 0"),
         ({"test_lengths": (50, 50)}, ValueError, "distinct"),
+        ({"test_lengths": range(1, 1002)}, ValueError, "test_lengths must have at most 1000 entries, not 1001"),
         ({"epochs": 10**21}, ValueError, f"epochs must be at most 2\\*\\*40, not {10**21}"),
         ({"task": "runing_sum"}, ValueError, "did you mean 'running_sum'"),
         ({"vocabulary": 10}, ValueError, "vocabulary must be None for task 'running_sum', which sets it, not 10"),

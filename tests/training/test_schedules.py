@@ -11,7 +11,6 @@ from fastpe import TrainConfig, load, train
 from fastpe.training.events import Noted
 from fastpe.training.presets import PRESETS, preset
 from fastpe.training.schedule import rate
-from fastpe.training.stopping import Progress, reason_to_end
 
 CONFIG = TrainConfig(
     "rope", task="reverse", causal=True, width=16, hidden=16, train_length=4, samples=96, batch=8, epochs=6,
@@ -107,14 +106,6 @@ def test_numbers_are_validated_by_their_loss():
     found = train(config, progress=False)
     assert all(set(line["validation"]) == {"loss"} for line in found.history)
     assert math.isfinite(found.history[-1]["validation"]["loss"])
-
-
-def test_reasons_to_end():
-    config = replace(CONFIG, patience=2, stop_solved=True)
-    assert reason_to_end(config, Progress(epoch=2, best_epoch=1)) is None
-    assert reason_to_end(config, Progress(epoch=3, best_epoch=1)) == "validation"
-    assert reason_to_end(config, Progress(epoch=6, best_epoch=6)) == "epochs"
-    assert reason_to_end(config, Progress(epoch=6, best_epoch=6, solved=True)) == "solved"
 
 
 @pytest.mark.parametrize(
