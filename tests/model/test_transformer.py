@@ -126,7 +126,7 @@ def test_no_length_writes_outside_the_arrays(monkeypatch, dtype):
     norm=st.sampled_from(["none", "layernorm"]), activation=st.sampled_from(["relu", "gelu"]),
     encoding=st.sampled_from(["nope", "learned", "learned+alibi"]), vocabulary=st.none() | st.integers(2, 70),
 )  # fmt: skip
-@example(300, 9, 1, 9, "none", "relu", "learned", 257)
+@example(length=300, width=9, heads=1, hidden=9, norm="none", activation="relu", encoding="learned", vocabulary=257)
 def test_no_pointer_leaves_its_array(length, width, heads, hidden, norm, activation, encoding, vocabulary):
     """Everything that a step writes to is fenced with marks; they stay."""
     options = {"alibi.learned": True} if encoding == "learned+alibi" else {}
