@@ -244,8 +244,11 @@ def test_missing_files_are_named(finished, tmp_path):
     with pytest.raises(FileNotFoundError, match="is not finished"):
         load(finished)
     (finished / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="contains no run"):
+    with pytest.raises(RunError, match=r"it contains files but no config\.json"):
         load(finished)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="contains no run"):
+        load(tmp_path / "empty")
 
 
 def test_the_model_of_another_run_is_refused(finished, tmp_path):
