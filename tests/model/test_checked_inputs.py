@@ -127,7 +127,8 @@ def test_targets_must_have_the_inputs_shape_and_threads_must_be_positive():
 def test_other_array_types_and_views_are_taken(config):
     model, (x, _) = Transformer(config), pair_of(config)
     expected = model(x)
-    same = [x.tolist(), memoryview(x), stepped(x), np.asfortranarray(x), x.astype(x.dtype.newbyteorder()), unaligned(x)]
+    same = [x.tolist(), memoryview(x), np.repeat(x, 2, 1)[:, ::2], np.asfortranarray(x)]
+    same += [x.astype(x.dtype.newbyteorder()), unaligned(x)]
     if config.vocabulary:
         same += [x.astype(kind) for kind in (np.int8, np.uint8, np.uint64)]
     for each in same:

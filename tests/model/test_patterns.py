@@ -61,7 +61,9 @@ def test_patterns_that_cannot_be_are_named(pattern, says):
 
 
 def test_a_pattern_is_of_a_model_alone():
-    with pytest.raises(ValueError, match=r"^encoding 'rope,nope' says what each layer of a model has"):
+    with pytest.raises(
+        ValueError, match=r"^encoding must be one encoding or a sum, not 'rope,nope', which is a pattern"
+    ):
         fastpe.build("rope,nope", 5)
 
 

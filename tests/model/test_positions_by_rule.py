@@ -164,7 +164,7 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
         ({**SEGMENTS, "encoding": "alibi", "options": {"learned": True}}, "'alibi' fills 'bias', not a table"),
         (
             {**SEGMENTS, "encoding": "alibi@a,alibi@b", "options": {"alibi@a.factor": 2.0}},
-            "'alibi@a,alibi@b' has 'alibi@a' and 'alibi@b'",
+            "'alibi@a,alibi@b' combines 'alibi@a' with 'alibi@b'",
         ),
         ({**SEGMENTS, "encoding": "alibi+fox"}, "'alibi+fox' combines 'alibi' with a gate"),
         ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which cannot restart"),
