@@ -64,7 +64,7 @@ def test_mistakes():
 def test_the_command_line_takes_one(tmp_path):
     said = command_line.fastpe("train", *TINY, "--layers", 2, "--out", tmp_path / "run", "--schedule", "gemma2:8")
     assert said.exit_code == 0, said.output
-    assert "schedule gemma2, RoPE, a window in every other layer" in said.stderr
+    assert "schedule gemma2, RoPE, with a window in every other layer" in said.stderr
     config = fastpe.load(tmp_path / "run").config
     assert (config.encoding, config.sight, config.options["rope.base"]) == ("rope", "window:8,all", 1e4)
     assert "leave out --encoding" in refused(2, "train", "--schedule", "gemma2", "--encoding", "rope")

@@ -203,7 +203,7 @@ def test_documents_that_leave_no_such_share_are_refused(tmp_path):
     (tmp_path / "texts").mkdir()
     for name, count in (("a", 40), ("b", 4000)):
         (tmp_path / "texts" / name).write_text("abcdefghi " * (count // 10))
-    with pytest.raises(ValueError, match=r"not split, and the share nearest to 0\.1 is 0\.990"):
+    with pytest.raises(ValueError, match=r"a share of whole documents: the one nearest to 0\.1 is 0\.990"):
         train(config_of(tmp_path / "texts"), progress=False)
     notes = []
     train(config_of(tmp_path / "texts" / "b", epochs=1), progress=lambda event: notes.append(str(event)))
