@@ -1,28 +1,32 @@
 """What a model is given: every kind of array, converted without allocating, and refused by name."""
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numba
 import numpy as np
 import pytest
+from array_kinds import read_only, stepped, unaligned
+from model_cases import PAPER, SMALL, batch_of, pair_of
 
 from fastpe import ModelConfig, Transformer
 from fastpe.kernels.compile.switches import CHECK_BOUNDS
 from fastpe.model.adam import Adam
 from fastpe.model.scratch import Scratch
 
-PAPER = ModelConfig("wavelet")
 
-
-def batch_of(config, sequences=8, seed=0):
-    x = np.random.default_rng(seed).standard_normal((sequences, config.train_length)).astype(config.dtype)
-    return x, np.cumsum(x, 1, dtype=np.float64).astype(config.dtype)
-
-
-def read_only(array):
-    array.flags.writeable = False
-    return array
+def peak_of_steps(config, *given, **named):
+    """The most memory that a step takes after the first two, in bytes."""
+    adam = Adam(Transformer(config))
+    adam.step(*given, **named)
+    adam.step(*given, **named)
+    tracemalloc.start()
+    for _ in range(5):
+        adam.step(*given, **named)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,7 @@ def read_only(array):
         (None, np.asarray),
         (None, np.float64),
         (None, read_only),
-        (None, lambda array: np.repeat(array, 2, 1)[:, ::2]),
+        (None, stepped),
         (11, lambda array: (array > 0).astype(np.int64)),
         (11, lambda array: read_only((array > 0).astype(np.uint8))),
     ],
@@ -39,18 +43,17 @@ def read_only(array):
 )
 @pytest.mark.skipif(CHECK_BOUNDS, reason="pointers that know their ends are larger")
 def test_a_step_allocates_nothing_after_the_first(vocabulary, given_as):
-    import tracemalloc
-
-    adam = Adam(Transformer(replace(PAPER, vocabulary=vocabulary)))
     x, y = map(given_as, batch_of(PAPER, 128))
-    adam.step(x, y)
-    adam.step(x, y)
-    tracemalloc.start()
-    for _ in range(5):
-        adam.step(x, y)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peak = peak_of_steps(replace(PAPER, vocabulary=vocabulary), x, y)
     assert peak < 20 * 1024  # a few Python objects; x and y in the model's dtype hold 25,600 bytes each
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, bool])
+def test_a_step_with_weights_allocates_no_large_array_after_the_first(kind):
+    config = replace(PAPER, width=8, hidden=8, train_length=20)
+    x, y = batch_of(config, 4096)
+    peak = peak_of_steps(config, x, y, weights=(x > 0).astype(kind))
+    assert peak < y.nbytes / 2  # NumPy's own buffers for casts hold 8,192 numbers
 
 
 @pytest.mark.parametrize("encoding", ["wavelet", "rope", "alibi", "shaw"])
@@ -85,6 +88,31 @@ def test_bad_input_gets_one_clear_error(x, error, says):
         Transformer(PAPER)(x)
 
 
+@pytest.mark.parametrize(
+    ("x", "error", "says"),
+    [
+        ([[0, 17]], ValueError, r"x must hold tokens, which are integers in \[0, 17\), but x\[0, 1\] is 17"),
+        ([3, 4, -1], ValueError, r"x must hold tokens, which are integers in \[0, 17\), but x\[2\] is -1"),
+        (np.array([2**64 - 1], np.uint64), ValueError, r"but x\[0\] is 18446744073709551615"),
+        ([[1.0, 2.0]], TypeError, r"x must hold tokens, which are integers in \[0, 17\), not float64"),
+        ([True, False], TypeError, r"x must hold tokens, which are integers in \[0, 17\), not bool"),
+        (["a"], TypeError, r"x must hold tokens, which are integers in \[0, 17\), not <U1"),
+        ([2**70], ValueError, r"x must lie in \[0, 16\], not 1180591620717411303424 at index 0"),
+        ([[1], [2, 3]], TypeError, r"x must be an array or a sequence of tokens, which are integers in \[0, 17\): "),
+        ([], ValueError, r"x must have the shape .* not \(0,\)"),
+        (3, ValueError, r"x must have the shape .* not \(\)"),
+        (np.ones((2, 3, 4), int), ValueError, r"x must have the shape .* not \(2, 3, 4\)"),
+    ],
+)
+def test_bad_tokens_get_one_clear_error(x, error, says):
+    model = Transformer(SMALL)
+    with pytest.raises(error, match=says):
+        model(x)
+    right = np.zeros(np.shape(x), int) if "is " in says else [0]
+    with pytest.raises(error, match=says.replace("x must", "y must").replace(r"x\[", r"y\[")):
+        model.loss_and_grads(right, x)
+
+
 def test_targets_must_have_the_inputs_shape_and_threads_must_be_positive():
     model = Transformer(PAPER)
     with pytest.raises(ValueError, match=r"y must have the shape of x, \(2, 50\), not \(2, 49\)"):
@@ -95,18 +123,17 @@ def test_targets_must_have_the_inputs_shape_and_threads_must_be_positive():
         model(np.ones(50), threads=1.5)
 
 
-def test_other_array_types_and_views_are_taken():
-    model = Transformer(PAPER)
-    x, _ = batch_of(PAPER)
+@pytest.mark.parametrize("config", [PAPER, SMALL], ids=["numbers", "tokens"])
+def test_other_array_types_and_views_are_taken(config):
+    model, (x, _) = Transformer(config), pair_of(config)
     expected = model(x)
-    np.testing.assert_array_equal(model(x.tolist()), expected)
-    np.testing.assert_array_equal(model(memoryview(x)), expected)
-    np.testing.assert_array_equal(model(np.repeat(x, 2, 1)[:, ::2]), expected)
-    np.testing.assert_array_equal(model(np.asfortranarray(x)), expected)
-    np.testing.assert_array_equal(model(x.astype(x.dtype.newbyteorder())), expected)
-    unaligned = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
-    unaligned[...] = x
-    np.testing.assert_array_equal(model(unaligned), expected)
+    same = [x.tolist(), memoryview(x), np.repeat(x, 2, 1)[:, ::2], np.asfortranarray(x)]
+    same += [x.astype(x.dtype.newbyteorder()), unaligned(x)]
+    if config.vocabulary:
+        same += [x.astype(kind) for kind in (np.int8, np.uint8, np.uint64)]
+    for each in same:
+        np.testing.assert_array_equal(model(each), expected)
+    np.testing.assert_array_equal(model(x[0]), expected[0])
 
 
 def test_what_a_model_is_given_is_never_written_to_and_the_next_call_forgets_it():

@@ -47,6 +47,7 @@ GOOD = ModelConfig("wavelet+alibi", {"alibi.alpha0": 0.5}, width=12, heads=3)
         ({"positions": 50}, ValueError, "positions must be one of 'usual', 'random:L', 'float:L'"),
         ({"positions": "random:49"}, ValueError, "positions 'random:L' need L from train_length=50 to 2**27, not"),
         ({"positions": f"random:{2**27 + 1}"}, ValueError, "positions 'random:L' need L from train_length=50 to 2**27"),
+        ({"encoding": 3}, TypeError, "encoding must be a name, not 3"),
         ({"encoding": "alibi", "options": {"alpha": 1}}, ValueError, "option 'alpha' of"),
         ({"options": {"alibi.alpha0": "big"}}, TypeError, "option 'alibi.alpha0' must be a finite number"),
         ({"options": [("alpha0", 1)]}, TypeError, "options must be a mapping of names to values, not [('alpha0', 1)]"),

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_cases import assert_same_gradients, batch_of, in_float64, tokens_of
+from model_cases import assert_agrees_with_the_reference, assert_same_gradients, batch_of, in_float64, pair_of
 
 from fastpe import Adam, ModelConfig, Transformer
-from fastpe.doctor.allowed_error import step_tolerance
 from fastpe.model import scratch
 from fastpe.model.encoding import ModelEncoding
 
@@ -43,10 +42,6 @@ def composed(config, length=None):
     return bool(found["fused_input"]), bool(found["fused_output"])
 
 
-def pair(config, sequences=9):
-    return (batch_of if config.vocabulary is None else tokens_of)(config, sequences)
-
-
 @pytest.fixture
 def apart(monkeypatch):
     """A function that makes a model whose ends are two maps each."""
@@ -55,9 +50,9 @@ def apart(monkeypatch):
         model = Transformer(config)
         with monkeypatch.context() as patch:
             patch.setattr(scratch, "fused_ends", lambda *_, **__: {})
-            model.loss_and_grads(*pair(config, 1), lengths=[config.train_length])  # lays its memory out
+            model.loss_and_grads(*pair_of(config, 1), lengths=[config.train_length])  # lays its memory out
             for threads in (1, 2, 3):
-                model.loss_and_grads(*pair(config), threads=threads)
+                model.loss_and_grads(*pair_of(config), threads=threads)
         (sizes,) = {work.sizes for key, work in model._kept.items() if key[2]}
         assert not sizes.fused_input
         assert not sizes.fused_output
@@ -98,19 +93,7 @@ def test_a_map_of_many_positions_is_not_composed():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @cases
 def test_loss_and_gradients_are_those_of_the_reference(name, dtype):
-    config = replace(CASES[name], dtype=dtype)
-    model, (x, y), encoding = Transformer(config), pair(config), ModelEncoding(replace(config, dtype="float64"))
-    weights = np.random.default_rng(3).integers(0, 3, y.shape)
-    parameters = in_float64(model)
-    if config.positions != "usual":
-        encoding.slots(config.train_length, parameters, training=True)  # the positions of step 0
-    expected, exact = encoding.reference_loss_and_grads(parameters, x, y, weights)
-    sizes = encoding.reference_gradient_sizes(parameters, x, y, weights)
-    loss, gradients = model.loss_and_grads(x, y, weights=weights)
-    assert loss == pytest.approx(expected, rel=step_tolerance(dtype))
-    # a kink of ReLU may lie within rounding of an input, which float64 does not meet
-    if dtype == "float64" or config.activation != "relu":
-        assert_same_gradients(gradients, exact, sizes, dtype)
+    assert_agrees_with_the_reference(replace(CASES[name], dtype=dtype), 9, weighted=True)
 
 
 @cases
@@ -119,7 +102,7 @@ def test_the_gradients_are_those_of_two_maps(name, apart):
     config = replace(CASES[name], dtype="float64")
     n = config.train_length
     lengths = np.minimum([n, 3, 1, n, 5, 2, 2, 4, n - 1, 9, 1, n, 7], n).clip(1)
-    x, y = pair(config, len(lengths))
+    x, y = pair_of(config, len(lengths))
     weights = np.random.default_rng(3).integers(0, 3, y.shape)
     for given in ({}, {"lengths": lengths}, {"lengths": lengths, "weights": weights}, {"lengths": lengths[-2:]}):
         some = slice(-len(given.get("lengths", x)), None)
@@ -135,20 +118,16 @@ def test_the_gradients_are_those_of_two_maps(name, apart):
 
 @pytest.mark.parametrize("clip", [np.inf, 0.5])
 @pytest.mark.parametrize("name", ["table", "learned table and bias", "tokens", "one layer"])
-def test_steps_have_the_same_bits_on_all_threads_and_are_those_of_two_maps(name, clip, apart):
+def test_steps_are_those_of_two_maps(name, clip, apart):
     config = replace(CASES[name], dtype="float64")
     found = []
-    for threads, model in ((1, Transformer(config)), (2, Transformer(config)), (3, Transformer(config)),
-                           (1, apart(config))):  # fmt: skip
+    for model in (Transformer(config), apart(config)):
         adam = Adam(model, lr=0.01, clip=clip, eps=1e-3)
-        losses = [adam.step(*pair(config), threads=threads) for _ in range(4)]
+        losses = [adam.step(*pair_of(config)) for _ in range(4)]
         found.append((losses, {key: array.copy() for key, array in model.parameters.items()}))
-    for losses, parameters in found[1:3]:
-        assert losses == found[0][0]
-        assert all(np.array_equal(array, found[0][1][key]) for key, array in parameters.items())
-    np.testing.assert_allclose(found[0][0], found[3][0], rtol=1e-13)
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-13)
     assert found[0][0][-1] < found[0][0][0]
-    for key, array in found[3][1].items():
+    for key, array in found[1][1].items():
         np.testing.assert_allclose(found[0][1][key], array, rtol=1e-11, atol=1e-12, err_msg=key)
 
 

@@ -1,24 +1,26 @@
-"""Gates of the model's layers, beside the reference and beside numbers of the authors' code."""
+"""Gates of the model's layers, forget gates and gated slopes (GRAPE-A), beside the reference."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from layer_checks import (
-    assert_gradients_are_the_references,
-    assert_learns,
-    assert_padding_does_not_matter,
-    assert_threads_do_not_matter,
-    assert_writes_stay_inside,
-    lengths_of,
-)
+from layer_checks import assert_gradients_are_the_references, lengths_of
 
 import fastpe
-from fastpe import ModelConfig, Transformer, reference
+from fastpe import ModelConfig, Transformer, columns, reference
+from fastpe.encodings.bias.alibi import slopes
+from fastpe.model.encoding import ModelEncoding
 
 BASE = ModelConfig("fox", width=24, heads=3, layers=3, hidden=20, causal=True, train_length=20, dtype="float64")
 CASES = [
     {"encoding": "fox"}, {"encoding": "fox", "norm": "layernorm", "activation": "gelu", "final_norm": True},
+    *({"encoding": "grape_a", "options": {"gate": gate}} for gate in ("key", "query", "both")),
+    {"encoding": "rope+grape_a", "norm": "layernorm", "activation": "gelu", "options": {"grape_a.gate": "both"}},
+    {"encoding": "grape_a*2,nope"}, {"encoding": "shaw+grape_a", "options": {"shaw.reach": 3, "grape_a.gate": "both"}},
+    {"encoding": "fox,grape_a,t5+ssmax"}, {"encoding": "ssmax+grape_a", "options": {"grape_a.gate": "query"}},
+    {"encoding": "grape_a@near,grape_a@far", "options": {"grape_a@near.gate": "query"}},
+    {"encoding": "sinusoidal+grape_a", "residual": False, "bias": False}, {"encoding": "da+grape_a"},
+    {"encoding": "grape_a", "sight": "window:5,all"}, {"encoding": "grape_a", "vocabulary": 7, "tied": True},
     {"encoding": "fox", "options": {"gate": "bias_only", "initial": 1.0}}, {"encoding": "cable"},
     {"encoding": "ssd_decay", "norm": "rmsnorm"}, {"encoding": "rope+fox"}, {"encoding": "fox*2,nope"},
     {"encoding": "rope,fox,t5+cable", "options": {"cable.scaled": True}}, {"encoding": "sinusoidal+fox"},
@@ -27,67 +29,52 @@ CASES = [
 ]  # fmt: skip
 
 
-@lengths_of(CASES, long=2)
+@lengths_of(CASES, long=7)
 def test_loss_and_gradients_are_the_references(own, length):
     assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
 
 
-def test_the_reference_is_the_formula_of_the_authors():
-    """N 4, one head: log f, and the gradient of the logits, as the authors' code gives them."""
-    i = np.arange(4)
-    logits = 1 + 0.5 * np.sin(i)
-    lost, pullback = reference.gate_vjp(logits[:, None], -1, np.zeros(1), np.ones((1, 1)))
-    log_f = [-0.313261688, -0.216349567, -0.209841363, -0.294769263]
-    np.testing.assert_allclose(-np.diff(lost[0], prepend=0), log_f, atol=1e-9)
-    q = np.sin(i[:, None] + 1 + 0.5 * i)[None, None]
-    k = np.cos(0.7 * i[:, None] + 0.3 * i)[None, None]
-    v = np.sin(0.2 * i[:, None] * (i + 1) + 0.1)[None, None]
-    out, attention_pullback = reference.attention_vjp(q, k, v, causal=True, scale=0.5, key_offset=lost[None])
-    np.testing.assert_allclose([out[0, 0, 2, 0], out[0, 0, 3, 3]], [0.386237961, 0.682754316], atol=1e-9)
-    found = attention_pullback(np.cos(0.5 * i[:, None] - i)[None, None])
-    of_offsets = found["key_offset"][0]
-    np.testing.assert_allclose(-of_offsets[0], [0.117206519, 0.099867610, -0.145901047, -0.071173083], atol=1e-9)
-    of_logits = pullback(of_offsets)["x"][:, 0]
-    np.testing.assert_allclose(of_logits, [0, -0.022802096, -0.041089344, -0.018170246], atol=1e-9)
+def test_the_reference_is_the_column_that_has_the_authors_numbers():
+    """Those are in tests/test_columns.py."""
+    logits = 1 + 0.5 * np.sin(np.arange(4))
+    found, pullback = reference.gate_vjp(logits[:, None], -1, np.zeros(1), np.ones((1, 1)))
+    expected, other = columns.forget_gate_vjp(logits[None])
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+    gradient = np.array([[0.117206519, 0.099867610, -0.145901047, -0.071173083]])
+    np.testing.assert_allclose(pullback(gradient)["x"][:, 0], other(gradient)["logits"][0], rtol=1e-13)
 
 
-def test_a_gate_that_stays_is_alibi():
-    """f of slope s: softplus(-b) = s."""
-    slopes = np.array([0.5, 0.25, 0.125])
-    config = replace(BASE, encoding="fox", options={"gate": "bias_only"})
-    model, plain = Transformer(config), Transformer(replace(config, encoding="alibi", options={"slope": 0.5}))
+@pytest.mark.parametrize(
+    ("encoding", "options", "values", "of_alibi"),
+    [
+        ("fox", {"gate": "bias_only"}, {"bias": -np.log(np.expm1(0.5))}, {"slope": 0.5}),  # softplus(-b) is the slope
+        ("grape_a", {}, {"weight": np.log(np.expm1(1 / np.log(2))), "key": 0.0}, {}),  # keys: softplus(0) = ln 2
+    ],
+)
+def test_a_gate_that_stays_is_alibi(encoding, options, values, of_alibi):
+    config = replace(BASE, encoding=encoding, options=options)
+    model, plain = Transformer(config), Transformer(replace(config, encoding="alibi", options=of_alibi))
     for layer in range(3):
-        model.parameters[f"layers.{layer}.encoding.fox.bias"][...] = -np.log(np.expm1(np.full(3, 0.5)))
+        for role, value in values.items():
+            model.parameters[f"layers.{layer}.encoding.{encoding}.{role}"][...] = value
     for name in plain.parameters:
         plain.parameters[name][...] = model.parameters[name]
     x = np.random.default_rng(0).normal(size=(2, 20))
-    assert slopes.size == 3
     np.testing.assert_allclose(model(x), plain(x), rtol=1e-10)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_the_bits_do_not_depend_on_threads(threads):
-    assert_threads_do_not_matter(threads, BASE, encoding="rope+fox")
-
-
-def test_lengths_of_their_own():
-    assert_padding_does_not_matter(BASE)
-
-
-def test_tokens_written_one_by_one_are_those_of_whole_sequences():
-    model = Transformer(replace(BASE, encoding="rope+fox", vocabulary=11, dtype="float32"))
-    written = model.generate([1, 2, 3], 30, temperature=0.0)
-    for count in (7, 15, 29):
-        assert model(np.array(written[:count]))[-1].argmax() == written[count]
-
-
-def test_writes_stay_inside(monkeypatch):
-    assert_writes_stay_inside(monkeypatch, BASE)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_it_learns(precision):
-    assert_learns(BASE, precision=precision)
+def test_nothing_is_left_out_where_slopes_may_rise():
+    """Slopes that reward distance: what is far has all the weight, and no bound of near keys may hide it."""
+    n = 600
+    q, v = np.ones((1, n, 4)), np.arange(n)[None, :, None] * np.ones(4)
+    steep = -columns.gated_slopes(q, np.eye(4)[:1], slopes=[1.0], weight=[0.541324855])
+    falling = {"bias": -np.abs(np.arange(1 - n, n))[None] * 0.1, "causal": True}
+    out = fastpe.attention(q, q, v, key_slope=steep, **falling)
+    exact = reference.attention(q[None], q[None], v[None], key_slope=steep, **falling)[0]
+    np.testing.assert_allclose(out, exact, rtol=1e-12)
+    assert out[0, -1, 0] < 5  # the mean place of what the last query sees
+    near = fastpe.attention(q, q, v, **falling)
+    assert near[0, -1, 0] > n - 20
 
 
 def test_initial_values():
@@ -100,11 +87,23 @@ def test_initial_values():
     assert abs(fastpe.init("fox", dim=64, heads=8, train_length=20, causal=True)["weight"]).max() <= 0.125
 
 
+def test_initial_values_of_gated_slopes():
+    values = fastpe.init("grape_a", dim=512, heads=8, train_length=20, causal=True, gate="both", dtype="float64")
+    np.testing.assert_allclose(values["weight"], 0.541324855, atol=1e-9)
+    assert values["key"].shape == values["query"].shape == (8, 64)
+    assert abs(np.std([values["key"], values["query"]]) - 1 / 8) < 0.01
+    assert not np.array_equal(values["key"], values["query"])
+    gate = ModelEncoding(replace(BASE, encoding="grape_a", heads=8)).gates[0]
+    np.testing.assert_array_equal(gate.slopes, slopes(8))
+
+
 def test_mistakes():
-    for name in ("fox", "cable", "ssd_decay"):
+    for name in ("fox", "cable", "ssd_decay", "grape_a"):
         with pytest.raises(ValueError, match=f"^'{name}' needs causal=True"):
             Transformer(replace(BASE, encoding=name, causal=False))
-    with pytest.raises(ValueError, match=r"^'fox\+cable' has two gates in one layer, 'fox' and 'cable': choose one"):
-        Transformer(replace(BASE, encoding="fox+cable"))
+    for other in ("cable", "grape_a"):
+        said = rf"^'fox\+{other}' has two gates in one layer, 'fox' and '{other}': choose one"
+        with pytest.raises(ValueError, match=said):
+            Transformer(replace(BASE, encoding=f"fox+{other}"))
     with pytest.raises(ValueError, match=r"^options slowest and fastest must be in ascending order, not 3.0 and 2.0"):
         Transformer(replace(BASE, encoding="ssd_decay", options={"slowest": 3, "fastest": 2}))

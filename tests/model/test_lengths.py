@@ -73,7 +73,7 @@ def test_each_sequence_is_as_if_it_were_alone(encoding, norm, causal):
 @pytest.mark.full("takes seconds")
 @pytest.mark.parametrize(
     ("encoding", "dtype"),
-    [("wavelet", "float32"), ("rope", "float32"), ("shaw", "float64"), ("alibi+dape", "float64")],
+    [("wavelet", "float32"), ("rope", "float32"), ("shaw", "float64"), ("alibi+dape", "float64"), ("path", "float64")],
 )
 def test_what_is_dropped_out_is_the_same_in_sequences_that_go_together(encoding, dtype):
     """Of a sequence whose neighbours have nothing past their ends as of one whose neighbours are padded."""
@@ -90,42 +90,6 @@ def test_what_is_dropped_out_is_the_same_in_sequences_that_go_together(encoding,
     assert same == pytest.approx(loss, rel=close)
     assert same != pytest.approx(model.loss(x, y, lengths=LENGTHS), rel=1e-4)
     assert_close(others, gradients, 10 * close)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.9])
-def test_groups_have_about_as_many_positions(share):
-    lengths = np.sort(np.random.default_rng(0).binomial(100, share, 64) + 1)
-    model = Transformer(ModelConfig("nope", width=8, hidden=8, train_length=101))
-    starts = model._groups(64, lengths)
-    assert (starts[0], starts[-1]) == (0, 64)
-    assert (np.diff(starts) > 0).all()
-    rows = np.add.reduceat(lengths, starts[:-1])
-    assert np.abs(rows - lengths.sum() / rows.size).max() <= 2 * lengths.max()
-    assert model._groups(5, np.array([1, 1, 100, 1, 1])).tolist() == [0, 3, 5]  # none is empty
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_bits_do_not_depend_on_threads(threads):
-    config = ModelConfig("alibi", width=16, hidden=16, vocabulary=5, train_length=40, causal=True)
-    x, y, _ = batch(config, np.random.default_rng(0), np.arange(1, 41), 40)
-    models = [Transformer(config) for _ in range(2)]
-    losses = {
-        Adam(model).step(x, y, lengths=np.arange(1, 41), threads=t)
-        for model, t in zip(models, (1, threads), strict=True)
-    }
-    assert len(losses) == 1
-    for name, array in models[0].parameters.items():
-        np.testing.assert_array_equal(models[1].parameters[name], array)
-
-
-def test_the_same_length_for_all_is_no_length_at_all():
-    config = ModelConfig("rope", **SIZES, vocabulary=7, train_length=20)
-    model = Transformer(config)
-    x, y, _ = batch(config, np.random.default_rng(0), np.full(5, 20), 20)
-    loss, gradients = model.loss_and_grads(x, y, lengths=[20] * 5)
-    expected, others = model.loss_and_grads(x, y)
-    assert loss == pytest.approx(expected, rel=1e-15)
-    assert_close(gradients, others)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5])

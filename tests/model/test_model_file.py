@@ -7,7 +7,7 @@ import damage
 import numpy as np
 import own_encodings
 import pytest
-from model_cases import DEEP, PAPER, SMALL, batch_of, tokens_of
+from model_cases import DEEP, PAPER, SMALL, pair_of
 
 import fastpe
 from fastpe.base.files import write_tensors
@@ -21,13 +21,9 @@ CONFIGS = [PAPER, DEEP, SMALL, LEARNING]
 NAMES = ["paper", "deep", "tokens", "learning"]
 
 
-def drawn(config, sequences=11):
-    return batch_of(config, sequences) if config.vocabulary is None else tokens_of(config, sequences)
-
-
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
 def test_a_saved_model_comes_back_to_the_bit(config, tmp_path):
-    model, (x, y) = fastpe.Transformer(config), drawn(config)
+    model, (x, y) = fastpe.Transformer(config), pair_of(config)
     fastpe.Adam(model).step(x, y)
     model.save(tmp_path / "model.safetensors")
     again = fastpe.load(str(tmp_path / "model.safetensors"))
@@ -84,7 +80,7 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
 def test_the_loss_without_gradients_is_the_loss(config, dtype):
     model = fastpe.Transformer(fastpe.ModelConfig.from_dict({**config.to_dict(), "dtype": dtype}))
     for sequences in (1, 3, 70):
-        x, y = drawn(model.config, sequences)
+        x, y = pair_of(model.config, sequences)
         found = {model.loss(x, y, threads=threads) for threads in (1, 2)}
         assert len(found) == 1
         expected = model.loss_and_grads(x, y)[0]  # whose forward pass keeps what the backward pass needs

@@ -164,9 +164,13 @@ def test_a_model_of_tokens_takes_them_too(everything) -> None:
 
 
 @pytest.mark.parametrize("groups", [9, 1])  # with one, lanes share its gradients
-def test_bits_do_not_depend_on_threads(everything, monkeypatch, groups: int) -> None:
+@pytest.mark.parametrize("names", [tuple(SHAPES), ("polar", "angles", "qk_table")], ids=["all", "radii"])
+def test_bits_do_not_depend_on_threads(everything, monkeypatch, groups: int, names: tuple) -> None:
     monkeypatch.setattr(Passes, "_groups", lambda self, batch, lengths: batch * np.arange(groups + 1) // groups)
-    everything(tuple(SHAPES), 13, {}, per_layer=False)
+    if "polar" in names:
+        monkeypatch.setitem(SHAPES, "polar", lambda n: (HEADS, WIDTH // HEADS))
+        monkeypatch.setitem(SHAPES, "angles", lambda n: (1, n, WIDTH // HEADS))
+    everything(names, 13, {}, per_layer=False)
     x = np.random.default_rng(0).normal(size=(9, 13))
     found = [
         fastpe.Transformer(config_of(13, dtype="float32", causal=True)).loss_and_grads(x, x, threads=threads)
@@ -203,18 +207,3 @@ def test_channels_as_radii(everything, monkeypatch, n: int, per_layer: bool, oth
     monkeypatch.setitem(SHAPES, "angles", lambda n: (heads, n, WIDTH // HEADS))
     everything(("polar", *others), n, {"scale": 0.3}, per_layer=per_layer)
     compare(config_of(n, causal=bool(others), norm="layernorm"), n, 1e-9)
-
-
-def test_bits_of_radii_do_not_depend_on_threads(everything, monkeypatch) -> None:
-    monkeypatch.setitem(SHAPES, "polar", lambda n: (HEADS, WIDTH // HEADS))
-    monkeypatch.setitem(SHAPES, "angles", lambda n: (1, n, WIDTH // HEADS))
-    everything(("polar", "angles", "qk_table"), 13, {}, per_layer=False)
-    x = np.random.default_rng(0).normal(size=(9, 13))
-    one, *others = (
-        fastpe.Transformer(config_of(13, dtype="float32")).loss_and_grads(x, x, threads=threads)
-        for threads in (1, 2, 3)
-    )
-    for loss, gradients in others:
-        assert loss == one[0]
-        for name, array in gradients.items():
-            assert array.tobytes() == one[1][name].tobytes()

@@ -13,22 +13,28 @@ CONFIG = fastpe.ModelConfig("nope", width=32, hidden=32, train_length=4)
 
 
 @contextmanager
-def training(adam):
-    """Another thread updates the model all the time."""
-    over, x = threading.Event(), np.ones((2, 4), np.float32)
+def meanwhile(call):
+    """Another thread calls it again and again."""
+    over = threading.Event()
 
-    def train():
+    def repeat():
         while not over.is_set():
-            adam.step(x, x, threads=1)
+            call()
 
-    adam.step(x, x)
-    thread = threading.Thread(target=train)
+    thread = threading.Thread(target=repeat)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+
+
+def training(adam):
+    """Another thread updates the model all the time."""
+    x = np.ones((2, 4), np.float32)
+    adam.step(x, x)
+    return meanwhile(lambda: adam.step(x, x, threads=1))
 
 
 def moments_of_one_step(model, steps, first, second):
@@ -70,20 +76,8 @@ def test_copies_are_of_one_step():
 def test_a_file_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_path):
     models = [fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, seed=seed)) for seed in (1, 2)]
     models[0].save(path := tmp_path / "m")
-    over = threading.Event()
-
-    def write():
-        while not over.is_set():
-            for model in models:
-                model.save(path)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with meanwhile(lambda: [model.save(path) for model in models]):
         found = [fastpe.load(path) for _ in range(60)]
-    finally:
-        over.set()
-        thread.join()
     for model in found:
         same = models[model.config.seed - 1]
         assert all(np.array_equal(model.parameters[name], value) for name, value in same.parameters.items())
@@ -108,20 +102,14 @@ def test_a_copy_of_an_optimiser_is_of_one_step_with_its_model():
 
 
 def test_parameters_that_are_assigned_and_copied_at_once_are_not_mixed():
-    model, over = fastpe.Transformer(CONFIG), threading.Event()
+    model = fastpe.Transformer(CONFIG)
     values = [{name: np.full(x.shape, k) for name, x in model.parameters.items()} for k in (1.0, 2.0)]
 
     def assign():
-        while not over.is_set():
-            for each in values:
-                model.parameters = each
+        for each in values:
+            model.parameters = each
 
-    model.parameters = values[0]
-    thread = threading.Thread(target=assign)
-    thread.start()
-    try:
+    assign()
+    with meanwhile(assign):
         for _ in range(200):
             assert len({x for array in model.copies().values() for x in np.unique(array)}) == 1
-    finally:
-        over.set()
-        thread.join()

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_cases import assert_same_gradients, batch_of, in_float64, tokens_of
+from layer_checks import assert_gradients_are_the_references
+from model_cases import assert_same_gradients, in_float64, pair_of, tokens_of
 
 from fastpe import Adam, ModelConfig, Transformer, reference
 from fastpe.model.encoding import ModelEncoding
@@ -28,10 +29,6 @@ def with_parts(name, **more):
     if settings.get("tied"):
         settings["vocabulary"] = settings.get("vocabulary") or 17
     return replace(BASE, **settings)
-
-
-def drawn(config, sequences=5):
-    return batch_of(config, sequences) if config.vocabulary is None else tokens_of(config, sequences)
 
 
 def shaken(model):
@@ -59,7 +56,7 @@ def test_loss_and_gradients_are_the_references(name, vocabulary, dtype):
         pytest.skip("tied embeddings are of tokens")
     config = with_parts(name, vocabulary=vocabulary, dtype=dtype)
     model = shaken(Transformer(config))
-    x, y = drawn(config)
+    x, y = pair_of(config)
     factors = model.dropout_factors(len(x), N, draw=3) if config.dropout else None
     exact, gradients, sizes = of_reference(model, x, y, factors)
     loss, ours = model.loss_and_grads(x, y, draw=3)
@@ -69,30 +66,15 @@ def test_loss_and_gradients_are_the_references(name, vocabulary, dtype):
     np.testing.assert_allclose(model(x), outputs, rtol=0, atol=1e-5 if dtype == "float32" else 1e-13)
 
 
-@pytest.mark.parametrize("name", ["all", "gpt"])
-def test_the_bits_do_not_depend_on_the_threads(name):
-    config = with_parts(name, dtype="float32")
-    x, y = drawn(config, 9)
-    found = []
-    for threads in (1, 2):
-        model = Transformer(config)
-        adam = Adam(model, weight_decay=0.1, clip=0.5)
-        losses = [adam.step(x, y, threads=threads) for _ in range(3)]
-        found.append((losses, [parameter.tobytes() for parameter in model.parameters.values()]))
-    assert found[0] == found[1]
-
-
 def test_of_a_tied_model_one_table_is_both_ends():
     model = Transformer(with_parts("today"))
     assert "head.weight" not in model.parameters
     assert "head.bias" not in model.parameters
-    rows = {name: value.copy() for name, value in model.parameters.items()}
     x = tokens_of(model.config)[0]
     before = model(x)
     model.parameters["embed.weight"][3] = 0
     assert not model(x)[..., 3].any()
     assert before[..., 3].any()
-    assert rows.keys() == model.parameters.keys()
 
 
 def test_without_biases_there_are_none():
@@ -155,14 +137,14 @@ def test_no_two_places_steps_or_seeds_drop_the_same():
 def test_a_test_drops_nothing(encoding):
     config = with_parts("dropout", encoding=encoding, dtype="float64", vocabulary=11)
     model, plain = Transformer(config), Transformer(replace(config, dropout=0.0))
-    x, y = drawn(config)
+    x, y = pair_of(config)
     np.testing.assert_array_equal(model(x), plain(x))
     assert model.loss(x, y) == plain.loss(x, y) != model.loss_and_grads(x, y)[0]
 
 
 def test_every_step_drops_anew_and_as_the_gradients_of_that_step():
     config = with_parts("dropout")
-    x, y = drawn(config)
+    x, y = pair_of(config)
     losses = []
     for step in range(4):
         adam = Adam(Transformer(config))
@@ -176,14 +158,4 @@ def test_every_step_drops_anew_and_as_the_gradients_of_that_step():
 def test_weights_are_dropped_whatever_the_score_is_made_of(encoding):
     """Of several tiles, so that they are made again in the backward pass."""
     config = replace(BASE, encoding=encoding, train_length=130, dropout=0.4, dtype="float64", layers=1)
-    model = Transformer(config)
-    x, y = drawn(config, 2)
-    factors = model.dropout_factors(2, 130, draw=1)
-    own = ModelEncoding(config)
-    slots = own.reference_slots(130, model.parameters)
-    loss, gradients, _ = reference.model_loss_and_grads(config, model.parameters, slots, x, y, None, factors)
-    ours = model.loss_and_grads(x, y, draw=1)
-    assert ours[0] == pytest.approx(float(loss), rel=1e-12)
-    for name, gradient in gradients.items():
-        scale = np.abs(gradient).max() + 1e-4
-        np.testing.assert_allclose(ours[1][name], gradient, rtol=0, atol=1e-11 * scale, err_msg=name)
+    assert_gradients_are_the_references(config, 130)

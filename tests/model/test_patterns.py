@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from layer_checks import assert_gradients_are_the_references
 
 import fastpe
 from fastpe import ModelConfig, Transformer
-from fastpe.model.encoding import ModelEncoding
 
 BASE = ModelConfig("nope", width=24, heads=3, layers=4, hidden=20, causal=True, train_length=20, dtype="float64")
 PATTERNS = [
@@ -19,19 +19,7 @@ PATTERNS = [
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_loss_and_gradients_are_the_references(pattern):
     options = {"shaw.reach": 3} if "shaw" in pattern else {}
-    config = replace(BASE, encoding=pattern, options=options)
-    model, rng = Transformer(config), np.random.default_rng(1)
-    x, y = rng.normal(size=(2, 4, 20))
-    for name, parameter in model.parameters.items():
-        if "encoding" in name:
-            parameter += rng.normal(0, 0.1, parameter.shape)
-    exact, gradients = ModelEncoding(config).reference_loss_and_grads(model.parameters, x, y)
-    loss, ours = model.loss_and_grads(x, y)
-    assert loss == pytest.approx(exact, rel=1e-12)
-    assert ours.keys() == gradients.keys()
-    for name, gradient in gradients.items():
-        scale = np.abs(gradient).max() + 1e-4
-        np.testing.assert_allclose(ours[name], gradient, rtol=0, atol=1e-11 * scale, err_msg=name)
+    assert_gradients_are_the_references(replace(BASE, encoding=pattern, options=options), 20)
 
 
 def test_each_layer_has_its_own_and_the_pattern_begins_again():
@@ -53,12 +41,6 @@ def test_a_name_is_as_short_as_can_be():
         assert replace(BASE, encoding=given).encoding == kept
     config = replace(BASE, encoding="rope*3,nope", options={"rope.base": 100})
     assert ModelConfig.from_dict(config.to_dict()) == config
-
-
-def test_a_model_of_one_encoding_in_every_layer_is_that_of_the_encoding():
-    x = np.random.default_rng(0).normal(size=(3, 20))
-    one, other = (Transformer(replace(BASE, encoding=name)) for name in ("rope", "rope*4"))
-    np.testing.assert_array_equal(one(x), other(x))
 
 
 @pytest.mark.parametrize(

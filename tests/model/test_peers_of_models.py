@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_cases import DEEP, PAPER, SMALL, assert_same_gradients, batch_of, gradient_sizes, tokens_of
+from model_cases import DEEP, PAPER, SMALL, assert_same_gradients, gradient_sizes, pair_of
 
 from fastpe import Adam, ModelConfig, TrainConfig, Transformer
 from fastpe.training.schedule import rate
@@ -16,10 +16,6 @@ peers = pytest.importorskip("peers")
 
 TODAY = replace(SMALL, norm="rmsnorm", final_norm=True, activation="swiglu", bias=False, tied=True)
 GPT = replace(SMALL, encoding="learned", final_norm=True, activation="gelu_tanh", tied=True, init_by_depth=True)
-
-
-def drawn(config, sequences):
-    return batch_of(config, sequences) if config.vocabulary is None else tokens_of(config, sequences)
 
 
 def joined(gradients):
@@ -37,7 +33,7 @@ def joined(gradients):
 def test_loss_and_gradients_agree_with_autograd(config, dtype):
     config = ModelConfig.from_dict({**config.to_dict(), "dtype": dtype})
     model = Transformer(config)
-    x, y = drawn(config, 32)
+    x, y = pair_of(config, 32)
     loss, gradients = model.loss_and_grads(x, y)
     weights = peers.torch_weights(model)
     slots = {name: torch.tensor(slot) for name, slot in model.slots(x.shape[1]).items()}
@@ -57,7 +53,7 @@ def test_loss_and_gradients_agree_with_autograd(config, dtype):
 def test_ten_steps_of_adam_agree_with_pytorchs(vocabulary):
     config = ModelConfig("sinusoidal", vocabulary=vocabulary, dtype="float64")
     model = Transformer(config)
-    x, y = drawn(config, 32)
+    x, y = pair_of(config, 32)
     step, adam = peers.torch_step(Transformer(config), x, y, 1), Adam(model)
     for _ in range(10):
         assert adam.step(x, y) == pytest.approx(step(), rel=1e-8)

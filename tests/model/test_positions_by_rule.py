@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from guards import guarded_results
+from layer_checks import assert_gradients_are_the_references
 
 from fastpe import Adam, BeyondTrainingLength, ModelConfig, Transformer, load
 from fastpe.model import encoding_by_rule, passes, scratch, token_positions
@@ -37,21 +38,9 @@ def tokens(seed=0, count=6, length=N):
     return np.random.default_rng(seed).integers(0, V, (2, count, length))
 
 
-def agree(ours, exact):
-    assert ours.keys() == exact.keys()
-    for name, gradient in exact.items():
-        scale = np.abs(gradient).max() + 1e-4
-        np.testing.assert_allclose(ours[name], gradient, rtol=0, atol=1e-11 * scale, err_msg=name)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradients_are_the_references(case):
-    config, (x, y) = replace(CONFIG, **case), tokens()
-    model = Transformer(config)
-    exact, gradients = EncodingByRule(config).reference_loss_and_grads(model.parameters, x, y)
-    loss, ours = model.loss_and_grads(x, y)
-    assert loss == pytest.approx(exact, rel=1e-12)
-    agree(ours, gradients)
+    assert_gradients_are_the_references(replace(CONFIG, **case), N)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -71,14 +60,6 @@ def test_tokens_written_one_by_one_are_those_of_whole_sequences(case):
         np.testing.assert_array_equal(written, model.generate(prompt, N - len(prompt), temperature=0.0, cache=False))
 
 
-def test_the_prompt_goes_through_in_pieces():
-    config = replace(CONFIG, encoding="learned+rope", positions="documents:12", train_length=400)
-    model, prompt = Transformer(config), tokens(3, 1, 390)[0, 0]
-    np.testing.assert_array_equal(
-        model.generate(prompt, 9, temperature=0.0), model.generate(prompt, 9, temperature=0.0, cache=False)
-    )
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_threads_change_no_bit(case):
     x, y = tokens(4, 9)
@@ -86,18 +67,6 @@ def test_threads_change_no_bit(case):
     assert one[0] == more[0]
     for name, gradient in one[1].items():
         np.testing.assert_array_equal(gradient, more[1][name], err_msg=name)
-
-
-def test_documents_side_by_side_are_documents_alone():
-    """A reset changes nothing between them, and nothing leads from one to another."""
-    for encoding, options in (("learned+rope", {}), ("t5", {})):
-        config = replace(CONFIG, encoding=encoding, options=options, positions="documents:12")
-        model, x = Transformer(config), np.array([1, 2, 3, 12, 4, 5, 12, 6, 7, 8])
-        usual = Transformer(replace(config, positions="usual"))
-        usual.parameters = model.parameters
-        together = model(x)
-        for document in (slice(0, 4), slice(4, 7), slice(7, 10)):
-            np.testing.assert_allclose(together[document], usual(x[document]), rtol=1e-12, atol=1e-14)
 
 
 def test_alibi_among_segments_of_one_token_is_alibi():
@@ -148,21 +117,29 @@ def test_writes_stay_inside(case, monkeypatch):
     check()
 
 
-@pytest.mark.parametrize("positions", ["float:40", "pose:40"])
-@pytest.mark.parametrize("encoding", ["sinusoidal", "rope", "alibi"])
-def test_drawn_positions_are_the_encodings(encoding, positions):
-    config = replace(CONFIG, encoding=encoding, positions=positions)
+@pytest.mark.parametrize("positions", ["float:40", "pose:40", "random:40"])
+@pytest.mark.parametrize(
+    ("encoding", "options"), [("sinusoidal", {}), ("rope", {}), ("alibi", {}), ("alibi", {"learned": True})]
+)
+def test_drawn_positions_are_the_encodings(encoding, options, positions):
+    config = replace(CONFIG, encoding=encoding, options=options, positions=positions)
     (x, y), model = tokens(7), Transformer(config)
     whole = ModelEncoding(config)
     whole.slots(N, model.parameters, 3, training=True)  # what `reference_slots` then takes
     exact, gradients = whole.reference_loss_and_grads(model.parameters, x, y)
     loss, ours = model.loss_and_grads(x, y, draw=3)
     assert loss == pytest.approx(exact, rel=1e-12)
-    agree(ours, gradients)
+    assert ours.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        scale = np.abs(gradient).max() + 1e-4
+        np.testing.assert_allclose(ours[name], gradient, rtol=0, atol=1e-11 * scale, err_msg=name)
     usual = Transformer(replace(config, positions="usual", train_length=40))
     usual.parameters = model.parameters
     assert np.allclose(model(x), usual(x), rtol=1e-12) == (positions == "pose:40")
     assert loss != pytest.approx(usual.loss(x, y), rel=1e-9)
+
+
+SEGMENTS = {"positions": "segments:3"}
 
 
 def test_a_place_beyond_the_table_is_an_error_before_any_work():
@@ -172,6 +149,7 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
     ):
         model([[1, 2, 12, 4, 5, 6, 7, 8]])
     model([[1, 2, 12, 4, 5, 6, 7]])
+    model([[1, 2, 12, 4, 5, 6, 7, 8]], lengths=[7])
 
 
 @pytest.mark.parametrize(
@@ -182,19 +160,13 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
         ({"positions": "digits:20"}, "must say which tokens are digits, as in 'digits:20:0-9'"),
         ({"positions": "coupled:20"}, "must say which tokens are digits, as in 'coupled:20:0-9:12:reversed'"),
         ({"encoding": "rope"}, "the rule chooses rows of a table, and 'rope' has none"),
+        ({**SEGMENTS, "encoding": "learned+alibi", "causal": False}, "'learned+alibi' fills 'bias', not a table"),
+        ({**SEGMENTS, "encoding": "alibi", "options": {"learned": True}}, "'alibi' fills 'bias', not a table"),
         (
-            {"encoding": "learned+alibi", "positions": "segments:3", "causal": False},
-            "'learned+alibi' fills 'bias', not a table",
+            {**SEGMENTS, "encoding": "alibi@a,alibi@b", "options": {"alibi@a.factor": 2.0}},
+            "'alibi@a,alibi@b' combines 'alibi@a' with 'alibi@b'",
         ),
-        (
-            {"encoding": "alibi", "options": {"learned": True}, "positions": "segments:3"},
-            "'alibi' fills 'bias', not a table",
-        ),
-        (
-            {"encoding": "alibi@a,alibi@b", "options": {"alibi@a.factor": 2.0}, "positions": "segments:3"},
-            "'alibi@a,alibi@b' has 'alibi@a' and 'alibi@b'",
-        ),
-        ({"encoding": "alibi+fox", "positions": "segments:3"}, "'alibi+fox' combines 'alibi' with a gate"),
+        ({**SEGMENTS, "encoding": "alibi+fox"}, "'alibi+fox' combines 'alibi' with a gate"),
         ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which cannot restart"),
         ({"encoding": "rope_2d", "positions": "documents:3"}, "'rope_2d' needs several coordinates"),
     ],

@@ -5,12 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import fastpe
-from fastpe import Adam, ModelConfig, TrainConfig, Transformer, reference, train
+from fastpe import Adam, ModelConfig, Transformer, reference
 from fastpe.kernels.products.bfloat16 import isa as way
 from fastpe.model import precision
 from fastpe.model.encoding import ModelEncoding
-from fastpe.training.run_folder import RunError
 
 WAYS = tuple(dict.fromkeys((way.ways()[0], way.SHIFTS)))
 """This CPU's, and every CPU's. Each takes 25 s to compile; `tests/kernels/test_bfloat16.py` has those between."""
@@ -143,29 +141,3 @@ def test_a_cpu_without_instructions_is_told_of_once(monkeypatch):
     (said,) = precision.remarks(TINY)
     assert "not faster" in said
     assert precision.remarks(replace(TINY, precision="float32")) == ()
-
-
-RUN = TrainConfig(
-    "alibi", width=16, hidden=16, layers=1, heads=2, train_length=6, samples=20, batch=8, epochs=3, lr=0.01,
-    test_lengths=(6,), test_sequences=10, precision="bfloat16",
-)  # fmt: skip
-
-
-def test_a_resumed_run_has_the_same_bits_and_refuses_another_precision(tmp_path):
-    whole = train(RUN, out=tmp_path / "whole", progress=False)
-
-    def stop(event):
-        if getattr(event, "epoch", 0) == 2 and getattr(event, "step", 0) == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(RUN, out=tmp_path / "half", progress=stop)
-    with pytest.raises(RunError, match="precision was 'bfloat16', now 'float32'"):
-        train(replace(RUN, precision="float32"), out=tmp_path / "half", resume=True, progress=False)
-    train(RUN, out=tmp_path / "half", resume=True, progress=False)
-    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half"))
-    assert first == second
-    loaded = fastpe.load(tmp_path / "half")
-    assert loaded.config.precision == "bfloat16"
-    x = batch(RUN.model, 2)[0]
-    np.testing.assert_array_equal(loaded(x), whole.model(x))

@@ -4,14 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from layer_checks import (
-    assert_gradients_are_the_references,
-    assert_learns,
-    assert_padding_does_not_matter,
-    assert_threads_do_not_matter,
-    assert_writes_stay_inside,
-    lengths_of,
-)
+from layer_checks import assert_gradients_are_the_references, lengths_of
 
 from fastpe import ModelConfig, Transformer
 
@@ -50,36 +43,6 @@ def test_where_nothing_is_scaled_it_is_as_without():
     x = np.random.default_rng(0).normal(size=(2, 20))
     plain, scaled = (Transformer(replace(BASE, encoding=name)) for name in ("rope", "rope+log_n"))
     np.testing.assert_array_equal(plain(x), scaled(x))
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_bits_do_not_depend_on_threads(threads, precision):
-    assert_threads_do_not_matter(threads, BASE, encoding="rope+ssmax", precision=precision)
-
-
-@pytest.mark.parametrize("encoding", ["ssmax", "rope+log_n", "rope,temperature"])
-def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding):
-    options = {"temperature.every": 3} if "temperature" in encoding else {}
-    model = Transformer(replace(BASE, encoding=encoding, options=options, vocabulary=11, train_length=5))
-    written = model.generate([1, 2, 3], 30, temperature=0.0)
-    np.testing.assert_array_equal(written, model.generate([1, 2, 3], 30, temperature=0.0, cache=False))
-    for count in (7, 15, 29):
-        assert model(np.array([1, 2, 3, *written[:count]]))[-1].argmax() == written[count]
-
-
-def test_sequences_of_their_own_lengths_count_from_their_own_starts():
-    assert_padding_does_not_matter(BASE)
-
-
-@pytest.mark.parametrize("encoding", ["ssmax", "rope+ssmax"])
-def test_writes_stay_inside(monkeypatch, encoding):
-    assert_writes_stay_inside(monkeypatch, replace(BASE, encoding=encoding))
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_it_learns(precision):
-    assert_learns(BASE, precision=precision, encoding="alibi+ssmax")
 
 
 def test_documents_begin_anew_and_factors_do_not():

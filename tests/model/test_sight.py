@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from guards import guarded_results
+from layer_checks import assert_gradients_are_the_references
 
-import fastpe
-from fastpe import ModelConfig, TrainConfig, Transformer, reference, train
-from fastpe.model import passes, scratch, sight
+from fastpe import ModelConfig, Transformer, reference
+from fastpe.model import sight
 from fastpe.model.cost import step_flop
-from fastpe.model.encoding import ModelEncoding
 
 BASE = ModelConfig("alibi", width=24, heads=3, layers=4, hidden=20, causal=True, train_length=20, dtype="float64")
 PATTERNS = ["window:3", "chunks:4", "window:5*2,all", "chunks:7*3,all", "window:1,chunks:200", "window:90,all"]
@@ -22,14 +20,7 @@ PATTERNS = ["window:3", "chunks:4", "window:5*2,all", "chunks:7*3,all", "window:
 def test_loss_and_gradients_are_the_references(pattern, causal, length):
     encoding = "rope*3,t5" if length < 50 else "alibi"
     config = replace(BASE, encoding=encoding, sight=pattern, causal=causal, train_length=length)
-    model, rng = Transformer(config), np.random.default_rng(1)
-    x, y = rng.normal(size=(2, 3, length))
-    exact, gradients = ModelEncoding(config).reference_loss_and_grads(model.parameters, x, y)
-    loss, ours = model.loss_and_grads(x, y)
-    assert loss == pytest.approx(exact, rel=1e-12)
-    for name, gradient in gradients.items():
-        scale = np.abs(gradient).max() + 1e-4
-        np.testing.assert_allclose(ours[name], gradient, rtol=0, atol=1e-11 * scale, err_msg=name)
+    assert_gradients_are_the_references(config, length)
 
 
 def test_the_reference_gets_what_the_definition_says():
@@ -58,37 +49,6 @@ def test_a_sight_that_hides_nothing_gives_the_bits_of_all(causal):
         assert other[0] == one[0]
         for name, gradient in one[1].items():
             np.testing.assert_array_equal(other[1][name], gradient, err_msg=name)
-
-
-def test_lengths_of_their_own():
-    x, lengths = np.random.default_rng(0).normal(size=(3, 20)), np.array([20, 7, 13])
-    model = Transformer(replace(BASE, sight="window:3,chunks:5"))
-    together = model(x, lengths=lengths)
-    for row, length, found in zip(x, lengths, together, strict=True):
-        np.testing.assert_allclose(found[:length], model(row[:length]), rtol=1e-12)
-
-
-def test_tokens_written_one_by_one_are_those_of_whole_sequences():
-    model = Transformer(replace(BASE, encoding="rope*3,nope", sight="chunks:6*3,all", vocabulary=11, dtype="float32"))
-    written = model.generate([1, 2, 3], 30, temperature=0.0)
-    for count in (7, 15, 29):
-        assert model(np.array(written[:count]))[-1].argmax() == written[count]
-
-
-def test_writes_stay_inside(monkeypatch):
-    check = guarded_results(monkeypatch, scratch, passes)
-    x = np.random.default_rng(0).normal(size=(3, 20))
-    Transformer(replace(BASE, sight="window:3,chunks:5")).loss_and_grads(x, x)
-    check()
-
-
-def test_a_run_keeps_it(tmp_path):
-    config = TrainConfig(
-        "alibi", width=16, hidden=8, causal=True, sight="window:4,all", samples=20, epochs=1, train_length=9,
-        test_lengths=(9,), test_sequences=5,
-    )  # fmt: skip
-    train(config, out=tmp_path / "run", progress=False)
-    assert fastpe.load(tmp_path / "run").config.sight == "window:4,all"
 
 
 def test_only_what_is_seen_is_counted():

@@ -5,7 +5,7 @@ All sequences are one group here, so that lanes are more than groups on two core
 
 import numpy as np
 import pytest
-from model_cases import batch_of, tokens_of
+from model_cases import pair_of
 from numba import config as numba_config
 
 from fastpe import Adam, ModelConfig, Transformer
@@ -36,7 +36,7 @@ def one_group(monkeypatch):
 
 def trained(config, threads, **given):
     model = Transformer(config)
-    x, y = (batch_of if config.vocabulary is None else tokens_of)(config, SEQUENCES)
+    x, y = pair_of(config, SEQUENCES)
     adam = Adam(model, lr=0.01, clip=0.5)
     losses = [adam.step(x, y, threads=threads, **given) for _ in range(8)]
     return losses, model._layout.flat.tobytes(), adam._moments.tobytes()

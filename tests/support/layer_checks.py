@@ -41,7 +41,7 @@ def moved(config, seed=1):
 def assert_gradients_are_the_references(config, length):
     """Loss and gradients in float64, of a training step where anything is dropped out."""
     model = moved(config)
-    x, y = batch(config, length, np.random.default_rng(1), 1 if config.rule else 3)
+    x, y = batch(config, length, np.random.default_rng(1))
     encoding = model._encoding if config.rule else ModelEncoding(config)
     factors = model.dropout_factors(*x.shape) if config.dropout else None
     exact, gradients = encoding.reference_loss_and_grads(model.parameters, x, y, factors=factors)

@@ -8,7 +8,7 @@ import pytest
 
 from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
-from fastpe.tasks import frame, list_tasks
+from fastpe.tasks import frame, sizes
 from fastpe.tasks.registry import TASKS, choose
 
 
@@ -18,17 +18,20 @@ def majority(x, **options):
     return [letter]
 
 
-def number(digits, order, base):
+def number(digits, order, base, padded):
     digits = digits if order == "reversed" else digits[::-1]
-    assert len(digits) == 1 or digits[-1] > 0, "a leading zero"
+    assert padded or len(digits) == 1 or digits[-1] > 0, "a leading zero"
     return sum(digit * base**place for place, digit in enumerate(digits))
 
 
 def addition(x, digits, base, padded):
     plus = x.index(base)
-    total = number(x[:plus], digits, base) + number(x[plus + 1 :], digits, base)
+    assert not padded or plus == len(x) // 2
+    total = sum(number(part, digits, base, padded) for part in (x[:plus], x[plus + 1 :]))
     written = [int(digit) for digit in np.base_repr(total, base)]
-    return written[::-1] if digits == "reversed" else written
+    if padded:
+        written = [0] * (plus + 1 - len(written)) + written
+    return written if digits == "ordinary" else written[::-1]
 
 
 def mqar(x, pairs, **options):
@@ -124,7 +127,9 @@ def value(text):
 
 
 OTHERS = [
-    ("addition", {"digits": "reversed"}), ("addition", {"base": 10}), ("addition", {"digits": "reversed", "base": 7}),
+    *(("addition", {"digits": digits, "base": 10, "padded": padded})
+      for digits in ("ordinary", "reversed", "answer_reversed") for padded in (False, True)),
+    ("addition", {"digits": "reversed"}), ("addition", {"digits": "reversed", "base": 7}),
     ("depth", {"blocks": 2}), ("depth", {"blocks": 6}), ("flip_flop", {"ignore": 0.1}), ("flip_flop", {"ignore": 1.0}),
     ("induction", {"symbols": 3}), ("majority", {"letters": 3}), ("mqar", {"pairs": 2, "vocabulary": 31, "power": 1.0}),
     ("posgen", {"rule": "cot"}), ("posgen", {"rule": "semi_recursive", "far": 2, "near": 1, "modulus": 113}),
@@ -151,23 +156,6 @@ def test_answers(name, options):
             assert y == pytest.approx(expected, abs=1e-12), (x, y)
 
 
-@pytest.mark.parametrize("name", sorted(SOLUTIONS))
-def test_draws_depend_on_nothing_but_their_stream(name):
-    chosen = choose(name)
-    length = int(chosen.lengths.within(8, 40)[-1])
-    inputs, answers, _ = frame.draw(chosen, Stream(3, "test", 5), 30, length)
-    again = frame.draw(chosen, Stream(3, "test", 5), 30, length)[:2]
-    fewer = frame.draw(chosen, Stream(3, "test", 5), 11, length)[:2]
-    others = [frame.draw(chosen, stream, 30, length)[0] for stream in (
-        Stream(4, "test", 5), Stream(3, "train", 5), Stream(3, "test", 6)
-    )]  # fmt: skip
-    for first, second, part in zip((inputs, answers), again, fewer, strict=True):
-        np.testing.assert_array_equal(first, second)
-        np.testing.assert_array_equal(first[:11], part)
-    assert all((inputs != other).any() for other in others)
-    assert len({row.tobytes() for row in inputs}) > 20
-
-
 @pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in sorted(SOLUTIONS)), *OTHERS])
 def test_chance_is_what_the_best_answer_reaches_that_does_not_look(name, options):
     chosen = choose(name, options)
@@ -186,6 +174,21 @@ def test_chance_is_what_the_best_answer_reaches_that_does_not_look(name, options
         if stated.exact is not None and stated.exact > 0.01:
             whole = Counter(row.tobytes() for row in answers).most_common(1)[0][1] / count
             assert whole == pytest.approx(stated.exact, abs=4 * np.sqrt(stated.exact / count) + 0.02)
+
+
+def test_addition_draws_numbers_of_all_sizes_and_says_which_symbols_are_digits():
+    inputs, _, _ = frame.draw(choose("addition"), Stream(0, "test"), 300, 11)
+    assert set(np.argmax(inputs == 2, axis=1)) == set(range(1, 10))
+    padded = choose("addition", {"padded": True})
+    inputs, _, _ = frame.draw(padded, Stream(0, "test"), 300, 11)
+    assert len(np.unique((inputs[:, :5] > 0).sum(axis=1))) > 3
+    with pytest.raises(ValueError, match="every 2 from 3"):
+        sizes.check_length(padded, 10)
+    assert (padded.digit_order, choose("addition").digit_order, choose("reverse").digit_order) == ("ordinary", "", "")
+    for order in ("reversed", "answer_reversed"):
+        assert choose("addition", {"digits": order}).digit_order == order
+    assert choose("addition", {"base": 10}).digits == tuple(range(10))
+    assert (choose("addition").digits, choose("running_sum").digits) == ((0, 1), ())
 
 
 def test_inputs_with_a_repetition_are_equally_likely():
@@ -208,7 +211,3 @@ def test_gaps_are_drawn_without_replacement_in_proportion_to_what_is_left():
         exact = weights[first] * weights[second] / (1 - weights[first])
         share = (found == (first, second)).all(axis=1).mean()
         assert share == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
-
-
-def test_all_kinds_are_there():
-    assert {choose(name).task.kind for name in list_tasks()} == {"answer", "labels", "numbers", "text"}

@@ -22,25 +22,18 @@ def parts(chosen, row):
     return [words.get(token, token) for token in row]
 
 
-def test_an_answer_of_a_causal_model():
+@pytest.mark.parametrize(("causal", "blanks"), [(True, 0), (False, 5)])
+def test_an_answer(causal, blanks):
     chosen = choose("reverse", {"symbols": 9})
     (inputs,), (answers,), _ = draw(chosen, STREAM, 1, 4)
-    found = sequences(chosen, STREAM, [4], causal=True)
-    assert parts(chosen, found.x[0]) == ["begin", *inputs, "separator", *answers]
-    assert parts(chosen, found.y[0])[5:] == [*answers, "end"]
-    assert found.weights.tolist() == [[0] * 5 + [1] * 5]
+    found = sequences(chosen, STREAM, [4], causal)
+    shown = ["blank"] * blanks or answers.tolist()  # a causal model reads its own answer
+    assert parts(chosen, found.x[0]) == ["begin", *inputs, "separator", *shown]
+    unread = 5 if causal else 6
+    assert parts(chosen, found.y[0])[unread:] == [*answers, "end"]
+    assert found.weights.tolist() == [[0] * unread + [1] * 5]
     assert found.lengths is None
-    assert (positions(chosen, 4, causal=True), vocabulary(chosen)) == (10, 13)
-
-
-def test_an_answer_of_a_bidirectional_model():
-    chosen = choose("reverse", {"symbols": 9})
-    (inputs,), (answers,), _ = draw(chosen, STREAM, 1, 4)
-    found = sequences(chosen, STREAM, [4], causal=False)
-    assert parts(chosen, found.x[0]) == ["begin", *inputs, "separator", *["blank"] * 5]
-    assert parts(chosen, found.y[0])[6:] == [*answers, "end"]
-    assert found.weights.tolist() == [[0] * 6 + [1] * 5]
-    assert positions(chosen, 4, causal=False) == 11
+    assert (positions(chosen, 4, causal), vocabulary(chosen)) == (unread + 5, 13)
 
 
 def test_labels():
@@ -97,11 +90,7 @@ def test_sequences_of_a_batch_are_those_that_stand_alone(name, causal):
     ("name", "length", "message"),
     [
         ("unique_copy", 151, "length must be 1 to 150 for task 'unique_copy', not 151"),
-        (
-            "missing_duplicate",
-            7,
-            "length must be every 2 from 2 to 134217728 for task 'missing_duplicate', not 7",
-        ),
+        ("missing_duplicate", 7, "length must be every 2 from 2 to 134217728 for task 'missing_duplicate', not 7"),
         ("mqar", 14, "length must be every 2 from 16 to 134217728 for task 'mqar', not 14"),
         ("addition", 2, "length must be 3 to"),
         ("reverse", 0, "length must be at least 1, not 0"),
@@ -110,6 +99,11 @@ def test_sequences_of_a_batch_are_those_that_stand_alone(name, causal):
 def test_a_length_that_a_task_cannot_have(name, length, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         draw(choose(name), STREAM, 3, length)
+
+
+def test_at_least_one_sequence_is_drawn():
+    with pytest.raises(ValueError, match=r"^count must be at least 1, not 0"):
+        draw(choose("reverse"), STREAM, 0, 4)
 
 
 def drawn(inputs, answers, *more):
@@ -136,6 +130,7 @@ OK = np.zeros((2, 3), int)
         ("labels", drawn(OK, OK - 1), "every sequence needs a label with weight > 0, but one at length=3 has none"),
         ("answer", drawn(OK, OK - 1), "an answer must begin with a token, and -1 may only follow its last token"),
         ("answer", drawn(OK, OK - [0, 1, 0]), "an answer must begin with a token, and -1 may only follow"),
+        ("labels", drawn(OK, OK, OK + np.array([[1], [0]])), "every sequence needs a label with weight > 0"),
         ("labels", drawn(OK, OK, OK - 1), "weights must be finite and >= 0"),
         ("labels", drawn(OK, OK, OK + np.nan), "weights must be finite and >= 0"),
         ("labels", drawn(OK, OK, np.ones(3)), r"weights must be \(2, 3\) numbers, not \(3,\) of float64"),

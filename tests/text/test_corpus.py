@@ -68,18 +68,17 @@ def test_separators_end_documents(text):
             read(text, kind, missing)
 
 
-@pytest.mark.parametrize(("share", "cut"), [(0.1, 9), (0.5, 5), (0.25, 7)])
-def test_one_document_is_cut_by_position(share, cut):
+@pytest.mark.parametrize(
+    ("documents", "share", "cut"),
+    [
+        ([0, 10], 0.1, 9), ([0, 10], 0.5, 5), ([0, 10], 0.25, 7),  # one document is cut
+        ([0, 1, 4, 7, 10], 0.1, 7), ([0, 1, 4, 7, 10], 0.5, 4), ([0, 1, 4, 7, 10], 0.9, 1),  # several are kept whole
+    ],
+)  # fmt: skip
+def test_the_last_part_has_about_its_share(documents, share, cut):
     tokens = np.arange(10, dtype=np.uint8)
-    first, last = corpus.Corpus("", Vocabulary(), tokens, np.array([0, 10]), "").parts(share)
+    first, last = corpus.Corpus("", Vocabulary(), tokens, np.array(documents), "").parts(share)
     assert (first.tolist(), last.tolist()) == (list(range(cut)), list(range(cut, 10)))
-
-
-@pytest.mark.parametrize(("share", "cut"), [(0.1, 7), (0.5, 4), (0.9, 1)])
-def test_documents_are_kept_whole(share, cut):
-    tokens = np.arange(10, dtype=np.uint8)
-    parts = corpus.Corpus("", Vocabulary(), tokens, np.array([0, 1, 4, 7, 10]), "").parts(share)
-    assert list(map(len, parts)) == [cut, 10 - cut]
 
 
 def test_the_text_is_mapped_and_is_not_what_becomes_of_the_file(text):
@@ -182,8 +181,6 @@ def test_too_many_characters(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_read(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "none")
     with pytest.raises(ValueError, match="holds no file"):
         read(tmp_path)
     (tmp_path / "a.txt").write_text("text")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_run import CONFIG, STEPS, same_model, same_result
+from small_run import CONFIG, STEPS, assert_same_run, interrupted, same_model, same_result
 
 from fastpe.base.files import TensorFile
 from fastpe.model.adam import Adam
@@ -24,14 +24,8 @@ from fastpe.training.loop import TrainingDiverged, train
 
 @pytest.mark.parametrize("moment", [1, 3, 4, 8, 9])
 def test_ctrl_c_at_any_step_leaves_a_run_that_resumes_to_the_same_bits(whole, tmp_path, moment):
-    def interrupt(event):
-        if isinstance(event, Stepped) and event.step == moment:
-            raise KeyboardInterrupt
-
-    path = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(CONFIG, out=path, progress=interrupt)
-    started = []
+    path, started = tmp_path / "run", []
+    interrupted(CONFIG, path, Stepped, step=moment)
     result = train(CONFIG, out=path, resume=True, progress=started.append)
     assert next(event.step for event in started if isinstance(event, Started)) == (moment - 1) // STEPS * STEPS
     assert same_model(path, whole)
@@ -39,23 +33,41 @@ def test_ctrl_c_at_any_step_leaves_a_run_that_resumes_to_the_same_bits(whole, tm
     assert [line["epoch"] for line in result.history] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("moment", [2, 5])
-def test_so_it_is_with_fused_ends(tmp_path, moment):
-    """The paper's model, on fewer samples: both of its ends are one map each in a step, made anew after a resume."""
-    config = TrainConfig("learned", samples=80, epochs=3, lr=0.01, test_lengths=(50,), test_sequences=10)
+OF_TOKENS = TrainConfig(
+    "rope", task="reverse", task_options={"symbols": 3}, causal=True, width=16, hidden=16, train_length=5, samples=50,
+    batch=8, epochs=3, test_lengths=("1-5", "6-9", 7), test_sequences=40,
+)  # fmt: skip
+OTHERS = {
+    # the paper's model, on fewer samples: both of its ends are one map each in a step, made anew after a resume
+    "fused ends": TrainConfig("learned", samples=80, epochs=3, lr=0.01, test_lengths=(50,), test_sequences=10),
+    "random positions": replace(CONFIG, encoding="alibi", options={"learned": True}, positions="random:40"),
+    "bfloat16": replace(CONFIG, encoding="alibi", options={}, precision="bfloat16"),
+    "fresh tokens": OF_TOKENS,
+    "fixed tokens": replace(OF_TOKENS, data="fixed"),
+    "the best epoch": replace(
+        OF_TOKENS, lr=0.01, warmup=5, decay="cosine", min_lr=1e-4, weight_decay=0.1, clip=1.0, dropout=0.1,
+        validation=30, keep="best", norm="layernorm", final_norm=True, tied=True,
+    ),
+}  # fmt: skip
+
+
+def test_the_ends_are_fused_where_a_case_says_so():
+    config = OTHERS["fused ends"]
     ends = fused_ends(config.model, config.train_length, Transformer(config.model).slots(config.train_length))
     assert ends == {"fused_input": 1, "fused_output": 1}
 
-    def interrupt(event):
-        if isinstance(event, Stepped) and event.step == moment:
-            raise KeyboardInterrupt
 
-    path, expected = tmp_path / "run", train(config, out=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(config, out=path, progress=interrupt)
-    result = train(config, out=path, resume=True, threads=1)
-    assert same_model(path, (tmp_path / "whole", expected))
-    assert same_result(result.result, expected.result)
+@pytest.mark.parametrize("moment", [2, 5])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_runs_resume_to_the_same_bits(tmp_path, name, moment):
+    config, path, whole = OTHERS[name], tmp_path / "run", tmp_path / "whole"
+    train(config, out=whole, progress=False)
+    interrupted(config, path, Stepped, step=moment * config.steps_per_epoch // 2)
+    found = train(config, out=path, resume=True, threads=1)
+    assert_same_run(path, whole)
+    finished = train(config, out=path, resume=True, progress=False).model
+    for key, array in found.model.parameters.items():
+        np.testing.assert_array_equal(finished.parameters[key], array)
 
 
 WRITTEN = 3 * ["metrics.jsonl", "checkpoint.safetensors"] + ["model.safetensors", "result.json", "seal.json"]
@@ -126,13 +138,8 @@ def test_no_seconds_are_lost_at_a_resume(tmp_path, monkeypatch):
     clock = itertools.count(100)
     monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(clock)))
 
-    def interrupt(event):
-        if isinstance(event, EpochDone) and event.epoch == 2:
-            raise KeyboardInterrupt
-
     path = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(CONFIG, out=path, progress=interrupt)
+    interrupted(CONFIG, path, EpochDone, epoch=2)
     assert TensorFile(path / "checkpoint.safetensors").facts["seconds"] == 2.0
     result = train(CONFIG, out=path, resume=True)
     assert result.result["train"]["seconds"] == 3.0
@@ -231,34 +238,14 @@ def test_a_run_that_lost_its_checkpoint_and_more_starts_again_and_says_so(whole,
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(whole, tmp_path):
-    def interrupt(event):
-        if isinstance(event, EpochDone) and event.epoch == 2:
-            raise KeyboardInterrupt
-
     path = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(CONFIG, out=path, progress=interrupt)
+    interrupted(CONFIG, path, EpochDone, epoch=2)
     with open(path / "metrics.jsonl", "a") as file:
         file.write('{"epoch": 3, "step": 9, "loss": 0.0, "seconds": 0.0}\n{"epoch": 4, "st')
     result = train(CONFIG, out=path, resume=True)
     losses = [line["loss"] for line in result.history]
     assert losses == [line["loss"] for line in whole[1].history]
     assert [json.loads(line)["loss"] for line in (path / "metrics.jsonl").read_text().splitlines()] == losses
-
-
-def test_a_damaged_checkpoint_is_not_continued(tmp_path):
-    def interrupt(event):
-        if isinstance(event, EpochDone):
-            raise KeyboardInterrupt
-
-    path = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(CONFIG, out=path, progress=interrupt)
-    content = bytearray((path / "checkpoint.safetensors").read_bytes())
-    content[-5] ^= 4
-    (path / "checkpoint.safetensors").write_bytes(content)
-    with pytest.raises(ValueError, match="do not match their checksum"):
-        train(CONFIG, out=path, resume=True)
 
 
 # Children are forked from a process that has imported everything but started no thread: a kill costs no import.

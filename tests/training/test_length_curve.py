@@ -57,12 +57,6 @@ def test_a_sliding_window_gives_every_token_its_context(model, stride):
     assert curve.by_position == {}
 
 
-def test_a_window_that_moves_on_by_itself_is_a_block(model):
-    blocks = length_curve(model, TOKENS[:201], [8, 20])
-    sliding = length_curve(model, TOKENS[:201], [8], sliding=True, stride=8)
-    assert sliding.points[0].loss == pytest.approx(blocks.points[0].loss, rel=1e-12)
-
-
 def test_the_interval_of_equal_parts_is_that_of_their_means():
     nats = np.random.default_rng(1).random(60)
     means = nats.reshape(6, 10).mean(axis=1)

@@ -1,6 +1,5 @@
 """The bar and its two listeners, by a made-up clock."""
 
-import ast
 import contextlib
 import io
 import sys
@@ -107,15 +106,6 @@ def test_names_are_shown_without_control_characters(clock, stream):
     assert "\x1b[2J" not in stream.getvalue()
 
 
-def test_a_clock_that_does_not_move_has_no_pace(clock, stream):
-    with contextlib.redirect_stderr(stream), progress.TrainingBar() as listener:
-        listener(Started(CONFIG, Path("run"), 0))
-        listener(Stepped(1, 1, 0.5, 50))
-        listener(Stepped(1, 2, 0.25, 50))
-        listener(EpochDone(1, 2, 0.375, 0.0))
-    assert "epoch 1/2  loss 0.375       - sequences/s\n" in stream.getvalue().replace("\r", "")
-
-
 def test_training_by_a_clock_that_does_not_move_is_told(folder, capsys, monkeypatch):
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 5.0))
     train.main(["--encoding", "nope", "--samples", "2", "--epochs", "1", "--length", "4", "--width", "8",
@@ -168,12 +158,3 @@ def test_a_notebook_gets_a_bar(monkeypatch):
     assert not progress.can_be_drawn()
     monkeypatch.setattr(console, "_is_jupyter", lambda: True)
     assert progress.can_be_drawn()
-
-
-def test_the_bar_needs_nothing_of_the_command_line():
-    tree = ast.parse(Path(progress.__file__).read_text())
-    named = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert {name for name in named if name.split(".")[0] not in sys.stdlib_module_names} == {
-        "fastpe.base.stored", "fastpe.training.config", "fastpe.training.events", "rich.console", "rich.progress",
-    }  # fmt: skip

@@ -8,20 +8,15 @@ import numpy as np
 import pytest
 
 from fastpe import TrainConfig, load, train
-from fastpe.training.events import EpochDone, Noted
+from fastpe.training.events import Noted
 from fastpe.training.presets import PRESETS, preset
 from fastpe.training.schedule import rate
-from fastpe.training.stopping import Progress, reason_to_end
 
 CONFIG = TrainConfig(
     "rope", task="reverse", causal=True, width=16, hidden=16, train_length=4, samples=96, batch=8, epochs=6,
     test_lengths=("1-4",), test_sequences=20, lr=0.01, warmup=5, decay="cosine", min_lr=1e-4, weight_decay=0.1,
     clip=1.0, dropout=0.1, validation=30, keep="best", norm="layernorm", final_norm=True, tied=True,
 )  # fmt: skip
-
-
-class Stop(Exception):
-    pass
 
 
 @pytest.mark.parametrize("decay", ["constant", "linear", "cosine"])
@@ -47,29 +42,6 @@ def test_each_update_has_the_rate_of_its_number(monkeypatch):
     monkeypatch.setattr(Adam, "step", record)
     train(CONFIG, progress=False)
     assert seen[1:] == [(step, rate(CONFIG, step)) for step in range(CONFIG.steps)]  # the first compiles
-
-
-@pytest.mark.parametrize("after", [1, 3, 5])
-def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, after):
-    whole = train(CONFIG, out=tmp_path / "whole", progress=False)
-
-    def interrupt(event):
-        if isinstance(event, EpochDone) and event.epoch == after:
-            raise Stop
-
-    with pytest.raises(Stop):
-        train(CONFIG, out=tmp_path / "run", progress=interrupt)
-    again = train(CONFIG, out=tmp_path / "run", resume=True, progress=False)
-    for name in ("model.safetensors", "metrics.jsonl", "checkpoint.safetensors"):
-        own = [(tmp_path / run / name).read_bytes() for run in ("whole", "run")]
-        if name == "metrics.jsonl":
-            own = [[{**json.loads(line), "seconds": 0} for line in each.splitlines()] for each in own]
-        if name == "checkpoint.safetensors":
-            own = [each[-1000:] for each in own]  # the header knows the seconds
-        assert own[0] == own[1], name
-    assert {**again.result, "train": 0} == {**whole.result, "train": 0}
-    finished = train(CONFIG, out=tmp_path / "run", resume=True, progress=False)
-    assert all((finished.model.parameters[n] == p).all() for n, p in again.model.parameters.items())
 
 
 def test_the_best_epoch_is_kept_and_the_last_one_where_it_is_asked_for(tmp_path):
@@ -134,14 +106,6 @@ def test_numbers_are_validated_by_their_loss():
     found = train(config, progress=False)
     assert all(set(line["validation"]) == {"loss"} for line in found.history)
     assert math.isfinite(found.history[-1]["validation"]["loss"])
-
-
-def test_reasons_to_end():
-    config = replace(CONFIG, patience=2, stop_solved=True)
-    assert reason_to_end(config, Progress(epoch=2, best_epoch=1)) is None
-    assert reason_to_end(config, Progress(epoch=3, best_epoch=1)) == "validation"
-    assert reason_to_end(config, Progress(epoch=6, best_epoch=6)) == "epochs"
-    assert reason_to_end(config, Progress(epoch=6, best_epoch=6, solved=True)) == "solved"
 
 
 @pytest.mark.parametrize(

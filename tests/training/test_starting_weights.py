@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_run import interrupted
 
 import fastpe
 from fastpe import Adam, TrainConfig, Transformer, load, resize, train
@@ -42,16 +43,7 @@ def starting(run, encoding=None, options=None, **changes):
 
 def first_weights(config, folder):
     """The parameters before the first update."""
-
-    class Stop(Exception):
-        pass
-
-    def stop(event):
-        if isinstance(event, Started):
-            raise Stop
-
-    with pytest.raises(Stop):
-        train(config, out=folder, progress=stop)
+    interrupted(config, folder, Started)
     return TensorFile(folder / "start.safetensors").read()
 
 

@@ -1,14 +1,13 @@
 """Training on a text: what is read, measured and kept; the same bytes after an interruption, on the same text alone."""
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_run import assert_same_run, interrupted
 
 from fastpe import TrainConfig, Transformer, evaluate, load, train
-from fastpe.base.random import Stream
 from fastpe.reference import model_loss_and_grads
 from fastpe.text.corpus import TextNotFound
 from fastpe.training.data import training_data
@@ -36,18 +35,6 @@ def text(tmp_path):
 def config_of(text, tokens="characters", share=0.1, **changes):
     options = {"tokens": tokens, "share": share}
     return TrainConfig("rope", data=text, task_options=options, **{**SMALL, **changes})
-
-
-class Stop(Exception):
-    pass
-
-
-def stopped(after):
-    def listen(event):
-        if isinstance(event, EpochDone) and event.epoch == after:
-            raise Stop
-
-    return listen
 
 
 def test_settings_know_their_text(text):
@@ -137,18 +124,14 @@ def test_a_small_model_learns_a_text(text):
 def test_an_interrupted_run_ends_as_if_it_had_not_been(text, tmp_path, after):
     config = config_of(text)
     train(config, out=tmp_path / "whole", progress=False)
-    with pytest.raises(Stop):
-        train(config, out=tmp_path / "run", progress=stopped(after))
+    interrupted(config, tmp_path / "run", EpochDone, epoch=after)
     train(read_config(tmp_path / "run"), out=tmp_path / "run", resume=True, progress=False, threads=1)
-    assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("run", "whole"))
-    assert (one["test"], one["validation"]) == (other["test"], other["validation"])
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_text_that_has_changed_is_refused(text, tmp_path):
     config = config_of(text)
-    with pytest.raises(Stop):
-        train(config, out=tmp_path / "run", progress=stopped(1))
+    interrupted(config, tmp_path / "run", EpochDone, epoch=1)
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     text.write_text(TEXT[1:], "utf-8")
     said = rf"no text with the SHA-256 {config.digest} was found: .*text\.txt has another SHA-256\. Give its path with "
@@ -220,7 +203,7 @@ def test_documents_that_leave_no_such_share_are_refused(tmp_path):
     (tmp_path / "texts").mkdir()
     for name, count in (("a", 40), ("b", 4000)):
         (tmp_path / "texts" / name).write_text("abcdefghi " * (count // 10))
-    with pytest.raises(ValueError, match=r"must be near a share of whole documents: .* nearest to 0\.1 is 0\.990"):
+    with pytest.raises(ValueError, match=r"a share of whole documents: the one nearest to 0\.1 is 0\.990"):
         train(config_of(tmp_path / "texts"), progress=False)
     notes = []
     train(config_of(tmp_path / "texts" / "b", epochs=1), progress=lambda event: notes.append(str(event)))
@@ -250,7 +233,3 @@ def test_the_last_block_may_be_shorter_than_a_block(tmp_path):
     assert result["test"]["8"] == {
         "loss": None, "bits_per_byte": None, "tokens": 0, "reason": "the validation text has only 3 tokens",
     }  # fmt: skip
-
-
-def test_streams_of_a_text_are_its_own():
-    assert (Stream(0, "train", 1).uniform(4) != Stream(0, "generate", 1).uniform(4)).all()

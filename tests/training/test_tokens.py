@@ -10,7 +10,6 @@ import pytest
 from fastpe import ModelConfig, TrainConfig, Transformer, evaluate, load, train
 from fastpe.base.random import Stream
 from fastpe.tasks import frame
-from fastpe.tasks.registry import choose
 from fastpe.training.data import TrainingData
 from fastpe.training.lengths import bins
 from fastpe.training.presets import preset
@@ -126,44 +125,6 @@ def test_every_kind_of_task_is_trained_and_tested(task, tmp_path):
     assert "exact answers at length 8-12: " in repr(result)
     again = train(config, out=tmp_path / "run", resume=True, progress=False)
     assert again.result == result.result
-
-
-@pytest.mark.parametrize("data", ["fresh", "fixed"])
-def test_a_run_goes_on_to_the_same_bits(tmp_path, data):
-    config = replace(CONFIG, data=data, epochs=3)
-    whole = train(config, out=tmp_path / "whole", progress=False)
-
-    class Stop(Exception):
-        pass
-
-    def stop(event):
-        if type(event).__name__ == "EpochDone" and event.epoch == 2:
-            raise Stop
-
-    with pytest.raises(Stop):
-        train(config, out=tmp_path / "cut", progress=stop)
-    resumed = train(config, out=tmp_path / "cut", resume=True, progress=False)
-    assert resumed.result["test"] == whole.result["test"]
-    for name, array in whole.model.parameters.items():
-        np.testing.assert_array_equal(resumed.model.parameters[name], array)
-
-
-def test_a_task_that_fails_on_one_step_is_named_and_nothing_is_lost(tmp_path, monkeypatch):
-    task = choose("reverse").task
-    calls = []
-
-    def sample(draws, length, count, symbols):
-        calls.append(length)
-        if len(calls) > 12:
-            return draws.integers(symbols + 1, (count, length)), draws.integers(symbols, (count, length))
-        return task.sample(draws, length, count, symbols=symbols)
-
-    config = replace(CONFIG, samples=20, epochs=10)
-    monkeypatch.setattr("fastpe.tasks.registry.TASKS.get", lambda name: replace(task, sample=sample))
-    with pytest.raises(ValueError, match=r"task 'reverse': inputs must be tokens of 0 \.\. 2, not 3"):
-        train(config, out=tmp_path / "run", progress=False)
-    monkeypatch.undo()
-    assert len(train(config, out=tmp_path / "run", resume=True, progress=False).history) == 10
 
 
 def test_a_task_for_causal_models_is_no_test_of_others():
