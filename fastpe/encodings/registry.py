@@ -188,7 +188,7 @@ def split(name: str) -> tuple[str, ...]:
     check_length("encoding", name)
     if _is_pattern(name):
         raise ValueError(
-            f"encoding must be one encoding or a sum, not {name!r}, which is a pattern over the layers of a model"
+            f"{name!r} is a pattern over the layers of a model, but one encoding or a sum is expected here"
         )
     schemes = tuple("".join(_known(part.strip())) for part in name.split("+"))
     if len(set(schemes)) < len(schemes):

@@ -37,7 +37,3 @@ def options_of(slots: Mapping[str, Any]) -> Options:
 def needs_raw(slots: Mapping[str, Any]) -> bool:
     """Whether the backward pass needs the products before terms are applied."""
     return keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
-
-
-def _read(slots: Mapping[str, Any]) -> set[str]:
-    return {slot for slot, x in slots.items() if x is not False} - {*INPUTS, "scale", "pairs"}

@@ -131,7 +131,7 @@ def test_digits_are_ascii(arguments, words):
         ("tasks sort --length 151", "error: --length must be 1 to 150 for task 'sort', not 151"),
         ("tasks sort --length 5 --json", "error: --length cannot be combined with --json, which prints no sequences"),
         ("train --encoding nope --task sort --test-sequences 999999999999 --dry-run", "999999999999 test sequences"),
-        ("show rope*2,nope", "must be one encoding or a sum, not 'rope*2,nope', which is a pattern over the layers"),
+        ("show rope*2,nope", "error: 'rope*2,nope' is a pattern over the layers of a model"),
         ("encodings rope,nope", "NAME must be a single encoding, not 'rope,nope'"),
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),

@@ -61,7 +61,7 @@ def test_patterns_that_cannot_be_are_named(pattern, says):
 
 
 def test_a_pattern_is_of_a_model_alone():
-    with pytest.raises(ValueError, match=r"^encoding must be one encoding or a sum, not 'rope,nope'"):
+    with pytest.raises(ValueError, match=r"^'rope,nope' is a pattern over the layers"):
         fastpe.build("rope,nope", 5)
 
 

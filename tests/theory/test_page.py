@@ -219,7 +219,7 @@ def test_encodings_for_causal_models_have_the_page_of_a_causal_model():
     ("request_", "words"),
     [
         ({"name": "sinusoida"}, "did you mean 'sinusoidal'"),
-        ({"name": "rope*2,nope"}, "encoding must be one encoding or a sum"),
+        ({"name": "rope*2,nope"}, "one encoding or a sum is expected"),
         ({"name": "alibi", "slope": math.nan}, "option 'slope' must be a finite number|slope must be a finite number"),
         ({"name": "alibi", "slop": 1.0}, "option 'slop' of encoding 'alibi' is unknown; did you mean 'slope'"),
         ({"name": "alibi", "length": 0}, "length must be at least 1, not 0"),
