@@ -7,7 +7,7 @@ import fastpe
 
 torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '.[peers]' from a clone of fastpe")
 
-from fastpe.torch import attention, two_sided  # noqa: E402 - only where PyTorch is
+from fastpe.torch import two_sided  # noqa: E402 - only where PyTorch is
 
 # what PyTorch itself warns of on its way
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -129,8 +129,3 @@ def test_it_compiles_without_a_break_and_under_transforms():
 def test_mistakes_are_refused_by_name(wrong, named):
     with pytest.raises((TypeError, ValueError), match=f"^{named}"):
         two_sided(**drawn() | wrong)
-
-
-def test_attention_of_one_direction_takes_no_sums_of_gates():
-    with pytest.raises(TypeError, match=r"^before is not an argument of attention"):
-        attention(**drawn())
