@@ -1,4 +1,4 @@
-"""Compiled attention beside its reference: every slot and size; what is asked for; limits."""
+"""Compiled attention beside its reference: every slot and size; what is asked for; limits; kinds of arrays."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_few_queries_among_keys_far_and_near(rng, names, dtype):
 
 
 @pytest.mark.parametrize("name", ["k", "rel_key", "scale"])
-def test_a_gradient_that_is_wrong_is_seen_however_small(rng, monkeypatch, name):
+def test_the_comparison_finds_a_small_mistake_in_a_small_gradient(rng, monkeypatch, name):
     """Queries of 1e-20 make these gradients so small beside those of values."""
     arguments = problem(rng, ("rel_key", "rel_value", "scale"), n=9, sharp=1e-20)
     assert_agrees(arguments)
@@ -105,7 +105,7 @@ def test_the_slope_of_rectify_at_zero_is_zero(rng):
 # What is asked for
 
 
-def test_gradients_have_the_dtype_of_what_they_belong_to(rng):
+def test_gradients_have_the_dtype_of_their_argument(rng):
     q = problem(rng, n=9, d=4, dtype=np.float32)
     for dtype in (np.float32, np.float64):
         slots = {"scale": np.full(2, 0.4, dtype), "angles": np.ones((1, 9, 2), dtype), "growth": np.ones((9, 2), dtype)}
@@ -116,7 +116,7 @@ def test_gradients_have_the_dtype_of_what_they_belong_to(rng):
 
 
 @pytest.mark.parametrize("attention", [fastpe.attention, fastpe.reference.attention])
-def test_of_a_pair_of_lengths_none_is_no_padding(rng, attention):
+def test_none_in_a_pair_of_lengths_means_no_padding(rng, attention):
     arguments = problem(rng, b=2, n=9, m=9)
     for pair, whole in (((None, [4, 2]), ([9, 9], [4, 2])), (([4, 2], None), ([4, 2], [9, 9])), ((None, None), None)):
         np.testing.assert_array_equal(attention(**arguments, lengths=pair), attention(**arguments, lengths=whole))
@@ -125,7 +125,7 @@ def test_of_a_pair_of_lengths_none_is_no_padding(rng, attention):
     np.testing.assert_array_equal(attention(**single, lengths=(None, 4)), attention(**single, lengths=(9, 4)))
 
 
-def test_none_is_as_good_as_absent(rng):
+def test_an_argument_that_is_none_counts_as_absent(rng):
     arguments = problem(rng, n=9)
     out = fastpe.attention(**arguments, bias=None, scale=None, rel_key=None)
     np.testing.assert_array_equal(out, fastpe.attention(**arguments))
@@ -162,7 +162,7 @@ def test_kernels_are_compiled_once_for_each_dtype(rng):
         assert sum("Columns" not in str(each[2]) for each in without) <= 4
 
 
-def test_growth_that_leaves_the_dtype_within_a_tile_is_refused():
+def test_growth_that_overflows_within_a_tile_is_refused():
     q = np.ones((1, 97, 16), np.float32)
     slots = fastpe.build("xpos", 97, dim=16, causal=True, scale_base=1)
     with pytest.raises(ValueError, match="growth must change by at most 80 within 96 positions in float32, not by 119"):
@@ -179,7 +179,49 @@ def test_outputs_may_be_written_to_before_gradients_are_asked_for():
         np.testing.assert_array_equal(gradient, before[name])
 
 
-def test_a_bias_near_the_lowest_number_is_one_like_others():
+def test_a_bias_near_the_lowest_number_changes_nothing_if_it_is_constant():
     q, k, v = (np.random.default_rng(i).normal(size=(1, 300, 8)) for i in range(3))
     low = np.full((1, 599), -1.5e308)
     np.testing.assert_allclose(fastpe.attention(0 * q, k, v, bias=low), fastpe.attention(0 * q, k, v), atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays of any kind
+
+
+def test_heads_may_share_memory(rng):
+    """Heads and sequences that are one and the same memory (strides of zero)."""
+    q, k, v = (problem(rng, n=50, d=8)[name] for name in "qkv")
+    one = np.ascontiguousarray(k[:1, :1])
+    broad = np.lib.stride_tricks.as_strided(one, k.shape, (0, 0, *one.strides[2:]))
+    for slots in ({}, {"angles": rng.standard_normal((1, 50, 4))}):
+        expected = fastpe.attention(q, np.array(broad), v, **slots)
+        np.testing.assert_array_equal(fastpe.attention(q, broad, v, **slots), expected)
+
+
+def test_without_a_batch_axis(rng):
+    arguments = problem(rng, ("bias", "scores", "scale"), b=1, n=40)
+    single = {name: array[0] if name in "qkv" else array for name, array in arguments.items()}
+    dout = rng.standard_normal(single["q"].shape)
+    (out, lse), pullback = fastpe.attention_vjp(**single, return_lse=True, lengths=(30, 35))
+    expected, expected_pullback = fastpe.attention_vjp(
+        **arguments, return_lse=True, lengths=(np.array([30]), np.array([35]))
+    )
+    np.testing.assert_array_equal(out, expected[0][0])
+    np.testing.assert_array_equal(lse, expected[1][0])
+    for name, gradient in expected_pullback(dout[None]).items():
+        np.testing.assert_array_equal(pullback(dout)[name], gradient[0] if name in "qkv" else gradient)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, np.finfo(np.float32).max])
+@pytest.mark.parametrize("names", [(), ("angles", "rel_key"), ("growth",), ("gain", "bias"), SLOTS], ids=len)
+def test_numbers_that_are_not_finite_go_through_without_a_warning(names, bad):
+    """Warnings are errors here. Each of q, k, v and dout in turn holds one at its third row."""
+    for name in ("q", "k", "v", "dout"):
+        arguments = problem(np.random.default_rng(4), names, n=5, m=70, dtype=np.float32)
+        dout = np.ones(arguments["q"].shape, np.float32)
+        (dout if name == "dout" else arguments[name])[0, 0, 2] = bad
+        for attention_vjp in (fastpe.attention_vjp, fastpe.reference.attention_vjp):
+            out, pullback = attention_vjp(**arguments, causal=True)
+            found = [out, *pullback(dout).values()]
+            assert abs(bad) < np.inf or not all(np.isfinite(array).all() for array in found)

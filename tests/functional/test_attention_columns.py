@@ -28,7 +28,7 @@ def forgetting(rng, *shape, rate=0.5):
 
 @pytest.mark.parametrize("start", [None, 7])
 @pytest.mark.parametrize("attention", [fastpe.attention, reference.attention])
-def test_what_they_are(rng, attention, start):
+def test_outputs_are_those_of_the_formula(rng, attention, start):
     q, k, v = (rng.standard_normal((2, 3, size, 8)) for size in (40, 140, 140))
     offset, of_key = rng.standard_normal((2, 2, 3, 140))
     of_query, factor = rng.standard_normal((2, 1, 3, 40))
@@ -81,7 +81,7 @@ def test_offsets_may_hide_keys(rng, low):
     np.testing.assert_array_equal(gradients["key_offset"][0, hidden], 0)
 
 
-def test_what_nobody_sees_does_not_count(rng):
+def test_offsets_of_hidden_keys_change_nothing(rng):
     """Of padding, and of keys that are yet to come, an offset of any size."""
     arguments = long(rng, 200, 200)
     options = {"lengths": [150], "causal": True, "tolerance": 0}

@@ -55,7 +55,7 @@ AUTHORS = {
 
 @pytest.mark.parametrize(("rows", "divided"), AUTHORS)
 @pytest.mark.parametrize("vjp", [fastpe.attention_vjp, reference.attention_vjp])
-def test_the_authors_numbers(vjp, rows, divided):
+def test_outputs_and_gradients_are_those_of_the_authors_code(vjp, rows, divided):
     numbers = np.arange(rows)[:, None]
     vectors = 0.1 * numbers * np.arange(1, 5) - 0.05 * np.arange(4)
     factor = 0.5 if divided else 1.0
@@ -74,7 +74,7 @@ def test_the_authors_numbers(vjp, rows, divided):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("most", [1, 6, 200])
-def test_they_obey_the_error_law(rng, dtype, most):
+def test_errors_obey_the_error_law(rng, dtype, most):
     """With more keys than queries, keys shared by heads; vectors of all heads or one, led by B."""
     for kind in ({}, {"led": True}, {"shared": True}):
         assert_agrees(apart(rng, h=4, hk=2, n=101, m=140, d=16, b=1, dtype=dtype, most=most, **kind), causal=True)
@@ -98,7 +98,7 @@ NAMES = [name for name in OPTIONS if name not in ("counts", "polar", "theta", "r
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_slot_and_option_goes_with_them(rng, name):
+def test_every_slot_and_option_goes_with_counts(rng, name):
     """But for bands, which have passes of their own. What a mask adds is no part of a gate; what it hides has none."""
     n, m = 101, 140
     arguments = problem(rng, ("counts",), n=n, m=m, hk=1, d=6, most=20) | options(rng, [name], 2, 2, n, m, 6, float)

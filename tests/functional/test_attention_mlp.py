@@ -41,7 +41,7 @@ def printed_problem(taps):
     ("taps", "printed"),
     [(1, [0.136686251, 0.405319750, 0.840073728]), (3, [0.058473361, 0.410222331, 0.590118738])],
 )
-def test_values_of_the_authors_code(vjp, taps, printed):
+def test_outputs_and_gradients_are_those_of_the_authors_code(vjp, taps, printed):
     """Of both versions, and of PyTorch's autograd."""
     given = printed_problem(taps)
     weights = vjp(**{**given, "v": np.stack([np.eye(4)] * 2)}, causal=True)[0]
@@ -56,7 +56,7 @@ def test_values_of_the_authors_code(vjp, taps, printed):
 
 
 @given(cases())
-def test_any_sizes_and_all_that_goes_with_it(case):
+def test_any_combination(case):
     arguments, options = arguments_of(case)
     agrees(arguments, **options)
 
@@ -102,7 +102,7 @@ WITHOUT_KERNEL = {
 
 
 @pytest.mark.parametrize("name", WITHOUT_KERNEL)
-def test_what_only_the_reference_takes(rng, name):
+def test_combinations_without_a_kernel_are_refused_and_the_reference_has_their_gradients(rng, name):
     given, options = problem(rng, b=1, h=2, n=4, d=4), {"causal": True}
     if name == "bands":
         options |= {"bands": (Band(np.arange(4.0), np.arange(4.0), np.tile([0, 4], (4, 1))),), "theta": np.ones(2)}
@@ -130,7 +130,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize(("message", "wrong"), MISFITS.items(), ids=range(len(MISFITS)))
-def test_mistakes(rng, message, wrong):
+def test_arrays_that_do_not_fit_are_refused(rng, message, wrong):
     with pytest.raises(ValueError, match=message):
         fastpe.attention(**problem(rng) | wrong)
 

@@ -30,7 +30,7 @@ def printed_problem():
 
 
 @pytest.mark.parametrize("vjp", [fastpe.attention_vjp, reference.attention_vjp])
-def test_values_of_the_authors_code(vjp):
+def test_outputs_and_gradients_are_those_of_the_authors_code(vjp):
     """Of flash-linear-attention's naive_path_attn, and of PyTorch's autograd."""
     given = printed_problem()
     weights = vjp(**{**given, "v": np.eye(4)}, causal=True)[0]
@@ -68,7 +68,7 @@ def test_padding_reflects_nothing(rng):
 
 
 @given(cases())
-def test_any_sizes_and_all_that_goes_with_it(case):
+def test_any_combination(case):
     arguments, options = arguments_of(case)
     agrees(arguments, **options)
 

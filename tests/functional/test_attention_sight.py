@@ -249,8 +249,3 @@ def test_bad_arguments_are_one_clear_error(arguments, message):
     for module in (fastpe, reference):
         with pytest.raises((TypeError, ValueError), match=message):
             module.attention(**given)
-
-
-def test_sinks_are_finite():
-    with pytest.raises(ValueError, match="sinks must be finite"):
-        fastpe.attention(*np.zeros((3, 2, 2, 4, 4)), sinks=np.full(2, np.inf))

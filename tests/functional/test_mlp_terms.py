@@ -29,7 +29,7 @@ def all_terms(rng, *, b=2, h=4, hk=2, n=40, m=65, dtype=np.float64, taps=3):
 
 
 @pytest.mark.parametrize("vjp", [fastpe.attention_vjp, reference.attention_vjp])
-def test_what_it_is(rng, vjp):
+def test_weights_are_those_of_the_formula(rng, vjp):
     """A term of each place where there is one: before the network, in it, and after it."""
     given = network(rng, b=1, h=2, n=7, d=4, w=3, taps=1, beside=("bias",))
     terms = ("row_scale", "rel_key", "gain", "values", "key_offset", "key_slope")
@@ -63,7 +63,7 @@ def test_a_network_that_adds_nothing_is_attention(rng, causal, options):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("options", [{"softcap": 2.0}, {"window": 30, "dropout": 0.2, "dropout_seed": 3}])
 @pytest.mark.parametrize("causal", [True, False])
-def test_all_at_once(rng, causal, options, dtype):
+def test_all_terms_together_agree_with_the_reference(rng, causal, options, dtype):
     agrees(all_terms(rng, dtype=dtype), causal=causal, **options)
 
 
@@ -97,7 +97,7 @@ def test_masks_of_all_kinds(rng, shape, causal):
 
 
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}])
-def test_what_a_mask_hides_stays_out(rng, options):
+def test_a_hidden_key_changes_nothing_whatever_it_holds(rng, options):
     """Neither outputs nor gradients know of a key that no query sees, whatever it holds."""
     given = options | network(rng, n=40, m=70, d=8, taps=3)
     given["mask"] = np.broadcast_to(rng.random(70) < 0.6, (40, 70)).copy()

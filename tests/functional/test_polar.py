@@ -34,7 +34,7 @@ def test_values_of_the_papers_formula(phases, printed):
 
 
 @pytest.mark.parametrize("attention", [fastpe.attention, reference.attention])
-def test_what_it_is(rng, attention):
+def test_outputs_are_those_of_the_formula(rng, attention):
     """Two key heads for four; keys stand at positions 0 to 8, queries at 5 to 8."""
     given = problem(rng, ("polar", "angles"), h=4, hk=2, n=4, m=9, d=6)
     softplus = {name: np.log1p(np.exp(given[name])) for name in "qk"}
@@ -66,7 +66,7 @@ def test_gradients_are_sums_over_cells(rng):
         np.testing.assert_allclose(found[name].reshape(array.shape), array, rtol=0, atol=1e-14, err_msg=name)
 
 
-def test_without_angles_every_channel_has_its_phase_alone(rng):
+def test_without_angles_channels_are_not_rotated(rng):
     arguments = problem(rng, ("polar",), h=4, hk=2, n=5, m=7, d=8)  # so that heads share no keys
     assert_agrees(arguments, causal=True)
     still = {**arguments, "angles": np.zeros((1, 7, 8))}
@@ -120,7 +120,7 @@ def test_bounds_of_tiles_are_those_of_lifted_rows(tolerance, scaled):
 
 
 @pytest.mark.parametrize("name", REFUSED["polar"])
-def test_what_reads_or_maps_channels_does_not_go_with_it(rng, name):
+def test_slots_that_read_or_map_channels_are_refused(rng, name):
     given = problem(rng, (name,), n=5, d=8) | {"polar": np.zeros((1, 8))}
     for attention in (fastpe.attention, fastpe.attention_vjp, reference.attention):
         with pytest.raises(ValueError, match=f"{name} cannot be given with polar"):

@@ -35,14 +35,14 @@ WITHOUT_KERNEL = {
 
 @pytest.mark.parametrize("attention", BOTH)
 @pytest.mark.parametrize("name", WITHOUT_MEANING)
-def test_what_has_no_meaning_beside_it(rng, attention, name):
+def test_slots_without_a_formula_are_refused(rng, attention, name):
     given = problem(rng, SLOTS, b=1, h=1, n=4, d=4)
     value = (_BAND,) if name == "bands" else np.zeros((1,) * len(arguments.SLOTS[name].axes))
     with pytest.raises(ValueError, match=f"^{name} cannot be given with reflectors: {WITHOUT_MEANING[name]}$"):
         attention(**given, causal=True, **{name: value})
 
 
-def test_all_else_is_taken_or_known_to_the_reference(rng):
+def test_all_other_arguments_are_taken(rng):
     others = (*arguments.SLOTS, "softcap", "mask", "rectify", "window", "spans", "query_start", "dropout", "scale")
     own = {*SLOTS, *WITHOUT_MEANING, *WITHOUT_KERNEL, "mlp_bias", "mlp_out"}
     known = problem(rng, [name for name in arguments.SLOTS if name not in own | {"index", "sinks"}], b=1, n=4, d=4)
@@ -55,7 +55,7 @@ def test_all_else_is_taken_or_known_to_the_reference(rng):
 
 
 @pytest.mark.parametrize("name", WITHOUT_KERNEL)
-def test_what_only_the_reference_takes(rng, name):
+def test_combinations_without_a_kernel_are_refused_and_the_reference_has_their_gradients(rng, name):
     given = problem(rng, [*SLOTS, *(["counts"] if name == "counts" else [])], b=1, n=4, d=4)
     if name != "counts":
         given |= {"mlp_in": rng.standard_normal((3, 4, 1)), "mlp_bias": np.zeros(3)}
@@ -70,7 +70,7 @@ def test_what_only_the_reference_takes(rng, name):
 
 
 @pytest.mark.parametrize("attention", BOTH)
-def test_what_does_not_fit_is_refused(rng, attention):
+def test_shapes_that_do_not_fit_are_refused(rng, attention):
     given = problem(rng, SLOTS, b=2, h=4, hk=2, n=4, m=5, d=3)
     for name in SLOTS:
         with pytest.raises(ValueError, match=r"^reflectors and reflect must be given together"):

@@ -42,7 +42,7 @@ def test_blocks_that_are_shorter_than_a_register_and_longer(b, dtype):
 
 @pytest.mark.parametrize("attention", [fastpe.attention, reference.attention])
 @pytest.mark.parametrize("pairs", ["interleaved", "half"])
-def test_what_they_are(rng, attention, pairs):
+def test_outputs_are_those_of_rows_mapped_by_hand(rng, attention, pairs):
     """Keys stand at positions 0 to 8, queries at 5 to 8; block r is channels 3 r on, or every fourth from r on."""
     given = problem(rng, ("angles",), n=4, m=9, d=12)
     rotors = maps(rng, 12, 3, 2, 9)

@@ -65,7 +65,7 @@ def test_the_printed_row():
 
 @pytest.mark.parametrize("n", [1, 2, int(TILE_KEYS), int(TILE_QUERIES) + 1, 150])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 5e-6)])
-def test_it_agrees_with_the_formula(n, dtype, tolerance):
+def test_outputs_and_gradients_are_those_of_the_reference_with_biases(n, dtype, tolerance):
     rng = np.random.default_rng(n)
     arguments = problem(rng, [], b=2, n=n, d=8, hk=1, dtype=dtype)
     heads = arguments["q"].shape[1]

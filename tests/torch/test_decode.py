@@ -39,7 +39,7 @@ def numpys(x):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_it_gives_what_the_reference_gives(rows, decoded, dtype):
+def test_outputs_are_those_of_the_reference(rows, decoded, dtype):
     rows = [x.to(dtype) for x in rows]
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     bias, mask = torch.randn(4, 9, dtype=wide), torch.rand(2, 1, 1, 70) < 0.7

@@ -109,7 +109,7 @@ def test_half_precision_and_changes_of_dtype():
     assert attention(q, q, q, **made("rope+t5", torch.float32).bfloat16()(5)).dtype == torch.bfloat16
 
 
-def test_what_is_refused():
+def test_wrong_arguments_are_refused():
     with pytest.raises(TypeError, match=r"dtype must be torch.float32 or torch.float64, not torch.float16"):
         made("alibi", torch.float16)
     with pytest.raises(ValueError, match="alibii"):
@@ -125,7 +125,7 @@ def test_what_is_refused():
 
 
 @pytest.mark.parametrize("name", sorted({*fastpe.list_encodings()} - {*FILLING}))
-def test_what_a_layers_input_decides_is_no_module(name):
+def test_encodings_of_gates_are_refused(name):
     """It would be a module that does nothing."""
     with pytest.raises(ValueError, match=f"^name must be of encodings that fill slots, not '{name}', whose gates"):
         Encoding(f"alibi+{name}", dim=8, heads=2, train_length=4, causal=True)

@@ -45,7 +45,7 @@ def dense(q, k, v, before, after, *, return_lse):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_it_is_that_of_numpy(dtype):
+def test_outputs_and_gradients_are_those_of_numpy(dtype):
     """Of half precision: in float32, or of bfloat16 products that are rounded as of arrays of that type."""
     given = drawn(70, 16, dtype)
     found, gradients, weights = pulled(two_sided, given)
@@ -62,7 +62,7 @@ def test_it_is_that_of_numpy(dtype):
         np.testing.assert_array_equal(gradient.double().numpy(), exact[name].astype(np.float64), err_msg=name)
 
 
-def test_it_is_a_softmax_written_out():
+def test_outputs_and_gradients_are_those_of_a_dense_softmax():
     given = drawn()
     found, gradients, _ = pulled(two_sided, given)
     exact, wanted, _ = pulled(dense, given)
