@@ -12,7 +12,9 @@ from fastpe import bands
 from fastpe.functional.slots import REFUSED
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
-NAMES = [name for name in OPTIONS if name not in REFUSED["bands"] and name not in ("return_lse", "tolerance", "theta")]
+# wide_offset: bands are merged by their lse, whose rounding is that of offsets of 10,000
+APART = {"return_lse", "tolerance", "theta", "wide_offset", *REFUSED["bands"]}
+NAMES = [name for name in OPTIONS if name not in APART]
 
 
 def banded_problem(rng, names=(), *, b=2, h=2, n=23, m=None, d=8, dtype=np.float64, count=3, pairs=None, **sizes):
