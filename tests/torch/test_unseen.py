@@ -73,9 +73,9 @@ def test_modes_see_the_operator(given, directly):
     with Seen() as mode:
         attention(*given)
     assert OPERATOR in mode.names
+    assert not directly
     with torch.autocast("cpu", torch.bfloat16):
         assert attention(*given).dtype is torch.bfloat16
-    assert not directly
 
 
 def test_the_profiler_sees_the_operator(given, directly):
