@@ -49,7 +49,7 @@ def drawn(heads=2, pairs=2, rank=3, n=6, batch=()):
     return {name: rng.standard_normal(shape) for name, shape in shapes.items()}, rng.uniform(0.1, 1, pairs)
 
 
-def test_they_are_the_sums_of_the_formula():
+def test_angles_are_the_sums_of_the_formula():
     arguments, tau = drawn(batch=(2,))
     found = angles.selective(**arguments, frequencies=tau)
     x, down, up, taps = arguments.values()

@@ -214,7 +214,7 @@ def test_the_library_knows_no_command_line_and_the_command_line_imports_itself_r
         assert not any(imported.split(".")[0] in ("fastpe_cli", "cli") for imported in imports(path)), name
 
 
-def test_a_public_name_is_no_modules():
+def test_no_public_function_has_the_name_of_a_module():
     """Importing a module of the same name would put the module in its place."""
     functions = {name for name, home in fastpe._HOME.items() if home}
     assert not functions & {name.split(".")[1] for name in modules("fastpe") if "." in name}
@@ -238,7 +238,7 @@ def test_every_package_is_listed():
     assert listed == folders | {"fastpe_cli"}
 
 
-def test_what_is_no_code_is_packed_too():
+def test_data_files_are_packaged():
     packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     files = [path for path in (ROOT / "fastpe").rglob("*.*") if path.suffix not in (".py", ".pyc", ".md")]
     assert len(files) >= 6

@@ -5,7 +5,6 @@ import pytest
 from fixture_attention import K, Q, V, results
 
 import fastpe
-from fastpe import temperatures
 from fastpe.temperatures import llama4, log_n, ministral, ssmax, ssmax_vjp
 
 
@@ -84,7 +83,3 @@ WRONG = {
 def test_what_is_wrong_is_one_clear_error(text):
     with pytest.raises((TypeError, ValueError), match=f"^{text}"):
         WRONG[text]()
-
-
-def test_what_there_is():
-    assert set(temperatures.__all__) == {"dual_chunk", "llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"}

@@ -69,10 +69,7 @@ def test_what_is_said_of_other_names_is_true():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: fastpe.build("alibi", 4, head=2),
-            "option 'head' of encoding 'alibi' is unknown; did you mean 'heads'",
-        ),
+        (lambda: fastpe.build("alibi", 4, head=2), "'head' of encoding 'alibi' is unknown; did you mean 'heads'"),
         (lambda: fastpe.build("alibi", 4, parms={}), "did you mean 'params'"),
         (lambda: fastpe.build("alibi", 4, zzz=2), "is unknown; known: slope, alpha0, "),
         (lambda: fastpe.init("alibi", train_length=4, sed=1), "did you mean 'seed'"),
@@ -83,29 +80,17 @@ def test_what_is_said_of_other_names_is_true():
         (lambda: fastpe.TrainConfig.paper("alibi", epoch=3), "did you mean 'epochs'"),
         (lambda: fastpe.Option(1, "doc", int, minimun=0), "Option has no argument 'minimun'; did you mean 'minimum'"),
         (lambda: fastpe.Encoding(slot=("bias",)), "Encoding has no argument 'slot'; did you mean 'slots'"),
-        (
-            lambda: fastpe.train(fastpe.TrainConfig("nope"), thread=1),
-            "train has no argument 'thread'; did you mean 'thr",
-        ),
+        (lambda: fastpe.train(fastpe.TrainConfig("nope"), thread=1), "train has no argument 'thread'; did you mean"),
         (lambda: fastpe.evaluate(None, [10], sequence=1), "evaluate has no argument 'sequence'"),
         (lambda: fastpe.evaluate("runs/x", [10]), "model must be a Transformer, as in evaluate"),
-        (
-            lambda: fastpe.compare("alibi", out="x"),
-            "tasks is missing: a study needs encodings and tasks, as in compare",
-        ),
+        (lambda: fastpe.compare("alibi", out="x"), "tasks is missing: a study needs encodings and tasks"),
         (lambda: fastpe.compare("alibi", ["reverse"], out="x"), "encodings must be a list of names, as in"),
-        (
-            lambda: fastpe.compare(["alibi"], ["reverse"], out="x", zzz=1),
-            "unknown; help.fastpe.TrainConfig. lists them",
-        ),
-        (
-            lambda: fastpe.compare(["alibi"], ["reverse"], out="x", worker=1),
-            "'worker' is unknown; did you mean 'workers'",
-        ),
+        (lambda: fastpe.compare(["alibi"], ["reverse"], out="x", zzz=1), "help.fastpe.TrainConfig. lists them"),
+        (lambda: fastpe.compare(["alibi"], ["reverse"], out="x", worker=1), "unknown; did you mean 'workers'"),
         (lambda: fastpe.theory.page("alibi", lenght=5), "did you mean 'length'"),
         (lambda: fastpe.page("zzzzzz"), "encoding 'zzzzzz' is unknown; 'fastpe encodings' lists them"),
     ],
-)
+)  # fmt: skip
 def test_other_functions_and_settings_offer_the_nearest_name(call, message):
     with pytest.raises((TypeError, ValueError), match=message) as error:
         call()

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import fastpe
 from fastpe import reference
 from fastpe.functional import attention as host
-from fastpe.functional import attention as ways
 from fastpe.functional import passes
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.products.bfloat16 import isa as way
@@ -136,23 +135,6 @@ def test_arrays_without_samples_and_heads():
 
 
 @fast
-def test_no_float32_copy_of_arrays(monkeypatch):
-    widths = []
-
-    class Seen(passes.Pass):
-        def _forward(self):
-            widths.extend(x.dtype.itemsize for x in (*self.inputs[:5], self.out))
-            super()._forward()
-
-    monkeypatch.setattr(ways, "Pass", Seen)
-    given = [bfloat16(x) for x in problem(200, 300)]
-    for slots, expected in (({}, [2] * 6), ({"softcap": 4.0}, [4] * 6), ({"sinks": np.zeros(2, np.float32)}, [4] * 6)):
-        widths.clear()
-        fastpe.attention(*given, causal=True, **slots)
-        assert widths == expected
-
-
-@fast
 def test_slots_beside_bfloat16_arrays():
     """With them rows are widened first; nothing else differs."""
     given = [bfloat16(x) for x in problem(200, 300)]
@@ -204,12 +186,3 @@ def test_tensors_take_them_too():
     )  # fmt: skip
     for x, gradient in zip(tensors, found.values(), strict=True):
         torch.testing.assert_close(x.grad, torch.from_numpy(gradient).to(torch.bfloat16), rtol=0, atol=0)
-
-
-def test_numpys_bfloat16_takes_them_too():
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    q, k, v = problem(200, 300)
-    out = host.attention(*(x.astype(bfloat16) for x in (q, k, v)))
-    assert out.dtype == bfloat16
-    right = host.rounded(q, k, v, **USUAL)[0]
-    np.testing.assert_array_equal(out.astype(np.float32), right.astype(bfloat16).astype(np.float32))

@@ -81,7 +81,7 @@ def test_gradients_of_slots(name):
 
 
 @pytest.mark.full("takes seconds")
-def test_ways_of_their_own():
+def test_reflections_and_networks():
     """Through reflections, and through a network over the scores."""
     n, m = 9, 20_000
     q, k, v = rows(0, n), rows(0, m), rows(C, m)

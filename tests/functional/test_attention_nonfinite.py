@@ -79,20 +79,12 @@ def test_hidden_numbers_do_not_spread(rng, dtype, size, hiding):
     given = {"q": q, "k": k, "v": v}
     for bad in (("v", np.nan, 0), ("v", np.inf, m // 2), ("k", np.nan, m - 1), ("k", np.inf, m // 2), ("q", np.nan, 0)):
         found = assert_only_where_seen(fastpe.attention_vjp, given, dout, seen, bad, options)
+        if dtype == "float64":
+            assert_only_where_seen(fastpe.reference.attention_vjp, given, dout, seen, bad, options)
         spoilt = given | {bad[0]: given[bad[0]].copy()}
         spoilt[bad[0]][:, bad[2]] = bad[1]
         alone = fastpe.attention(**spoilt, **options)  # without gradients few queries go a way of their own
         np.testing.assert_array_equal(np.isfinite(alone.astype(np.float32)), np.isfinite(found.astype(np.float32)))
-
-
-@pytest.mark.parametrize("hiding", HIDINGS)
-def test_so_does_the_reference(rng, hiding):
-    n, m = 9, 40
-    q, k, v, dout = problem(rng, n, m, np.float64)
-    options, seen = hidden(hiding, n, m)
-    for bad in (("v", np.nan, m // 2), ("v", np.inf, m - 1), ("k", np.nan, m - 1), ("q", np.nan, 0)):
-        given = {"q": q, "k": k, "v": v}
-        assert_only_where_seen(fastpe.reference.attention_vjp, given, dout, seen, bad, options)
 
 
 def slots(rng, names, n, m):
@@ -111,10 +103,11 @@ def slots(rng, names, n, m):
         "rel_gain",
         "softcap gain scale query_slope",
         "rectify scale growth",
+        "counts",
     ],
 )
 @pytest.mark.parametrize("implementation", [fastpe, fastpe.reference], ids=["kernels", "reference"])
-def test_nor_through_slots_to_gradients(rng, implementation, names):
+def test_hidden_numbers_do_not_spread_through_slots(rng, implementation, names):
     n, m = 100, 140
     q, k, v, dout = problem(rng, n, m, np.float64)
     options, seen = hidden("causal", n, m)
@@ -124,18 +117,6 @@ def test_nor_through_slots_to_gradients(rng, implementation, names):
     for bad in (("k", np.nan, 7), ("v", np.inf, 7), ("k", np.nan, 120), ("v", np.nan, 120)):
         given = {"q": q, "k": k, "v": v}
         assert_only_where_seen(implementation.attention_vjp, given, dout, seen & options["mask"], bad, options)
-
-
-def test_counted_keys(rng):
-    """A query counts the keys that it sees, and no others."""
-    n = m = 140
-    q, k, v, dout = problem(rng, n, m, np.float64)
-    options, seen = hidden("causal", n, m)
-    options |= slots(rng, "counts", n, m) | {"mask": rng.random((n, m)) < 0.8}
-    options["mask"][:, 7] = False
-    for bad in (("k", np.nan, 7), ("v", np.inf, 7), ("v", np.nan, 120), ("k", np.nan, 139)):
-        given = {"q": q, "k": k, "v": v}
-        assert_only_where_seen(fastpe.attention_vjp, given, dout, seen & options["mask"], bad, options)
 
 
 def test_tiles_are_left_out_safely(rng):

@@ -52,12 +52,6 @@ def test_stages_follow_one_another():
     np.testing.assert_array_equal(at["weights"], at["dropped"])
 
 
-def test_slots_of_encodings_go_in_as_they_are():
-    slots = fastpe.build("shaw", 6, dim=8, heads=2, train_length=6)
-    q = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)
-    assert fastpe.attention_scores(q, q, **slots).shape == (2, 6, 6)
-
-
 def test_what_is_no_stage_is_refused():
     q = np.ones((2, 3))
     for stage in ("softmax", 3, None):

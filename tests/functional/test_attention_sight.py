@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import reference
+from fastpe.functional.slots import REFUSED
 
 
 @pytest.fixture
@@ -16,37 +17,44 @@ def rng():
     return np.random.default_rng(7)
 
 
-@given(st.data())
-def test_any_combination(data):
-    """With any slots, causal or not, windows, lengths."""
+@pytest.mark.parametrize("polar", [False, True])
+@given(data=st.data())
+def test_any_combination(data, polar):
+    """Of slots, sizes, and everything that hides keys."""
     draw = data.draw
     rng = np.random.default_rng(draw(st.integers(0, 2**31)))
     b, h, hk = draw(st.sampled_from([(1, 1, 1), (2, 2, 1), (2, 4, 2), (3, 2, 2)]))
-    n, m = draw(st.sampled_from([1, 2, 5, 97, 130])), draw(st.sampled_from([1, 3, 64, 129, 200]))
-    d = draw(st.integers(2, 9))
-    names = draw(st.lists(st.sampled_from(SLOTS), unique=True, max_size=3))
+    n, m = draw(st.sampled_from([1, 2, 31, 95, 97, 130])), draw(st.sampled_from([1, 3, 64, 127, 129, 200]))
+    names = draw(st.lists(st.sampled_from(SLOTS), unique=True, max_size=4))
+    if polar:
+        names = ["polar", *(name for name in names if name not in REFUSED["polar"])]
+    wide = polar or bool({"rel_gain", "growth"} & set(names))  # their reference goes channel by channel
+    d = draw(st.sampled_from([1, 2, 3, 7] if wide else [1, 2, 5, 8, 16, 17, 40]))
+    names = [name for name in names if d > 1 or name not in ("angles", "growth")]
     dtype = draw(st.sampled_from([np.float64, np.float32]))
-    starts = rng.integers(0, 2 * m, b) if draw(st.booleans()) else None
-    arguments = problem(rng, names, b=b, h=h, hk=hk, n=n, m=m, d=d, dtype=dtype, reach=draw(st.sampled_from([2, 300])))
-    if starts is not None:
+    sizes = {"b": b, "h": h, "hk": hk, "d": d, "dtype": dtype}
+    sizes |= {"shared": draw(st.booleans()), "led": draw(st.booleans())}
+    arguments = problem(rng, names, n=n, m=m, reach=draw(st.sampled_from([0, 2, 60, 300])), **sizes)
+    if draw(st.booleans()):
+        arguments["query_start"] = starts = rng.integers(0, 2 * m, b)
         length = max(m, n + int(starts.max()))
-        for name in ("rotors", "angles", "growth"):
-            if name in arguments:
-                arguments[name] = problem(rng, [name], b=b, h=h, n=length, m=length, d=d, dtype=dtype)[name]
-        arguments["query_start"] = starts
-    width = draw(st.sampled_from([d, 1, 21]))
-    if width != d:
-        arguments["v"] = rng.standard_normal((b, hk, m, width)).astype(dtype)
+        longer = problem(rng, names, n=length, m=length, **sizes)
+        arguments |= {name: longer[name] for name in ("rotors", "angles", "growth") if name in names}
+    if draw(st.booleans()):
+        arguments["v"] = rng.standard_normal((b, hk, m, 11)).astype(dtype)
         if "rel_value" in arguments:
-            arguments["rel_value"] = rng.standard_normal((*arguments["rel_value"].shape[:-1], width)).astype(dtype)
+            arguments["rel_value"] = rng.standard_normal((*arguments["rel_value"].shape[:-1], 11)).astype(dtype)
     if draw(st.booleans()):
         arguments["sinks"] = rng.standard_normal(h).astype(dtype)
     options = drawn_sight(draw, rng, (b, h, n, m), dtype)
     if "mask" in options and options["mask"].dtype != bool:
         arguments["mask"] = options.pop("mask")
-    assert_agrees(arguments, condition=4.0, causal="growth" in names or draw(st.booleans()),
-                  window=draw(st.sampled_from([None, 1, 70])), tolerance=draw(st.sampled_from([None, 0])),
-                  pairs=draw(st.sampled_from(["interleaved", "half"])), **options)  # fmt: skip
+    assert_agrees(
+        arguments, condition=4.0, causal="growth" in names or draw(st.booleans()),
+        tolerance=draw(st.sampled_from([None, 0])), window=draw(st.sampled_from([None, 1, 70, 2**62])),
+        pairs=draw(st.sampled_from(["interleaved", "half"])), rectify=dtype == np.float64 and draw(st.booleans()),
+        **options,
+    )  # fmt: skip
 
 
 def drawn_sight(draw, rng, sizes, dtype):
@@ -62,6 +70,8 @@ def drawn_sight(draw, rng, sizes, dtype):
         options["mask"] = seen if kind in ("bool", "intervals") else added
     if draw(st.booleans()):
         options["spans"] = np.sort(rng.integers(-2, m + 3, (draw(st.sampled_from([1, b])), n, 2)), axis=-1)
+    lengths = rng.integers(0, n + 1, b), rng.integers(0, m + 1, b)
+    options["lengths"] = draw(st.sampled_from([None, lengths[1], lengths]))
     if draw(st.booleans()):
         options["softcap"] = draw(st.sampled_from([0.5, 5.0, 50.0]))
     if draw(st.booleans()):
@@ -192,39 +202,6 @@ def test_dropout_drops_as_many_as_it_says_and_the_same_at_any_length(rng):
     assert 0.4 < (other.round() == kept.round()).mean() < 0.65
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_half_precision_is_computed_in_float32(rng, name):
-    dtype = np.dtype(np.float16) if name == "float16" else np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
-    q, k, v, _ = drawn(rng, dtype=dtype)
-    out, pullback = fastpe.attention_vjp(q, k, v, causal=True, bias=np.zeros((3, 5), dtype))
-    singles = [each.astype(np.float32) for each in (q, k, v)]
-    right, right_back = fastpe.attention_vjp(*singles, causal=True, bias=np.zeros((3, 5), np.float32))
-    assert out.dtype == dtype
-    np.testing.assert_array_equal(out, right.astype(dtype))
-    found, exact = pullback(out), right_back(out.astype(np.float32))
-    for key, gradient in found.items():
-        assert gradient.dtype == dtype
-        np.testing.assert_array_equal(gradient, exact[key].astype(dtype))
-
-
-def test_nothing_gives_nothing(rng):
-    for b, n, m in ((0, 3, 4), (2, 0, 4), (2, 3, 0)):
-        q, k, v = (
-            rng.standard_normal((b, 2, n, 4)),
-            rng.standard_normal((b, 2, m, 4)),
-            rng.standard_normal((b, 2, m, 5)),
-        )
-        options = {"bias": np.zeros((2, 3)), "sinks": np.zeros(2), "return_lse": True, "causal": True}
-        for module in (fastpe, reference):
-            (out, lse), pullback = module.attention_vjp(q, k, v, **options)
-            assert out.shape == (b, 2, n, 5)
-            assert not out.any()
-            assert not lse.any()  # the sink alone
-            found = pullback((out, np.ones_like(lse)))
-            assert {name: found[name].shape for name in "qkv"} == {"q": q.shape, "k": k.shape, "v": v.shape}
-            assert found["sinks"].tolist() == [b * n] * 2
-
-
 def test_queries_without_batch_or_heads(rng):
     q, k, v = rng.standard_normal((5, 4)), rng.standard_normal((7, 4)), rng.standard_normal((7, 3))
     (out, lse), pullback = fastpe.attention_vjp(q, k, v, causal=True, bias=np.zeros((1, 3)), return_lse=True)
@@ -257,16 +234,13 @@ def test_tiles_that_a_mask_hides_are_not_computed(rng):
         ),
         ({"spans": np.zeros((4, 2))}, "spans must hold integers"),
         ({"spans": np.zeros((3, 4, 2), int)}, r"spans must have the shape \(B or 1, N, 2\), N = 4, not \(3, 4, 2\)"),
-        ({"query_start": -1}, r"query_start must lie in \[0, 2\*\*40\], not -1"),
         ({"query_start": [1, 2, 3]}, r"query_start must be one integer or have the shape \(B,\) = \(2,\), not \(3,\)"),
-        ({"query_start": 0.5}, "query_start must hold integers, not float64"),
         ({"query_start": 9, "angles": np.zeros((1, 4, 2))}, r"angles must have the shape \(H or 1, max\(N, M\), R/2\)"),
         ({"softcap": 0}, "softcap must be above 0"),
         ({"softcap": "1"}, "softcap must be a number"),
-        ({"sinks": np.zeros(3)}, r"sinks must have the shape \(H\) with B"),
+        ({"sinks": np.zeros(3)}, r"sinks must have the shape \(H\) with B = 2"),
         ({"dropout": 1.0, "dropout_seed": 1}, r"dropout must lie in \[0, 1\), not 1"),
         ({"dropout": 0.5}, "dropout needs dropout_seed, an integer"),
-        ({"dropout": 0.5, "dropout_seed": -1}, "dropout_seed must be at least 0, not -1"),
         ({"v": np.zeros((2, 2, 3, 4))}, "v must have the shape of k"),
     ],
 )
@@ -275,8 +249,3 @@ def test_bad_arguments_are_one_clear_error(arguments, message):
     for module in (fastpe, reference):
         with pytest.raises((TypeError, ValueError), match=message):
             module.attention(**given)
-
-
-def test_sinks_are_finite():
-    with pytest.raises(ValueError, match="sinks must be finite"):
-        fastpe.attention(*np.zeros((3, 2, 2, 4, 4)), sinks=np.full(2, np.inf))

@@ -7,7 +7,7 @@ import pytest
 from attention_problems import SLOTS, problem
 
 import fastpe
-from fastpe.functional.passes import Pass
+from fastpe.functional.slots import NETWORK, REFLECTIONS
 
 jax = pytest.importorskip("jax", reason="JAX is a peer: pip install -e '.[peers]' from a clone of fastpe")
 
@@ -31,42 +31,25 @@ def drawn(names=(), **sizes):
 
 
 @pytest.mark.parametrize(
-    "names", [(), *((name,) for name in (*SLOTS, "counts")), SLOTS, ("polar", "angles")], ids="+".join
-)
-def test_gradients_are_those_of_jaxs_checker(names):
-    given = drawn(names, h=2, hk=1)
+    "names",
+    [
+        (), *((name,) for name in (*SLOTS, "counts")), SLOTS, ("polar", "angles"), REFLECTIONS,
+        (*REFLECTIONS, "dropout"), (*NETWORK, "bias"),
+    ],
+    ids="+".join,
+)  # fmt: skip
+def test_outputs_are_those_of_numpy_and_gradients_those_of_jaxs_checker(names):
+    given = drawn([name for name in names if name != "dropout"], h=2, hk=1)
     index = {name: given.pop(name) for name in ("index",) if name in given}
-    lengths = jnp.array([5, 4])
+    options = {"causal": True, "window": 3}
+    if "dropout" in names:
+        options |= {"dropout": 0.3, "dropout_seed": 3}
 
     def function(given):
-        return attention(**given, **index, causal=True, window=3, lengths=lengths)
+        return attention(**given, **index, **options, lengths=jnp.array([5, 4]))
 
-    check_grads(function, (given,), order=1, modes=["rev"])
-    check_grads(jax.jit(function), (given,), order=1, modes=["rev"])
-
-
-@pytest.mark.parametrize("dropout", [{}, {"dropout": 0.3, "dropout_seed": 3}], ids=["whole", "dropped"])
-def test_gradients_of_reflections(dropout):
-    given, options = drawn(("reflectors", "reflect"), h=2, hk=1), {"causal": True, **dropout}
-
-    def function(given):
-        return attention(**given, **options, lengths=jnp.array([5, 4]))
-
-    expected = fastpe.attention(**{name: np.asarray(x) for name, x in given.items()}, **options, lengths=[5, 4])
-    for call in (function, jax.jit(function)):
-        np.testing.assert_array_equal(call(given), expected)
-        check_grads(call, (given,), order=1, modes=["rev"])
-
-
-def test_gradients_of_a_network_over_scores():
-    given, rng = drawn(("bias",), h=2, hk=1), np.random.default_rng(3)
-    shapes = {"mlp_in": (3, 4, 1), "mlp_bias": (3,), "mlp_out": (2, 3, 1)}
-    given |= {name: jnp.asarray(rng.normal(size=shape)) for name, shape in shapes.items()}
-
-    def function(given):
-        return attention(**given, causal=True)
-
-    expected = fastpe.attention(**{name: np.asarray(x) for name, x in given.items()}, causal=True)
+    plain = {name: np.asarray(x) for name, x in {**given, **index}.items()}
+    expected = fastpe.attention(**plain, **options, lengths=[5, 4])
     for call in (function, jax.jit(function)):
         np.testing.assert_array_equal(call(given), expected)
         check_grads(call, (given,), order=1, modes=["rev"])
@@ -220,21 +203,6 @@ def test_arrays_of_numpy_keep_their_precision():
     np.testing.assert_array_equal(gradient, pullback(np.ones_like(expected))["bias"])
     mixed = {**plain, "bias": plain["bias"].astype(np.float64)}  # to JAX's float32, as all its arrays
     np.testing.assert_array_equal(attention(**mixed), expected)
-
-
-def test_only_what_is_asked_for_is_computed(monkeypatch):
-    wanted, passes = [], []
-    gradients, forward = fastpe.functional.attention.gradients, Pass._forward
-    monkeypatch.setattr(
-        fastpe.functional.attention,
-        "gradients",
-        lambda *x, wrt, **y: (wanted.append(wrt), gradients(*x, wrt=wrt, **y))[1],
-    )
-    monkeypatch.setattr(Pass, "_forward", lambda self: (passes.append(self.sizes), forward(self))[1])
-    given = drawn(("bias", "scores"))
-    jax.jit(jax.grad(lambda bias: attention(**{**given, "bias": bias}).sum()))(given["bias"])
-    assert wanted == [("bias",)]
-    assert len(passes) == 1  # the backward pass goes on from it
 
 
 def test_a_call_too_large_for_the_host_to_wait_in_line():

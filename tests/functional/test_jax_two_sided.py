@@ -10,7 +10,7 @@ jax = pytest.importorskip("jax", reason="JAX is a peer: pip install -e '.[peers]
 import jax.numpy as jnp  # noqa: E402 - only where JAX is
 from jax.test_util import check_grads  # noqa: E402
 
-from fastpe.jax import attention, two_sided  # noqa: E402
+from fastpe.jax import two_sided  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -88,8 +88,3 @@ def test_mistakes_are_refused_by_name(wrong, named, compiled):
     function = jax.jit(lambda x: two_sided(**x, **given)) if compiled else lambda x: two_sided(**x, **given)
     with pytest.raises((TypeError, ValueError), match=f"^{named}"):
         function(traced)
-
-
-def test_attention_of_one_direction_takes_no_sums_of_gates():
-    with pytest.raises(TypeError, match=r"^before is not an argument of attention"):
-        attention(**drawn())

@@ -30,7 +30,7 @@ def complex_product(x, factors, pairs):
 
 
 @given(data=st.data())
-def test_it_is_a_complex_product(data):
+def test_outputs_are_complex_products(data):
     draw = data.draw
     lead = draw(st.sampled_from([(), (1,), (17,), (2, 3), (1, 17), (3, 1), (17, 1, 2), (2, 3, 17), (3, 2, 1)]))
     n, d = draw(st.sampled_from([1, 2, 63, 64, 65])), draw(st.sampled_from([2, 3, 7, 16, 33, 64, 130]))
@@ -101,13 +101,6 @@ def test_half_precision_is_computed_in_float32(rng, name):
         np.testing.assert_array_equal(gradient, wide[1](x.astype(np.float32))[name].astype(dtype))
 
 
-def test_a_full_turn_of_a_large_angle_is_exact_to_the_last_bits(rng):
-    """Sine and cosine are taken in float64, of x in float32 too."""
-    x, angles = rng.standard_normal((4, 6)).astype(np.float32), rng.uniform(1e5, 1e6, (4, 3))
-    exact = complex_product(x, np.exp(1j * angles), "interleaved")
-    np.testing.assert_allclose(fastpe.rotate(x, angles), exact, rtol=0, atol=4e-7)
-
-
 def test_sines_of_float32_are_the_nearest_but_where_two_are_as_near(rng):
     """Up to 2^26 radians: one in two thousand may be the other neighbour of what lies in the middle."""
     for reach in (1.0, 100.0, 2.0**26):
@@ -144,7 +137,7 @@ def test_arguments_are_left_as_they_are_and_nothing_is_read_or_written_beyond(rn
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (0, 3, 4), (2, 0, 3, 4)])
-def test_nothing_is_turned(shape):
+def test_no_rows_are_rotated(shape):
     y, pullback = fastpe.rotate_vjp(np.zeros(shape), np.zeros((shape[-2], 2)))
     assert y.shape == shape
     gradients = pullback(y)
@@ -179,7 +172,7 @@ def test_infinities_and_nan_stay_in_their_pairs(rng):
         (ValueError, "pairs must be", {"pairs": np.array(["half", "half"])}),
     ],
 )  # fmt: skip
-def test_what_is_refused(monkeypatch, kind, words, arguments):
+def test_wrong_arguments_are_refused_before_anything_is_computed(monkeypatch, kind, words, arguments):
     monkeypatch.setattr(rotation, "run_team", lambda *a: pytest.fail("something was computed"))
     for call in (fastpe.rotate, fastpe.rotate_vjp):
         with pytest.raises(kind) as caught:
@@ -187,7 +180,7 @@ def test_what_is_refused(monkeypatch, kind, words, arguments):
         assert words in str(caught.value)
 
 
-def test_what_the_gradient_refuses():
+def test_wrong_arguments_of_gradients_are_refused():
     x, angles = np.ones((5, 4)), np.ones((5, 2))
     with pytest.raises(
         ValueError, match="wrt names 'cos_sin', but the given arguments that have a gradient are x, angles"

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 from attention_problems import problem
-from skipping import alibi, left_out, tiles_met, tiles_of, trained
+from skipping import N, alibi, left_out, tiles_met, tiles_of, trained
 
 import fastpe
+from fastpe import reference
 
 LOW = -1e4  # of a bias whose weight is 0
 
@@ -60,15 +61,36 @@ def test_cells_are_left_out_below_their_share_of_the_tolerance_and_not_above(cau
             np.testing.assert_array_equal(met[there], excess > 0)
 
 
+@pytest.mark.parametrize("tolerance", [1e-12, 1e-4])
+@pytest.mark.parametrize(("causal", "name"), [(False, "bias"), (True, "bias"), (True, "key_offset")])
+def test_tiles_are_left_out_where_theory_says_and_kept_where_they_matter(name, causal, tolerance):
+    """|s q.k| <= 1 here, and a row's largest score is at least that of its own key, -1."""
+    rng, places = np.random.default_rng(6), np.arange(N)
+    given = {"bias": alibi([0.5]), "key_offset": np.cumsum(rng.uniform(0.4, 0.6, (1, N)), axis=-1)}
+    distances = 0.5 * (np.abs(places[:, None] - places) - 64)  # biases are bounded for 64 offsets at a time
+    if name == "key_offset":
+        distances = given[name][0, :, None] - given[name][0]
+    arguments = trained(rng) | {name: given[name]}
+    weights = reference.attention_scores(arguments["q"], arguments["k"], **{name: given[name]}, causal=causal)[0, 0]
+    visible, matter = tiles_of(weights > 0), tiles_of(weights > tolerance)
+    far = ~tiles_of(distances < 2.1 + math.log(N / tolerance)) & visible
+    assert far.sum() > 20
+    met, every = (tiles_met(arguments, each, causal=causal) for each in (tolerance, 0))
+    for found, without in zip(met, every, strict=True):
+        np.testing.assert_array_equal(without, visible)
+        assert not (found & far).any()
+        assert found[matter].all()
+
+
 def apart(shape):
     """Factors from 1 to 100 times, one for each sample and head."""
     return np.geomspace(1.0, 100.0, math.prod(shape)).reshape(*shape, 1, 1)
 
 
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("what", ["q", "k", "bias", "scale"])
+@pytest.mark.parametrize("what", ["q", "k", "bias", "scale", "key_offset"])
 def test_every_head_is_guarded_by_its_own_numbers(what, order):
-    """100 times apart in norms or slopes: with any other head's numbers, other tiles than alone would be left out."""
+    """100 times apart in norms, slopes or rates: with any other head's numbers, other tiles would be left out."""
     rng, n, heads = np.random.default_rng(0), 700, 4
     arguments = trained(rng, heads, n=n)
     arguments = {name: np.concatenate([array, array[:, ::-1]]) for name, array in arguments.items()}
@@ -77,6 +99,10 @@ def test_every_head_is_guarded_by_its_own_numbers(what, order):
     arguments["scale"] = np.full(heads, 0.25)
     if what == "scale":
         arguments["scale"] *= apart((heads,))[::order, 0, 0]
+    elif what == "key_offset":
+        rates = 0.02 * apart((2, heads))[::order, ::order, 0]
+        arguments |= {"key_offset": np.cumsum(rates * rng.exponential(1.0, (2, heads, n)), axis=-1), "causal": True}
+        del arguments["bias"]
     elif what == "bias":
         arguments["bias"] *= 0.1 * apart((2, heads))[::order, ::order, 0]
     else:
@@ -86,14 +112,14 @@ def test_every_head_is_guarded_by_its_own_numbers(what, order):
     skipped = 0
     for b in range(2):
         for h in range(heads):
-            alone = {"q": arguments["q"][b, h : h + 1], "bias": arguments["bias"][b, h : h + 1]}
+            alone = {name: arguments[name][b, h : h + 1] for name in ("q", "bias", "key_offset") if name in arguments}
             alone |= {name: arguments[name][b, h // 2 : h // 2 + 1] for name in "kv"}
-            alone["scale"] = arguments["scale"][h : h + 1]
+            alone |= {"scale": arguments["scale"][h : h + 1], "causal": what == "key_offset"}
             own, back = fastpe.attention_vjp(**alone, tolerance=1e-3)
             np.testing.assert_array_equal(out[b, h], own[0])
             own = back(np.ones_like(own))
-            np.testing.assert_array_equal(found["q"][b, h], own["q"][0])
-            np.testing.assert_array_equal(found["bias"][b, h], own["bias"][0])
+            for name in own.keys() - {"k", "v", "scale"}:  # each of which other heads share
+                np.testing.assert_array_equal(found[name][b, h], own[name][0], err_msg=name)
             skipped += left_out(alone, 1e-3).max() > 0
     assert skipped > 2
 
@@ -113,7 +139,7 @@ def test_the_largest_norm_of_a_side_counts_and_not_the_nearest(ahead):
 
 UNBOUNDED = (
     "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "scores", "growth", "key_slope",
-    "query_slope",
+    "query_slope", "counts",
 )  # fmt: skip
 
 

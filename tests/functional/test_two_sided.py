@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from attention_options import options
 from attention_problems import problem
 from content_checks import differences
 from fixture_attention import K, V
 
-import fastpe
 from fastpe import columns, reference
 from fastpe.base.pulled import summed_to
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
@@ -65,39 +65,25 @@ def test_the_printed_row():
 
 @pytest.mark.parametrize("n", [1, 2, int(TILE_KEYS), int(TILE_QUERIES) + 1, 150])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 5e-6)])
-def test_it_agrees_with_the_formula(n, dtype, tolerance):
+def test_outputs_and_gradients_are_those_of_the_reference_with_biases(n, dtype, tolerance):
     rng = np.random.default_rng(n)
     arguments = problem(rng, [], b=2, n=n, d=8, hk=1, dtype=dtype)
     heads = arguments["q"].shape[1]
     assert_agrees(arguments, gates(rng, 2, heads, n), gates(rng, 1, n), tolerance=tolerance)
 
 
-OPTIONS = {
-    "window": {"window": 9}, "sinks": {}, "dropout": {"dropout": 0.25, "dropout_seed": 7},
-    "rectify": {"rectify": True}, "half": {"pairs": "half"}, "spans": {}, "mask": {}, "lengths": {},
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", [
-    "angles", "bias", "scores", "rel_key", "rel_value", "key_slope", "row_scale", "scale", *OPTIONS,
+    "angles", "bias", "scores", "rel_key", "rel_value", "key_slope", "row_scale", "scales", "window", "sinks",
+    "dropout", "rectify", "half", "spans", "mask", "both_lengths",
 ])  # fmt: skip
 def test_slots_and_options_go_with_it(name):
     rng, n = np.random.default_rng(1), 41
-    slots = {"half": ["angles"], "sinks": []}.get(name, [] if name in OPTIONS else [name])
-    arguments = problem(rng, [each for each in slots if each != "scale"], b=2, n=n, d=8)
-    heads = arguments["q"].shape[1]
-    options = dict(OPTIONS.get(name, {}))
-    if name == "sinks":
-        arguments["sinks"] = rng.standard_normal(heads)
-    if name == "scale":
-        arguments["scale"] = rng.uniform(0.1, 1, heads)
-    if name == "spans":
-        options["spans"] = np.sort(rng.integers(-1, n + 2, (2, n, 2)), axis=-1)
-    if name == "mask":
-        options["mask"] = rng.random((2, 1, n, n)) < 0.7
-    if name == "lengths":
-        options["lengths"] = [n, 17]
-    assert_agrees(arguments, gates(rng, heads, n), gates(rng, 2, 1, n), **options)
+    arguments = problem(rng, [], b=2, n=n, d=8)
+    names = [name, "angles"] if name == "half" else [name]
+    given = options(rng, names, 2, 2, n, n, 8, float)
+    arrays = {key: x for key, x in given.items() if getattr(x, "dtype", None) == np.float64}
+    rest = {key: x for key, x in given.items() if key not in arrays}
+    assert_agrees(arguments | arrays, gates(rng, 2, n), gates(rng, 2, 1, n), **rest)
 
 
 @pytest.mark.parametrize("lead", [0, 1])
@@ -128,19 +114,6 @@ def test_central_differences_through_the_gates():
     for name, x in logits.items():
         expected = differences(lambda moved, name=name: np.sum(forward(**{name: moved})[0] * dout), x)
         np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-8)
-
-
-def test_equal_sums_are_attention_and_one_gate_for_both_sides_is_symmetric():
-    rng = np.random.default_rng(4)
-    q, k, v = rng.standard_normal((3, 1, 2, 70, 8))
-    flat = np.full((1, 70), 3.0)
-    expected = fastpe.attention(q, k, v)
-    np.testing.assert_allclose(columns.two_sided(q, k, v, flat, flat), expected, rtol=0, atol=1e-14)
-    # read backwards, past and future change places
-    before, after = gates(rng, 2, 70), gates(rng, 2, 70)
-    there = columns.two_sided(q, k, v, before, after)
-    back = columns.two_sided(*(x[:, :, ::-1] for x in (q, k, v)), -after[:, ::-1], -before[:, ::-1])
-    np.testing.assert_allclose(back[:, :, ::-1], there, rtol=0, atol=1e-13)
 
 
 def test_large_sums_lose_nothing():

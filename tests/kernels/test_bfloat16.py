@@ -84,7 +84,7 @@ def test_operands_are_rounded_to_the_bit(isa, side):
 
 
 @pytest.mark.parametrize("isa", WAYS, ids=lambda isa: isa.name)
-def test_what_is_no_number_stays_none(isa):
+def test_nan_and_infinity_are_kept(isa):
     x = np.array([[np.nan], [-np.nan], [np.inf], [-np.inf], [3.4e38]], np.float32)
     found = product(x, np.ones((1, 1), np.float32), isa=isa)[:, 0]
     np.testing.assert_array_equal(found, [np.nan, np.nan, np.inf, -np.inf, np.inf])

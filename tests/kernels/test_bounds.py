@@ -142,7 +142,7 @@ def outcomes():
 
 @pytest.mark.full("starts processes")
 @pytest.mark.parametrize("call", OUTSIDE)
-def test_what_leaves_its_memory_ends_the_process_and_names_the_line(outcomes, call):
+def test_access_out_of_bounds_ends_the_process_and_names_the_line(outcomes, call):
     status, said = outcomes[call]
     assert status < 0
     assert re.search(r"^fastpe: out of bounds in __main__\..*" + OUTSIDE[call], said), said

@@ -91,10 +91,10 @@ def test_arrays_keep_their_owners():
     assert sys.getrefcount(numbers) == before
 
 
-def test_none_stays_what_it_is():
+def test_none_stays_none():
     assert passes_on(None)
 
 
-def test_no_other_names():
+def test_unknown_members_are_refused():
     with pytest.raises(TypingError, match="third"):
         misses(Pair(1, 2.0))

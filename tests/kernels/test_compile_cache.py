@@ -113,7 +113,7 @@ def test_an_edit_changes_the_digests_of_what_imports_it(package, tmp_path, edite
 
 
 @pytest.mark.full("starts processes")
-def test_what_is_changed_meanwhile_is_not_kept(tmp_path, package):
+def test_code_whose_source_changed_after_the_import_is_not_kept(tmp_path, package):
     """What was imported may be another state of the file than what is there now."""
     edit = f"{DIGESTS}time.sleep(0.05)\nPath(fastpe.__file__).parent.joinpath('kernels/simd/vector.py').touch()\n"
     program = f"import time, fastpe\nfrom pathlib import Path{edit}{DIGESTS}".replace('"digests"', '"before"', 1)
@@ -122,7 +122,7 @@ def test_what_is_changed_meanwhile_is_not_kept(tmp_path, package):
     assert set(json.loads(found["digests"]).values()) == {None}
 
 
-def test_nobody_knows_what_others_functions_are_compiled_from(tmp_path, monkeypatch):
+def test_modules_outside_the_package_have_no_digest(tmp_path, monkeypatch):
     assert sources.digest_of("__main__") is None
     assert sources.digest_of("fastpe.no_module") is None
     assert sources.digest_of(__name__) is None
@@ -337,7 +337,7 @@ def test_the_states_used_last_are_kept(tmp_path, monkeypatch):
     assert own.exists()
 
 
-def test_what_is_read_is_used(tmp_path, monkeypatch):
+def test_a_file_that_is_read_counts_as_used(tmp_path, monkeypatch):
     kept = save(tmp_path, monkeypatch)
     (path,) = kept._files()
     os.utime(path, (1.0, 1.0))
@@ -357,7 +357,7 @@ def test_types_of_one_name_are_told_apart(tmp_path, monkeypatch):
     assert kept.load_overload(Named("int64"), Compiled.target_context) is None
 
 
-def test_what_is_forgotten_leaves_no_files(tmp_path, monkeypatch):
+def test_flush_removes_the_files_of_one_function(tmp_path, monkeypatch):
     for signature in ("int64", "float64"):
         kept = save(tmp_path, monkeypatch, signature=signature)
     other = save(tmp_path, monkeypatch, function=run)

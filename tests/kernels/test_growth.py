@@ -25,7 +25,7 @@ def powers(logarithms, sign=1.0, dtype=np.float64):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("reach", [1.0, 30.0, FARTHEST])
-def test_they_are_nearly_rounded(reach, sign):
+def test_powers_are_off_by_less_than_one_unit_in_the_last_place(reach, sign):
     x = np.random.default_rng(5).uniform(-reach, reach, 500)
     for found, each in zip(powers(x, sign).tolist(), x.tolist(), strict=True):
         with mpmath.workdps(30):
@@ -34,7 +34,7 @@ def test_they_are_nearly_rounded(reach, sign):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_what_no_number_is_large_enough_for_is_infinite_and_the_other_end_is_0(dtype):
+def test_powers_beyond_the_largest_number_are_infinite_and_their_inverses_0(dtype):
     x = np.array([FARTHEST + 1, 710.0, 5000.0, np.inf])
     assert np.all(powers(x, 1.0, dtype) == np.inf)
     assert np.all(powers(-x, 1.0, dtype) == 0.0)

@@ -82,7 +82,7 @@ def test_gemm_repeats_a_single_row_of_d():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sums_onto_what_is_there(dtype):
+def test_products_and_sums_are_added_to_arrays_bit_by_bit(dtype):
     """To the bit: a product is finished before it goes onto D; sums of columns go on from what they are added to."""
     a, b, d = normal(0, 13, 40, dtype=dtype), normal(1, 40, 21, dtype=dtype), normal(2, 13, 21, dtype=dtype, scale=1e3)
     np.testing.assert_array_equal(arrays.gemm(a, b, ONTO, d), arrays.gemm(a, b) + d)

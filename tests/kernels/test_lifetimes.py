@@ -70,7 +70,7 @@ def _place(node: ast.expr) -> tuple[int, int]:
         ("use(pointer(x))", []),
     ],
 )
-def test_the_rule(body, names):
+def test_arrays_whose_last_use_makes_a_pointer_are_found(body, names):
     assert [name for _, name in lost(f"@entry\ndef f(y):\n    {body}\n")] == names
 
 

@@ -102,7 +102,7 @@ def _taken(team, counters, run, runs, owners):
 
 @pytest.mark.parametrize("tasks", [0, 1, 5, 8, 1000])
 @pytest.mark.parametrize("run", [0, 1, 2, 4, 500])
-def test_heads_are_next_tasksed_some_at_a_time(tasks, run):
+def test_tasks_that_are_taken_together_run_once_in_one_lane(tasks, run):
     for lanes in (1, 2, 3, 8):
         runs, owners = np.zeros(tasks, np.int64), np.full(tasks, -1)
         run_exclusively(lanes, _taken, run, runs, owners)

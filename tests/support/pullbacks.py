@@ -16,6 +16,16 @@ def differences(function, value, dresult, step=1e-6):
     return found
 
 
+def slope(function, value, step=1e-6):
+    """The derivative of a number by the second entry of an array, by central differences."""
+    ends = []
+    for sign in (1, -1):
+        moved = value.copy()
+        moved.flat[1] += sign * step
+        ends.append(function(moved))
+    return (ends[0] - ends[1]) / (2 * step)
+
+
 def assert_gradients(vjp, arguments, rtol=1e-7):
     """Those of every argument, by differences."""
     value, pullback = vjp(**arguments)

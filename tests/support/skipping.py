@@ -3,6 +3,7 @@
 import numpy as np
 
 import fastpe
+from fastpe import reference
 from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES
 
 N = 1100
@@ -45,3 +46,27 @@ def tiles_of(cells):
     """[block, tile]: whether one of these cells (N, M) is in it."""
     rows = np.maximum.reduceat(cells, np.arange(0, cells.shape[0], int(TILE_QUERIES)), axis=0)
     return np.maximum.reduceat(rows, np.arange(0, cells.shape[1], int(TILE_KEYS)), axis=1)
+
+
+def assert_bounds_are_of_rows_as_multiplied(arguments, without, tolerance):
+    """A far key whose row is large only after its map is not left out; without it results would be other ones."""
+    most = np.finfo(np.float64).eps / 4 if tolerance is None else tolerance
+    assert left_out(arguments, tolerance, causal=True).max() <= most + 1e-12
+    exact = reference.attention(**arguments, causal=True)
+    assert np.abs(exact - reference.attention(**without, causal=True)).max() > 0.001
+    found, pull = fastpe.attention_vjp(**arguments, causal=True, tolerance=tolerance)
+    np.testing.assert_allclose(found, exact, atol=1e-11 if tolerance is None else 1e-2)
+    every = fastpe.attention_vjp(**arguments, causal=True, tolerance=0)[1](exact)
+    for name, gradient in pull(exact).items():
+        allowed = 1e-9 if tolerance is None else 0.2
+        assert np.abs(gradient - every[name]).max() <= allowed * np.abs(every[name]).max(), name
+
+
+def assert_no_more_is_left_out(arguments, tolerance, **options):
+    """Of no row more than the tolerance, and outputs are those of the reference up to it."""
+    most = np.finfo(np.float64).eps / 4 if tolerance is None else tolerance
+    size = 1 + abs(fastpe.attention(**arguments, return_lse=True, **options)[1]).max()
+    assert left_out(arguments, tolerance, **options).max() <= most + 4e-16 * size
+    every = reference.attention(**arguments, **options)
+    some = fastpe.attention(**arguments, tolerance=tolerance, **options)
+    assert abs(some - every).max() <= 2 * most * abs(arguments["v"]).max() + 1e-11 + 1e-14 * size

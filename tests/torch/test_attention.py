@@ -55,13 +55,6 @@ def test_reflections_are_those_of_matrices_written_out():
     with torch.no_grad():
         one = {**given, "q": given["q"][:, :, -1:]}
         torch.testing.assert_close(attention(**one, causal=True), expected[:, :, -1:])
-    bias = {"bias": torch.zeros(2, 3, dtype=given["q"].dtype, requires_grad=True)}
-    assert torch.autograd.gradcheck(
-        lambda *values: attention(**given, causal=True, softcap=2.0, **dict(zip(bias, values, strict=True))),
-        list(bias.values()),
-    )
-    with pytest.raises(ValueError, match=r"counts cannot be given with reflectors, except to fastpe\.reference"):
-        attention(**given, causal=True, counts=torch.zeros(2, 3, given["q"].shape[-1], dtype=given["q"].dtype))
 
 
 def test_a_network_over_scores_is_that_of_pytorchs_own_operators():

@@ -97,7 +97,7 @@ def test_slots_with_samples_and_without(alone, name, shape, lead):
     assert not alone
 
 
-def test_what_queries_see(alone):
+def test_lengths_starts_and_spans(alone):
     q, k, v = rows(COUNT, 2)
     numbers = torch.tensor([[1, 7], [3, 4], [7, 2]])
     spans = torch.stack([torch.zeros(6), torch.arange(1, 7)], -1).long()
@@ -116,7 +116,7 @@ def test_what_queries_see(alone):
     assert not alone
 
 
-def test_other_things_go_one_after_the_other(alone, monkeypatch):
+def test_samples_with_their_own_sinks_or_too_many_copies_go_one_by_one(alone, monkeypatch):
     q, k, v = rows(COUNT, 2)
     assert_as_alone(lambda q, k, v, x: attention(q, k, v, sinks=x), (q, k, v, normal(COUNT, 4)), (0, 0, 0, 0))
     before = len(alone)

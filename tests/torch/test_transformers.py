@@ -191,7 +191,7 @@ def test_implementations_can_be_set_and_set_back():
     assert model(**given).logits.equal(right)
 
 
-def test_what_is_not_there_is_refused_by_name():
+def test_unsupported_arguments_are_refused_by_name():
     module = ours("llama").model.layers[0].self_attn
     attend = transformers.AttentionInterface()["fastpe"]
     q = torch.zeros(1, 4, 3, 8)

@@ -78,27 +78,6 @@ def test_no_dense_bias_is_made(name):
     assert dense.equal(row[0, :, 0, offsets + 3][None])
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(3, 7), (7, 3), (1, 5), (4, 4)])
-def test_a_row_of_offsets_attends_as_the_dense_bias_does(queries, keys):
-    """With its gradient, also where a cache holds more keys than there are queries."""
-    attend = transformers.AttentionInterface()["fastpe"]
-    model = made("t5", "fastpe")
-    model(**inputs("t5"))
-    module = model.decoder.block[0].layer[0].SelfAttention
-    plain = torch.nn.Module()
-    plain.is_causal = False
-    q, k = torch.randn(2, 4, queries, 8), torch.randn(2, 4, keys, 8)
-    found = []
-    for attends in ("fastpe", "eager"):
-        model.set_attn_implementation(attends)
-        bias = module.compute_bias(queries, keys, past_seen_tokens=max(0, keys - queries))
-        assert bias.shape[2:] == ((1, queries + keys - 1) if attends == "fastpe" else (queries, keys))
-        out, _ = attend(plain, q, k, k, None, scaling=1.0, position_bias=bias)
-        found.append((out, torch.autograd.grad(out.square().sum(), module.relative_attention_bias.weight)[0]))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
-
-
 def test_training_with_checkpoints():
     """Blocks that are run again hand on the same row."""
     found = []

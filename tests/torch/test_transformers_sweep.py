@@ -1,7 +1,5 @@
 """Model classes of transformers that attend through fastpe, compared with eager attention; with --full, all of them."""
 
-import importlib
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '.[peers]' from a clone of fastpe")
@@ -46,6 +44,8 @@ def test_a_class(name, calls):
     kind = next(each for each in found if each.__name__ == kind)
     verdict, checks, why = sweep_transformers.row(kind, calls)
     assert verdict == FEW[name], f"{checks}: {why}"
+    if verdict == "refused" and name != "deepseek_v32.DeepseekV32Model":
+        assert "cannot attend through fastpe" in why
     if verdict == "right":
         assert "plain" in checks
 
@@ -57,21 +57,3 @@ def test_all_classes(request, tmp_path):
     register_transformers()
     assert len(rows) > 400
     assert [(each["class"], each["why"]) for each in rows if each["verdict"] == "wrong"] == []
-
-
-@pytest.mark.parametrize(("package", "model", "layer"), [
-    ("git", "GitModel", "GitSelfAttention"), ("sam", "SamVisionModel", "SamVisionAttention"),
-    ("sam_hq", "SamHQVisionModel", "SamHQVisionAttention"),
-    ("data2vec", "Data2VecVisionModel", "Data2VecVisionSelfAttention"),
-])  # fmt: skip
-def test_classes_with_tables_of_attention_are_refused_by_name(package, model, layer):
-    register_transformers()
-    module = importlib.import_module(
-        f"transformers.models.{package}.modeling_{package}" + "_vision" * (package == "data2vec")
-    )
-    kind = getattr(module, model)
-    config = sweep_transformers.made_config(kind, 0)
-    with pytest.raises(ValueError, match=rf"{model} cannot attend through fastpe: .* attn_implementation='eager'"):
-        kind._from_config(config, attn_implementation="fastpe")
-    assert hasattr(module, layer)
-    kind._from_config(sweep_transformers.made_config(kind, 0), attn_implementation="eager")

@@ -63,7 +63,7 @@ def test_forward_mode_is_refused(given):
         torch.func.jvp(lambda q: masked(q, *rest), (q,), (q,))
 
 
-def test_what_the_gradient_of_a_gradient_does_not_meet_is_right(given):
+def test_gradients_made_with_create_graph_are_right(given):
     """Gradients may be made with create_graph and used once."""
     with_graph = torch.autograd.grad(loss(*given.values()), [*given.values()], create_graph=True)
     for found, right in zip(with_graph, gradients(loss, given), strict=True):

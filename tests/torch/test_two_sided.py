@@ -7,7 +7,7 @@ import fastpe
 
 torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '.[peers]' from a clone of fastpe")
 
-from fastpe.torch import attention, two_sided  # noqa: E402 - only where PyTorch is
+from fastpe.torch import two_sided  # noqa: E402 - only where PyTorch is
 
 # what PyTorch itself warns of on its way
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -45,7 +45,7 @@ def dense(q, k, v, before, after, *, return_lse):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_it_is_that_of_numpy(dtype):
+def test_outputs_and_gradients_are_those_of_numpy(dtype):
     """Of half precision: in float32, or of bfloat16 products that are rounded as of arrays of that type."""
     given = drawn(70, 16, dtype)
     found, gradients, weights = pulled(two_sided, given)
@@ -62,7 +62,7 @@ def test_it_is_that_of_numpy(dtype):
         np.testing.assert_array_equal(gradient.double().numpy(), exact[name].astype(np.float64), err_msg=name)
 
 
-def test_it_is_a_softmax_written_out():
+def test_outputs_and_gradients_are_those_of_a_dense_softmax():
     given = drawn()
     found, gradients, _ = pulled(two_sided, given)
     exact, wanted, _ = pulled(dense, given)
@@ -129,8 +129,3 @@ def test_it_compiles_without_a_break_and_under_transforms():
 def test_mistakes_are_refused_by_name(wrong, named):
     with pytest.raises((TypeError, ValueError), match=f"^{named}"):
         two_sided(**drawn() | wrong)
-
-
-def test_attention_of_one_direction_takes_no_sums_of_gates():
-    with pytest.raises(TypeError, match=r"^before is not an argument of attention"):
-        attention(**drawn())

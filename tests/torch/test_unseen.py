@@ -7,21 +7,21 @@ torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '
 from torch.autograd import forward_ad  # noqa: E402 - only where PyTorch is
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from fastpe.torch import attention, score  # noqa: E402
+from fastpe.torch import attention, call, score  # noqa: E402
 
 OPERATOR = "fastpe::attention"
 
 
-@pytest.fixture
-def given():
+@pytest.fixture(params=[2, 6], ids=["few queries", "as many queries as keys"])
+def given(request):
     torch.manual_seed(0)
-    return [torch.randn(2, 3, 6, 4) for _ in "qkv"]
+    return [torch.randn(2, 3, rows, 4) for rows in (request.param, 6, 6)]
 
 
 @pytest.fixture
 def directly(monkeypatch, given):
-    """How often the operator was passed by."""
-    calls = []
+    """How often the operator was passed by: few queries go to a function of their own."""
+    calls, few = [], call.decode.attend
     cells = dict(zip(score.attend.__code__.co_freevars, score.attend.__closure__, strict=True))
     plain = cells["unseen"].cell_contents
 
@@ -29,6 +29,12 @@ def directly(monkeypatch, given):
         calls.append(1)
         return plain(*arguments)
 
+    def attend(*arguments, **options):
+        found = few(*arguments, **options)
+        calls.extend([1] * (found is not None))
+        return found
+
+    monkeypatch.setattr(call.decode, "attend", attend)
     cells["unseen"].cell_contents = counted
     yield calls
     cells["unseen"].cell_contents = plain
@@ -51,11 +57,15 @@ def test_both_ways_give_the_same(given, directly):
     seen = attention(*given, causal=True, scale=0.3)
     assert len(directly) == 1
     assert seen.requires_grad
-    assert unseen.equal(seen)
+    torch.testing.assert_close(unseen, seen, rtol=0, atol=1e-6)
     with torch.no_grad():
         assert attention(*given, causal=True, scale=0.3).equal(unseen)
     with torch.inference_mode():
         assert attention(*given, causal=True, scale=0.3).equal(unseen)
+    assert len(directly) == 3
+    mask = torch.zeros(6, requires_grad=True)
+    attention(given[0].detach(), *given[1:], mask=mask).sum().backward()
+    assert mask.grad is not None
     assert len(directly) == 3
 
 
@@ -64,6 +74,8 @@ def test_modes_see_the_operator(given, directly):
         attention(*given)
     assert OPERATOR in mode.names
     assert not directly
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(*given).dtype is torch.bfloat16
 
 
 def test_the_profiler_sees_the_operator(given, directly):
@@ -77,7 +89,7 @@ def test_the_profiler_sees_the_operator(given, directly):
 def test_transforms_and_dual_numbers_see_the_operator(given, directly):
     right = attention(*given)
     directly.clear()
-    torch.testing.assert_close(torch.vmap(attention)(*given), right, rtol=0, atol=0)
+    torch.testing.assert_close(torch.vmap(attention)(*given), right, rtol=0, atol=1e-6)
     with forward_ad.dual_level():
         dual = [forward_ad.make_dual(x, torch.ones_like(x)) for x in given]
         with pytest.raises(RuntimeError, match="no derivatives in forward mode"):
