@@ -28,6 +28,7 @@ KINDS = [
     (calls.backward, {"float32", "float32 terms"}),
     (calls.rounded_forward, set()),
     (calls.rounded_backward, set()),
+    (path_calls.make_products, set()),
     (path_calls.backward, set()),
     (dape_calls.forward, set()),
     (dape_calls.backward, set()),

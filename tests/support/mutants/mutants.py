@@ -28,7 +28,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import mutant_import
 import mutant_report
 import numba
@@ -87,6 +86,7 @@ def _child(environment: dict[str, str], tests: list[str], pipe: int, log: int) -
             os.write(pipe, b"failed\timport\n")
             return 1
     options = ["-x", "-q", "--tb=short", "-pno:cacheprovider", "-pno:benchmark", f"-W{REWRITTEN}"]
+    options.append(f"--hypothesis-profile={os.environ['FASTPE_EXAMPLES']}")
     with tempfile.TemporaryDirectory() as folder:
         return int(pytest.main([*options, f"--basetemp={folder}/t", *tests], plugins=[_Teller(pipe)]))
 
@@ -231,9 +231,6 @@ def _import_what_fastpe_stands_on() -> None:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     numba.njit(lambda x: x.sum())(np.ones(3))  # what Numba prepares for its first function, it prepares once
-    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-    hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None, phases=phases)
-    hypothesis.settings.load_profile("mutants")
 
 
 def main() -> None:
@@ -247,6 +244,7 @@ def main() -> None:
     parser.add_argument("--stop", type=float, default=1e9, help="seconds after which no further mutant is begun")
     parser.add_argument("--again", action="store_true", help="try the survivors again")
     parser.add_argument("--check", action="store_true", help="do the tests that found mutants pass without?")
+    parser.add_argument("--examples", choices=["few", "many"], default="many", help="few: as in the default selection")
     parser.add_argument("--only", help="one mutant, PATH:NUMBER, its tests' output shown; nothing is written")
     parser.add_argument("--report", type=Path, help="write the figures as Markdown; runs nothing")
     options = parser.parse_args()
@@ -256,6 +254,7 @@ def main() -> None:
         options.report.write_text(mutant_report.markdown(done, options.seed))
         return
     chosen = population(options.count, options.seed, options.results)
+    os.environ["FASTPE_EXAMPLES"] = options.examples
     log = sys.stdout.fileno() if options.only else os.open(os.devnull, os.O_WRONLY)
     runner = Runner(options.record, Path(os.devnull) if options.only else options.results, log)
     for line in done.values():
