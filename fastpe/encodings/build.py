@@ -126,7 +126,7 @@ def build(
     others = ("params", "seed", "reference", "out")
     parts, spec = requested(name, length, {**sizes, "positions": positions, "start": start, **options}, others)
     if params is None:
-        if combined.parameter_shapes(parts, spec):  # check first: drawing initial values may take long
+        if combined.parameter_shapes(parts, spec):  # first, because drawing initial values may take long
             combined.check(parts, spec)
             combined.check_parameters(parts, spec)
             combined.outlines(parts, spec)  # raises an error if a slot does not fit in memory
@@ -149,7 +149,7 @@ def build(
         combined.outlines(parts, spec),
         inputs,
     )
-    # fills need strides of whole elements; only a field of a packed record can have other strides
+    # fills need strides that are multiples of the element size; only fields of packed records can have others
     targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in given.items()}
     combined.fill(parts, spec, values, targets, reference, sizes=magnitudes.values())
     for slot, array in targets.items():
@@ -270,7 +270,7 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     name : str
         Key of an encoding whose angles are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
     length : int
-        The length for which the frequencies are computed, if they depend on it.
+        The length for which the frequencies are computed. It matters only for encodings whose frequencies depend on it.
     **request
         The same as for `fastpe.build`: dim, heads, train_length, options of the encoding. The slots ``pairs`` and
         ``scale`` are not returned here; `build` returns them.
@@ -284,7 +284,7 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     ------
     TypeError, ValueError
         For the same reasons as `fastpe.build`. Also if the angles are not positions times frequencies, or if the
-        encoding fills `rotors`, which attention with the argument `bands` does not support.
+        encoding fills `rotors`, because `fastpe.attention` does not take `rotors` together with `bands`.
 
     Examples
     --------

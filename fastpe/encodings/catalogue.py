@@ -26,7 +26,8 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Gates of a layer's input, queries, keys and scores", ("counts", "mlp_in", "mlp_bias", "mlp_out"),
     ),
 }  # fmt: skip
-"""Folder of `fastpe/encodings/` -> its title, and the slots of its encodings, in the order in which they act."""
+"""Folder of `fastpe/encodings/` -> its title, and the slots of its encodings. Folders whose encodings act first come
+first."""
 
 _FIRST = ("rotation", "relative", "bias", "content")  # the order of precedence if the slots belong to several groups
 LEARNED = ("yes", "no", "optional")
@@ -40,8 +41,8 @@ NEEDS: Mapping[str, str] = {
     "coordinates": "Positions of several coordinates: a grid, a sphere, space",
     "graph": "A graph: a plain sequence is a path",
 }
-"""Word for what an encoding needs in addition to positions -> title of a group; "": it needs nothing. An encoding
-belongs to the group of the last word that applies to it."""
+"""Word for what an encoding needs in addition to positions -> title of a group. The word "" applies to all encodings.
+An encoding belongs to the group of the last word that applies to it."""
 
 ORDERS = ("use", "year", "place", "needs")
 """The properties by which a list can be grouped."""
@@ -74,7 +75,7 @@ class Entry:
 
     @property
     def year(self) -> int | None:
-        """The year of its source, see `year_of`."""
+        """The year of the encoding's source, see `year_of`."""
         return year_of(self.source)
 
     @property
@@ -124,7 +125,9 @@ def chosen(
     causal: bool = False,
     axes: int | None = None,
 ) -> list[Entry]:
-    """Return the entries that meet all criteria. An entry meets a collection of words if it has one of them.
+    """Return the entries that meet all criteria.
+
+    An entry meets a collection of words if it has one of these words, or if the collection is empty.
 
     >>> "alibi" in [each.key for each in chosen(entries()[0], slots=["bias"], reported=["holds"], causal=True)]
     True
@@ -145,8 +148,12 @@ def chosen(
 def grouped(entries: Iterable[Entry], by: str = "use") -> dict[str, list[Entry]]:
     """Group the entries: title of a group -> its entries. Empty groups are left out.
 
-    by: one of `ORDERS`: "use", the field of use; "year", the year of the source, newest first; "place", where the
-    encoding acts; "needs", the last word of `NEEDS` that applies to the encoding.
+    by: one of `ORDERS`:
+
+    - "use": the field of use;
+    - "year": the year of the source, newest first;
+    - "place": where the encoding acts;
+    - "needs": the last word of `NEEDS` that applies to the encoding.
 
     >>> [each.key for each in grouped(entries()[0], "year")["2018"]]
     ['shaw', 'sinusoidal_t2t']
@@ -160,7 +167,7 @@ def grouped(entries: Iterable[Entry], by: str = "use") -> dict[str, list[Entry]]
 
 
 def _titles(entries: Iterable[Entry], by: str) -> dict[Any, str]:
-    """The groups in order -> their titles."""
+    """Group -> its title, in the order of the list."""
     match by:
         case "use":
             return {**USES, "": _NO_USE}
@@ -245,7 +252,7 @@ def _knows_training_length(key: str, causal: bool) -> bool:
 
 
 def moves(encoding: Encoding) -> bool:
-    """Whether, by default, the slots of earlier positions change when a sequence exceeds the training length.
+    """Whether, with default options, the slots of earlier positions change if a sequence exceeds the training length.
 
     >>> from fastpe.encodings.registry import get
     >>> moves(get("rope_dynamic")), moves(get("rope"))
@@ -255,7 +262,7 @@ def moves(encoding: Encoding) -> bool:
 
 
 def coordinates(encoding: Encoding) -> int:
-    """The number of coordinates of a position, by default.
+    """The number of coordinates of a position, with default options.
 
     >>> coordinates(get("rope")), coordinates(get("rope_2d"))
     (1, 2)

@@ -37,7 +37,7 @@ def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
 
 
 def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
-    """Return arrays with the shapes and dtypes of `allocate` that take no memory: views of one element each."""
+    """Return the same slots as `allocate`, but as views of a single zero each, which take almost no memory."""
     import numpy as np
 
     out: dict[str, np.ndarray] = {}
@@ -49,7 +49,7 @@ def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
 
 
 def _dtype(slot: str, shape: tuple[int, ...], spec: Spec) -> np.dtype:
-    """Return the dtype of a slot. `rotors` of single channels are float64, like angles, for queries of any dtype."""
+    """Return the dtype of a slot. `rotors` of blocks of one channel are always float64, like `angles`."""
     import numpy as np
 
     if slot == "rotors" and shape[-1] == 1:
@@ -102,11 +102,11 @@ def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
     import numpy as np
 
     for name, shape in parameter_shapes(parts, spec).items():
-        _check_room(f"parameter {name!r}", parts, shape, np.dtype(np.float64), spec)  # the dtype in which it is drawn
+        _check_room(f"parameter {name!r}", parts, shape, np.dtype(np.float64), spec)  # drawn as float64
 
 
 def typed(parts: Sequence[Part], name: str, value: np.ndarray, spec: Spec) -> np.ndarray:
-    """Return a parameter's initial value in the spec's dtype. Raises ValueError if it overflows."""
+    """Return a parameter's initial value in the spec's dtype. Raises ValueError if the value overflows."""
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -192,11 +192,11 @@ def fill(
     parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool = False,
     finite: bool = True, sizes: Collection[float] | None = None, checked: bool = False,
 ) -> None:  # fmt: skip
-    """Fill `out`, arrays with the shapes and dtypes of `allocate` and any strides, with the sum of the parts.
+    """Write the sum of the parts to `out`, whose arrays have the shapes and dtypes of `allocate`, and any strides.
 
-    finite: raise an error for values that overflow the dtype.
+    finite: whether to raise an error for values that overflow the dtype.
     sizes: the largest absolute value of each parameter, if known.
-    checked: skip the checks, because the same parts were filled for the same spec before.
+    checked: True if the same parts were filled for the same spec before; checks are then skipped.
     """
     import numpy as np
 
@@ -244,11 +244,11 @@ def _fill_part(part: Part, spec: Spec, own: dict[str, Any], out: dict[str, Any],
 
 
 def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out: Mapping[str, np.ndarray]) -> bool:
-    """Whether a value may overflow its dtype; if not, large arrays need not be checked.
+    """Whether a value may overflow its dtype. If no value may, large arrays need not be checked.
 
-    Assumes that a value is at most 2^32 times the product of max(|x|, 1/|x|) over all numbers x that it depends on:
-    options, positions, the training length and parameters. The linear map of `legendre` may grow faster, so `legendre`
-    checks it.
+    Assumes that a value is at most 2^32 times the product of max(|x|, 1/|x|) over all numbers x that determine it:
+    options, positions, the training length and parameters. Values of `legendre` with its linear map may be larger, so
+    `legendre` itself checks that they are finite.
     """
     import numpy as np
 
@@ -329,7 +329,10 @@ def check_gradients(parts: Sequence[Part], spec: Spec) -> None:
 def _times_others(
     parts: Sequence[Part], part: Part, slot: str, spec: Spec, params: Mapping[str, Any], gradient: np.ndarray
 ) -> np.ndarray:
-    """Return the gradient of a part's slot from that of the combined slot: times all other factors if it multiplies."""
+    """Return the gradient of a part's own slot, given the gradient of the combined slot.
+
+    For slots that multiply, it is the product of the given gradient and the slots of all other parts.
+    """
     import numpy as np
 
     if SLOTS[slot].combine != "multiply":

@@ -19,7 +19,7 @@ _REPEATED = ("B", "H", "H or 1")
 
 
 def _axes(slot: str, count: int) -> list[str]:
-    """The names of a slot's axes; axes of samples come first."""
+    """The names of the `count` axes of an array for a slot; an axis of samples, "B", comes first."""
     own = SLOTS[slot].axes.strip("()").split(", ")
     return ["B"] * (count - len(own)) + own
 
@@ -58,7 +58,9 @@ def widened(slot: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def narrowed(slot: str, gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the gradient of an array of this shape from that of the widened array: the transpose of `widened`.
+    """Return the gradient of an array of this shape, given the gradient of the widened array.
+
+    This is the transpose of `widened`.
 
     >>> import numpy as np
     >>> narrowed("bias", np.arange(14.0).reshape(2, 7), (1, 3)).tolist()

@@ -36,7 +36,7 @@ or from this library."""
 
 SUMMARY = 50  # largest number of characters of a summary, so that it fits in a list
 _OWN = "own construction"
-_YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # and not a part of an arXiv number
+_YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # a year that is not part of an arXiv number
 
 
 class BeyondTrainingLength(ValueError):
@@ -119,8 +119,8 @@ class Gate(NamedTuple):
     Parameters
     ----------
     sign : {-1, 1, 0}
-        For offsets of keys, the sign of the argument of softplus: -1 if large values of the gate keep earlier keys, 1
-        if they forget them. 0 for the other kinds.
+        For offsets of keys, the sign of the argument of softplus: -1 if large arguments keep earlier keys, 1 if large
+        arguments forget them. For slopes, angles and reflections, 0.
     slopes : callable, optional
         Number of heads -> (H,), the fixed factor of each head's slopes.
     frequencies : callable, optional
@@ -141,7 +141,10 @@ class Gate(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What the gate does: it "adds" to scores, "turns" or "reflects" queries. A layer has at most one of each."""
+        """What the gate does: it "adds" to scores, "turns" queries and keys, or "reflects" queries.
+
+        A layer has at most one gate of each kind.
+        """
         return "reflects" if self.reflects else "turns" if self.turns else "adds"
 
     @property
@@ -156,7 +159,7 @@ class Encoding:
     """A position encoding, as defined by its file.
 
     The file's docstring is the page of the encoding. The callables from `reference` to `resize`, except `column`,
-    default to the functions of the same names in the file; you need not pass them.
+    default to the functions of the same names in the file, so you need not pass them.
 
     Parameters
     ----------
@@ -216,8 +219,8 @@ class Encoding:
         of the cells of a grid), so that cached keys become invalid.
     column : callable
         (spec, **options) -> a tuple with one slope for each head, or None. A tuple states that in a causal model the
-        scores of a head grow by its slope per position of the key, and depend on positions in no other way. Only then
-        can the encoding use positions that depend on the tokens.
+        scores of a head grow by the head's slope per position of the key, and depend on positions in no other way. Only
+        an encoding with such a tuple can use positions that depend on the tokens.
     check : callable
         (spec, **options) raises an error for an invalid request before any computation.
     remarks : callable

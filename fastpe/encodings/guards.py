@@ -1,7 +1,7 @@
 """Checks at every call of a user-defined encoding, because kernels trust the shapes of the slots that it fills.
 
-These checks take almost no time; `fastpe check` checks everything. The encodings of fastpe are tested, and not checked
-at every call.
+These checks take almost no time; `fastpe check` checks everything. Encodings of fastpe are not checked at every call,
+because tests cover them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Border:
         self._own, self._file = own, file
 
     def check(self, spec: Spec, **options: Any) -> None:
-        """Run the file's `check`, and reject given positions if the encoding fills a slot by offset."""
+        """Run the file's `check`, and reject given positions if the encoding fills a slot of `OF_OFFSETS`."""
         self._own.check(spec, **options)
         if spec.positions is not None and (slots := self._shapes(spec, options).keys() & OF_OFFSETS):
             raise ValueError(
@@ -106,7 +106,7 @@ class _Border:
         return moved
 
     def ulp(self, spec: Spec, **options: Any) -> np.ndarray:
-        """Return the stated error of the fill."""
+        """Return the bound on the error of the fill that the file states."""
         assert callable(self._own.ulp)  # this method replaces only a callable `ulp`
         return self._finite("ulp", "error", self._own.ulp(spec, **options))
 
@@ -150,7 +150,10 @@ class _Border:
         return arrays
 
     def fill(self, spec: Spec, params: Mapping[str, Any], out: Mapping[str, np.ndarray], **options: Any) -> None:
-        """Run the file's `fill`, and check that it writes in place, at least the first and last entry of each array."""
+        """Run the file's `fill`, and check that it writes to the given arrays.
+
+        The check finds arrays that are replaced, and arrays whose first or last entry is not written.
+        """
         import numpy as np
 
         given = dict(out)
@@ -178,7 +181,7 @@ class _Border:
     ) -> None:  # fmt: skip
         """Run the file's `pull`, and check that it adds to the arrays of `dparams` in place."""
         given = dict(dparams)
-        self._own.pull(spec, _read_only(params), _read_only(dslots), given, **options)  # type: ignore[misc] # likewise
+        self._own.pull(spec, _read_only(params), _read_only(dslots), given, **options)  # type: ignore[misc] # used only if it exists
         self._in_place("pull", "dparams", given, dparams)
 
     def remarks(self, spec: Spec, **options: Any) -> tuple[str, ...]:
@@ -212,7 +215,7 @@ class _Border:
         try:
             unmasked(name, value)
             array = np.asarray(value)
-        except Exception as error:  # ragged, or on another device
+        except Exception as error:  # a ragged list, or an array on another device
             raise self._error(f"{function} must give {name!r} as an array: {_line(error)}") from error
         if array.dtype.kind not in "biuf":
             raise self._error(f"{function} gives {name!r} as {array.dtype}, not as real numbers")

@@ -33,7 +33,7 @@ class Needed(NamedTuple):
     def refusal(self, why: str = "") -> str:
         """Return the error message for a run that does not provide what is needed.
 
-        why: for digits, the end of the message, which says what the run has instead.
+        For digits, the message ends with `why`, which says what the run has instead.
         """
         if self.needs.what == "digits":
             return f"encoding {self.term!r} needs positions='digits:K', as in {self.needs.default!r}, {why}"
@@ -64,7 +64,10 @@ def needed(name: str, options: Mapping[str, Any] | None = None) -> list[Needed]:
 
 
 def of(encoding: Encoding, options: Mapping[str, Any]) -> Needs | None:
-    """Return what an encoding needs with these options: its `needs`, or coordinates if a position has several."""
+    """Return what an encoding needs with these options: the value of its field `needs`.
+
+    If the field is None but positions have several coordinates, the encoding needs coordinates.
+    """
     if encoding.needs is None and encoding.axes(**options) > 1:
         return Needs("coordinates")
     return encoding.needs

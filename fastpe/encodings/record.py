@@ -16,7 +16,7 @@ from fastpe.encodings.slots import SLOTS
 
 _WORDS = {"beyond": encoding.BEYOND, "direction": encoding.DIRECTIONS}
 _KINDS = (bool, int, float, str, tuple)
-_LONGEST = 100  # characters of a summary
+_LONGEST = 100  # the largest number of characters of a summary
 TAKEN = frozenset(
     {
         "name", "length", "dim", "heads", "train_length", "causal", "positions", "start", "dtype", "params", "seed",
@@ -122,7 +122,7 @@ def _functions(own: Encoding, module: ModuleType) -> str:
         taken, there = getattr(own, name), vars(module).get(name)
         if taken is not None and not callable(taken):
             return f"{name} must be a function, not {taken!r}"
-        if taken is there or taken not in (None, getattr(Encoding, name, None)):  # else ENCODING sets another
+        if taken is there or taken not in (None, getattr(Encoding, name, None)):  # from the file or set in ENCODING
             continue
         if there is not None and not callable(there):
             return f"{name} must be a function, not {there!r}"

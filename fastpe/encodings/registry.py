@@ -205,8 +205,8 @@ def _is_pattern(name: str) -> bool:
 def layers(name: str) -> tuple[tuple[str, ...], ...]:
     """Return the keys of the encodings that each layer of a model adds up.
 
-    A name is a pattern over layers, such as "rope*3,nope", which repeats after its last layer, or one sum for all
-    layers.
+    A name is either one sum for all layers, or a pattern over layers such as "rope*3,nope". If the model has more
+    layers than the pattern, the pattern repeats.
 
     >>> layers("rope*2,alibi+nope"), layers("wavelet")
     ((('rope',), ('rope',), ('alibi', 'nope')), (('wavelet',),))
@@ -241,7 +241,7 @@ def all_keys(name: str) -> tuple[str, ...]:
 
 
 def all_terms(name: str) -> tuple[str, ...]:
-    """Return the same keys as `all_keys`, but with labels."""
+    """Return the terms of all layers, keys with their labels, each once."""
     return tuple(dict.fromkeys(term for own in layers(name) for term in own))
 
 

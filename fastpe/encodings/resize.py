@@ -34,7 +34,7 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
     Raises
     ------
     ValueError, TypeError
-        If the encoding has no such method, or an argument is invalid; the message names it.
+        If the encoding has no such method, or an argument is invalid; the message says which.
 
     Examples
     --------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_POSITION = 2.0**27
-"""Largest absolute value of a position. Within it, every encoding keeps its stated accuracy."""
+"""Largest absolute value of a position. Up to this value, every encoding keeps its stated accuracy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +108,9 @@ def _pairs(spec: Spec) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Slot:
-    """One point of a transformer where an encoding acts: what it does there, its shape, and how encodings share it.
+    """One point of a transformer where encodings act, by way of an array or another value.
 
+    `axes` names the axes of the array, and `acts` says what the array does at this point.
     `combine` is "add", "multiply" or "alone" (only one encoding may fill it). `dtype` is "same" (the requested dtype),
     "float64", "int32", or "" for a value that is not an array. `shape` gives the usual shape; an encoding with another
     shape defines `Encoding.shapes`.
@@ -154,7 +155,7 @@ of a slot, as in ``table[positions]`` and ``angles[:, positions]``. The setting 
 
 
 OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.axes)
-"""Slots that depend only on the offset key - query of consecutive positions."""
+"""Slots with one row for each offset key - query. They can be filled only for consecutive positions."""
 
 
 def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -172,7 +173,7 @@ def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def misfit(slot: str, shape: tuple[int, ...], spec: Spec, beside: Collection[str] = ()) -> bool:
     """Whether an array of this shape cannot be this slot.
 
-    beside: the other filled slots. With `polar`, there are D angles.
+    beside: the other filled slots. If `polar` is among them, `angles` must have D columns.
 
     >>> misfit("rel_key", (1, 5, 8), make_spec(3, dim=16, heads=2)), misfit("bias", (2, 4), make_spec(3, heads=2))
     (False, True)
