@@ -181,7 +181,7 @@ class _Border:
     ) -> None:  # fmt: skip
         """Run the file's `pull`, and check that it adds to the arrays of `dparams` in place."""
         given = dict(dparams)
-        self._own.pull(spec, _read_only(params), _read_only(dslots), given, **options)  # type: ignore[misc] # used only if it exists
+        self._own.pull(spec, _read_only(params), _read_only(dslots), given, **options)  # type: ignore[misc] # likewise
         self._in_place("pull", "dparams", given, dparams)
 
     def remarks(self, spec: Spec, **options: Any) -> tuple[str, ...]:

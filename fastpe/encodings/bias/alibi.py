@@ -12,8 +12,8 @@ its one head.
 **Learns**: nothing by default; with `learned`, `slope` (H,), and in the form `nonsymmetric` also `slope_future` (H,)
 for j > i.
 
-**Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, take the slopes of the largest power of
-two below H, then append every second slope of twice as many heads, starting from the first, until there are H.
+**Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, let n be the largest power of two below
+H: the slopes of n heads come first, followed by the first, third, fifth, ... slope of 2n heads, until there are H.
 
 **Forms.** `symmetric` is the formula above. In a causal model it equals the paper's formula, -slope (i - j), because
 keys with j > i are masked. For models without a mask the first author names two more forms (issue 5 of the code's
@@ -21,8 +21,8 @@ repository):
 
 - `one_sided` ("nonsymmetric with mask") shows the past to the first half of the heads and the future to the other half,
   each half with the slopes of H/2 heads. Hidden keys get a slope of 2^30, so their scores are at least 10^9 lower.
-- `nonsymmetric` ("with no mask") learns a slope for each side. The author initialises the slopes as the sigmoid of
-  N(-2, 1); here they start with the values of the list.
+- `nonsymmetric` ("with no mask") learns two slopes for each head, one for each side. The author initialises the slopes
+  as the sigmoid of N(-2, 1); here both start with the values of the list.
 
 **Options**
 - `slope`: one slope for all heads instead of the list.
@@ -85,7 +85,7 @@ _HIDDEN = 2.0**30  # the slope for keys that a head of the form one_sided must n
 def check(
     spec: Spec, *, slope: float | None, alpha0: float | None, learned: bool, form: str, **options: Any
 ) -> None:  # fmt: skip
-    """Allow at most one of `slope` and `alpha0`, and only a form that fits the heads, the mask and `learned`."""
+    """Allow at most one of `slope` and `alpha0`, and only a form that suits the heads, the mask and `learned`."""
     if slope is not None and alpha0 is not None:
         raise ValueError(f"options 'slope' ({slope:g}) and 'alpha0' ({alpha0:g}) exclude each other: give only one")
     if form == "one_sided" and (spec.causal or spec.heads % 2):
@@ -100,7 +100,7 @@ def check(
 def _column(
     spec: Spec, *, learned: bool, form: str, schedule: str, **options: Any
 ) -> tuple[float, ...] | None:  # fmt: skip
-    """The slopes if they depend on neither parameters nor schedule; else None."""
+    """The slopes, if they are symmetric and depend on neither parameters nor a schedule; otherwise None."""
     fixed = not learned and form == "symmetric" and schedule == "constant"
     return tuple(_chosen(spec, form=form, **options).tolist()) if fixed else None
 
@@ -183,7 +183,7 @@ _ONE, _NOTHING = np.ones((1, 1, 1)), np.zeros((1, 1, 1))
 
 
 def _all_distances(spec: Spec) -> Runs:
-    """All distances as one run, because the penalty is linear: a series of one term."""
+    """All distances as one run: the penalty is linear, so a series of one term gives it exactly."""
     return Runs(np.array([0, spec.length]), np.zeros(1), np.ones(1, np.int64))
 
 
@@ -289,7 +289,7 @@ ENCODING = Encoding(
         "Trained on 1024 tokens of WikiText-103: perplexity 18.66 there, 17.92 at 3024 and 17.98 at 16024 tokens.",
         "Press, Smith and Lewis 2021, arXiv:2108.12409, fig. 1 and table 3",
     ),
-    ulp=lambda spec, **options: 2.0 + 2.0 * spec.heads,  # the authors' slopes are repeated products
+    ulp=lambda spec, **options: 2.0 + 2.0 * spec.heads,  # the reference multiplies rounded numbers to get the slopes
     shapes=shapes,
     column=_column,
     paper={"alpha0": 0.1},

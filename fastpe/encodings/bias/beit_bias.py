@@ -7,9 +7,9 @@ Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transfor
 code; index and initial values: microsoft/unilm, beit/modeling_finetune.py, RelativePositionBias; resizing:
 beit/run_class_finetuning.py.
 
-**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with three more rows for a class
-token, separately in every layer, as in the authors' fine-tuning (they pre-train with one table for all layers). The
-table starts as zeros.
+**Slot**: `index` (N, N) and `values` (H, V). **Learns**, separately in every layer: `table` ((2h-1)(2w-1), H), with
+three more rows for a class token, initially zeros. The authors' fine-tuning also has a table for each layer; their
+pre-training has one for all layers.
 
 **Options**
 - `class_token`: whether the first token is a class token, which has no cell. The grid then has N - 1 cells.
@@ -28,9 +28,9 @@ the window, not the number of tokens.
 **Resizing** moves the learned offsets 1, 2, 3, ... to 1, 1 + q, 1 + q + q^2, ..., with q chosen so that the last one
 reaches the end of the new grid. A cubic spline through the moved values is evaluated at whole offsets: near offsets
 keep their values, and far offsets are spread out. As in the released code, q is found by bisection in 1.01 .. 1.5, to
-1e-6, and beyond the outermost point the spline keeps the value of that point. For a smaller grid, or one many times
-larger, no q in this range places the last offset at the end. `fastpe.resize` returns the resampled table for further
-training.
+1e-6, and beyond the outermost point the spline keeps the value of that point. If the new grid is smaller, or many times
+larger, no q in this range places the last offset at the end of the grid. `fastpe.resize` returns the resampled table
+for further training.
 
 **Traps.** The entry for the class token with itself is the last one. Code that fills the class token's row and column
 of the index must set this entry after both. The table starts as zeros, so it adds no bias until it has been trained.
@@ -122,7 +122,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(
     spec: Spec, params: dict[str, Any], *, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str
 ) -> dict[str, Any]:
-    """The released code's index: the cells, then the class token's row, its column, and their corner."""
+    """The released code's index: first the cells, then the row and the column of the class token, then its corner."""
     own, (h, w) = _sides(spec, class_token, grid, window, beyond)
     y, x = np.moveaxis(offset_tables.cells(spec, grid, class_token), -1, 0)
     n = offset_tables.entries(own)

@@ -6,7 +6,7 @@
 
 Source: Wang et al. 2021, "CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention"
 (arXiv:2108.00154), section 3.2; number of layers, width and initial values: cheerss/CrossFormer, models/crossformer.py,
-DynamicPosBias. The attention layers there create it without residual connections.
+DynamicPosBias. The attention layers of this code use it without residual connections, and so does fastpe.
 
 **Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
 w; `scores` (H, N, N) if positions are given. **Learns**, separately in every layer: `w_in` (2, K), `b_in` (K,), `w`
@@ -28,10 +28,10 @@ normalisation, the weights bound the bias at any offset.
 **Accuracy.** A normalisation divides its input by the standard deviation, but never by less than 0.003, so it may
 multiply rounding errors of large offsets by up to 300.
 
-**Traps.** The first normalisation removes the length of an offset; only b_in makes near and far offsets differ. It
-starts as zeros, so at first all offsets in one direction share a bias. A single unit is normalised to zero, so K = 1
-gives a constant; with K = 2 little more than a sign is left. `dynamic_bias` is the variant of x-transformers for
-sequences.
+**Traps.** The first normalisation removes the length of an offset; only b_in makes near and far offsets differ. b_in
+starts as zeros, so at first all offsets in one direction share a bias. A single unit is normalised to zero, so with
+K = 1 the bias is constant; with K = 2 little more than a sign is left. `dynamic_bias` is the variant of x-transformers
+for sequences.
 """
 
 from typing import Any
@@ -93,7 +93,7 @@ def reference(spec: Spec, params: dict[str, Any], *, hidden: int | None, grid: S
 
 
 def _between(network: dict[str, Array], found: dict[str, Array]) -> offset_network.Between:
-    """f_l; its backward pass adds the gradients of its own weights to `found`."""
+    """f_l with its backward pass, which adds the gradients of the normalisation's weights to `found`."""
 
     def units(z: Array, layer: int) -> tuple[Array, offset_network.Back]:
         weight = network["norm_weight"][layer]

@@ -78,10 +78,12 @@ _AT_ONCE, _BLOCK = 4 * PIECE, 64
 
 @inner
 def _factors_of(w, v, start, factors, sigmas, both):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """f of the distances from `start` on and, if `both`, sigma(v - w r).
+    """Write f of the distances from `start` on to `factors` and, if `both`, sigma(v - w r) to `sigmas`::
 
-    For v < 0, f = (1 + e^v) / (1 + e^x), x = v - w r, else (1 + e^-v) / (e^-v + e^x), x = -w r. If x > 0, numerator and
-    denominator are divided by e^x, so that only f itself can overflow.
+        v < 0:   f = (1 + e^v) / (1 + e^x),         x = v - w r
+        else:    f = (1 + e^-v) / (e^-v + e^x),     x = -w r
+
+    If x > 0, numerator and denominator are divided by e^x, so that only f itself can overflow.
     """
     width, one, count = lanes(splat(0.0)), splat(1.0), factors.size
     small, shift = math.exp(-abs(v)), min(v, 0.0)
@@ -151,7 +153,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
     dw, dv = np.zeros((2, spec.heads))
     for r in blocks(spec.length, max(1, spec.heads // 4)):
         factor, sigma = _at(r, w, v)
-        weighted = np.add(behind[:, r], ahead[:, r], dtype=np.float64) * factor  # distance 0 does not matter
+        weighted = np.add(behind[:, r], ahead[:, r], dtype=np.float64) * factor  # distance 0, on both sides, adds 0
         dw += np.einsum("hr,r,hr->h", weighted, np.arange(r.start, r.stop, dtype=np.float64), sigma)
         dv += np.einsum("hr,hr->h", weighted, expit(v)[:, None] - sigma)
     dparams["w"] += dw

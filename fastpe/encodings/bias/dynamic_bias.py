@@ -21,8 +21,8 @@ Given positions may be real.
 `logarithm` the bias of far keys keeps rising, or falling, in proportion to the distance.
 
 **Traps.** Without `logarithm` x is not scaled: with a long training length the units of the first layer are saturated
-from the start, and gradients of `w_in` are sums weighted by distances. The bias is added to scores that are already
-divided by sqrt(D).
+from the start, and each pair contributes to the gradient of `w_in` in proportion to its distance. The bias is added to
+scores that are already divided by sqrt(D).
 """
 
 import math
@@ -87,7 +87,7 @@ def reference(
 
 
 def _pieces(spec: Spec, slots: dict[str, Array], logarithm: bool, width: int) -> Iterator[tuple[Array, Array]]:
-    """Yield x (M, 1) of some look-backs, and a view (H, M) of their part of the slot or of its gradient."""
+    """Yield x (M, 1) for some look-backs, and a view (H, M) of the part of the slot, or of its gradient, for them."""
     step = max(1, _BLOCK // width)
     for offsets, slot in blocks(spec, slots):
         lines = [(offsets, slot)] if offsets.ndim == 1 else zip(offsets, slot.swapaxes(0, 1), strict=True)

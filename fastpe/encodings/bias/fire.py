@@ -4,8 +4,8 @@
     S_ij = s q_i . k_j + b2_h + sum_k w2_kh max(w1_k t_ij + b1_k, 0)
 
 Source: Li, You, Guruganesh et al. 2023, "Functional Interpolation for Relative Positions Improves Long Context
-Transformers" (arXiv:2310.04418), section 3. The authors' code is not public: initial values, eps and the absolute
-values of c x and c max(L, i) are those of a port, mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
+Transformers" (arXiv:2310.04418), section 3. The authors' code is not public. Initial values, eps, and taking absolute
+values of c x and c max(L, i) follow a port: mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
 
 **Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor depends on the query, so the bias is not a function of j - i.
 **Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1` (K,), `w2` (K, H), `b2` (H,), shared by all
@@ -27,9 +27,9 @@ Without `symmetric`, keys after the query have x = 0; the causal mask hides them
 queries of sequences longer than L. The bias is even in j - i only if both positions are below L. `start` and given
 positions change i, and thus the divisor. The paper divides by i, some texts by i + 1.
 
-**Accuracy.** t is exact to a few units in the last place. The network is a piecewise linear function of t: the sum over
-hidden units is computed once for each interval between two kinks, as a line. Digits that cancel in this sum are lost,
-as in any order of summation.
+**Accuracy.** t is exact to a few units in the last place. The network is a piecewise linear function of t. For each
+interval between two kinks, the sum over hidden units is computed once: slope and level of a line. Digits that cancel in
+this sum are lost, as in any order of summation.
 """
 
 from collections.abc import Iterator
@@ -75,13 +75,13 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def parameters(spec: Spec, *, hidden: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The map's two numbers and the network."""
+    """`c`, `multiplier`, and the weights and biases of the network."""
     network = {"w1": (hidden,), "b1": (hidden,), "w2": (hidden, spec.heads), "b2": (spec.heads,)}
     return {"c": (1,), "multiplier": (1,), **network}
 
 
 def init(spec: Spec, rng: Any, *, hidden: int, initial_c: float, **options: Any) -> dict[str, Any]:
-    """`initial_c`, 1, and a network uniform in +-1/sqrt(fan in), as in PyTorch's linear layers."""
+    """`c` is `initial_c`, `multiplier` is 1; the network is uniform in +-1/sqrt(fan in), as PyTorch's linear layers."""
     drawn = 2.0 * rng.uniform(2 * hidden + hidden * spec.heads + spec.heads) - 1.0
     w1, b1, w2, b2 = np.split(drawn, [hidden, 2 * hidden, 2 * hidden + hidden * spec.heads])
     inner, outer = w2.reshape(hidden, spec.heads) / np.sqrt(hidden), b2 / np.sqrt(hidden)
@@ -104,7 +104,10 @@ def reference(
 
 
 class _Pieces(NamedTuple):
-    """The network as lines between its kinks: slope[p] t + level[p] at t, where p is the number of kinks below t."""
+    """The network as lines between its kinks: slope[p] * t + level[p], where p is the number of kinks below t.
+
+    `active[p]` says which hidden units are not 0 on piece p.
+    """
 
     kinks: Array  # (P - 1,)
     active: Array  # (P, K)
@@ -125,11 +128,12 @@ def _pieces(w1: Array, b1: Array, w2: Array, b2: Array) -> _Pieces:
 
 
 class _Map(NamedTuple):
-    """For some queries, the map of the distance x to t = n / d, n = ln(|c| x + 1), d = ln(|c| m + 1) + eps, m = max(L,
-    i).
+    """For some queries, the map of the distance x to t::
 
-    Without given positions n is a function of j - i: all queries share one array, in which the row of the first query
-    begins at `start`, and each later row begins one element earlier.
+        t = n / d,    n = ln(|c| x + 1),    d = ln(|c| m + 1) + eps,    m = max(L, i)
+
+    Without given positions n is a function of j - i. All queries then share one array, in which the row of the first
+    query begins at `start`, and each later row begins one element earlier.
     """
 
     n: Array  # (rows, N), or (1, 2N-1)
@@ -142,7 +146,7 @@ class _Map(NamedTuple):
 def _maps(
     spec: Spec, slots: dict[str, Array], c: float, least: float, eps: float, symmetric: bool
 ) -> Iterator[tuple[_Map, Array]]:
-    """Yield the map of some queries, and their part (H, rows, N) of the slot or of its gradient."""
+    """Yield the map of some queries, and the part (H, rows, N) of the slot, or of its gradient, for these queries."""
     length, rows, every = spec.length, max(1, _BLOCK // spec.length), spec.points()
 
     def logarithms(back: Array) -> tuple[Array, Array]:
@@ -166,15 +170,15 @@ def _place(scores: Array) -> tuple[Any, ...]:
 
 @inlined
 def _row(shared, start, keys, i):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """A query's row of n or of its slope."""
+    """The row of query i in `shared`, which is n or its derivative, `_Map.slope`."""
     return at(pointer(shared), start - i if shared.shape[1] > keys else i * keys)
 
 
 @inner
 def _pieces_of_row(n, d, kinks, keys, t, begin, piece):  # type: ignore[no-untyped-def]
-    """Write t = n / d for one query, and the start and piece of each run of adjacent keys on the same piece.
+    """Write t = n / d for one query, and find its runs: adjacent keys on the same piece.
 
-    Returns the number of runs.
+    For each run, `begin` gets its first key and `piece` its piece. Returns the number of runs.
     """
     divisor, width = splat(d), lanes(splat(0.0))
     for j in range(0, keys, width):
@@ -197,7 +201,7 @@ def _fill(
     row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
     width = lanes(splat(0.0))
-    t, line = np.zeros(keys + width), np.empty(keys + width, first.dtype)  # runs may write past their end
+    t, line = np.zeros(keys + width), np.empty(keys + width, first.dtype)  # vectors may go past the end of a run
     begin, piece = np.empty(keys + 1, np.int64), np.empty(keys + 1, np.int64)
     for i in range(d.size):
         runs = _pieces_of_row(_row(n, start, keys, i), d[i], kinks, keys, t, begin, piece)
@@ -216,8 +220,11 @@ def _pull(
     n: Array, start: int, along: Array, d: Array, kinks: Array, slope: Array, keys: int, sums: Array, moments: Array,
     dmap: Array, first: Array, head_step: int, row_step: int,
 ) -> None:  # fmt: skip
-    """For each piece and head, sum the gradient, and the gradient times t; for each query, sum dt times `along`, and
-    dt times t."""
+    """Sum what the gradients of the parameters need.
+
+    For each piece and head, add the sum of dscores to `sums`, and that of dscores * t to `moments`. For each query,
+    write the sums of dt * `along` and of dt * t to `dmap`.
+    """
     width = lanes(splat(0.0))
     t, dt = np.zeros(keys + width), np.zeros(keys + width)
     begin, piece = np.empty(keys + 1, np.int64), np.empty(keys + 1, np.int64)
@@ -259,8 +266,10 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, threshold: float,
     eps: float, symmetric: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Compute the network's gradients from the sums of dscores and dscores t on each piece; those of c and the
-    multiplier follow from the quotient rule."""
+    """Compute the network's gradients from the sums of dscores and of dscores * t on each piece.
+
+    The gradients of `c` and `multiplier` follow from the quotient rule for t = n / d.
+    """
     c, multiplier, *network = (params[name].astype(np.float64) for name in _NAMES)
     size, least = abs(float(c[0])), abs(float(multiplier[0]) * threshold)
     pieces = _pieces(*network)

@@ -99,7 +99,7 @@ def _haversine(lon_a: Array, lat_a: Array, lon_b: Array, lat_b: Array) -> Array:
 
 
 def _ulp(spec: Spec, **options: Any) -> float:
-    """16, or more if all points are within a radian: coordinates of unit vectors have an absolute rounding error."""
+    """16, or more if all points are within a radian: rounding errors of unit vectors do not shrink with the angle."""
     lon, lat = sphere.coordinates(spec)
     widest = float(_haversine(lon[..., :1], lat[..., :1], lon, lat).max())
     return 16.0 / min(1.0, widest) if widest else 16.0
@@ -134,15 +134,16 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 _QUARTER = math.tan(math.pi / 8)
-_ARC_TANGENT = np.array([(-1.0) ** k / (2 * k + 1) for k in range(21, 0, -1)])  # for y^43 ... y^3, |y| < 0.415
+_ARC_TANGENT = np.array([(-1.0) ** k / (2 * k + 1) for k in range(21, 0, -1)])  # of y^43 ... y^3, for |y| < 0.415
 
 
 @inner
 def _angles(points, i, series, angles):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """The angles of point i with all points: 4 arctan(|a - b| / (2 + |a + b|)), from the right-angled halves of the
-    triangle.
+    """The angles between point i and all points: 4 arctan(|a - b| / (2 + |a + b|)).
 
-    For x above tan(pi/8) the arc tangent is pi/4 plus that of (x - 1) / (x + 1), which keeps the series short.
+    Half the angle has the sine |a - b| / 2 and the cosine |a + b| / 2. Because tan(x/2) = sin x / (1 + cos x), the
+    argument of the arc tangent is the tangent of a quarter of the angle.
+    For x above tan(pi/8), arctan(x) = pi/4 + arctan((x - 1) / (x + 1)), which keeps the series short.
     """
     n, none, two = points.shape[1], splat(0.0), splat(2.0)
     for j in range(0, n, lanes(none)):

@@ -23,16 +23,16 @@ edges is left out, because edges have no features here.
 - `virtual_node`: token 0 stands for the whole graph, and nodes 0 .. N-2 are the tokens after it. The row and column of
   scores of token 0 get `virtual` instead of a distance's bias, and its row of the table is zero.
 
-In undirected graphs the in-degree equals the out-degree, but both tables are added. Only its edges determine the place
-of a node: given `positions` raise an error, and `start` changes nothing.
+In undirected graphs the in-degree equals the out-degree, but both tables are added. The place of a node depends only on
+edges: given `positions` raise an error, and `start` changes nothing.
 
 **Past the training length**: clipped; at any length, distances of 510 and more share a row. On the path, the rows of
 distances that did not occur in training are untrained, so they add almost nothing. The last node of the path has one
 neighbour; on a longer path the same node has two, so it uses another row.
 
 **Traps.** `index` takes O(N^2) memory for any graph. The path lengths of a given graph are computed once and cached;
-they take half as much memory again. On the path the bias is even in j - i: without a causal mask the model cannot tell
-left from right. Degrees past 510 share a row; the released code fails on them.
+the cache takes half as much memory as `index`. On the path the bias is even in j - i: without a causal mask the model
+cannot tell left from right. Degrees past 510 share a row; the released code fails on them.
 """
 
 from dataclasses import replace
@@ -50,7 +50,7 @@ from fastpe.kernels.compile.decorators import entry
 
 TABLE_ROWS = 512
 FARTHEST = 510
-"""The distance of nodes that no path joins, and the largest distance otherwise."""
+"""Larger distances are replaced by this one. It is also the distance of nodes that no path joins."""
 NEVER = -1e30
 """Added to the score of a pair of nodes that do not attend to each other."""
 _ROWS = 256
@@ -61,7 +61,7 @@ def _nodes(spec: Spec, virtual_node: bool) -> int:
 
 
 def _special(spatial_max: int, virtual_node: bool) -> tuple[int, int, int]:
-    """The entries of `values` for the virtual node and for pairs that do not attend, and the number of entries."""
+    """Two indices into `values`, of the virtual node and of pairs that do not attend, and the number of entries."""
     masked = TABLE_ROWS + virtual_node
     return TABLE_ROWS, masked, masked + (spatial_max <= FARTHEST)
 
@@ -135,7 +135,7 @@ def fill(
     centrality: bool,
     virtual_node: bool,
 ) -> None:
-    """Fill `index` and `values`, and `table`."""
+    """Fill `index` and `values`, and `table` with `centrality`."""
     at_node, masked, count = _special(spatial_max, virtual_node)
     index, values = out["index"], out["values"]
     if virtual_node:
@@ -168,7 +168,7 @@ def pull(
     centrality: bool,
     virtual_node: bool,
 ) -> None:
-    """The gradient of `values` is added to that of `bias`, and the rows of dtable to the rows of their degrees."""
+    """Add dvalues to dbias and dvirtual, and each row of dtable to the rows of its node's degree in dzin and dzout."""
     dvalues = dslots["values"]
     dparams["bias"] += dvalues[:, :TABLE_ROWS].T
     if virtual_node:
@@ -200,7 +200,7 @@ def _degree_rows(nodes: int, edges: Edges) -> Array:
 
 @lru_cache(maxsize=2)
 def _lengths(nodes: int, edges: Edges) -> Array:
-    """d(u, v) of all nodes, at most `FARTHEST`, int16."""
+    """d(u, v) for all pairs of nodes, at most `FARTHEST`, int16."""
     matrix, path = graphs.adjacency(nodes, edges), np.full((nodes, nodes), FARTHEST, np.int16)
     _search(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), FARTHEST, path)
     path.flags.writeable = False

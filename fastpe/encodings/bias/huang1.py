@@ -11,8 +11,8 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 **Options**
 - `reach`: the number K of distances that have a weight, at most 10^6. Default: the training length. The slot keeps all
   2K-1 weights, even for shorter sequences.
-- `per_head`: learn separate weights for every head. It is not known whether the authors share weights between heads;
-  their released checkpoint, of method 4, does.
+- `per_head`: learn separate weights for every head. It is not known whether heads share weights in the authors' models
+  of this method; in their released checkpoint of method 4 they do.
 
 **Past the training length**: clipped; all distances from K - 1 on share one weight.
 

@@ -9,11 +9,11 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 initially 1, which changes nothing (a choice of fastpe: the authors' initial values are not known).
 
 **Options**
-- `reach`: the number K of distances on either side that have a weight, at most 10^6. Default: the training length. The
+- `reach`: the number K of distances on each side that have a weight, at most 10^6. Default: the training length. The
   slot keeps all 2K-1 weights, even for shorter sequences.
 - `per_head`: learn separate weights for every head, see `huang1`.
 
-**Past the training length**: clipped; on either side, all offsets from K - 1 on share one weight.
+**Past the training length**: clipped; on each side, all distances from K - 1 on share one weight.
 
 **Traps.** A weight above 1 raises positive scores and lowers negative ones. Positions cannot be given.
 """

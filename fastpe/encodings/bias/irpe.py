@@ -18,8 +18,8 @@ iRPE/DeiT-with-iRPE/irpe.py, piecewise_index.
 - `method`: `product` (the authors' default), `cross`, `euclidean` or `quant`.
 - `ratio`: alpha, from 1e-6 to 512. The default, 1.9, gives B = 3, so `product` has 49 buckets.
 - `shared_heads`: whether all heads share one table (G = 1), the authors' default, or each has one (G = H).
-- `class_token`: whether the first token is a class token, which has no cell. All pairs with it share one additional
-  bucket.
+- `class_token`: whether the first token is a class token, which has no cell. All pairs with this token share one
+  additional bucket.
 - `grid`: rows and columns of the cells, in raster order. Default: the two factors of the number of cells that are
   closest to each other.
 
@@ -185,7 +185,8 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, method: str, ratio: float,
     shared_heads: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """dtable = dvalues, summed over heads that share it; with `cross`, drows sums over columns, dcolumns over rows."""
+    """dtable = dvalues, summed over heads that share a table; with `cross`, drows sums dvalues over columns, and
+    dcolumns over rows."""
     dvalues = dslots["values"].astype(np.float64)
     if shared_heads:
         dvalues = dvalues.sum(axis=0, keepdims=True)

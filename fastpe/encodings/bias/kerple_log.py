@@ -18,8 +18,8 @@ any distance. Past distance 64, distances are grouped into runs. One logarithm i
 m; the other values follow from the series of ln(1 + u), |u| < 1/16.
 
 **Traps.** Before every use, the authors' code sets values of r1 and r2 below 0.01 to 0.01, so that a parameter can
-leave this bound freely. Here the parameter itself is not changed: it acts as 0.01 and has a gradient of zero, so only
-the optimiser's momentum can move it back. The bias is added to scores that are already divided by sqrt(D), as in the
+leave this bound freely. Here such a parameter is not changed: it acts as 0.01 and has a gradient of zero, so only the
+optimiser's momentum can move it back. The bias is added to scores that are already divided by sqrt(D), as in the
 code; eq. (1) of the paper divides the bias too. The bias is even in j - i: without a causal mask the model cannot tell
 left from right. The released code is for causal models.
 """

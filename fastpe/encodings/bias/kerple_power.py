@@ -18,9 +18,9 @@ any distance. Past distance 64, distances are grouped into runs. One power is co
 the other values follow from the series of (1 + u)^p, |u| < 1/16.
 
 **Traps.** Before every use, the authors' code sets values of a below 0.01 to 0.01, and values of p outside [0.01, 2] to
-the nearest end, so that a parameter can leave these bounds freely. Here the parameter itself is not changed: it acts as
-the bound and has a gradient of zero, so only the optimiser's momentum can move it back. The bias is added to scores
-that are already divided by sqrt(D), as in the code; eq. (1) of the paper divides the bias too. The bias is even in
+the nearest end, so that a parameter can leave these bounds freely. Here such a parameter is not changed: it acts as the
+bound and has a gradient of zero, so only the optimiser's momentum can move it back. The bias is added to scores that
+are already divided by sqrt(D), as in the code; eq. (1) of the paper divides the bias too. The bias is even in
 j - i: without a causal mask the model cannot tell left from right. The released code, for causal models, can also
 multiply the scores by exp(-a' r^p'); this is not implemented here.
 """
@@ -81,7 +81,7 @@ def _derivatives(r: np.ndarray, a: float, p: float) -> tuple[np.ndarray, np.ndar
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """da = -sum of dbias r^p, dp = -sum of dbias a r^p ln r, 0 at r = 0."""
+    """da = -sum of dbias r^p, dp = -sum of dbias a r^p ln r; the terms of dp at r = 0 are 0."""
     values = kerple.clamped(params, _MOST)
     if spec.positions is None:
         found = _totals(spec, dslots["bias"], values["a"], values["p"])
@@ -94,7 +94,7 @@ def _totals(spec: Spec, dbias: np.ndarray, a: np.ndarray, p: np.ndarray) -> np.n
     runs = geometric(spec.length, dbias.dtype)
     power, rate, series = _powers(runs, p)
     sums = moments(dbias, runs, rate, series.shape[1] - 1)[0] * power[:, :, None]
-    slopes = np.zeros_like(series)  # the derivative of the series by p: the series of (1 + u)^p ln(1 + u)
+    slopes = np.zeros_like(series)  # the derivative with respect to p: the series of (1 + u)^p ln(1 + u)
     for k in range(1, series.shape[1]):
         slopes[:, k] = (slopes[:, k - 1] * (p - k + 1) + series[:, k - 1]) / k
     along = np.einsum("hrk,hk->hr", sums, series)

@@ -8,18 +8,18 @@ single number. This is T5's table without buckets, with D parameters for each nu
 
 **Slot**: `bias` (H, 2K+1), equal for all heads and not multiplied by 1/sqrt(D). If `scaled` is False, also `scale`,
 which is 1.
-**Learns**, shared by all layers: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values: N(0, 1/D) and
-N(0, 0.02^2).
+**Learns**, shared by all layers: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values; here `vector`
+starts as N(0, 1/D), and `table` as N(0, 0.02^2).
 
 **Options**
 - `reach`: the clipping distance K, at most 10^6. Default: 16, as in Shaw's encoding.
 - `scaled`: whether the product of query and key is divided by sqrt(D), as in the paper's own model. The printed
   equation has no such division: set `scaled` to False to follow it.
 
-**Past the training length**: clipped; on either side, all offsets beyond K share one number.
+**Past the training length**: clipped; on each side, all distances from K on share one number.
 
 **Traps.** Rows of the table are ordered by i - j (query minus key), and rows of the slot by j - i: the order is
-reversed. Positions cannot be given. The gradient of `vector` is proportional to `table`, and that of `table` to
+reversed. Positions cannot be given. The gradient of `vector` is proportional to `table`, and the gradient of `table` to
 `vector`: if both start near zero, neither moves.
 """
 
@@ -40,7 +40,7 @@ def parameters(spec: Spec, *, reach: int, **options: Any) -> dict[str, tuple[int
 
 
 def shapes(spec: Spec, *, reach: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A row of 2K+1 numbers, repeated for each head."""
+    """A row of 2K+1 numbers for each head; all rows are equal."""
     return {"bias": (spec.heads, 2 * reach + 1)}
 
 
@@ -82,7 +82,7 @@ ENCODING = Encoding(
     beyond="clipped",
     direction="yes",
     source="Li 2025, eq. (5)",
-    ulp=lambda spec, **options: 4.0 * spec.head_dim,  # of a sum of D products that do not cancel
+    ulp=lambda spec, **options: 4.0 * spec.head_dim,  # for a sum of D products that do not cancel
     plain=lambda spec, *, scaled, **options: {} if scaled else {"scale": 1.0},
     check=lambda spec, **options: check_offsets("li_eq5", spec),
 )

@@ -5,13 +5,13 @@
 i counts from 0, so a causal query sees i + 1 keys. L0 is the training length. Without a causal mask all N keys are
 seen, and f is max(ln N / ln L0, 1) in every row.
 
-Source: Su 2021, on the scale that keeps the entropy of attention (kexue.fm/archives/8823), and the released code
-bojone/rerope; Qwen 1 uses it for texts longer than those of training.
+Source: Su 2021, on a scale that keeps the entropy of attention constant (kexue.fm/archives/8823), and the released code
+bojone/rerope. Qwen 1 uses this scale for texts longer than those of training.
 
 **Slot**: `row_scale` (1, N). **Options**: none. **Learns**: nothing.
 
-**Past the training length**: defined; the encoding is made for this range, and up to the training length it changes
-nothing. "rope+log_n" combines it with RoPE.
+**Past the training length**: defined; the encoding is made for longer texts, and changes nothing up to the training
+length. "rope+log_n" combines it with RoPE.
 
 **Traps.** The factor is computed from positions: if a window or padding hides some keys, the query sees fewer keys than
 the factor assumes. The factor multiplies the products of queries and keys, not biases.

@@ -25,10 +25,10 @@ distances grow with |i - j|, from 0 to 3.
 distances past 3, beyond all initial Gaussians, the scores tend to the output of the MLP for an input of zeros.
 
 **Symmetries.** Translating, rotating or reflecting all points does not change the scores, so mirror images have equal
-scores. On the helix the bias depends only on |i - j|. The bias of a token with itself is that of distance 0.
+scores. On the helix the bias depends only on |i - j|. A token and itself have the bias of distance 0.
 
 **Speed.** On the helix only N distances occur. Each takes 4 K^2 operations: 3 million in total at N = 50 and K = 128,
-and four times as many with gradients. Given points need all pairs i <= j: 80 million operations.
+and four times as many with gradients. For given points every pair i <= j has its own distance: 80 million operations.
 """
 
 from collections.abc import Iterator
@@ -133,7 +133,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, gaussians: 
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, gaussians: int
 ) -> None:
-    """Backpropagate from the scores of (i, j) and (j, i), which share a distance, to the Gaussians."""
+    """Backpropagate from the scores to the Gaussians; the scores of (i, j) and (j, i) share a distance."""
     values = _prepared(params)
     mu, inverse, affine, hidden_weight, hidden_bias, out_weight, out_bias = (
         aligned_zeros(v.shape, v.dtype) for v in values
@@ -156,7 +156,7 @@ def _along_the_helix(spec: Spec) -> Array:
 
 
 def _distance_gradients(spec: Spec, dscores: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield distances (M,), and for each the sum (H, M) of the gradients of all scores that use it."""
+    """Yield distances (M,), and the sums (H, M) of the gradients of all scores that use each distance."""
     if spec.positions is None:
         n = spec.length
         total = np.zeros((spec.heads, 2 * n - 1))  # by j - i
@@ -164,7 +164,7 @@ def _distance_gradients(spec: Spec, dscores: Array) -> Iterator[tuple[Array, Arr
             rows = dscores[:, first : first + _ROWS]
             count, padded = rows.shape[1], np.zeros((spec.heads, rows.shape[1], 2 * n))
             padded[:, :, :n] = rows[:, ::-1]
-            # viewed with rows shorter by one, so that each row is shifted by one element from the previous row
+            # the same memory, seen as rows shorter by one: each row is shifted by one element against the previous row
             shifted = padded.reshape(spec.heads, -1)[:, : count * (2 * n - 1)].reshape(spec.heads, count, 2 * n - 1)
             behind = n - first - count
             total[:, behind:] += shifted.sum(axis=1)[:, : 2 * n - 1 - behind]
@@ -287,7 +287,7 @@ ENCODING = Encoding(
     beyond="defined",
     direction="no",
     source="Shi et al. 2022, arXiv:2203.04810, and released code",
-    # at the initial values; a Gaussian much narrower than its distance from 0 amplifies the rounding of that distance
+    # for the initial values; a narrow Gaussian far from 0 would amplify the rounding of y
     ulp=lambda spec, gaussians: 4096.0 + 64.0 * gaussians + 512.0 * spec.farthest / spec.train_length,
     axes=_three,
 )

@@ -20,7 +20,7 @@ and k, multiplies the sum by a map of P, adds another map, takes signed roots an
 Its layers also update the features of pairs. Here a linear map of P to one number for each head, instead of C channels,
 is added to the score as a bias, which is the same in all layers.
 
-Only its edges determine the place of a node: given `positions` raise an error, and `start` changes nothing.
+The place of a node depends only on edges: given `positions` raise an error, and `start` changes nothing.
 
 **Past the training length**: defined. On the path, only the rows of nodes from which a walk reaches an end depend on
 the length: on a longer path, the nodes near the new end have the rows that the nodes near the old end had. Nodes K or
@@ -30,8 +30,8 @@ more edges apart have P_ij = 0.
 without a causal mask the model cannot tell left from right. A node without edges has P_ii = 1, 0, 0, ..; column 0 of
 P_ii is 1 for every node, so it adds the same vector to all nodes.
 
-**Speed.** `scores` takes O(N^2) memory. The walks take edges * N * K operations and are cached for small graphs; the
-map takes N^2 K H operations.
+**Speed.** `scores` takes O(N^2) memory. The walks take `edges * N * K` operations and are cached for small graphs; the
+map takes `N^2 * K * H` operations.
 """
 
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, edges: Edges,
     walk_length: int,
 ) -> None:  # fmt: skip
-    """dweight = the returns, transposed, times dtable; dpair_weight = the sum of P_ij dscores_ij over pairs."""
+    """dweight = the sum of P_ii dtable_i over nodes; dpair_weight = the sum of P_ij dscores_ij over pairs."""
     features = np.empty((spec.length, _columns(walk_length)))
     for rows, walks in _blocks(spec.length, edges, _columns(walk_length)):
         features[rows] = _returns(rows, walks)
@@ -118,14 +118,14 @@ def _returns(rows: slice, walks: Array) -> Array:
 
 
 def _blocks(nodes: int, edges: Edges, columns: int) -> Iterator[tuple[slice, Array]]:
-    """Yield rows of the scores and P of these queries with all keys, (K, n, N)."""
+    """Yield a slice of n queries, and P of these queries with all keys, (K, n, N)."""
     most = max(1, _BLOCK // (columns * nodes))
     for start in range(0, nodes, most):
         stop = min(start + most, nodes)
         yield slice(start, stop), _walks(nodes, edges, columns, start, stop)
 
 
-@lru_cache(maxsize=8)  # enough for all blocks of a small graph
+@lru_cache(maxsize=8)  # room for all blocks of a small graph
 def _walks(nodes: int, edges: Edges, columns: int, start: int, stop: int) -> Array:
     matrix = graphs.adjacency(nodes, edges)
     onward = (matrix / np.maximum(graphs.degrees(matrix), 1)[:, None]).T.tocsr()
@@ -150,5 +150,5 @@ ENCODING = Encoding(
     moves=lambda *, edges, **options: edges is None,
     direction="no",
     source="Ma et al. 2023, arXiv:2305.17589",
-    ulp=lambda spec, walk_length, **options: 64.0 * _columns(walk_length),  # the map's sums may cancel
+    ulp=lambda spec, walk_length, **options: 64.0 * _columns(walk_length),  # the sums of the map may cancel
 )

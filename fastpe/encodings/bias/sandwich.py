@@ -1,4 +1,4 @@
-"""Sandwich: a bias proportional to the dot product of rows i and j of the sinusoidal table, a function of |j - i|.
+"""Sandwich: a bias that depends on |j - i|, proportional to the dot product of rows i and j of the sinusoidal table.
 
     S_ij = s q_i . k_j + (1 / g_h) sum_{t=0}^{dbar/2 - 1} cos((j - i) 10000^(-2t/dbar))
 
@@ -11,7 +11,7 @@ runs over t = 1 .. dbar/2, and it subtracts dbar/2, which does not change the so
 
 **Options**
 - `dbar`: the number of terms of the dot product, twice the number of frequencies; an even number up to 10^6. The
-  authors use 128. `bias` takes N dbar/2 additions; `scores` at fractional positions take N^2 dbar/2 cosines.
+  authors use 128. `bias` takes `N * dbar/2` additions; `scores` at fractional positions take `N^2 * dbar/2` cosines.
 - `divisors`: g_h, one for each head or one for all. Default: 8(h+1)/H, h = 0 .. H-1.
 
 **Past the training length**: defined; the bias falls logarithmically with the distance, and oscillates from about 10^4
@@ -21,8 +21,8 @@ on.
 sum is dbar/2, not 0; this does not matter, because the softmax depends only on differences. A sum over t = 1 .. dbar/2
 gives a different bias.
 
-**Accuracy.** Sines and cosines of some distances, or of integer positions, are exact to a unit in the last place; the
-angle addition formulas give those of the other distances. The bias is exact to a few units in the last place of dbar/2
+**Accuracy.** Sines and cosines of some distances, or of integer positions, are exact to a unit in the last place; angle
+addition formulas give the cosines of the other distances. The bias is exact to a few units in the last place of dbar/2
 at any distance.
 """
 
@@ -63,7 +63,7 @@ def _divisors(spec: Spec, divisors: tuple[float, ...] | None) -> np.ndarray:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, dbar: int, divisors: tuple[float, ...] | None) -> dict[str, Any]:
-    """The printed sum, with frequencies and angles in two numbers each: cos(a + rest) = cos a - rest sin a."""
+    """The printed sum. Each frequency and angle is the sum of two numbers: cos(a + rest) = cos a - rest sin a."""
     offsets = pairwise(spec)[..., None]
     cosines = np.zeros(offsets.shape[:-1])
     for some in blocks(dbar // 2, offsets.size):
@@ -94,9 +94,11 @@ def _sums(length: int, dbar: int, room: int) -> Iterator[tuple[int, np.ndarray]]
 
 
 def _around(anchors: np.ndarray, sine: np.ndarray, cosine: np.ndarray, dbar: int) -> np.ndarray:
-    """The sums for distances a - half .. a + half - 1, given sines and cosines (dbar/2, half + 1) of 0 .. half.
+    """The sums for distances a - half .. a + half - 1 around each anchor a, (anchors, 2 half).
 
-    cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w): two matrix products for all a and k.
+    `sine` and `cosine` (dbar/2, half + 1) hold the sines and cosines of distances 0 .. half. Two matrix products give
+    the terms of cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w) for all a and k.
+
     """
     sine_a, cosine_a = _waves(anchors, dbar)
     even, odd, half = gemm(cosine_a, cosine), gemm(sine_a, sine), sine.shape[1] - 1

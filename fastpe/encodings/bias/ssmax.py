@@ -13,7 +13,7 @@ Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501
 - `initial`: the initial s. The default, 0.43, is the value in the paper's figure 1. The initial value of the paper's
   models was not verified. The paper's form with a bias, s_h ln(i + 1) + b_h, is not implemented.
 
-**Past the training length**: defined; the encoding is made for this range.
+**Past the training length**: defined; the encoding is made for longer texts.
 
 **Traps.** The factor is computed from positions: if a window or padding hides some keys, the query sees fewer keys than
 the factor assumes. The first query has the factor 0, which does no harm because it sees only one key. With s = 1/ln(n),
@@ -56,7 +56,7 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """dscale = the sum over queries of the gradient times their logarithms."""
+    """dscale = the sum over queries of drow_scale times ln(i + 1), or ln N without a causal mask."""
     own = (dslots["row_scale"] * sharpness.logarithms(spec)).sum(axis=-1)
     dparams["scale"] += own.reshape(-1, spec.heads).sum(axis=0)
 

@@ -8,7 +8,7 @@ WindowAttention.
 
 **Slot**: `index` (N, N) and `values` (H, V); heads share the index, so the biases themselves take O(V) memory.
 **Learns**, separately in every layer: `table` ((2h-1)(2w-1), H), initially N(0, 0.02^2). The authors truncate this
-distribution at +-2, which has no effect.
+distribution at +-2, a hundred standard deviations, which has no effect.
 
 **Options**
 - `grid`: rows and columns of this sequence's tokens, in raster order. Default: the two factors of N that are closest to
@@ -24,8 +24,8 @@ Given positions are integers of shape (N, 2) or (B, N, 2), row and column; all m
 the window, not the number of tokens, so a longer sequence may fit. `fastpe.resize` returns the resampled table for
 further training.
 
-**Traps.** With `resize` every grid other than the window's is resampled, smaller ones too, and the bias of an offset
-then changes with the grid. A sequence is one window here: partitioning into windows and shifting them are left to the
+**Traps.** `resize` resamples the table for every grid other than the window, also for a smaller grid, so the bias of an
+offset changes with the grid. A sequence is one window here: partitioning into windows and shifting them are left to the
 model.
 """
 

@@ -30,9 +30,9 @@ begins already at distance 113 (causal) or 91 (bidirectional).
 for j > i at distance 0 is never used and keeps its initial value. A bucket whose distances do not occur in training
 stays untrained: `max_distance` helps only if training reaches the last bucket.
 
-**Accuracy.** Values are copied without rounding. The bounds of buckets are computed with integers: of the m buckets
-from distance e to M, bucket k = 0, 1, ... begins at the smallest n with n^m e^k >= e^m M^k. A rounded quotient of
-logarithms may fall on the wrong side of a bound.
+**Accuracy.** Values are copied without rounding. The bounds of buckets are computed with integers, because a rounded
+quotient of logarithms may fall on the wrong side of a bound: if m buckets share the distances from e on, and M is
+`max_distance`, bucket k = 0, 1, ... of them begins at the smallest n with n^m e^k >= e^m M^k.
 """
 
 from functools import lru_cache
@@ -91,7 +91,7 @@ def bucket(offsets: np.ndarray, causal: bool, buckets: int, max_distance: int) -
 
 
 def printed_bucket(offset: np.ndarray, causal: bool, buckets: int, max_distance: int) -> np.ndarray:
-    """`bucket` by logarithms, for references; quotients are rounded to 12 digits, so that integers stay integers."""
+    """`bucket` by the printed logarithms, for references; rounding to 12 decimals keeps whole quotients whole."""
     n, side = np.maximum(-offset, 0) if causal else np.abs(offset), buckets if causal else buckets // 2
     exact = side // 2
     wide = np.log(np.maximum(n, exact) / exact) / np.log(max_distance / exact) * (side - exact)
@@ -104,7 +104,7 @@ _NONE = np.zeros((1, 1, 1))
 
 @lru_cache(maxsize=16)
 def _runs(length: int, causal: bool, buckets: int, max_distance: int) -> tuple[Runs, np.ndarray, np.ndarray]:
-    """Runs of distances that share a bucket, and their buckets before and after the query."""
+    """Runs of distances that share a bucket, and the bucket of each run before the query and after the query."""
     side = buckets if causal else buckets // 2
     ends = _ends(side, max_distance)
     begin = np.concatenate([[0], ends[ends < length], [length]]).astype(np.int64)
@@ -124,7 +124,7 @@ def init(spec: Spec, rng: Any, *, buckets: int, **options: Any) -> dict[str, Any
 
 
 def plain(spec: Spec, *, scaled: bool, **options: Any) -> dict[str, Any]:
-    """`scale` = 1, as published, unless `scaled`."""
+    """`scale` is 1, as published, unless the option `scaled` is set."""
     return {} if scaled else {"scale": 1.0}
 
 

@@ -34,7 +34,7 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """Raise an error for negative positions, because steps are counted from 0."""
+    """Raise an error for negative positions, because steps are counted from position 0."""
     sharpness.check("temperature", spec)
 
 

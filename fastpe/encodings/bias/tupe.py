@@ -84,7 +84,7 @@ def check(spec: Spec, *, rows: int | None, buckets: int | None, max_distance: in
 def parameters(
     spec: Spec, *, rows: int | None, class_token: bool, buckets: int | None, **options: Any
 ) -> dict[str, tuple[int, ...]]:
-    """The vectors, their normalisation and two maps, and a number for every bucket."""
+    """The vectors, the weights of their normalisation and of two maps, and a number for every bucket."""
     c = spec.dim
     found: dict[str, tuple[int, ...]] = {"position": ((rows or spec.train_length) + class_token, c)}
     found |= {"norm_weight": (c,), "norm_bias": (c,)}
@@ -133,10 +133,10 @@ def reference(
 class _Vectors(NamedTuple):
     """The rows of P that occur, normalised and mapped."""
 
-    used: Array  # which rows, (R,)
-    where: Array  # the index of each token's row among them, (..., N)
+    used: Array  # indices of these rows in P, (R,)
+    where: Array  # the index in `used` of each token's row, (..., N)
     position: Array  # (R, C)
-    stats: Array  # statistics of their normalisation
+    stats: Array  # statistics of the normalisation
     hat: Array  # P^, (R, C)
     query: Array  # (H, R, D), divided by sqrt(2 D)
     key: Array  # (H, R, D)
@@ -164,7 +164,7 @@ def _rows(points: Array, class_token: bool) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=8)
 def _run(length: int, start: float, class_token: bool) -> tuple[Array, Array]:
-    """`_rows` for consecutive positions."""
+    """`_rows` for consecutive positions from `start` on, cached."""
     found = _rows(np.arange(length) + start, class_token)
     for each in found:
         each.flags.writeable = False
@@ -172,7 +172,7 @@ def _run(length: int, start: float, class_token: bool) -> tuple[Array, Array]:
 
 
 def _buckets(spec: Spec, sample: tuple[int, ...], some: slice, buckets: int, max_distance: int) -> Array:
-    """The buckets of some queries with every key."""
+    """The buckets of some queries and every key, (queries, N)."""
     points = spec.points()[sample]
     return bucket(points - points[some, None], False, buckets, max_distance)
 
@@ -208,7 +208,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, class_token: bool,
     buckets: int | None, max_distance: int, **options: Any,
 ) -> None:  # fmt: skip
-    """dquery = dscores key, dkey = dscores^T query, each times 1/sqrt(2 D); then the maps and the normalisation."""
+    """dquery = dscores key / sqrt(2 D), dkey = dscores^T query / sqrt(2 D); then maps and normalisation, backwards."""
     own, dscores = _vectors(spec, params, class_token), dslots["scores"]
     dquery, dkey = np.zeros(own.query.shape), np.zeros(own.key.shape)
     dtable = np.zeros(params["table"].shape if buckets is not None else (2, spec.heads))
@@ -237,14 +237,14 @@ def pull(
 
 
 def _add_rows(spec: Spec, target: Array, at: Array, change: Array) -> None:
-    if spec.positions is None:  # no two tokens share a row, so this is many times faster
+    if spec.positions is None:  # no two tokens share a row; np.add.at would be many times slower
         target[at] += change
     else:
         np.add.at(target, at, change)
 
 
 def _taken(change: Array, has_class: bool) -> tuple[float, float]:
-    """The sums of the class token's row, if it is among these rows, and of its column; sets both to zero."""
+    """Return the sums of the class token's row (0 if it is not among these rows) and column, and set both to zero."""
     row = 0.0
     if has_class:
         row, change[0] = change[0].sum(), 0.0
@@ -282,7 +282,7 @@ ENCODING = Encoding(
     beyond="undefined",
     direction="yes",
     source="Ke, He and Liu 2021, arXiv:2006.15595, and released code",
-    ulp=lambda spec, **options: 64.0 + 8.0 * spec.dim,  # of a product of two sums of C products that do not cancel
+    ulp=lambda spec, **options: 64.0 + 8.0 * spec.dim,  # for a product of two sums of C products that do not cancel
     plain=plain,
     tested={"rows": 1024},
 )
