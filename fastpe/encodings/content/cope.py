@@ -15,15 +15,15 @@ layer: `vectors` (P, D), initially 0.
 **Options**
 - `most`: P - 1, the largest count, at most 2^20. Default: the training length, as in the authors' code, whose table has
   one row more than a block has tokens. The default of lucidrains' x-transformers is 15.
-- `divided`: whether the added term is also divided by sqrt(D), as in the authors' code by default. With its option
-  `cope_nodiv`, in the paper's listing and in x-transformers, the term is not divided.
+- `divided`: whether the added term is also divided by sqrt(D), as in the authors' code by default. The term is not
+  divided in the paper's listing, in x-transformers, and in the authors' code with the option `cope_nodiv`.
 
 **Past the training length**: clipped: counts above P - 1 become P - 1. For causal models only.
 
-**Traps.** The two scalings differ by a factor of sqrt(D) in e, so a table trained with one does not work with the
-other. The gradient jumps where a count is an integer. Keys hidden by a mask must not be counted. Far into a text a
-count is a sum of many gates, for which float32 is not exact enough; here the sums are in float64. Other encodings that
-change the products, as in "rope+cope", also change the gates.
+**Traps.** With and without `divided`, e differs by a factor of sqrt(D), so a table trained with one setting does not
+work with the other. The gradient jumps where a count is an integer. Keys hidden by a mask must not be counted. Far into
+a text a count is a sum of many gates, for which float32 is not exact enough; here the sums are in float64. Other
+encodings that change the products, as in "rope+cope", also change the gates.
 """
 
 from typing import Any
@@ -81,7 +81,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, most: int | None,
     divided: bool,
 ) -> None:  # fmt: skip
-    """dvectors = dcounts times the same factor."""
+    """dvectors = dcounts times the same factor as in `fill`."""
     dparams["vectors"] += dslots["counts"][0] * _factor(spec, divided)
 
 

@@ -27,7 +27,7 @@ it is left out here. In version 2 the hidden layer is not 0 one key past the que
 the key at the query's position. No information from the future enters, because x is 0 there. In the authors' code and
 in `fastpe.attention`, the hidden layer is 0 past the last key, so the output of the last query changes when another key
 follows. Models in fastpe compute the hidden layer as if another key followed, so that text generated token by token has
-the same outputs as the complete text. With its default arguments, the class in the released code drops all of ALiBi's
+the same outputs as the complete text. The class in the released code, with its default arguments, drops all of ALiBi's
 slopes.
 """
 
@@ -42,7 +42,7 @@ from fastpe.encodings.slots import Spec
 
 
 def parameters(spec: Spec, *, units: int, reach: int) -> dict[str, tuple[int, ...]]:
-    """The two maps and the bias of the first; these are also the slots' shapes."""
+    """The two maps and the bias of the first map; the slots have the same shapes."""
     heads, taps = spec.heads, 2 * reach + 1
     return {"mlp_in": (units, 2 * heads, taps), "mlp_bias": (units,), "mlp_out": (heads, units, taps)}
 
@@ -71,7 +71,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, units: int,
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, units: int, reach: int
 ) -> None:
-    """The gradients of the slots are those of the parameters."""
+    """Add the gradients of the slots, which are the parameters."""
     for name in dparams:
         dparams[name] += dslots[name]
 

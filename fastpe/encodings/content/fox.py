@@ -9,8 +9,9 @@ Source: Lin, Nikishin, He and Courville 2025, "Forgetting Transformer: Softmax A
 (arXiv:2503.02130), eq. (7) and section 3.1; zhixuan-lin/forgetting-transformer, ForgettingAttentionLayer.
 
 **Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute
-from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f); the query's part of the sum cancels in
-the softmax. **Learns**, separately in every layer: `weight` (H, C) and `bias` (H,).
+from their input. With `fastpe.attention`, pass `key_offset` = -cumsum(log f). The sum in S_ij is the cumulative sum at
+i minus that at j; the part of the query, at i, cancels in the softmax. **Learns**, separately in every layer: `weight`
+(H, C) and `bias` (H,).
 
 **Options**
 - `gate`: `full`, or `bias_only`, which learns only `bias`: this is ALiBi with learned slopes, softplus(-b).
@@ -23,8 +24,8 @@ the softmax. **Learns**, separately in every layer: `weight` (H, C) and `bias` (
 attention with a gate for each direction see `fastpe.columns.two_sided`.
 
 **Traps.** Sums over a long text must not be computed in float32. The gradient of the first position's gate is 0,
-because this gate shifts all keys equally. With learned sinks the query's part does not cancel. The authors use no other
-encoding with it; "rope+fox" adds rotations, and "fox+path" reflections (PaTH-FoX).
+because this gate shifts all keys equally. With learned sinks the part of the query does not cancel. The authors use no
+other encoding with FoX; "rope+fox" adds rotations, and "fox+path" reflections (PaTH-FoX).
 """
 
 from typing import Any

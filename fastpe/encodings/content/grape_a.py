@@ -10,8 +10,8 @@ and -querykeygated.py. Its paper was not read.
 
 **Slots**: none that can be filled beforehand: the encoding acts through `key_slope` and `query_slope`, which the
 model's layers compute from their keys and queries; `fastpe.columns.gated_slopes` computes them for `fastpe.attention`.
-**Learns**, separately in every layer: `weight` (H,), w; `key` (H, D), u; `query` (H, D), v. The directions are divided
-by their norms.
+**Learns**, separately in every layer: w as `weight` (H,), and the directions u as `key` (H, D) and v as `query` (H, D).
+The directions are divided by their norms before use.
 
 **Options**
 - `gate`: whose content sets the slopes: `key`, `query` or `both`.
@@ -23,8 +23,8 @@ ln 2, so penalties are about 0.69 times those of ALiBi.
 
 **Traps.** The authors normalise q and k first (RMS), and do not rotate them. Here q and k are not normalised, and
 "rope+grape_a" rotates the q and k of the products but not those of the gates. The term could also be computed with two
-more channels of q and k, without slots, but far into a text the products of these channels cancel and lose digits;
-offsets times slopes do not.
+more channels of q and k, without slots, but far into a text the products of these channels cancel and lose digits. The
+product of offset and slope, used here, loses none.
 """
 
 import math

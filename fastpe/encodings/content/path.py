@@ -27,11 +27,11 @@ and convolutions in the authors' framework. beta is initially about 1.
 **Traps.** Other encodings that rotate or scale queries and keys, as in "rope+path", act before the reflections;
 encodings that add to scores act after them. "fox+path" is the authors' PaTH-FoX. Here, as in FoX, the gate is not
 multiplied by the scale; the authors' code multiplies it. Combinations with factors on channels (`spe`, `xpos`,
-`huang3`) and with radii (`pope`) are not meaningful. Tokens outside a window of `sight` still reflect; with
-`--positions documents:SEP` tokens of other documents do not, and the convolution restarts with each document. The 1e-6
-is the default of the norm in the authors' code, which rounds w to half precision; here w is not rounded. A key/value
-cache must also hold w and beta of all tokens and the last two p. The authors' norms of queries and keys, which are off
-by default, are not implemented.
+`huang3`) and with radii (`pope`) are not meaningful. If the setting `sight` limits queries to a window, tokens outside
+the window still reflect. With `--positions documents:SEP` tokens of other documents do not reflect, and the convolution
+restarts with each document. The 1e-6 is the default of the norm in the authors' code. This code rounds w to half
+precision; here w is not rounded. A key/value cache must also hold w and beta of all tokens and the last two p. The
+authors' norms of queries and keys, which are off by default, are not implemented.
 """
 
 from typing import Any

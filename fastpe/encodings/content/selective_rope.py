@@ -28,7 +28,8 @@ of it. For causal models only.
 
 **Traps.** Sums of angles over a long text lose their digits in float32; here they are computed in float64, and whole
 turns are removed. The angle between two tokens depends on all tokens between them, not only on key - query. A cache
-must hold the last sums and the last three p in addition to the keys; both restart with each document (`documents:`).
+must hold the last sums and the last three p in addition to the keys. With `--positions documents:SEP`, the sums and the
+convolution restart with each document.
 Options that are off by default in the authors' code are not implemented: a gate or a bias for f, an activation after
 the convolution, and a learned or different tau. In "rope+selective_rope" the angles add up; both encodings must rotate
 all pairs in the same layout. "fox+selective_rope" adds a forget gate.

@@ -25,7 +25,7 @@ has its own bucket, m. A larger distance has the bucket sign(m) (mid + ceil( (mi
 is not implemented, because a fill has no access to those maps. Version 3's layer norm of the table is not implemented
 either.
 
-**Past the training length**: clipped; on either side, all distances from `reach` on share one row.
+**Past the training length**: clipped; on each side, all distances from `reach` on share one row.
 
 **Traps.** Distances are query minus key, the opposite of T5's. Clipping is not symmetric: a query that is `reach`
 positions after its key uses the row of `reach - 1`. In the code's form the key is multiplied by the row of i - j,
@@ -87,7 +87,7 @@ def _rows(reach: int, buckets: int | None, most: int) -> Array:
 
 
 def _terms(spec: Spec, options: dict[str, Any]) -> dict[str, tuple[str, Array]]:
-    """Slot -> its projection, and the row of the table for each j - i."""
+    """Slot -> the name of its projection, and the row of the table for each offset j - i."""
     rows = _rows(options["reach"], options["buckets"], min(options["reach"], spec.length - 1))
     terms = {"rel_key": ("key", rows[::-1])} if options["c2p"] else {}
     if options["p2c"]:
@@ -102,7 +102,7 @@ def parameters(spec: Spec, *, reach: int, buckets: int | None, c2p: bool, p2c: b
 
 
 def shapes(spec: Spec, *, reach: int, c2p: bool, p2c: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """Rows for the offsets that occur."""
+    """A row for each offset that occurs."""
     shape = (spec.heads, 2 * min(reach, spec.length - 1) + 1, spec.head_dim)
     return {slot: shape for slot, there in (("rel_key", c2p), ("rel_query", p2c)) if there}
 
@@ -150,7 +150,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """dprojected[row] = sum over its offsets, dW = table^T dprojected, dtable = dprojected W^T."""
+    """dprojected[row] = sum of dslot over offsets with this row, dW = table^T dprojected, dtable = dprojected W^T."""
     for slot, (projection, rows) in _terms(spec, options).items():
         first, last = rows.min(), rows.max()
         starts = np.flatnonzero(np.diff(rows, prepend=-1))  # equal rows are neighbours
@@ -187,7 +187,7 @@ ENCODING = Encoding(
         "Pre-trained on 512 tokens: accuracy on RACE 86.3 at 512 and 86.8 at 768 tokens.",
         "He et al. 2020, arXiv:2006.03654, appendix A.5, table 11",
     ),
-    ulp=lambda spec, **options: 8.0 + 4.0 * spec.dim,  # of a sum of C products that do not cancel
+    ulp=lambda spec, **options: 8.0 + 4.0 * spec.dim,  # for a sum of C products that do not cancel
     plain=_scale,
     per_layer=("key", "query"),
 )

@@ -9,14 +9,14 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 the slot's shape; initially 1, which changes nothing (a choice of fastpe: the authors' initial values are not known).
 
 **Options**
-- `reach`: the number K of distances on either side that have weights, at most 10^6. Default: the training length. The
+- `reach`: the number K of distances on each side that have weights, at most 10^6. Default: the training length. The
   slot keeps the weights of all 2K-1 offsets, even for shorter sequences.
 - `per_head`: learn separate weights for every head, see `huang1`.
 
-**Past the training length**: clipped; on either side, all offsets from K - 1 on share one vector.
+**Past the training length**: clipped; on each side, all distances from K - 1 on share one vector.
 
-**Traps.** The products cannot be summed over channels before the offset is known, so this encoding has the most
-expensive score of all. Positions cannot be given.
+**Traps.** Every offset has its own factors on the channels, so there is no product of query and key that all offsets
+share. The score of this encoding is the most expensive of all encodings. Positions cannot be given.
 """
 
 from typing import Any

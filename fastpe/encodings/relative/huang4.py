@@ -10,11 +10,11 @@ with `relative_key_query`.
 every layer: `weight`, of the same shape, initially N(0, 0.02^2).
 
 **Options**
-- `reach`: the number K of distances on either side that have vectors, at most 10^6. Default: the training length, like
+- `reach`: the number K of distances on each side that have vectors, at most 10^6. Default: the training length, like
   the maximal position in the code. The slots keep all 2K-1 vectors, even for shorter sequences.
 - `per_head`: learn separate vectors for every head. In the code all heads share them.
 
-**Past the training length**: clipped; on either side, all offsets from K - 1 on share one vector. The code does not
+**Past the training length**: clipped; on each side, all distances from K - 1 on share one vector. The code does not
 clip offsets: it fails past its maximal position.
 
 **Traps.** Rows of the code's table are ordered by i - j, the reverse of the order here. Positions cannot be given.

@@ -13,9 +13,9 @@ tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 - `reach`: the clipping distance K, at most 10^6; 16 in the paper, 20 in the released settings.
 - `use_values`: whether vectors are added to the values too. The paper found no difference.
 
-**Past the training length**: clipped; on either side, all offsets beyond K share one vector, at any length.
+**Past the training length**: clipped; on each side, all distances from K on share one vector, at any length.
 
-**Traps.** There are 2K+1 vectors; descriptions with 2K-1 vectors confuse them with those of Huang's methods. The vector
+**Traps.** There are 2K+1 vectors; descriptions with 2K-1 vectors confuse this encoding with Huang's methods. The vector
 is added to the key before the product is scaled. Positions cannot be given, because the slots depend only on the
 offsets of consecutive positions.
 """
@@ -46,7 +46,7 @@ def shapes(spec: Spec, *, reach: int, use_values: bool) -> dict[str, tuple[int, 
 
 
 def init(spec: Spec, rng: Any, *, reach: int, use_values: bool) -> dict[str, Any]:
-    """Glorot's uniform values."""
+    """Uniform, by Glorot and Bengio's rule."""
     limit = math.sqrt(6.0 / (2 * reach + 1 + spec.head_dim))
     return {
         name: limit * (2.0 * stream_of(rng, name).uniform(shape) - 1.0)
@@ -76,7 +76,7 @@ def pull(
     reach: int,
     use_values: bool,
 ) -> None:
-    """The gradient of a slot is that of its table."""
+    """Add the gradient of each slot to that of its table."""
     for slot, name in _slots(use_values).items():
         dparams[name] += dslots[slot][0]
 

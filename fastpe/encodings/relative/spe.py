@@ -1,4 +1,4 @@
-"""Stochastic positional encoding, averaged over its draws: cosines of the offset multiply the product of each channel.
+"""Stochastic positional encoding, averaged: in each channel, query times key is multiplied by cosines of the offset.
 
     S_ij = s sum_c q_ic k_jc R_c(i - j) / (2K)
     R_c(m) = sum_k softplus(g_ck)^2 cos(2 pi f_ck m + theta_ck),   f = sigmoid(phi) / 2,   k = 1 .. K
@@ -6,8 +6,7 @@
 Source: Liutkus, Cifka, Wu, Simsekli, Yang and Richard 2021, "Relative Positional Encoding for Transformers with Linear
 Complexity" (arXiv:2105.08399), the sinusoidal encoding "sineSPE"; aliutkus/spe, src/pytorch/spe/spe.py, SineSPE. The
 authors draw random features of query and key, 256 by default, so that the encoding works with linear attention. The
-mean of their product is the formula above. Here this mean is used, the limit of infinitely many draws; nothing is
-random.
+mean of the features' product over all draws is the formula above. fastpe uses this mean, so nothing is random.
 
 **Slot**: `rel_gain` (H, 2N-1, D), row of offset o = j - i: R(-o) / (2K). **Learns**, shared by all layers: `frequency`
 phi, `offset` theta and `gain` g, each (H, D, K). Initially phi ~ N(-4, 1), which gives periods of about a hundred
@@ -24,9 +23,9 @@ largest sum of gains.
 
 **Traps.** Initial factors are far from 1: with one sine, their largest value over all offsets is below 0.2 for half of
 the channels and above 2.8 for a tenth, and both signs occur. The product of F random features has the factor sqrt(F) /
-(2K sqrt(D)), and attention of width F divides by sqrt(F), so the factor 1/(2K) remains, besides the usual 1/sqrt(D).
-The code's get_posattn_matrix omits it. The authors' gates, which mix R_c with 1, are not implemented. Positions cannot
-be given.
+(2K sqrt(D)), and attention of width F divides by sqrt(F). The factor 1/(2K) remains, in addition to the usual
+1/sqrt(D). The authors' get_posattn_matrix omits the factor 1/(2K). The authors' gates, which mix R_c with 1, are not
+implemented. Positions cannot be given.
 """
 
 import math
@@ -90,7 +89,7 @@ def _logistic(z: Array) -> Array:
 
 
 def _blocks(spec: Spec, params: dict[str, Any], slot: Array, head: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield some look-backs (n, 1), the angles of one head's cosines (n, D, K), and their rows (n, D) of the slot."""
+    """Yield some look-backs (n, 1), the angles (n, D, K) of one head's cosines, and the slot's rows (n, D) for them."""
     phi, theta = (params[name][head].astype(np.float64) for name in ("frequency", "offset"))
     turns = aligned_zeros((1, 1, 2, whole_vectors(phi.size, np.float64)), np.float64)
     turns[0, 0, 0, : phi.size] = _logistic(phi).ravel() / 2.0
@@ -112,7 +111,10 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, sines: int)
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, sines: int) -> None:
-    """Sum dgain times the cosine, the sine, and m times the sine over offsets; differentiate softplus and sigmoid."""
+    """Sum three products over offsets: drel_gain times the cosine, times the sine, and times m and the sine.
+
+    The derivatives of softplus and sigmoid then give the gradients of the parameters.
+    """
     for head in range(spec.heads):
         phi, g = (params[name][head].astype(np.float64) for name in ("frequency", "gain"))
         cosines, sines_, lagged = np.zeros((3, *phi.shape))

@@ -13,8 +13,8 @@ sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, Relati
 1 unless `scaled` is set. **Learns**, separately in every layer: `u` and `v` (H, D), initially N(0, 2/(H + D)).
 
 **Options**
-- `form`: `paper` or `code`. They differ in the sign of the distance in the query's term, in the key's term k . R, which
-  only `code` has, and in the table R. The published results come from the code.
+- `form`: `paper` or `code`. The sign of the distance in the query's term differs, the table R differs, and only `code`
+  has the key's term k . R. The published results come from the code.
 - `scaled`: divide the complete score, including v . R, by sqrt(D), as the code's `scale` does. The authors' models did
   better without this division; they write that the reason is presumably that the weights are sharper.
 
@@ -53,12 +53,12 @@ def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _factor(spec: Spec, scaled: bool) -> float:
-    """s, for the term to which the slot `scale` does not apply."""
+    """s, by which `bias` is multiplied here, because the slot `scale` does not apply to biases."""
     return 1 / math.sqrt(spec.head_dim) if scaled else 1.0
 
 
 def shapes(spec: Spec, *, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One table for each slot filled with R, shared by all heads, and vectors and rows for each head."""
+    """Slots filled with R have one table for all heads; `key_bias` and `bias` have values for each head."""
     rows = 2 * spec.length - 1
     relative = dict.fromkeys(_relative(form), (1, rows, spec.head_dim))
     return relative | {"key_bias": (spec.heads, spec.head_dim), "bias": (spec.heads, rows)}
@@ -127,7 +127,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, form: str, 
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, form: str, scaled: bool
 ) -> None:
-    """du = dkey_bias, dv = s times the sum over offsets of db R."""
+    """du = dkey_bias, dv = s times the sum over offsets of dbias R."""
     dparams["u"] += dslots["key_bias"]
     dv = np.zeros(params["v"].shape)
     for m in blocks(spec.length, spec.head_dim + spec.heads):
@@ -150,7 +150,7 @@ ENCODING = Encoding(
     beyond="defined",
     direction="yes",
     source="Yan et al. 2019, arXiv:1911.04474, sections 3.2.1 and 3.2.2",
-    ulp=lambda spec, **options: 4.0 + 4.0 * spec.head_dim,  # of a sum of D products that do not cancel
+    ulp=lambda spec, **options: 4.0 + 4.0 * spec.head_dim,  # for a sum of D products that do not cancel
     plain=lambda spec, *, scaled, **options: {} if scaled else {"scale": 1.0},
     check=lambda spec, **options: check_offsets("tener", spec),
     per_layer=("u", "v"),

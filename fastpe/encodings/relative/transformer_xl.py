@@ -24,8 +24,8 @@ sines let a bidirectional model tell left from right. If the width C is odd, the
 of at most C 2^-53 times the sum of their absolute values.
 
 **Traps.** R is fixed; only W_R is learned. Sines and cosines are concatenated, not interleaved. The usual
-implementation shifts the rows of a matrix. Above the diagonal this leaves values of other queries, so it is right only
-with a causal mask. Positions cannot be given.
+implementation moves products of queries and r to their keys by shifting the rows of a matrix. Above the diagonal this
+leaves values of other queries, so the implementation is right only with a causal mask. Positions cannot be given.
 """
 
 import math
@@ -64,7 +64,7 @@ def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def shapes(spec: Spec, *, clamp_len: int | None) -> dict[str, tuple[int, ...]]:
-    """Rows for the offsets up to K."""
+    """Rows for the offsets from -K to K."""
     rows = 2 * _reach(spec, clamp_len) + 1
     heads = (spec.heads, spec.head_dim)
     return {"rel_key": (spec.heads, rows, spec.head_dim), "key_bias": heads, "bias": (spec.heads, rows)}
@@ -98,11 +98,11 @@ def _waves(spec: Spec, distances: slice) -> tuple[Array, Array]:
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, clamp_len: int | None) -> None:
-    """Fill the three slots; one projection of sines and one of cosines give the rows of both signs of a distance."""
+    """Fill the three slots. For each distance, projected cosines plus or minus projected sines give the two rows."""
     weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64) / math.sqrt(spec.head_dim)
     out["key_bias"][...] = params["u"]
     behind, ahead = zip(sides(out["rel_key"]), sides(out["bias"]), strict=True)
-    # the products of v and r are a few more columns of the same matrix product
+    # H more columns of the same matrix product give the products of v and r
     weight = np.concatenate([weight, np.einsum("chd,hd->ch", weight.reshape(spec.dim, *v.shape), v)], axis=1)
     for m in blocks(_reach(spec, clamp_len) + 1, spec.dim):
         sine, cosine = _waves(spec, m)
@@ -114,7 +114,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, clamp_len: 
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, clamp_len: int | None
 ) -> None:
-    """dr_m = drel_key + s db_m v, dW_R = sum over m of R_m^T dr_m, dv = s sum over m of db_m r_m, du = dkey_bias."""
+    """dr_m = drel_key_m + s dbias_m v and, summed over m, dW_R = R_m^T dr_m and dv = s dbias_m r_m. du = dkey_bias."""
     weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64) / math.sqrt(spec.head_dim)
     along = np.zeros((spec.dim, spec.dim + spec.heads))  # R^T drel_key and R^T dbias
     behind, ahead = zip(sides(dslots["rel_key"]), sides(dslots["bias"]), strict=True)
@@ -147,7 +147,7 @@ ENCODING = Encoding(
         "goes from 784 in training to 3800 in tests.",
         "Dai et al. 2019, arXiv:1901.02860, section 4 and table 6",
     ),
-    ulp=lambda spec, **options: 8.0 + 4.0 * spec.dim,  # of a sum of C products that do not cancel
+    ulp=lambda spec, **options: 8.0 + 4.0 * spec.dim,  # for a sum of C products that do not cancel
     check=lambda spec, **options: check_offsets("transformer_xl", spec),
     per_layer=("weight",),
 )

@@ -19,7 +19,7 @@ slot.
 
 The channels are ordered by scale. The paper does not give an order, and the query and key maps can undo any order.
 
-**Compared with `wavelet`**, Li's encoding (2025): both are psi(p / 2^j - k) at dyadic scales.
+**Compared with `wavelet`**, the encoding of Li (2025): both use psi(p / 2^j - k) at dyadic scales.
 
 - In `wavelet`, psi is orthogonal with compact support (Daubechies) and has the factor 2^(-j/2). The shift k is in units
   of the scale, so that the shifts of every scale cover the training length. p is the absolute position. Rows are
@@ -27,11 +27,11 @@ The channels are ordered by scale. The paper does not give an order, and the que
 - Here, shifts are in units of one position at every scale, so all wavelets stay near distance 0. Amplitudes are 1, and
   p is the distance.
 
-No setting makes the two equal. Daubechies' first wavelet (`db1` in `wavelet`) equals `haar` here up to a factor and the
-sign of its argument.
+No setting makes the two encodings equal. Daubechies' first wavelet (`db1` in `wavelet`) equals `haar` here up to a
+factor and the sign of the argument.
 
-**Past the training length**: defined. p_m tends to 0, so the score of a far key depends only on its content: the norm
-of p_m at D = 128 is 7.95 at m = 0, 2.18 at 100, and 0 to nine digits at 1000.
+**Past the training length**: defined. p_m tends to 0 with the distance, so the score of a far key depends only on
+content: with D = 128, the norm of p_m is 7.95 at m = 0, 2.18 at 100, and 0 to nine digits at 1000.
 
 **Accuracy.** The error of an entry is at most 4 * 2^-52. Entries below 2^-126, which are subnormal in float32, are set
 to 0.
@@ -102,7 +102,7 @@ def _wave(distance: Array, a: float, wavelet: str) -> Array:
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scales: int, first_exponent: int, wavelet: str
 ) -> None:
-    """Fill `rel_key`: the shifts of one scale are slices of one array of values."""
+    """Fill `rel_key`. The channels of one scale are shifted copies of the same values, which are computed once."""
     table, (shifts, more) = out["rel_key"][0], divmod(spec.head_dim, min(scales, spec.head_dim))
     for start in range(0, len(table), _BLOCK):
         rows, channel = table[start : start + _BLOCK], 0
