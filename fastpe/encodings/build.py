@@ -218,8 +218,8 @@ def pull(
     name, length
         The same as for `build`.
     dslots : dict
-        Slot name -> gradient of a scalar with respect to that slot, in the slot's shape. The slots of encodings that
-        have parameters are required; others are optional.
+        Slot name -> gradient of a scalar with respect to that slot, in the slot's shape. Slots of encodings that have
+        parameters are required; other slots are optional.
     params : dict
         The values that were passed to `build`.
     **request
@@ -284,7 +284,7 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     ------
     TypeError, ValueError
         For the same reasons as `fastpe.build`. Also if the angles are not positions times frequencies, or if the
-        encoding fills `rotors`, because `fastpe.attention` does not take `rotors` together with `bands`.
+        encoding fills `rotors`, which `fastpe.attention` does not take together with `theta` and `bands`.
 
     Examples
     --------

@@ -81,8 +81,8 @@ class Reported(NamedTuple):
 class Needs(NamedTuple):
     """What an encoding needs that a plain sequence of tokens does not have.
 
-    `fastpe.train` and `fastpe.compare` use the default, or refuse the encoding if there is no default and the settings
-    of the run do not provide it. `fastpe.build` always fills the slots.
+    If the settings of a run do not provide what is needed, `fastpe.train` and `fastpe.compare` use the default.
+    Without a default, they refuse the encoding. `fastpe.build` always fills the slots.
 
     Parameters
     ----------

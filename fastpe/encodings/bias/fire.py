@@ -4,8 +4,8 @@
     S_ij = s q_i . k_j + b2_h + sum_k w2_kh max(w1_k t_ij + b1_k, 0)
 
 Source: Li, You, Guruganesh et al. 2023, "Functional Interpolation for Relative Positions Improves Long Context
-Transformers" (arXiv:2310.04418), section 3. The authors' code is not public. Initial values, eps, and taking absolute
-values of c x and c max(L, i) follow a port: mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
+Transformers" (arXiv:2310.04418), section 3. The authors' code is not public. Initial values, eps and the use of |c x|
+and |c max(L, i)| are taken from a port: mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
 
 **Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor depends on the query, so the bias is not a function of j - i.
 **Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1` (K,), `w2` (K, H), `b2` (H,), shared by all

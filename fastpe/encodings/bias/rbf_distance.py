@@ -25,7 +25,7 @@ distances grow with |i - j|, from 0 to 3.
 distances past 3, beyond all initial Gaussians, the scores tend to the output of the MLP for an input of zeros.
 
 **Symmetries.** Translating, rotating or reflecting all points does not change the scores, so mirror images have equal
-scores. On the helix the bias depends only on |i - j|. A token and itself have the bias of distance 0.
+scores. On the helix the bias depends only on |i - j|. For i = j, the bias is that of distance 0.
 
 **Speed.** On the helix only N distances occur. Each takes 4 K^2 operations: 3 million in total at N = 50 and K = 128,
 and four times as many with gradients. For given points every pair i <= j has its own distance: 80 million operations.

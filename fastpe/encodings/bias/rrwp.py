@@ -17,8 +17,8 @@ LiamMa/GRIT, grit/transform/rrwp.py and grit/encoder/rrwp_encoder.py. As in this
 
 **Parts of GRIT that are left out.** The attention of GRIT is not a dot product: for every pair and channel it adds q
 and k, multiplies the sum by a map of P, adds another map, takes signed roots and a ReLU, and then sums over channels.
-Its layers also update the features of pairs. Here a linear map of P to one number for each head, instead of C channels,
-is added to the score as a bias, which is the same in all layers.
+Its layers also update the features of pairs. Here P is mapped linearly to one number for each head, instead of C
+channels. This number is added to the score as a bias, which is the same in all layers.
 
 The place of a node depends only on edges: given `positions` raise an error, and `start` changes nothing.
 

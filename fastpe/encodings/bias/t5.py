@@ -31,7 +31,7 @@ for j > i at distance 0 is never used and keeps its initial value. A bucket whos
 stays untrained: `max_distance` helps only if training reaches the last bucket.
 
 **Accuracy.** Values are copied without rounding. The bounds of buckets are computed with integers, because a rounded
-quotient of logarithms may fall on the wrong side of a bound: if m buckets share the distances from e on, and M is
+quotient of logarithms may fall on the wrong side of a bound: if m buckets share the distances from e = b/2 on, and M is
 `max_distance`, bucket k = 0, 1, ... of them begins at the smallest n with n^m e^k >= e^m M^k.
 """
 

@@ -9,8 +9,8 @@ sentences.
 Source: Golovneva, Wang, Weston and Sukhbaatar 2024, "Contextual Position Encoding: Learning to Count What's Important"
 (arXiv:2405.18719), section 4 and appendix B; facebookresearch/RAM, projects/cope, ContextPosSelfAttn.
 
-**Slots**: `counts` (1, P, D), shared by all heads: e, multiplied by s if `divided`. **Learns**, separately in every
-layer: `vectors` (P, D), initially 0.
+**Slots**: `counts` (1, P, D), shared by all heads, which holds e, multiplied by s if `divided` is set. **Learns**,
+separately in every layer: `vectors` (P, D), initially 0.
 
 **Options**
 - `most`: P - 1, the largest count, at most 2^20. Default: the training length, as in the authors' code, whose table has

@@ -71,7 +71,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, units: int,
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, units: int, reach: int
 ) -> None:
-    """Add the gradients of the slots, which are the parameters."""
+    """Add dslots to dparams, because the slots are the parameters."""
     for name in dparams:
         dparams[name] += dslots[name]
 
