@@ -119,8 +119,8 @@ class Gate(NamedTuple):
     Parameters
     ----------
     sign : {-1, 1, 0}
-        For offsets of keys, the sign of the argument of softplus: -1 if large arguments keep earlier keys, 1 if large
-        arguments forget them. For slopes, angles and reflections, 0.
+        For offsets of keys, the sign in softplus(sign * z), where z is ``weight`` times the input plus ``bias``. With
+        -1, a large z keeps earlier keys; with 1, a large z forgets them. For slopes, angles and reflections, 0.
     slopes : callable, optional
         Number of heads -> (H,), the fixed factor of each head's slopes.
     frequencies : callable, optional

@@ -148,7 +148,8 @@ ENCODING = Encoding(
     beyond="defined",
     direction="yes",
     source="Wang et al. 2021, arXiv:2108.00154, section 3.2, and released code",
-    # sums of K products in each of four maps, and 1/sqrt(1e-5) times the rounding of the first, 0.06 per unit offset
+    # second term: sums of K products in each of four maps; third term: the rounding of the first map, 0.06 per unit of
+    # offset, times 1/sqrt(1e-5)
     ulp=lambda spec, *, hidden, **options: 256.0 + 64.0 * _width(spec, hidden) + 40.0 * spec.farthest,
     axes=lambda **options: 2,
     shapes=shapes,
