@@ -99,8 +99,7 @@ def test_arrays_may_have_any_strides(rng, way, layout):
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-@pytest.mark.parametrize("n", [1, 40])
-@every_way
+@pytest.mark.parametrize(("way", "n"), [*((way, 40) for way in WAYS), ("plain", 1), ("bias", 1), ("all slots", 1)])
 def test_half_precision_is_computed_in_float32(rng, way, n, name):
     dtype = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
     given = arguments_of(way, rng, n=n, m=60, dtype=np.float32)
