@@ -12,7 +12,9 @@ except ImportError:  # the adapters are also tested where there are frameworks a
     settings = None
 else:  # the same examples for everybody; others, for every change, are drawn by tests/fuzz
     settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
-    settings.register_profile("many", derandomize=True, deadline=None, max_examples=60)
+    settings.register_profile("many", derandomize=True, deadline=None, max_examples=40)
+
+PASSED = "fastpe/passed"  # in pytest's cache: node ids
 
 # without tests or examples, and they import what only the extra `peers` brings
 collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "small_models", "sweep_transformers")]
@@ -20,6 +22,7 @@ collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run all tests, not the default selection")
+    parser.addoption("--rest", action="store_true", help="run all tests that did not pass in the last default selection")
 
 
 def pytest_configure(config):
@@ -47,8 +50,19 @@ def pytest_configure_node(node):
 def pytest_collection_modifyitems(config, items):
     if selection.is_default(config):
         kept = selection.selected(items, selection.seed_of_tree())
-        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
-        items[:] = kept
+    elif config.getoption("--rest"):
+        passed = set(config.cache.get(PASSED, []))
+        kept = [item for item in items if item.nodeid not in passed]
+    else:
+        return
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Remember what passed, for ``--rest``."""
+    if selection.is_default(config) and hasattr(config, "cache"):  # which -p no:cacheprovider switches off
+        config.cache.set(PASSED, sorted({report.nodeid for report in terminalreporter.getreports("passed")}))
 
 
 def pytest_collection_finish():

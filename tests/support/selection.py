@@ -34,7 +34,7 @@ def is_default(config: pytest.Config) -> bool:
     """Whether this run takes the default selection; workers of pytest-xdist do as their controller."""
     if hasattr(config, "workerinput"):
         return bool(config.workerinput["default_selection"])
-    return is_whole(config) and not config.getoption("--full")
+    return is_whole(config) and not (config.getoption("--full") or config.getoption("--rest"))
 
 
 def is_whole(config: pytest.Config) -> bool:
