@@ -45,7 +45,8 @@ def dot(x, y, n):
 
 @inner
 def dots(x, y, y_row, n, d, out):
-    """out = x . y for n rows y, of d elements each; four rows at a time, whose sums are independent."""
+    """out = x . y for n rows y, of d elements each. Four rows are processed at a time, because their sums do not depend
+    on each other."""
     width, four = lanes(x), n // 4 * 4
     whole = d // width * width
     for j in range(0, four, 4):

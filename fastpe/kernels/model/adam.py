@@ -26,7 +26,7 @@ def adam(p, first, second, gradients, stride, groups, start, stop, numbers, deca
     """Update the parameters [start, stop); gradient j of group g is gradients[g * stride + j].
 
     numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, keep and limit, in p's type. Each
-    of them is computed exactly and rounded once, because float32(1) - float32(0.999) is off by 5e-5. decays: whether
+    of them is computed in float64 and rounded once, because float32(1) - float32(0.999) is off by 5e-5. decays: whether
     weight decay applies to these parameters.
     """
     rates, keep1, keep2, new1 = splat(numbers[0]), splat(numbers[1]), splat(numbers[2]), splat(numbers[3])

@@ -123,7 +123,7 @@ def _matrix(w, wt, place, packed, sizes, t):
 
 @inner
 def row_of(depth, columns, sizes):
-    """Return the row stride, for products, of a layer's matrix of `depth` rows, or of a transpose with as many rows."""
+    """Return the row stride that products take for one of a layer's matrices, or its transpose, with `depth` rows."""
     return -depth if sizes.packed else columns
 
 

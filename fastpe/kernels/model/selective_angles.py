@@ -5,10 +5,11 @@
 
 If positions start again with every document, so do the sums and the convolution (`Sizes.restarts`).
 
-u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2). So p_t, f_t and angles_t
-have one number for each pair of channels of each head. Nothing is rounded to bfloat16, sums over positions are float64,
-and whole turns are subtracted before sines and cosines are computed. A model in which no layer computes angles has the
-`rank` 0, and may have None as `selective` (see `model.memory.Position`).
+u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2), tau (C/2,)
+(`Position.frequencies`). So p_t, f_t and angles_t have one number for each pair of channels of each head. Nothing is
+rounded to bfloat16, sums over positions are float64, and whole turns are subtracted before sines and cosines are
+computed. A model in which no layer computes angles has the `rank` 0, and may have None as `selective` (see
+`model.memory.Position`).
 
 A layer's activations hold
 
