@@ -212,7 +212,7 @@ def _key_block(b, kh, number, x, dropout, g, tickets, case, layout, workspace, m
 
 @inner
 def subtract_dlse(deltas, dlse, block, case):
-    """Subtract dlse from deltas: the derivative of lse_i by S_ij is P_ij, so that dS = P (dP - (delta - dlse))."""
+    """Subtract dlse from deltas. The derivative of lse_i by S_ij is P_ij, so dS = P (dP - (delta - dlse))."""
     i0 = block * TILE_QUERIES
     add_scaled(at(deltas, i0), scalar(deltas, -1.0), at(dlse, i0), min(TILE_QUERIES, case.queries - i0))
 

@@ -100,11 +100,11 @@ def place(table, slot, b, h):
 
 @inner
 def terms_of(slots, b, h):
-    """Return which parts of the slots a head reads, or None if the call has neither dropout nor any term but a bias and
-    a mask.
+    """Return which parts of the slots a head reads. Return None if the call has no dropout, no terms other than a bias
+    and a mask, and needs no products before the scale.
 
-    Kernels for such calls are compiled without code for all the rest. Kernels for other calls are compiled with all of
-    it, because compiling a subset would take as long.
+    Kernels for such calls are compiled without code for dropout and all other terms. Kernels for other calls are
+    compiled with code for all of them, because compiling a subset would take as long.
     """
     if slots is None:
         return None

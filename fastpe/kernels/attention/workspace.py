@@ -145,7 +145,7 @@ def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few:
 
 
 def gradient_size(slot: str, table: np.ndarray, case: Case) -> int:
-    """Number of elements of the gradient of one head's slot, as kernels sum it."""
+    """Number of elements of a slot's gradient for one head, in the form in which kernels sum it."""
     if ROWS[slot].gradient == "cells":
         return case.queries * case.keys
     return int(table[slot_number(slot), COUNT])

@@ -14,16 +14,15 @@ with one exception: in a causal model, u is also computed for as many keys after
 (`Net.follow`), so that the outputs of the last tokens do not change when more tokens are appended.
 
 A block of at most ROWS queries processes its keys in chunks, with the cells of all heads in memory: a grid of ROWS x
-TILE_KEYS cells for each head's C, for its b, for each unit, and for each head's scores, with rows as in `tile`. So each
-head's part of a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is
-limited, so that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys;
-with fewer queries, the gradients of keys and values would be read and written more often. The first key of a chunk is
-in column 2 R of its row, with R the reach of the taps: on either side of a chunk u is computed for R more keys, and x
-for 2 R.
+TILE_KEYS cells for C, b and the scores of each head, and for each unit, with rows as in `tile`. So each head's part of
+a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is limited, so
+that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys; with fewer
+queries, the gradients of keys and values would be read and written more often. The first key of a chunk is in column 2
+R of its row, with R the reach of the taps: on either side of a chunk u is computed for R more keys, and x for 2 R.
 
-The backward pass recomputes all of that. The scores of a chunk also contribute to gradients of x and u beyond its
-edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there and
-the rest is linear. The forward pass takes 6 H W FLOP per cell and tap, the backward pass three times as many.
+The backward pass recomputes x, u and the scores. The scores of a chunk also contribute to gradients of x and u beyond
+its edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there
+and the rest is linear. The forward pass takes 6 H W FLOP per cell and tap, the backward pass three times as many.
 """
 
 from collections.abc import Callable
@@ -232,7 +231,7 @@ def _size_of_blocks(first, n):
 
 @inner
 def start_of_block(number, n):
-    """The first query of a block, of n queries in all."""
+    """The first query of the block with this number; n: the number of all queries."""
     first = number // _BLOCKS * TILE_QUERIES
     return first + number % _BLOCKS * _size_of_blocks(first, n)
 
@@ -369,7 +368,7 @@ def _hide_units(source, net, u, chunk, case, scratch):
 
 @inner
 def _mask_of_all(source, i, j0, n, case, out):
-    """The largest number that the mask of any head adds for query i."""
+    """Write the largest number that the mask of any head adds to `out`, for query i and each of n keys from j0 on."""
     for h in range(case.heads):
         mask = mask_of_row(i, j0, head_in(source, h).head)
         for j in range(0, n, lanes(out)):
