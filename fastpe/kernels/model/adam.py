@@ -48,8 +48,8 @@ def adam(p, first, second, gradients, stride, groups, start, stop, numbers, deca
 
 @inner
 def add_up(gradients, stride, groups, start, stop):
-    """Add the gradients [start, stop) of all groups to those of the first group; return the sum of the squares of the
-    results."""
+    """Add the gradients [start, stop) of all other groups to those of the first group; return the sum of the squares of
+    the results."""
     squares = zeros(gradients)
     for j in range(start, stop, lanes(gradients)):
         n = stop - j

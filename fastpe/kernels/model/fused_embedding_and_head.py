@@ -4,8 +4,9 @@
     backward     dM = X^T dY is summed over the batch;  dA = dM B^T  and  dB = A^T dM  are then computed once
 
 At the input, A is the embedding, and B is the first layer's map to queries, keys and values. A row of X holds a number
-(or, in a model with a vocabulary, a one at its token), and a one at its position. So A and M begin with one row for the
-number (or `first` rows, one for each token). Then comes the table, with a row for each of n positions:
+(or, in a model with a vocabulary, a one at its token), and a one at its position. So A and M begin with `first` rows:
+one row for the number, or a row for each token of the vocabulary. Then comes the table, with a row for each of n
+positions:
 
     A = [embed.weight; embed.bias + table]  (first + n, c)      M = [weight; table]  (first + n, 3 c)
 

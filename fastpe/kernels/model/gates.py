@@ -2,12 +2,12 @@
 
     z = u W^T + b;   K_h,j = rate_h sum over t <= j of softplus(sign z_h,t);   S_h,ij += K_h,j
 
-u is the layer's input after its norm. In a causal model, query i lowers the score of key j by K_i - K_j. K_i is left
-out, because the softmax does not depend on it, so K_j is added. The forget gate of Lin et al. 2025 has sign -1, where
-softplus(-z) is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j, where s_j is the number of the row of the
-rotations that a rule selects for token j; in BiPE, s_j is the number of earlier segments. Sums are float64. In layers
-without a gate, K is 0. A model without any gate and without `model.gated_slopes` is not `gated`, and may have None as
-`gates` (see `model.memory.Position`).
+u is the layer's input after its norm. In a causal model, the score of key j at query i is to be lowered by K_i - K_j.
+K_i is left out, because the softmax does not depend on it, so K_j is added. The forget gate of Lin et al. 2025 has sign
+-1, where softplus(-z) is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j, where s_j is the number of the row
+of the rotations that a rule selects for token j; in BiPE, s_j is the number of earlier segments. Sums are float64. In
+layers without a gate, K is 0. A model without any gate and without `model.gated_slopes` is not `gated`, and may have
+None as `gates` (see `model.memory.Position`).
 
 A layer's activations hold for each head, in this order: z; K; the bases of its blocks of queries
 (`attention.terms.key_query_offsets`); the slopes of keys, and those of queries (`model.gated_slopes`). The workspace

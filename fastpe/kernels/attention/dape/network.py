@@ -17,8 +17,9 @@ A block of at most ROWS queries processes its keys in chunks, with the cells of 
 TILE_KEYS cells for C, b and the scores of each head, and for each unit, with rows as in `tile`. So each head's part of
 a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is limited, so
 that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys; with fewer
-queries, the gradients of keys and values would be read and written more often. The first key of a chunk is in column 2
-R of its row, with R the reach of the taps: on either side of a chunk u is computed for R more keys, and x for 2 R.
+queries, the gradients of keys and values would be read and written more often. With R the reach of the taps, u is
+computed for R more keys on either side of a chunk, and x for 2 R more keys. So the first key of a chunk is in column
+2 R of its row.
 
 The backward pass recomputes x, u and the scores. The scores of a chunk also contribute to gradients of x and u beyond
 its edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there
