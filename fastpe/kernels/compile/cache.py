@@ -56,7 +56,8 @@ def _private_folder(path: Path) -> None:
 
 
 def _check_path(folder: Path) -> None:
-    """Raise PermissionError if another user could replace a folder or one above it, as OpenSSH does for its files.
+    """Raise PermissionError if another user could replace this folder or a folder above it. OpenSSH checks the folders
+    of its files in the same way.
 
     `folder` must be a real path. Folders are checked from the root down, so that checked folders cannot change later.
     """
@@ -181,7 +182,9 @@ class Cache:
         return {path: name[2] for path, name in found.items() if name is not None and name[1] == self._name}
 
     def _prune(self) -> None:
-        """Keep only the entries of the source versions used last; another process may delete files at the same time."""
+        """Keep only the entries of the source versions used last. Another process may delete files at the same time, so
+        a
+    missing file is no error."""
         used: dict[str, float] = {}
         for path, digest in (files := self._files()).items():
             used[digest] = max(used.get(digest, 0.0), path.stat().st_mtime)

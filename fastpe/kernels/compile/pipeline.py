@@ -5,7 +5,8 @@ spent in Numba, which is written in Python, and the rest in LLVM. The steps that
 
 All of this uses private names of Numba, so `pyproject.toml` allows only versions that were tested. If a version lacks
 one of the names, everything is compiled with Numba's default pipeline (`FASTPE_PLAIN_NUMBA=1` does the same), which
-takes two to three times as long. A version in which one of the names has another meaning must be excluded there.
+takes two to three times as long. A version in which one of the names has another meaning must be excluded in
+`pyproject.toml`.
 """
 
 import gc
@@ -25,13 +26,13 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     such a function is also not copied into each of its callers: a function that Python calls links all functions below
     it once, without the arguments that none of them reads (`_drop_arguments`).
 
-    Such a function does not count references to its array arguments, which saves a twentieth of the time: its caller
-    holds them. Therefore it must not create arrays, or return arrays to a function that Python calls, which does count
-    references (`_check_ownership`).
+    A function that only compiled code calls does not count references to its array arguments, because its caller holds
+    references to them. This saves a twentieth of the time. Therefore such a function must not create arrays. Nor may it
+    return arrays to a function that Python calls, because that function counts references (`_check_ownership`).
 
     In both kinds, Numba does not search for closures and for expressions of whole arrays, which saves a tenth of the
-    time: kernels have none. A kernel with a closure would not compile, and one that adds arrays would create a
-    temporary array for each operation.
+    time: kernels have neither. A kernel with a closure would not compile, and a kernel that adds whole arrays would
+    create a temporary array for each operation.
     """
     try:
         from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -47,7 +48,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
 
             def run_pass(self, state: Any) -> Any:
                 state.library = whole_library(state.targetctx.codegen(), state.func_id.func_qualname)
-                state.library.enable_object_caching()  # as Numba's
+                state.library.enable_object_caching()  # as Numba does
                 return super().run_pass(state)
 
         @register_pass(mutates_CFG=True, analysis_only=False)
@@ -66,7 +67,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
             def define_pipelines(self) -> Any:
                 passes = nopython_pipeline(self.state)
                 passes.add_pass_after(ownership, NopythonTypeInference)
-                if not self.state.flags.auto_parallel.enabled:  # `prange` needs both
+                if not self.state.flags.auto_parallel.enabled:  # `prange` needs the two passes
                     unused = (InlineClosureLikes, NopythonRewrites)
                     passes.passes = [(each, why) for each, why in passes.passes if each not in unused]
                     passes.passes = [(self.lowering if p is NativeLowering else p, why) for p, why in passes.passes]

@@ -22,7 +22,7 @@ from fastpe.kernels.compile import switches
 
 PACKAGE = Path(__file__).resolve().parents[2]
 _START = time.time()
-# both begin with letters, not with the start of a line (^): such expressions are found many times faster
+# The expressions begin with letters, not with the start of a line (^), because the search is then many times faster.
 _FROM = re.compile(rb"from (fastpe[\w.]*) import (\([^)]*\)|[^\n]*)")
 _IMPORT = re.compile(rb"import (fastpe[\w.]*)")
 _NAME = re.compile(r"\w+")
@@ -46,7 +46,7 @@ def source_digest(without: Sequence[str] = ()) -> str:
 
 
 def _surroundings() -> bytes:
-    """Return what machine code depends on besides sources and the CPU, which is part of the names of cache files."""
+    """Return what machine code depends on, except the sources and the CPU. (Names of cache files contain the CPU.)"""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine())
     builds = {"checked": switches.CHECK_BOUNDS, "plain": switches.PLAIN_NUMBA}
     return "".join(f"{each}\0" for each in (*versions, *(build for build, chosen in builds.items() if chosen))).encode()
@@ -56,8 +56,8 @@ def digest_of(module: str) -> str | None:
     """Digest of a module of fastpe, of all modules that it imports, of versions and of the build.
 
     The result is None if `module` is not a module of fastpe, if one of the files cannot be read, or if one of them was
-    changed after this process had started, because the imported version may then differ from the file. The times are
-    checked in every call.
+    changed after this process had started, because the imported version may then differ from the file. Every call
+    checks when the files were changed.
     """
     if _file_of(module) is None:
         return None
@@ -74,8 +74,8 @@ def digest_of(module: str) -> str | None:
 
 
 def closure(module: str) -> set[str]:
-    """A module of fastpe and all modules imported with it, including packages, but not `fastpe` itself, which imports
-    everything on demand and compiles nothing."""
+    """Return a module of fastpe and all modules that are imported with it, including packages. `fastpe` itself is left
+    out, because it imports everything on demand and compiles nothing."""
     found, coming = {"fastpe"}, [module]
     while coming:
         name = coming.pop()

@@ -171,7 +171,7 @@ def put(typingctx, p, offset, value):
 
 @intrinsic
 def put_totals(typingctx, p, offset, x, y, z, w):
-    """Store the sums of all lanes of four vectors next to each other; each is equal to `total` of the vector."""
+    """Store four sums next to each other: the sum of all lanes of each vector, equal to `total` of the vector."""
 
     def emit(context, b, signature, arguments):
         sums = totals(b, x, arguments[2:])
