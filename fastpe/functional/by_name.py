@@ -1,6 +1,6 @@
 """Attention on a dict of arguments, for the adapters to PyTorch and JAX.
 
-It computes `fastpe.columns.two_sided`, which is never causal, if `before` and `after` are among the arguments, and
+The call is `fastpe.columns.two_sided`, which is never causal, if `before` and `after` are among the arguments, and
 `fastpe.attention` otherwise.
 """
 

@@ -183,8 +183,7 @@ class Cache:
 
     def _prune(self) -> None:
         """Keep only the entries of the source versions used last. Another process may delete files at the same time, so
-        a
-    missing file is no error."""
+        a missing file is no error."""
         used: dict[str, float] = {}
         for path, digest in (files := self._files()).items():
             used[digest] = max(used.get(digest, 0.0), path.stat().st_mtime)
