@@ -74,7 +74,7 @@ def attention(
     ------
     TypeError, ValueError
         As for `fastpe.attention`. Traced values are checked when the compiled function runs: JAX then raises its own
-        error with that text.
+        error, with the message of fastpe's error.
 
     References
     ----------

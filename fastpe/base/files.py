@@ -169,7 +169,8 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
-    """Return the bytes of a file. Raise DamagedFileError if there are more than `most`, or errors of `open_file`."""
+    """Return the bytes of a file. Raise DamagedFileError if there are more than `most` bytes, and the errors of
+    `open_file`."""
     with open_file(path) as file:
         content = bytearray()
         while piece := file.read(_PIECE):  # memory is not allocated for the whole size at once
@@ -180,7 +181,8 @@ def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file in pieces, up to the size that it has when it is opened: some files never end.
+    """Yield the bytes of a file in pieces, at most as many bytes as it has when it is opened, because some files never
+    end.
 
     Raises the errors of `open_file`.
     """
@@ -266,11 +268,11 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[
     """Write float32 or float64 arrays, and `facts` (JSON values), as a safetensors file with digests.
 
     The stored facts also have ``"sha256"``, the digest of the tensor bytes, and ``"header_sha256"``, the digest of the
-    header with 64 zeros in place of that digest. Raises ValueError, before a file is written, if the header would be
-    too long to be read again.
+    header with 64 zeros in place of ``"header_sha256"``. Raises ValueError, before a file is written, if the header
+    would be too long to be read again.
     """
     arrays = {name: np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")) for name, tensor in tensors.items()}
-    # the library chooses the order of tensors: the first call finds their bytes, the second one writes the digest
+    # the library chooses the order of tensors: the first call returns their bytes, the second call also has the digest
     _, data = _split(save(arrays, {_KEY: ""}))
     stated = {**facts, "sha256": hashlib.sha256(data).hexdigest(), "header_sha256": _UNSET}
     header, data = _split(save(arrays, {_KEY: json.dumps(stated, sort_keys=True)}))
@@ -323,7 +325,7 @@ class TensorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # kept open while this object lives: another file may replace it at this path
+        # kept open while this object lives, because another file may take its place at this path
         self._file = open_file(path)
         weakref.finalize(self, self._file.close)
         try:

@@ -91,7 +91,8 @@ class Own(Generic[Record]):
 
 
 def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
-    """Return the source that a user names by a module or a path. `key` is used in place of the key from its name.
+    """Return the source that a user names by a module or a path. If `key` is given, it replaces the key that follows
+    from the name of the source.
 
     Raises
     ------
@@ -186,9 +187,10 @@ def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) ->
 def told(
     function: Callable[..., Any], path: Path, passed_on: type[BaseException] = KeyboardInterrupt
 ) -> Callable[..., Any]:
-    """Return the function with errors that name the line of the file. Errors of class `passed_on` are unchanged."""
+    """Return the function, changed so that its errors name the line of the file. Errors of class `passed_on` are
+    unchanged."""
 
-    @wraps(function)  # others inspect its signature
+    @wraps(function)  # keeps the signature, which others inspect
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)

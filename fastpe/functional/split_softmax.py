@@ -35,8 +35,8 @@ class SplitSoftmax:
     ) -> None:
         """Merge the results of the passes, or use `known` as in `Pass`.
 
-        `rows` has one array for each pass: a term that its scores lack, and that is the same for all keys of a query.
-        The arrays are float64 and broadcast to (B, H, N).
+        `rows` has one array for each pass: a term of the scores that the pass leaves out, because it is the same for
+        all keys of a query. The arrays are float64 and broadcast to (B, H, N).
         """
         self.call, self.passes, self.dtype = call, passes, passes[0].dtype
         self.rows = [0.0] * len(passes) if rows is None else rows
