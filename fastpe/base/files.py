@@ -106,7 +106,8 @@ def _free_name(path: Path) -> Path:
 
 
 def _set_mode(path: Path, file: BinaryIO) -> None:
-    """Give a new file the permissions of the file that it replaces. Its owner can read it, whatever the umask."""
+    """Give a new file the permissions of the file that it replaces. The owner can read the new file, whatever the
+    umask."""
     if not hasattr(os, "fchmod"):
         return
     mode = os.fstat(file.fileno()).st_mode | 0o600

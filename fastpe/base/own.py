@@ -126,7 +126,8 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
 
 
 def digest_of(way: str) -> str:
-    """Return the SHA-256 of the file of a `Source.way`. Of a module, only the packages that contain it are imported.
+    """Return the SHA-256 of the file of a `Source.way`. To find the file of a module, only the packages that contain
+    the module are imported.
 
     Raises ValueError if it cannot be read.
     """

@@ -229,8 +229,8 @@ def _memory() -> int:
 def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
     """Return a clause for an error message that offers the names closest to `name`.
 
-    If no name is close, the clause lists all names. If there are more than 12, it is `listed` instead, which says where
-    to find them. Names in `also` are offered, too, but not listed.
+    If no name is close, the clause lists all names. If there are more than 12 names, the clause is `listed` instead, a
+    text that says where to find the names. Names in `also` are offered if they are close, but not listed.
 
     >>> nearest("wavlet", ["alibi", "wavelet"]), nearest("x", ["alibi", "wavelet"])
     ("did you mean 'wavelet'?", 'known: alibi, wavelet')
@@ -348,7 +348,8 @@ def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
 
 
 def _nested(value: Any) -> Iterator[tuple[Sequence[Any], set[type]]]:
-    """Yield a sequence and the sequences in it, at any depth, except `_FLAT` ones: each with its elements' types."""
+    """Yield a sequence and all sequences in it, at any depth, except sequences of the types `_FLAT`. Each is yielded
+    together with the set of the types of its elements."""
     left, seen = [value], dict[int, Any]()
     while left:
         each = left.pop()

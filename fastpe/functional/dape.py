@@ -1,7 +1,7 @@
 """Attention with a small network that corrects the scores (DAPE): the slots `mlp_in`, `mlp_bias` and `mlp_out`.
 
-The network reads the scores of all heads at once, so it has separate kernels and tasks. Its arguments and gradients
-are handled as in all other calls.
+The network reads the scores of all heads at once, so calls with a network have separate kernels and tasks. Their
+arguments and gradients are handled as in all other calls.
 """
 
 from functools import lru_cache

@@ -118,7 +118,7 @@ def _scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
 def content_gradients(
     call: Call, rows: Rows, angles: tuple[Array, Array | None] | None, keys: slice, dq: Array, dk: Array
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """Return the gradients of the queries and keys passed to `content_rows`, and of the slots that it read.
+    """Return the gradients of the queries and keys passed to `content_rows`, and of the slots that this function read.
 
     `rows` is the return value of `content_rows`. `dq` and `dk` are the gradients of the content rows; the arrays are
     overwritten.

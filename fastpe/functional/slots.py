@@ -246,7 +246,7 @@ def sample(
         array = 1 + 0.3 * array
     if name in ("key_slope", "query_slope"):
         array *= 2 / sizes["L"]  # times an offset of about L, it is as large as other terms
-    if name == "rotors":  # keeps the magnitude of the rows that they multiply
+    if name == "rotors":  # products with rotors of this size have the magnitude of the rows
         array /= np.sqrt(shape[-1])
     if name == "reflectors":  # reflections along unit vectors keep norms bounded
         array /= np.linalg.norm(array, axis=-1, keepdims=True)

@@ -46,7 +46,7 @@ def attention(
     It is an operator of PyTorch's dispatcher, and works with `torch.compile`, `torch.export`, `torch.func.grad`,
     `torch.func.vjp`, `torch.vmap` (mapped samples become one call where possible) and checkpointing. It uses
     `torch.get_num_threads` threads, or fewer if `numba.set_num_threads` says so. As in `fastpe.attention`, NaN and
-    infinity affect only the queries that see their key. See `fastpe.attention` for the table of slots.
+    infinity affect only the queries that see the affected key. See `fastpe.attention` for the table of slots.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ class Encoding(torch.nn.Module):
         Seed of the initial values, which are those of `fastpe.init`.
     dtype : torch.float32 or torch.float64, optional
         Dtype of parameters and slots; by default PyTorch's default dtype. The module's `to` changes it. With parameters
-        in half precision, slots are computed in float32, and those that `attention` takes stay float32.
+        in half precision, slots are computed in float32, and the slots that `attention` takes stay float32.
     **options
         Options of the encoding. In a sum, pass them as ``**{"wavelet.scale": 2.0}``.
 

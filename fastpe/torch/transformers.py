@@ -243,7 +243,8 @@ def _modeling(kind: type) -> Any:
 
 @torch.compiler.assume_constant_result
 def _prepared(config: type) -> bool:
-    """Whether the models of a config use the attention interface. Their source decides, as in transformers itself."""
+    """Whether the models of a config use the attention interface. As in transformers itself, their source is searched
+    for this interface. A bias like T5's is changed by `_by_offset`."""
     return _prepared_once(config)
 
 

@@ -1,7 +1,8 @@
-"""The compiler pipeline: Numba's passes without those that the functions of fastpe do not need.
+"""The compiler pipeline: Numba's passes, except passes that the functions of fastpe do not need.
 
-A training step consists of about 170 functions, and Python calls only one of them. Two thirds of its compile time are
-spent in Numba, which is written in Python, and the rest in LLVM. The steps that are left out do not change any result.
+A training step consists of about 170 functions, and Python calls only one of them. Two thirds of the time to compile a
+step are spent in Numba, which is written in Python, and the rest in LLVM. The steps that are left out do not change any
+result.
 
 All of this uses private names of Numba, so `pyproject.toml` allows only versions that were tested. If a version lacks
 one of the names, everything is compiled with Numba's default pipeline (`FASTPE_PLAIN_NUMBA=1` does the same), which
@@ -21,10 +22,10 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     calls.
 
     A function that only compiled code calls is typed and lowered, but not compiled to separate machine code. By default
-    Numba optimises and assembles every function separately, and optimises it again as a part of each caller. For
-    functions in a deep call tree the separate code is not used, and producing it takes half of the time. The code of
-    such a function is also not copied into each of its callers: a function that Python calls links all functions below
-    it once, without the arguments that none of them reads (`_drop_arguments`).
+    Numba optimises and assembles every function separately, and optimises it again as a part of each caller. The
+    separate code of a function that only compiled code calls is never used, and producing it takes half of the time.
+    The code of such a function is also not copied into each of its callers. Instead, a function that Python calls links
+    all functions below it once, without the arguments that none of these functions reads (`_drop_arguments`).
 
     A function that only compiled code calls does not count references to its array arguments, because its caller holds
     references to them. This saves a twentieth of the time. Therefore such a function must not create arrays. Nor may it
@@ -175,12 +176,13 @@ def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
 
 @contextmanager
 def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
-    """Remove the arguments that the functions of a module do not read, and those that are equal in all calls.
+    """Remove the arguments that the functions of a module do not read, and arguments with the same value in all calls.
 
     The functions of kernels take whole tuples of numbers and pointers, a hundred in total, and most functions read only
-    a few of them. LLVM changes the arguments only of functions with internal linkage. During the optimisation that
-    follows, they have their previous linkage again: LLVM would inline an internal function that is called once,
-    whatever its size, which takes long to compile and makes nothing faster.
+    a few of these values. LLVM changes only the arguments of functions with internal linkage, so the functions get
+    internal linkage for this step. During the optimisation that follows, they have their previous linkage again: LLVM
+    would inline an internal function that is called once, whatever its size, which takes long to compile and makes
+    nothing faster.
     """
     from llvmlite.binding import Linkage
 
@@ -193,7 +195,7 @@ def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
     passes.run(module, builder)
     _link_as(Linkage.linkonce_odr, module, own)
     yield
-    _link_as(Linkage.internal, module, own)  # other modules have functions of these names with other arguments
+    _link_as(Linkage.internal, module, own)  # other modules call functions of these names with other arguments
 
 
 def _argument_passes(codegen: Any) -> tuple[Any, Any] | None:
@@ -237,8 +239,8 @@ def _ownership_pass() -> type:
 
 
 def _check_ownership(state: Any) -> None:
-    """Raise TypeError if a function that counts references to arrays gets an array from one that does not, or the
-    reverse: the count of the array would be wrong."""
+    """Raise TypeError if a function gets an array from a function that it calls, and only one of the two functions
+    counts references to arrays. The count of such an array would be wrong."""
     from numba.core import ir, types
 
     models, counts = state.targetctx.data_model_manager, bool(state.flags.nrt)

@@ -1,8 +1,9 @@
 """Digests of fastpe's sources: of all sources, and of the sources that the machine code of one module can come from.
 
-The latter are the module, all modules that it imports (at the top or in a function), and all modules that those import.
-This is complete: a function must be imported before it can be compiled into another, and the code that registers a type
-with Numba is in the module that defines the type.
+The machine code of a module can come from the module, from all modules that it imports (at the top or in a function),
+from all modules that these import, and so on. No source is missing from this list: a function must be imported before
+it can be compiled into another function, and the code that registers a type with Numba is in the module that defines
+the type.
 """
 
 import hashlib
@@ -100,7 +101,7 @@ def _file_of(module: str) -> Path | None:
 
 @cache
 def _read(module: str) -> tuple[Path, bytes, set[str]]:
-    """A module's file, its digest, and the modules of fastpe that it imports."""
+    """Return the file of a module, the digest of this file, and the modules of fastpe that the module imports."""
     if (path := _file_of(module)) is None:
         raise FileNotFoundError(f"{module} has no source file")
     source = path.read_bytes()

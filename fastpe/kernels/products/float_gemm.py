@@ -1,9 +1,10 @@
-"""Matrix products in float32 or float64. `products.gemm.gemm` calls `float_gemm` unless it rounds to bfloat16.
+"""Matrix products in float32 or float64. `products.gemm.gemm` calls `float_gemm` unless operands are rounded to
+bfloat16.
 
     C[i, j] = f( start[i, j] + sum_k A[i, k] B[k, j] )        i < m, j < n, k < depth
 
     A[i, k] = a[i * a_row + k * a_col]      any strides: plain (a_col = 1) or transposed (a_row = 1)
-    B[k, j] = b[k * b_row + j]              rows contiguous; to multiply by B^T, transpose it first (`transpose`).
+    B[k, j] = b[k * b_row + j]              rows contiguous; call `transpose` first to multiply by a transpose.
                                             In bfloat16 products, b_row = -r means that b holds a packed matrix of
                                             r rows (`products.bfloat16.pack`), and B is its first rows and columns
     C[i, j] = c[i * c_row + j]              rows contiguous; C may be the same memory as D (see
@@ -37,7 +38,7 @@ loads `PANEL` vectors of B, broadcasts one element of A per row, and does rows x
 Accuracy. The rounding error of one running sum grows with its length. So a sum of more than `TERMS` terms is computed
 in pieces of `TERMS` terms. Each finished piece is added to C; the start value of the mode is added to the first piece.
 This costs a load, an addition and a store per `TERMS` multiply-adds. Pieces begin at multiples of `TERMS`, even if the
-first terms are skipped, so that the order of a sum does not depend on the block that its row is in.
+first terms are skipped, so that a sum has the same order in every block of rows.
 
 Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= (ROWS - 1) (ROWS - 2) exactly; for smaller m,
 the last rows may be processed one at a time. The columns after the last whole panel are processed one vector at a time,

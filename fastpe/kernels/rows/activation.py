@@ -5,16 +5,16 @@
                 "gelu_new" in GPT-2
     swiglu      x / (1 + exp(-x)) times y, where x and y are two maps of the same input (Shazeer 2020)
 
-ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`products.float_gemm.RELU`), and so
-is its backward pass (`products.float_gemm.WHERE_POSITIVE`).
+ReLU needs no kernel here. A flag of the preceding matrix product applies it (`products.float_gemm.RELU`), and another
+flag computes its backward pass (`products.float_gemm.WHERE_POSITIVE`).
 
 With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u). So `gelu_tanh` and `swiglu` each need one exponential per
 element, computed at -|t| so that nothing overflows, and about 30 FLOP.
 
-Phi(-t) for t >= 0 is exp(-t^2/2) r(t), so that the far tail keeps its relative precision, and Phi(t) = 1 - Phi(-t). The
-ratio r, half of the scaled complementary error function, has no simple form. But (1 + 1.25 t) r(t) is a smooth function
-of w = (t - K)/(t + K), with the constant K of `_CENTRE`. w maps [0, inf) to [-1, 1), and the function is approximated
-by a polynomial in w. `gelu` takes about 30 (float32) or 60 (float64) FLOP per element.
+For t >= 0, Phi(-t) is computed as exp(-t^2/2) r(t), so that the relative error is small even where Phi(-t) is close to
+0, and Phi(t) as 1 - Phi(-t). The ratio r, half of the scaled complementary error function, has no simple form. But (1 +
+1.25 t) r(t) is a smooth function of w = (t - K)/(t + K), with the constant K of `_CENTRE`. w maps [0, inf) to [-1, 1),
+and the function is approximated by a polynomial in w. `gelu` takes about 30 (float32) or 60 (float64) FLOP per element.
 
 Forward passes overwrite their input with the derivatives, called slopes. The derivatives cost little once the values
 are computed, and the backward pass then only has to multiply by them.

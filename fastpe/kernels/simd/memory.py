@@ -36,7 +36,7 @@ _BYTES = ir.IntType(8).as_pointer()
 
 @intrinsic
 def pointer(typingctx, array):
-    """Pointer to the first element of an array. The array must outlive it."""
+    """Return a pointer to the first element of an array. The array must outlive the pointer."""
 
     def emit(context, b, signature, arguments):
         kind = signature.args[0]

@@ -1,5 +1,5 @@
-"""Start Numba's threads with settings of GNU OpenMP for how they wait for work, without changing the settings of other
-libraries in the process."""
+"""Start Numba's threads, with settings that tell GNU OpenMP how idle threads wait for work. The settings of other
+libraries in the process are not changed."""
 
 import ctypes
 import os

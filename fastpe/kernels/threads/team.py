@@ -183,8 +183,8 @@ def _exchange_threads(typingctx, threads):
     because the machine code of that function contains a limit for the number: the cache would carry this limit into
     other processes.
 
-    Private to Numba: the symbols `get_num_threads` and `set_num_threads` of its threads. Without them nothing runs on
-    several threads.
+    Private to Numba: the symbols `get_num_threads` and `set_num_threads`. Without them, nothing runs on several
+    threads.
     """
 
     def emit(context, b, signature, arguments):
@@ -210,7 +210,7 @@ def _all_workers(thunk, record, workers, threads):
 def _address_of_all_workers() -> int:
     """Return the address of the machine code of `_all_workers`. If necessary, it is compiled now. Numba never frees it.
 
-    Private to Numba, here and below: the convention by which it calls a compiled function (`call_conv`, `fndesc`), and
+    Private to Numba, here and below: its calling convention for compiled functions (`call_conv`, `fndesc`), and
     the library that holds the machine code (`library`). Without these nothing runs on several threads.
     """
     compiled = _all_workers.get_compile_result(_RUNS_WORKERS)

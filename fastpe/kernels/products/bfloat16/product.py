@@ -8,7 +8,7 @@ next block of C and the next panel of B are prefetched (`sums`). They are usuall
 as that cache, and each weight (an element of B) is read only once for all rows.
 
 A product takes 2 m n depth FLOP. In addition, A (m depth elements) is packed once, and B (n depth elements) once for
-every `_ROWS` words of A, or not at all if it is already packed. Both are read in the order of memory.
+every `_ROWS` words of A, or not at all if B is already packed. A and B are read in the order of memory.
 """
 
 import numpy as np
@@ -118,8 +118,8 @@ def _put_past_caches(sums, c, c_row):
 
 @inlined
 def _ahead(mode, c, c_row, i, rows, b, steps, more, far):
-    """Return what to prefetch while a block of sums is computed: the rows from i on, in the panel of C that starts at
-    c.
+    """Return what to prefetch during the computation of one block of sums. This block begins at row i of the panel of C
+    that starts at c.
 
     b: the next panel of B. more: whether there is a next panel. far: whether B was passed in packed form.
     """
