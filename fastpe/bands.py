@@ -136,7 +136,8 @@ def rerope(
 def leaky_rerope(
     queries: int, keys: int | None = None, *, window: int = 512, step: int = 16, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. Used with `log_n`, as `rerope` is.
+    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. As for `rerope`, the authors also use
+    `log_n`.
 
     Parameters
     ----------

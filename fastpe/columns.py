@@ -290,7 +290,7 @@ def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
     """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), where u is the normalised direction.
 
     Pass the result to attention as `key_slope` if x are keys, and as `query_slope` if x are queries. Attention adds
-    both if both are passed.
+    both terms if both slots are passed.
 
     Parameters
     ----------

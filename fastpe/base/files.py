@@ -51,7 +51,7 @@ _NAMES_TRIED = 100
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write `content` to `path` atomically: a crash at any moment leaves the old file or the new one, never a part.
 
-    An iterable may yield more bytes than fit into memory.
+    If `content` is an iterable, it may yield more bytes than fit into memory.
 
     Links are not followed: a link at `path` is replaced by the file, and the link's target is unchanged.
 
@@ -119,10 +119,10 @@ def _set_mode(path: Path, file: BinaryIO) -> None:
 
 
 def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents. Their owner can always use them, whatever the umask.
+    """Make a folder and its missing parents. The owner can always use the new folders, whatever the umask.
 
-    `mode` applies to all of them, as far as the umask permits. Raises OSError if the folder cannot be made, or if it
-    exists and `exist_ok` is false.
+    `mode` applies to all new folders, as far as the umask permits. Raises OSError if the folder cannot be made, or if
+    it exists and `exist_ok` is false.
     """
     try:
         path.mkdir(mode)
@@ -269,7 +269,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[
     """Write float32 or float64 arrays, and `facts` (JSON values), as a safetensors file with digests.
 
     The stored facts also have ``"sha256"``, the digest of the tensor bytes, and ``"header_sha256"``, the digest of the
-    header with 64 zeros in place of ``"header_sha256"``. Raises ValueError, before a file is written, if the header
+    header in which 64 zeros stand in place of this digest. Raises ValueError, before a file is written, if the header
     would be too long to be read again.
     """
     arrays = {name: np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")) for name, tensor in tensors.items()}

@@ -19,7 +19,7 @@ _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 
 
 class OneAtATime:
-    """A lock for resources that one thread uses at a time. Entering raises an error if it would wait forever.
+    """A lock for resources that one thread uses at a time. Entering raises an error if the thread would wait forever.
 
     Use it as ``with guard:`` in a function that does not catch exceptions around this statement. Do not use it in a
     generator, because the frame of a generator leaves the stack at every `yield`.

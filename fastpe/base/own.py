@@ -62,8 +62,8 @@ class Kind(Generic[Record]):
 class Source(NamedTuple):
     """A file or a module that a user named, before it runs.
 
-    `way` is how another process registers it: the path of the file, or the name of the module. `package` is the package
-    that contains the module.
+    `way` is how another process registers this source: the path of the file, or the name of the module. `package` is
+    the package that contains the module.
     """
 
     name: str
@@ -129,7 +129,7 @@ def digest_of(way: str) -> str:
     """Return the SHA-256 of the file of a `Source.way`. To find the file of a module, only the packages that contain
     the module are imported.
 
-    Raises ValueError if it cannot be read.
+    Raises ValueError if the file cannot be read.
     """
     if way.endswith(".py"):
         return hashlib.sha256(_read(Path(way), way)).hexdigest()

@@ -30,9 +30,8 @@ def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: 
 
     Python runs signal handlers only in the main thread. If a handler raises an exception, as Ctrl-C does, the main
     thread stops waiting for the call, but the call runs to its end. If the process exits during the call, it waits for
-    the end of the call. If no
-    thread can be started, the function runs in the calling thread. This happens if there are too many threads, or if
-    the process is about to exit.
+    the end of the call. If no thread can be started, the function runs in the calling thread. This happens if there are
+    too many threads, or if the process is about to exit.
 
     Parameters
     ----------

@@ -250,7 +250,8 @@ def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[st
 def named_arguments(target: Target) -> Target:
     """Make a function or a class offer the nearest name in its TypeError for an unknown keyword argument.
 
-    The signature stays the same. From Python 3.13 on, Python itself does so for functions written in Python.
+    The signature stays the same. From Python 3.13 on, Python itself offers the nearest name for functions written in
+    Python.
 
     >>> @named_arguments
     ... def trained(*, epochs=1): ...

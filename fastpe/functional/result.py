@@ -32,7 +32,7 @@ class Result:
         return (out, lse) if self.call.return_lse else out
 
     def lse_with_base(self) -> Array:
-        """Return lse with the base offsets of blocks added, which kernels leave out."""
+        """Return lse with the base offsets of blocks added. The `lse` of kernels does not contain these offsets."""
         return raised(self.lse, self.columns)
 
     @without_warnings

@@ -193,7 +193,7 @@ def _first_of_rows(n: int, m: int, count: int) -> tuple[Array, Array]:
 
 
 def _first_of_equals(rows: Array) -> tuple[Array, Array]:
-    """Return the distinct values of an array in which equal values are adjacent, and the first index of each."""
+    """Return the distinct values of an array in which equal values are adjacent, and the first index of each value."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
     return rows[edges], edges
 

@@ -234,7 +234,7 @@ def sample(
     Returns
     -------
     array
-        Its shape is that of `shape_of`, after `samples` if given.
+        The shape is that of `shape_of`, with `samples` as the first size if given.
     """
     shape = (*(() if samples is None else (samples,)), *shape_of(name, sizes))
     if name == "index":
@@ -283,7 +283,7 @@ def samples(
     most : int
         P - 1, the largest number of counted keys that has a vector in `counts`.
     w, taps : int
-        Units and taps of the network over scores.
+        Numbers of units and of taps of the network over scores.
     led : bool
         Whether arrays have a leading axis B if their slot allows it.
     shared : bool

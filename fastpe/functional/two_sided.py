@@ -1,6 +1,7 @@
 """Bidirectional attention with separate offsets for keys before the query and for keys after it.
 
-It is public as `fastpe.columns.two_sided`. The adapters for PyTorch and JAX use it through `by_name`.
+The function `two_sided` is public as `fastpe.columns.two_sided`. The adapters for PyTorch and JAX call it through
+`by_name`.
 
 One pass covers the keys up to the query's position, and another pass the keys after it. Each pass has its own key
 offsets. The offset at the query's position is the same for all keys of a side, so it is added when the passes are
@@ -50,9 +51,9 @@ def two_sided(
         Running sums over the sequence, such as `forget_gate`, `cable` and `decay` return. `before` is for keys before
         the query, `after` for keys after it. They are converted to float64.
     window, lengths, tolerance, return_lse, **options
-        As for `fastpe.attention`: ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``, ``scale`` and slots.
-        Not supported: ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts``, ``softcap``, and
-        the slots of a network (``mlp_in``) and of reflections (``reflectors``).
+        As for `fastpe.attention`. The options are ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``,
+        ``scale`` and slots. Not supported: ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``,
+        ``counts``, ``softcap``, and the slots of a network (``mlp_in``) and of reflections (``reflectors``).
 
     Returns
     -------

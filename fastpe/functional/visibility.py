@@ -119,7 +119,7 @@ class Mask:
 
 
 def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """Return the mask as it was passed, and with all four axes: bool, or floats below infinity."""
+    """Return the mask twice: as it was passed, and with all four axes, as bool or as floats below infinity."""
     given = validation.array("mask", value, "bool, or floats that are added to scores", "bfV")
     if given.dtype != bool and given.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"mask must hold bool, or floats that are added to scores, not {given.dtype}")

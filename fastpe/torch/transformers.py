@@ -268,7 +268,8 @@ def _biased_by_offset(kind: Any, module: str) -> bool:
 def _by_offset(dense: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Change T5's `compute_bias` so that it computes one row: the bias of the last query, with a key for each offset.
 
-    The (1, H, 1, N + M - 1) entries contain all values of the dense N x M bias, and have its complete gradient.
+    The (1, H, 1, N + M - 1) entries contain all values of the dense N x M bias, so that no part of the gradient is
+    lost.
     """
 
     @wraps(dense)

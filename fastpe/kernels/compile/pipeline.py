@@ -23,9 +23,10 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
 
     A function that only compiled code calls is typed and lowered, but not compiled to separate machine code. By default
     Numba optimises and assembles every function separately, and optimises it again as a part of each caller. The
-    separate code of a function that only compiled code calls is never used, and producing it takes half of the time.
-    The code of such a function is also not copied into each of its callers. Instead, a function that Python calls links
-    all functions below it once, without the arguments that none of these functions reads (`_drop_arguments`).
+    separate code of functions in a deep call tree is not used, and producing it takes half of the time. Here, the code
+    of a function that only compiled code calls is also not copied into each of its callers. Instead, a function that
+    Python calls links all functions below it once, without the arguments that none of these functions reads
+    (`_drop_arguments`).
 
     A function that only compiled code calls does not count references to its array arguments, because its caller holds
     references to them. This saves a twentieth of the time. Therefore such a function must not create arrays. Nor may it
@@ -270,7 +271,7 @@ def undisturbed() -> Iterator[None]:
     time, and the objects that Numba creates live to the end of the process anyway. Timing takes a twentieth: each call
     is timed by the timers of all functions in its call stack.
 
-    Several threads may use this context at the same time; the last one to leave restores both.
+    Several threads may use this context at the same time; the last thread to leave it turns both on again.
     """
     global _within, _collects
     with _counting:

@@ -55,8 +55,8 @@ def move_sides(ahead, behind, start, count, row, reach, step, large):
 
 @inner
 def move_edges_of(piece):
-    """Move the elements at the edges of both lines that do not fill a cache line; return how many precede the first
-    whole cache line on each side.
+    """Move the elements at the edges of both lines that do not fill a cache line. Return for each side how many of
+    these elements precede the first whole cache line.
 
     `piece` is a tuple: the two lines, the first distance of the piece (not 0), the row, and the reach of the row. The
     row must be contiguous.

@@ -71,8 +71,8 @@ def move(source, target, count, large):
 
 @inner
 def move_edges(block, table, count):
-    """Move the elements of a block that share a cache line with another block; return how many precede the first whole
-    cache line."""
+    """Move the elements of a block that share a cache line with another block. Return how many of these elements
+    precede the first whole cache line."""
     head, width = before_boundary(table), lanes(block)
     if head > 0:
         tail = (count - head) // width * width + head

@@ -182,8 +182,8 @@ def radians_of(first, second):
 
 @inlined
 def on_grid(first, second):
-    """Return two numbers with the same sum, of which the first is a multiple of 2**-52. Two such multiples are added
-    without error."""
+    """Return two other numbers whose sum is first + second. The first of these is a multiple of 2**-52, and two such
+    multiples are added without error."""
     high = ((first + second) + splat(1.5)) - splat(1.5)
     return high, (first - high) + second
 

@@ -25,8 +25,9 @@ def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d
 
 
 def _called_rounding(typingctx, function, arguments, place):
-    """Return what an intrinsic returns (signature and code) that calls a function with plain pointers. The function has
-    two more arguments at the start: the instruction set and the memory of the rounding pointer `arguments[place]`."""
+    """Return the signature and the code generator of an intrinsic that calls a function with plain pointers. The
+    function has two more arguments at the start: the instruction set and the memory of the rounding pointer
+    `arguments[place]`."""
     plain = pointers.pointer_type(arguments[place].dtype)
     kinds = [plain if isinstance(kind, pointers.RoundingPointer) else kind for kind in arguments]
 

@@ -2,9 +2,8 @@
 
 Whether an element is kept is a pure function of the seed, the step, the sequence, the number of the dropout in the
 model, and the element's row and column. So the backward pass, with any number of threads, drops the same elements
-without storing which ones. Each element has a random 32-bit word, drawn
-by Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). An element is dropped if its word
-is below r 2^32.
+without storing which ones. Each element has a random 32-bit word, drawn by Philox4x32-10 (Salmon et al. 2011, "Parallel
+random numbers: as easy as 1, 2, 3"). An element is dropped if its word is below r 2^32.
 
 64 adjacent elements of a row form a *cell*, which uses the four words of each of 16 Philox blocks. Word w of block b
 belongs to element 16 w + b, so no shuffling is needed for registers of any width. Block b of cell g has the counter

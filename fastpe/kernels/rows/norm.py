@@ -56,8 +56,8 @@ def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
 
 @inner
 def norm_backward(dy, x, weight, stats, dx, dweight, dbias, m, n, residual, centred, biased):
-    """Compute the gradients of `norm_forward`. They are added to dweight and dbias, and, if `residual`, to dx;
-    otherwise dx (which may be dy) is overwritten.
+    """Compute the gradients of `norm_forward`. The gradients of weight and bias are added to dweight and dbias. The
+    gradient of x is added to dx if `residual`; otherwise it overwrites dx, which may be dy.
 
     With h = (x - mean) rstd and g = weight dy:  dx = rstd (g - mean(g) - h mean(g h)), without mean(g) if not centred.
     """

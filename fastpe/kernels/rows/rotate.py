@@ -201,9 +201,9 @@ def _rotate_worker(worker, counters, x, strides, turns, sines, sign, turn_stride
 def rotate(team, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
     """Rotate x by the angles times `sign` (1 or -1) into y (B, H, N, D), contiguous; y may be x.
 
-    turns, sines: angles and None, or cosines and sines. strides: the strides of batch, head and row of x, in elements.
-    turn_strides: the strides of batch and head of the angles, 0 if shared. factors: scratch memory of `scratch_size`
-    elements for every worker.
+    turns, sines: either angles and None, or cosines and sines. strides: the strides of batch, head and row of x, in
+    elements. turn_strides: the strides of batch and head of the angles, 0 if shared. factors: scratch memory of
+    `scratch_size` elements for every worker.
     """
     on_team(
         team, _rotate_worker,

@@ -55,7 +55,7 @@ def _pointer_at(context, b, kind, address, size):
 
 @intrinsic
 def float_pointer(typingctx, address, size, like):
-    """Return the pointer to `size` elements at an address; like: a pointer to elements of the same type."""
+    """Return the pointer to `size` elements at an address. `like` is a pointer to elements of the same type."""
     kind = pointers.pointer_type(like.dtype)
     return kind(types.intp, types.intp, like), lambda context, b, signature, a: _pointer_at(context, b, kind, *a[:2])
 

@@ -208,7 +208,8 @@ def _all_workers(thunk, record, workers, threads):
 
 @cache
 def _address_of_all_workers() -> int:
-    """Return the address of the machine code of `_all_workers`. If necessary, it is compiled now. Numba never frees it.
+    """Return the address of the machine code of `_all_workers`. The function is compiled first if necessary. Numba
+    never frees the machine code.
 
     Private to Numba, here and below: its calling convention for compiled functions (`call_conv`, `fndesc`), and
     the library that holds the machine code (`library`). Without these nothing runs on several threads.
