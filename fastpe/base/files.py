@@ -332,7 +332,7 @@ class TensorFile:
         try:
             self._open()
         except BaseException:
-            self._file.close()  # the error may keep this object alive for long
+            self._file.close()  # now, because the error may keep this object alive for long
             raise
 
     def _open(self) -> None:

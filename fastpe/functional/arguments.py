@@ -56,7 +56,7 @@ _SYNONYMS = {
 """Names of arguments of attention in PyTorch, JAX, FlashAttention and Transformers -> fastpe's names."""
 
 _HALVES = ("float16", "bfloat16")  # computed in float32
-_WIDEST = 2 * validation.FARTHEST  # wider windows hide nothing, and kernels add the window to positions in int64
+_WIDEST = 2 * validation.FARTHEST  # limit of windows: wider ones hide nothing, and position + window must fit int64
 
 
 class Call(NamedTuple):

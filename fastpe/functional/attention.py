@@ -282,7 +282,7 @@ def dispatch(
     """Run the forward passes of a call. The arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
-    if "reflectors" in call.slots:  # nothing is rounded
+    if "reflectors" in call.slots:  # products never round to bfloat16
         return Pass(call.widened() if call.q.dtype.itemsize == 2 else call, 0.0, known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)

@@ -184,7 +184,7 @@ class Pass(Result):
         if gradients and reflected:
             tasks = b * h
         workers = workers_for((1 + reflected) * b * h * n * m * (case.width + case.v_width), tasks)
-        if self.isa:  # products read packed panels up to the end of the last step
+        if self.isa:  # zeros: products read packed panels up to the end of the last step
             return simd.aligned_zeros((workers, layout.size + 80 + MEMORY), self.dtype), layout, workers
         return simd.aligned_empty((workers, layout.size + 80), self.dtype), layout, workers
 

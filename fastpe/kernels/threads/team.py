@@ -236,7 +236,7 @@ def on_team(typingctx, team, function, arguments):
         record = cgutils.alloca_once_value(b, _uncounted(b, signature.args[2], values[2]))
         thunk = _thunk_of(context, b.module, function, called, values[2].type)
         _call_workers(context, b, (run, workers, threads), thunk, b.ptrtoint(record, _I64))
-        # only the thunk, which Numba does not know, calls `function`: tell Numba that its library is needed
+        # only the thunk, which Numba does not know, calls `function`: tell Numba that the library is needed
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
