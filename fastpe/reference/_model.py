@@ -259,7 +259,7 @@ def _block(
     block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays, prefix: str, norm: str,
     slots: Arrays, factors: Arrays, z: Array,
 ) -> tuple[Array, LayerPullback]:  # fmt: skip
-    """Return z + factors block(norm(z)), where factors are those of dropout. The config may omit norm and sum."""
+    """Return z + factors * block(norm(z)) with the factors of dropout. The config may leave out norm and the sum."""
     normed, norm_pullback = (z, None) if config.norm == "none" else _norm(config, parameters, prefix + norm, z)
     out, block_pullback = block(config, parameters, prefix, slots, factors.get(".weights"), normed)
     factor = factors.get("", 1)

@@ -40,9 +40,9 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
 
     Notes
     -----
-    If all channels of a token share one gate, the product of query and key is multiplied by its decay. In the
-    forgetting transformer, the logarithm of the decay is added to the score instead (`fastpe.columns.forget_gate`). The
-    source can also add that term, without the scale.
+    If all channels of a token share one gate, the product of query and key is multiplied by the decay of these gates.
+    In the forgetting transformer, the logarithm of the decay is added to the score instead
+    (`fastpe.columns.forget_gate`). The source can also add such a logarithm, without the scale.
 
     Wall attention is defined beyond the training length: channels that have decayed stay near 0.
 

@@ -133,7 +133,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
     train_grid: Grid, class_token: bool, scale: float,
 ) -> None:  # fmt: skip
-    """Add the gradient of every row to its place's row and its frame's row."""
+    """Add the gradient of every row of the slot to the gradients of the two rows of `space` and `time` that form it."""
     extra, dtable = int(class_token), dslots["table"]
     space, time = pull_terms(dtable[..., extra:, :], _terms(spec, params, grid, train_grid, extra), scale)
     dparams["space"][extra:] += space.astype(spec.dtype)

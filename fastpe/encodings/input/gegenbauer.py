@@ -83,7 +83,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, alpha: float, scale: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """dgamma = sum over p and l of dPE[p, l] R_l'(x) (p/N) (1 - x^2), with R_l' from the family of alpha + 1."""
+    """dgamma = sum over p and l of dPE[p, l] R_l'(x) (p/N) (1 - x^2), with R_l' from R_{l-1} for alpha + 1."""
     factor, follow = slopes(alpha, spec.dim), follows(alpha + 1.0, spec.dim)
     add_gradient(spec, params, dslots["table"], dparams["gamma"], factor, follow, scale)
 

@@ -145,7 +145,8 @@ def _features(length: int, edges: Edges, steps: int) -> tuple[Array, Array | Non
 
 
 def _of_path(length: int, steps: int) -> tuple[Array, Array]:
-    """Compute a shorter path that has all distinct rows, because its middle node is far from both ends."""
+    """The features of a shorter path, and the index of each node's row among them. In the shorter path, the middle node
+    is far from both ends: all nodes that are left out have the middle node's row."""
     short = min(length, 2 * steps + 3)
     middle, added = short // 2, length - short
     rows = np.concatenate([np.arange(middle), np.full(added, middle), np.arange(middle, short)])

@@ -38,7 +38,7 @@ def largest_eigenvectors(diagonal: Array, beside: Array, count: int) -> Array:
     return vectors.T
 
 
-_TWICE = 2  # the first factorisation improves the eigenvalue
+_TWICE = 2  # factorisations for each vector: the first one improves the eigenvalue
 
 
 @entry(label="eigenvectors of a tridiagonal matrix")

@@ -31,7 +31,7 @@ about b 2^-53 (1 + |x|) times the size of the generator.
 generators do not commute and R(x)^T R(y) differs from R(y - x): the same offset gives different scores in different
 parts of a grid.
 
-**Traps.** The released code also subtracts 1/2 from the triangle of W; this cancels.
+**Traps.** The released code also subtracts 1/2 from every entry of U, including the zeros; this cancels in U - U^T.
 """
 
 import math
