@@ -55,8 +55,8 @@ def model_forward(
         each with ``.weight`` and optionally ``.bias``. With a vocabulary, ``embed.weight`` is (V, C), there is no
         ``embed.bias``, and ``head`` is (C, V), or missing if tied.
     slots : mapping, or one for every layer
-        ``table`` (N, C) or (B, N, C) is added at the input. ``taps`` (K, C) are those of a depthwise convolution at the
-        input, with zero padding (in a causal model only before the first row). ``qk_table`` (N, C) is added to the
+        ``table`` (N, C) or (B, N, C) is added at the input. ``taps`` (K, C) are the taps of a depthwise convolution at
+        the input, with zero padding (in a causal model only before the first row). ``qk_table`` (N, C) is added to the
         input of every layer's query and key maps. All other slots, such as ``bias`` (H, 2N-1), are arguments of
         attention in every layer. With several mappings, `table` and `taps` are read from the first one.
     x : (B, N)

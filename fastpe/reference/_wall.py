@@ -1,7 +1,7 @@
 """Wall attention, in plain NumPy: every channel of the product of query and key has its own decay, from gates.
 
 The decay of a channel depends on the content. Neither the slot `growth`, which depends on positions, nor a slot with
-one number for each key can hold it, so this is only a reference, and there is no encoding of that name.
+one number for each key can hold such a decay, so this is only a reference, and there is no encoding of that name.
 """
 
 from typing import Any

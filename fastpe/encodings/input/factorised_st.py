@@ -22,9 +22,9 @@ Positions, if given, are integers (t, y, x) on `grid`, or on the learned grid if
 class token is ignored.
 
 **Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W')
-cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W'). (When their helpers.py loads a
-checkpoint into another grid, it resamples by the index y W + x only.) `fastpe.resize` returns the tables for further
-training on a new grid. A coordinate outside the grid raises an error.
+cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W'). (The authors' helpers.py, which
+loads checkpoints into another grid, resamples by the index y W + x only.) `fastpe.resize` returns the tables for
+further training on a new grid. A coordinate outside the grid raises an error.
 
 **Traps.** Height and width share one table, so this is not a sum of three tables for time, height and width. It is also
 not ViViT's factorised encoder, which adds the table of time only before its second encoder.

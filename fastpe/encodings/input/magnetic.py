@@ -21,9 +21,9 @@ eigenvalues as inputs.
   and 0>2. A repeated edge counts once. Default: the path 0>1>2>...
 - `count`: k, the number of eigenvectors.
 - `q`: the change of phase by an edge, in turns, from -1 to 1; 0 ignores directions.
-- `absolute`: whether q is used as given. By default it is divided by min(m, n), where n is the number of nodes and m
-  the number of pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns;
-  with the default q this limit is a right angle.
+- `absolute`: whether q is used as given. By default q is divided by min(m, n), where n is the number of nodes and m the
+  number of pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns; with
+  the default q this limit is a right angle.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors' results use the first.
 - `scale`: multiplies the table.
 
@@ -41,8 +41,8 @@ eigenvalues differ by at most 1e-9 of the largest one, their vectors depend on t
 `laplacian`, and a remark says so.
 
 **Past the training length**: resized. The eigenvectors of the path are those of `laplacian`, including the one with
-eigenvalue 0, times exp(-2 pi i q p), where q is divided by N - 1. They stretch over the length of the path, so all rows
-change when it grows. In a graph given by `edges`, nodes without edges have zeros.
+eigenvalue 0, times exp(-2 pi i q p), where q is divided by N - 1. These vectors stretch over the length of the path, so
+all rows change when the path grows. In a graph given by `edges`, nodes without edges have zeros.
 
 **Traps.** The node with the largest imaginary part may change with the order of nodes, and then the phases of all
 vectors change. With a large q phases wrap around, and directions along long paths are lost.

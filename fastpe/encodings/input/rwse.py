@@ -23,8 +23,8 @@ vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
 **Past the training length**: defined. On the path, all nodes farther than k/2 from both ends have the same features:
-f_t is t! / (t/2)!^2 / 2^t for even t and 0 for odd t. When the path grows, the different rows near its far end move to
-the new end.
+f_t is t! / (t/2)!^2 / 2^t for even t and 0 for odd t. When the path grows, the rows near its far end, which differ from
+the others, move to the new end.
 
 **Traps.** Unlike in `laplacian`, there is no sign to choose, but nodes with similar neighbourhoods get equal rows: both
 ends of a path, and all inner nodes of a long path. In a graph without odd cycles f_t is zero for odd t. A node without

@@ -70,7 +70,7 @@ from fastpe.kernels.simd import (
     whole_vectors,
 )
 
-_MOST = 1024  # the recurrence starts from sin^m, which would underflow past degree 1900 where it is not negligible
+_MOST = 1024  # the recurrence starts from sin^m; past degree 1900 it would underflow where it is not negligible
 
 
 def _degrees(spec: Spec, degrees: int | None) -> int:

@@ -3,9 +3,9 @@
     phi(x) = sqrt2 sum_k h_k phi(2x - k)      psi(x) = sqrt2 sum_k g_k phi(2x - k)      g_k = (-1)^k h_{L-1-k}
 
 Both vanish outside [0, L-1]. The values of phi at the integers are an eigenvector of these equations. The values at
-other arguments follow from them, because each binary digit D of the argument is applied as a matrix. With v the values
-of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 + a are T_D v, where T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies and
-Lagarias 1992, "Two-scale difference equations II"). A float64 has finitely many binary digits, so there is no
+other arguments follow from these values: for each binary digit D of the argument, a matrix is applied. With v the
+values of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 + a are T_D v, where T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies
+and Lagarias 1992, "Two-scale difference equations II"). A float64 has finitely many binary digits, so there is no
 approximation.
 """
 

@@ -3,8 +3,8 @@
 Tokens are in raster order. In the table of a window of h by w cells, the offset (dy, dx) has entry
 (dy + h - 1) (2w - 1) + dx + w - 1. Tokens before the cells, such as a class token, have no cell.
 
-A bias that is a function of the offset is computed once for each entry of the tokens' grid, or, if positions are given,
-for every pair.
+A bias that is a function of the offset is computed once for each offset between cells of the tokens' grid; if positions
+are given, it is computed for every pair.
 """
 
 import math

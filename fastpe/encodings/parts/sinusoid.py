@@ -134,7 +134,7 @@ def _fill(
 
 @inner
 def _in_steps_of_one(points, i):  # type: ignore[no-untyped-def]
-    # this test is exact, because at least one of a difference and two sums is not rounded
+    # this test is exact, because at least one of the three results is not rounded
     found = True
     for k in range(1, _RUN):
         first, later = points[i], points[i + k]

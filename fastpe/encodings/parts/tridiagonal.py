@@ -1,4 +1,5 @@
-"""The largest eigenvalues of a symmetric tridiagonal matrix, and their eigenvectors; a few of them take linear time."""
+"""The largest eigenvalues of a symmetric tridiagonal matrix, and their eigenvectors. Computing a few of them takes
+linear time."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ number of standard deviation gain sqrt(2 / (n + m)) is added to each entry.
 **Options**
 - `base`: the slowest frequency of `rope`, before any is dropped, is about 1/base.
 - `gain`: scale of the random part. The authors use 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
-- `learned`: whether both matrices are learned; by default the authors do not learn them.
+- `learned`: whether both matrices are learned. By default they are not, as in the authors' code.
 - `draw`: seed of the random matrices, if they are not learned. They do not depend on the seed of a model, and all
   layers share them.
 
