@@ -127,9 +127,9 @@ def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
 def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
     """Return the share of the kernel that depends on more than the distance (Q11).
 
-    The share is |K - M|_F / |K|_F, where K is the kernel and M has the mean of each diagonal of K. The share is 0
-    if the products of rows depend only on the distance, so that the table carries relative positions. The kernel
-    is computed in blocks of 512 rows.
+    The share is |K - M|_F / |K|_F, where K is the kernel and each entry of M is the mean of its diagonal in K. The
+    share is 0 if the products of rows depend only on the distance, so that the table carries relative positions. The
+    kernel is computed in blocks of 512 rows.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ class Head:
     """Norms of the maps and slots of one attention head, which determine its Lipschitz constant.
 
     A score is z_i A z_j^T, plus terms that are linear in one of the two tokens, plus terms that do not depend on the
-    tokens. Biases on scores are left out because they do not change the Lipschitz constant in the token norm (P5).
+    tokens. Biases on scores are left out, as they do not change the Lipschitz constant in the token norm (P5).
 
     Attributes
     ----------

@@ -235,7 +235,7 @@ def influence_length(layers: Sequence[Layer], radius: float, slope: float, below
     Returns
     -------
     Value
-        Exact: one position earlier the bound is at least `below`, and from this length on it only falls.
+        Exact: at the length before this one the bound is at least `below`, and from this length on it only falls.
 
     Examples
     --------

@@ -44,7 +44,7 @@ class KeyQuantity:
 
 @dataclass(frozen=True)
 class KeyRow:
-    """A row of the table: a key quantity at one length, with its value on each page, or "-" if a page has none."""
+    """A row of the table: a key quantity at one length, and its value on each page ("-" if the page lacks it)."""
 
     label: str
     unit: str
@@ -156,11 +156,11 @@ KEY_QUANTITIES = (
         ("parameters",),
     ),
 )  # fmt: skip
-"""In the order of the table: resolution, relative position, reach, longer texts, precision, limits, cost."""
+"""All key quantities in the order of the table: resolution, relative position, reach, longer texts, precision, ...."""
 
 
 def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[KeyRow]:
-    """Yield the table of the key quantities that at least one page has, then the probes of a run's layers.
+    """Yield the rows of the table: key quantities that at least one page has, then the probes of a run's layers.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
 
 
 def _column(quantity: KeyQuantity, subject: Subject) -> int | None:
-    """Return the length that the value belongs to, or 0, which no record has, if there is no such length."""
+    """Return the length that the value belongs to; None for all lengths; 0, which finds no record, if there is none."""
     if quantity.at == ALL_LENGTHS:
         return None
     longest = subject.columns[-1]
