@@ -24,7 +24,7 @@ def _ratio() -> Values:
 
 
 def far_lags() -> Values:
-    """Return the least distance of rows up to 9999 and up to 10^6 positions apart, and distances at smaller widths (C63).
+    """Return least distances of rows up to 9999 and up to 10^6 positions apart, and distances at smaller widths (C63).
 
     The distances at smaller widths are those at the lags of `_CLOSE`.
     """

@@ -166,7 +166,7 @@ def end_gap(gamma: float = 1.0) -> dict[str, Value]:
 
 
 def bend(gamma: float = 1.0) -> Value:
-    """Return the largest |tanh(gamma u) - u tanh(gamma)| over u in [0, 1]: how far the paper's map is from linear (C110).
+    """Return how far the paper's map is from linear: max |tanh(gamma u) - u tanh(gamma)| over u in [0, 1] (C110).
 
     At the maximum, both functions of u have the same slope, so cosh^2(gamma u) = gamma / tanh(gamma).
 

@@ -80,7 +80,7 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
 
 
 def normalised_difference(alpha0: float, train_length: int, distance: int) -> Value:
-    """Return the bias at distance N minus the bias at another distance, for the slope alpha0 / N (C75).
+    """Return the difference of the biases at distance N and at another distance, for the slope alpha0 / N (C75).
 
     Parameters
     ----------

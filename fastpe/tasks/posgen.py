@@ -10,7 +10,7 @@ the `near` tokens before it and of `far` others. The label of a token is the nex
 - `rule`: which tokens the `far` ones are. "recursive": those before the near ones; "cot": the first of the sequence,
   like a question that all steps refer to; "semi_recursive": consecutive tokens from a position that moves by one at
   every second step.
-- `near`, `far`: the number of tokens just before, and of the other tokens.
+- `near`, `far`: how many tokens of a sum are those just before, and how many are other tokens.
 - `modulus`: m.
 
 Source: Wang et al. 2024, "Resonance RoPE: improving context length generalization of large language models" (PosGen;

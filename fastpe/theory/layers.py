@@ -26,9 +26,9 @@ class Head:
         The spectral norm |WV|.
     query, key : float
         A term that is linear in one token is the product of this token and a vector. `query` is the largest norm of the
-        vectors that multiply the query's token, and `key` that of the vectors that multiply the key's token. `rel_key`
-        adds |WQ| * B_r * scale to `query`, where B_r is the largest norm of its vectors. `rel_query`, `key_bias` and the
-        bias of the query map add to `key` in the same way.
+        vectors that multiply the query's token, and `key` that of the vectors that multiply the key's token. The slot
+        `rel_key` adds |WQ| * B_r * scale to `query`, where B_r is the largest norm of its vectors. `rel_query`,
+        `key_bias` and the bias of the query map add to `key` in the same way.
     constant : float
         Bound of the terms of a score that do not depend on the tokens, such as the product of the bias of a map and a
         vector of the offset.
