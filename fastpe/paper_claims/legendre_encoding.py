@@ -15,7 +15,7 @@ from fastpe.theory.value import Value, exact
 def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) -> dict[str, Value]:
     """Return the distance of the rows N and N + step, and three bounds on it (P9, C118).
 
-    The bounds follow from |P_l'| <= l(l + 1)/2 on [-1, 1], and because x(p) = tanh(gamma p / N) is concave. They are:
+    Two facts are used: |P_l'| <= l(l + 1)/2 on [-1, 1], and x(p) = tanh(gamma p / N) is concave. The bounds are:
 
     - "sharp": (gamma/2) sech^2(gamma) (step/N) sqrt(sum_l (l(l + 1))^2);
     - "paper": "sharp" with 4 e^(-2 gamma) in place of sech^2(gamma), which is smaller;
@@ -253,7 +253,7 @@ def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
 def taylor(degree: int, x: float) -> dict[str, Value]:
     """Return P_l(x), its linear approximation at x = 1, and a bound on their difference (C115).
 
-    The bound is |P_l(x) - 1 + l(l + 1)/2 (1 - x)| <= (l - 1) l (l + 1) (l + 2) / 16 (1 - x)^2. It follows because
+    The bound is |P_l(x) - 1 + l(l + 1)/2 (1 - x)| <= (l - 1) l (l + 1) (l + 2) / 16 (1 - x)^2, since
     |P_l''| is largest at 1.
 
     Parameters

@@ -18,9 +18,9 @@ Array = np.ndarray[Any, Any]
 def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     """Evaluate eq. (9) of Li (2025) on one row of P0: the weights at two distances, their difference, and its bounds.
 
-    The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. For L_A = 1/4 the equation is proved in two cases: if only
-    one score of the row changes, or if it is about two keys of the same row and the nearer key has at most a quarter of
-    the weight.
+    The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. With L_A = 1/4, it is proved for a single key if only the
+    score of this key changes. For two keys of the same row, it is proved if the nearer key has at most a quarter of the
+    weight.
 
     Parameters
     ----------
@@ -43,9 +43,8 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     TypeError, ValueError
         If the row is not finite or rises from N to D, or the distances are out of range.
 
-    Source: C70 to C73, P6. Three bounds on A_N - A_D are proved. It is at most A_N. Two weights of one row add up to at
-    most 1, so it is at most tanh(x / 2), where x = |b_D - b_N|. If A_N <= 1/4, it is at most
-    (1 - e^-x) / 4 <= tanh(x / 4).
+    Source: C70 to C73, P6. Let x = |b_D - b_N|. Three bounds on the difference A_N - A_D are proved: A_N; tanh(x / 2),
+    since two weights of one row add up to at most 1; and, if A_N <= 1/4, (1 - e^-x) / 4 <= tanh(x / 4).
 
     Examples
     --------

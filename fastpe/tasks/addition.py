@@ -20,7 +20,7 @@ digits of the same significance the same position. With "ordinary" answers, "cou
 positions of the answer's digits would depend on whether the sum has one digit more.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers" (binary,
-ordinary; its length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
+ordinary; there the length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
 generalization but not robustly"; padded and answer_reversed as in Cho et al. 2024, "Position coupling"
 (arXiv:2405.20671).
 """

@@ -39,7 +39,7 @@ def reversal_bound(length: int, factors: Array) -> float:
 
 
 def permutation_bound(length: int, factors: Array) -> float:
-    # If the position p of a token is unknown, its target has f_p times its own number, and with probability
+    # The target of a token at an unknown position p has f_p times the token's own number, and with probability
     # (p-1) / (N-1) also f_p times any other number. The best answer uses the means of these factors over p.
     places = squares(length)
     before = float(np.mean(factors * (places - 1.0)))

@@ -98,7 +98,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class _Read:
-    """The text that was read last. It is kept, because a run needs its text twice: for the settings and for training."""
+    """The text that was read last. It is kept because a run reads its text twice, for settings and for training."""
 
     files: _Files
     kind: str

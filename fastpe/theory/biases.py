@@ -1,6 +1,6 @@
 """Biases on attention scores: their values, size and effect on attention, and changes at longer lengths (Q10).
 
-Everything is computed from the arrays that `fastpe.build` returns, so it holds for any parameters. A row "by distance"
+All results are computed from the arrays that `fastpe.build` returns, whatever the parameters are. A row "by distance"
 is the row of the last query of a causal model, with the nearest key first. P0 is the softmax of the bias, that is, the
 attention weights if all products of query and key are equal.
 """

@@ -50,7 +50,7 @@ def essentials(
           the length 2N; the first lag at which an equal query and key have a negative score;
         - biases: the number of keys used at equal content at the length 2N; the largest effect on a row of this length;
           the window that holds all but 2^-24 of the weight at any length (each for the head with the largest value);
-        - none of these: the dict is empty.
+        - none of these slots: the dict is empty.
 
     Raises
     ------

@@ -268,7 +268,7 @@ class _Measured:
     def rows(self, layers: int) -> Array:
         """Return the rows that enter layer number `layers`, (B, N, C).
 
-        They are the outputs of a model that has only the layers before and an identity head.
+        These rows are computed as the outputs of a model that has only the layers before, and an identity head.
         """
         weights, x = self.weights, self.x
         if self.config.vocabulary is None:

@@ -18,7 +18,7 @@ _BITS = 160
 def lag_distance(dim: int, lag: int, *, base: float = 10000.0, squared: bool = False) -> Value:
     """Return the distance |T[p + k] - T[p]| of rows of the sinusoidal table, which is the same for every p (P1).
 
-    It is sqrt(sum_i 4 sin^2(w_i k / 2)) with w_i = base^(-2 i / dim), i = 0 .. dim / 2 - 1.
+    The distance is sqrt(sum_i 4 sin^2(w_i k / 2)) with w_i = base^(-2 i / dim), i = 0 .. dim / 2 - 1.
 
     Parameters
     ----------

@@ -52,10 +52,10 @@ class Head:
         return self.score * seen * seen + (self.query + self.key) * seen + self.constant
 
     def slopes(self, radius: float) -> tuple[float, float, float]:
-        """Return three slopes, of which Lipschitz constants are sums.
+        """Return three slopes. Lipschitz constants are sums of these slopes.
 
-        They are the effects of a change of the key's token through its value, of the key's token through its score, and
-        of the query's token through the scores.
+        They say how much the output of the head changes if the key's token changes, through its value and through its
+        score, and if the query's token changes, through its scores.
         """
         seen, spread = radius + self.shift, self.value * radius + self.added
         return self.value, spread * (self.score * seen + self.key), spread * (self.score * seen + self.query)

@@ -26,7 +26,7 @@ class MaximalTable:
     ----------
     table : (length, dim) float64
     history : (steps + 1,) float64
-        The lower bound in nats before the first step and after each step. It never falls.
+        The lower bound in nats before the first step and after each step. The numbers never fall.
     information : Value
         The bound that the table reaches, certified from below.
     ceiling : Value

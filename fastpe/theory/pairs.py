@@ -81,8 +81,9 @@ def tiles(rows: Array, others: Array | None = None) -> Iterator[tuple[slice, sli
     ------
     slice, slice, (512, 512) or smaller array, float
         The indices in `rows`, the indices in `others`, the squared distances, and a bound on their errors. All rows are
-        first centred. The bound is (C + 8) 2^-52 times the sum of two numbers: the largest squared norm of the tile's
-        rows, and the largest of its others. It covers the rounding of the means, the squares and the product.
+        first centred. The bound is (C + 8) 2^-52 times the sum of two numbers: the largest squared norm of the rows of
+        `rows` in the tile, and that of the rows of `others` in the tile. It covers the rounding of the means, the
+        squares and the product.
     """
     targets = rows if others is None else others
     centre = targets.mean(axis=0)

@@ -141,7 +141,7 @@ def limit(
         The same as for `fastpe.theory.decay.decay_of`.
     train_length : int, optional
     both_sides : bool
-        Whether the query has keys on both sides. The bias must then be even in the offset.
+        Whether the query has keys on both sides. If so, the bias must be even in the offset.
 
     Returns
     -------
@@ -196,7 +196,7 @@ def dropped_weight(row: Array, window: int, content: float = 0.0, *, both_sides:
     content : float
         S, the largest absolute value of a content score.
     both_sides : bool
-        Whether the query is in the middle of a bidirectional text. The bias must then be even in the offset.
+        Whether the query is in the middle of a bidirectional text. If so, the bias must be even in the offset.
 
     Raises
     ------

@@ -142,8 +142,8 @@ def collision_radius(table: Any, window: Window | None = None) -> Value | None:
 def line_separation(table: Any, direction: Any, window: Window | None = None) -> Value | None:
     """Return the least distance of a difference of two rows from the line along a direction (P4).
 
-    A model of numbers embeds its inputs along one direction w. Two tokens can then become equal only if the difference
-    of their rows lies on the line along w, that is, if this distance is 0.
+    A model of numbers embeds its inputs along one direction w. So two tokens can become equal only if the difference of
+    their rows lies on the line along w, that is, if this distance is 0.
 
     Parameters
     ----------

@@ -29,7 +29,8 @@ class KeyQuantity:
     meaning : str
         One sentence that says how to read the value.
     keys : tuple of str
-        The keys of its records. Encodings have different slots, so the first key that a page has is used.
+        The keys of the records that can hold the quantity. The first key that a page has is used, since encodings fill
+        different slots.
     at : str
         The length that the value belongs to: `TRAINED`, `LONGEST` (only if it exceeds the training length) or
         `ALL_LENGTHS`.
@@ -156,7 +157,10 @@ KEY_QUANTITIES = (
         ("parameters",),
     ),
 )  # fmt: skip
-"""All key quantities in the order of the table: resolution, relative position, reach, longer texts, precision, ...."""
+"""The key quantities in the order of the table.
+
+They are about resolution, relative position, reach, longer texts, precision, limits and cost.
+"""
 
 
 def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[KeyRow]:

@@ -66,7 +66,7 @@ def _at(subject: Subject, slots: Slots, length: int) -> dict[str, Value | None]:
 def _row(slots: Slots, length: int, causal: bool) -> tuple[Array, Array]:
     """Return the biases of one query and the offsets of its keys.
 
-    It is the last query if the model is causal, else the middle query.
+    The query is the last one if the model is causal, else the middle one.
     """
     query = length - 1 if causal else (length - 1) // 2
     row = biases.rows(slots, length, query, query + 1)[:, 0]

@@ -59,8 +59,9 @@ def _of_frequencies(subject: Subject, trained: Array) -> Iterator[Record]:
 
 
 def _speeds(subject: Subject) -> Array | None:
-    """Return the true frequencies. They are measured at fractions of a position, since full turns cannot be seen.
+    """Return the true frequencies, measured at fractions of a position.
 
+    Angles at integer positions are not enough, because full turns from one position to the next cannot be seen in them.
     The result is None if the encoding takes no positions, or if the subject is a model, as its frequencies may be
     learned.
     """
