@@ -18,7 +18,7 @@ def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) ->
     Two facts are used: |P_l'| <= l(l + 1)/2 on [-1, 1], and x(p) = tanh(gamma p / N) is concave. The bounds are:
 
     - "sharp": (gamma/2) sech^2(gamma) (step/N) sqrt(sum_l (l(l + 1))^2);
-    - "paper": "sharp" with 4 e^(-2 gamma) in place of sech^2(gamma), which is smaller;
+    - "paper": the same with 4 e^(-2 gamma) in place of the smaller sech^2(gamma);
     - "trivial": 2 sqrt(dim), since entries are in [-1, 1]. A bound above this one is useless.
 
     Parameters

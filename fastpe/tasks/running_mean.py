@@ -1,6 +1,6 @@
 """The mean of the numbers so far: x_i independent N(0, 1), y_i = (x_1 + ... + x_i) / i.
 
-A model without a mask must know each position and how many tokens precede it; a causal model must only average.
+A model without a mask must know which tokens precede a position, and how many; a causal model must only average.
 
 **Kind**: numbers, with one answer for each.
 **Metric**: mean squared error, and this error divided by that of always answering 0.

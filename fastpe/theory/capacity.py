@@ -12,7 +12,7 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 Array = np.ndarray[Any, Any]
 
-MOST_ENUMERATED = 16  # largest number of signs for which all choices are tried, with the first sign +1
+MOST_ENUMERATED = 16  # largest number of signs for which all choices are tried (the first sign is always +1)
 _LEAST_DRAWS, _MOST_DRAWS = 64, 4096  # with fewer than 64 draws the mean is not close to normal
 _PRODUCTS = 2**33  # largest number of multiplications for all draws
 _MOST_WIDTH = 1024
@@ -95,7 +95,7 @@ def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
 
 
 def mean_absolute_sum(count: int) -> Value:
-    """Return E|s_1 + ... + s_m| for m independent random signs, which is about sqrt(2 m / pi).
+    """Return the expectation of |s_1 + ... + s_m| for m independent random signs. It is about sqrt(2 m / pi).
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def shifted_complexity(
     """Return the Rademacher complexity of {x -> <w, x + p>, |w| <= B_w, |p| <= B_p}.
 
     These are linear readouts w of rows x to which a learned row p is added. The complexity is exactly
-    B_w (E|sum s x| + B_p E|sum s|) / m (claim C46).
+    B_w (E|sum s x| + B_p E|sum s|) / m for random signs s (claim C46).
 
     Parameters
     ----------

@@ -59,6 +59,8 @@ class Decay:
     def both_sides(self) -> "Decay":
         """Return the sums for a query with keys before and after it, if the bias is the same on both sides.
 
+        The tail of a distance is the sum over the keys at this distance or farther, on both sides.
+
         >>> float(decay_of("alibi", slope=math.log(2.0))[0].both_sides().total)
         3.0
         """
@@ -215,7 +217,7 @@ FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, s
 
 
 def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Return the arguments of `decay_of` for each head, read from the bias or, for KERPLE, from its parameters.
+    """Return the arguments of `decay_of` for each head, from the slot `bias` or, for KERPLE, from `params`.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class FeedForward:
         choice("activation", self.activation, tuple(SLOPES))
 
     def slope(self, radius: float) -> float:
-        """Return the Lipschitz constant on tokens of norm at most `radius`. Only for "swiglu" does `radius` matter."""
+        """Return the Lipschitz constant on tokens of norm at most `radius`. The radius matters only for "swiglu"."""
         steepest = SLOPES[self.activation]
         if self.activation != "swiglu":
             return steepest * self.widen * self.narrow

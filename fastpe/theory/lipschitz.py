@@ -195,7 +195,7 @@ def influence_bound(layers: Sequence[Layer], radius: float, slope: float, length
 
     The bound is c * binom(n + L - 2, L - 1) * exp(-slope * (n - 1)), where n is the length and L the number of layers
     (proof P8). Consider the task of copying the first number, +1 or -1, to the last position. If embedding and head
-    have norm 1, the error is at least 1 minus this bound. So no network can solve this task at all lengths.
+    have norm 1, the error is at least 1 minus this bound. So no network solves this task at every length.
 
     Parameters
     ----------

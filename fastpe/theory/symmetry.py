@@ -214,7 +214,10 @@ class _Network:
         return np.roll(order, 1) if (order == np.arange(length)).all() else order
 
     def spreads(self) -> dict[str, float]:
-        """Return, for each symmetry, the largest difference of outputs that should be equal, per largest output."""
+        """Return, for each symmetry, the largest difference of outputs that should be equal.
+
+        The differences are divided by the largest output.
+        """
         outputs, order = self(self.x), self.order()
         equal = self(np.repeat(self.x[:, :1], self.x.shape[1], axis=1))
         size = np.abs(outputs).max()

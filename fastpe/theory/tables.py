@@ -174,7 +174,7 @@ def line_separation(table: Any, direction: Any, window: Window | None = None) ->
 
 
 def tolerated_noise(table: Any, window: Window | None = None, *, confusion: float = 0.01) -> Value | None:
-    """Return the largest noise at which the union bound on confusing two rows stays below `confusion` (Q3).
+    """Return the largest noise at which a union bound on the probability of confusing rows is at most `confusion` (Q3).
 
     Noise with the standard deviation sigma is added to every channel of a row, and the position of the nearest row is
     the guess. The result is the largest sigma with

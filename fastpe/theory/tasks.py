@@ -117,7 +117,7 @@ def _of_numbers(
 
 
 def _by_its_file(chosen: Chosen, group: str, length: int, metric: str, factors: Any) -> Limit:
-    """Return the limit of a registered task that the file of the task states."""
+    """Return the limit that the file of a registered task states."""
     bound = {"rev": chosen.task.reversal_bound, "perm": chosen.task.permutation_bound}.get(group)
     if bound is None:
         return Limit(chosen.name, metric, None, f"{chosen.whose} states no limit for a model that cannot {CAN[group]}")

@@ -76,7 +76,7 @@ def _by_distance(rows: Array, length: int, causal: bool) -> Array:
 
 
 def _within_reach(heads: list[Array], reach: int, length: int, causal: bool) -> list[Array]:
-    """Return the vectors of the offsets from -`reach` to `reach`, where larger offsets share the vector of `reach`."""
+    """Return the vectors of the offsets up to `reach` in size. Larger offsets have no vectors of their own."""
     least = max(0, length - 1 - reach)
     return [each[least:] if causal else each[least : len(each) - least] for each in heads]
 

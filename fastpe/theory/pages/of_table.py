@@ -102,7 +102,7 @@ def _of_rounding(subject: Subject, slot: str) -> Iterator[Record]:
 
 
 def _many(subject: Subject, slot: str) -> Array:
-    """Return the rows that are rounded: the first 4,096, or as many as there are.
+    """Return the rows that are rounded: at least 4,096, or fewer if the table ends before.
 
     If rows depend on the length, they are the rows at the longest length of the page.
     """
