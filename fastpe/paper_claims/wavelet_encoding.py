@@ -66,9 +66,10 @@ def end_differences(table: Any, train_length: int) -> Array:
 def end_difference(table: Any, train_length: int) -> dict[str, Value]:
     """Return the largest difference of a later row from row N, also divided by 2^(-J/2), with J = floor(log2 N).
 
-    C82 and Table 3 claim that the difference is O(2^(-J/2)). This is true for raw wavelet rows, because all of them are
-    so small (P14), but not for rows that are divided by their norm. From some position on all rows are zero, and the
-    difference is |T[N]|. So a table that reaches the first of these rows has the largest difference over all p.
+    C82 says that the difference is small, and Table 3 that it is O(2^(-J/2)). This order is right for raw wavelet rows,
+    because all of them are so small (P14), but not for rows that are divided by their norm. From some position on all
+    rows are zero, and the difference is |T[N]|. So a table that reaches the first of these rows has the largest
+    difference over all p.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def _needed(scale: int) -> Value:
 
 
 def envelopes() -> Values:
-    """Return the least C of C81 at the scales 0 and 5, and the least C of envelopes C e^(-beta u) of psi (C81, C105)."""
+    """Return the least C of C81 at scales 0 and 5, and the least C of envelopes C e^(-beta u) of psi (C81, C105)."""
     found = {"scale_0": _needed(0), "scale_5": _needed(_SCALES)}
     return found | {f"beta_{beta:g}".replace(".", "_"): _envelope(beta) for beta in _BETAS}
 
