@@ -18,7 +18,7 @@ from fastpe.tasks import targets
 
 HOLDS, FAILS, OPEN, IMPOSSIBLE = "holds", "does not hold", "undecided", "impossible"
 NEAR = 2.0
-"""A geometric mean agrees with the paper's error if it lies within this factor of it."""
+"""A geometric mean agrees with the paper's error if neither is more than this many times the other."""
 
 _PAPER_SPREAD = 0.0024 / 0.0021
 

@@ -111,8 +111,8 @@ class Generation:
     Raises
     ------
     ValueError, TypeError
-        If the model cannot generate, the prompt does not hold its tokens, or (`fastpe.BeyondTrainingLength`) its
-        encoding is undefined at this length.
+        If the model cannot generate, the prompt holds anything but the model's tokens, or the model's encoding is
+        undefined at this length (`fastpe.BeyondTrainingLength`).
     """
 
     def __init__(
@@ -222,8 +222,8 @@ class Writing(Passes):
         seed : int
             Seed of the random numbers.
         cache : bool
-            Whether to cache keys and values of earlier positions if the encoding allows it. A cache does not change
-            the text, and takes a fraction of the time.
+            Whether to cache keys and values of earlier positions if the encoding allows it. With a cache, the text is
+            the same, and generating it takes a fraction of the time.
         threads : int, optional
             Largest number of threads, if the sequence is read again for each token; with a cache one thread is used.
         progress : callable, optional
@@ -269,7 +269,8 @@ class Writing(Passes):
         Raises
         ------
         ValueError
-            If the model was not trained on text, the text is empty, or (`UnknownSymbols`) has unknown characters.
+            If the model was not trained on text, the text is empty, or the text has unknown characters
+            (`UnknownSymbols`).
         """
         if self._vocabulary is None:
             raise ValueError(f"{name} must be tokens, not text: this model was not trained on text")

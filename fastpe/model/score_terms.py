@@ -20,7 +20,7 @@ LAYERED = frozenset(READ_BY_TILES) | {*OF_CONTENT, *NETWORK}
 
 
 def with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
-    """The slots, with an axis of layers in front for those that act in every layer."""
+    """The slots. Those that act in every layer get a leading axis of layers."""
     return {slot: x[None] if slot in LAYERED and slot not in layered else x for slot, x in slots.items()}
 
 

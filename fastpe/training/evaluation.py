@@ -76,7 +76,7 @@ def evaluate(
         Metrics of tokens:
 
         - ``exact``: share of sequences whose answers are completely right, including the end of the answer;
-        - ``token``: share of right tokens, without ends;
+        - ``token``: share of right tokens, not counting the ends of answers;
         - ``loss``: mean cross entropy in nats.
 
         Metrics of numbers:

@@ -93,7 +93,9 @@ class LengthCurve:
 
 
 def positions_binned(by_position: Array) -> list[dict[str, Any]]:
-    """Return mean losses over positions 1, 2, 3-4, 5-8 and so on: `first` and `last`, counted from 1, and `loss`.
+    """Return the mean losses over positions 1, 2, 3-4, 5-8 and so on.
+
+    Each has `first` and `last`, the positions counted from 1, and `loss`.
 
     >>> [(each["first"], each["last"]) for each in positions_binned(np.zeros(6))]
     [(1, 1), (2, 2), (3, 4), (5, 6)]
@@ -308,7 +310,7 @@ def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols
 
 
 def interval(nats: Array, starts: Array) -> tuple[float | None, float | None]:
-    """Return the t interval of the mean loss over parts of a text of different sizes, which start at `starts`.
+    """Return the t interval of the mean loss of a text. Its parts, which start at `starts`, may differ in size.
 
     The mean is a ratio of two sums over the parts; its variance is linearised (Cochran 1977, "Sampling techniques",
     eq. 6.10).

@@ -117,7 +117,7 @@ def per_second(count: float, seconds: float, what: str = "sequences") -> str:
 
 
 def unit(config: TrainConfig) -> tuple[int, str]:
-    """Return how many units a sequence has and their name: tokens for a text.
+    """Return how many units of progress a sequence has, and the name of the unit. For a text, the units are tokens.
 
     >>> unit(TrainConfig("nope"))
     (1, 'sequences')

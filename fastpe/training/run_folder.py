@@ -41,7 +41,7 @@ FILES = (config_file.NAME, _CHECKPOINT, _START, metrics_file.NAME, _MODEL, resul
 class Run:
     """An open run folder, locked so that no other process can work in it.
 
-    `create`, `create_numbered` and `resume` open one. It is a context manager.
+    `create`, `create_numbered` and `resume` return an open run, which is a context manager.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Run:
         Raises
         ------
         RunError
-            If the folder exists, or cannot be created or written; nothing is left of it.
+            If the folder exists, or cannot be created or written. A new folder that cannot be written is removed.
         """
         path = Path(path)
         config_file.check_target(path, config, resume=False)
@@ -111,7 +111,7 @@ class Run:
                 files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
         except OSError as error:
-            if error.errno is None:  # raised by a signal handler
+            if error.errno is None:  # a signal handler raised it, not the operating system
                 raise
             raise config_file.unwritable(self.path, error) from error
 
@@ -144,7 +144,7 @@ class Run:
         RunError
             If the folder belongs to a run with other settings, is in use, or is not a run folder.
         DamagedFileError
-            If its record is damaged, or, if `epochs` changes, its checkpoint.
+            If the record is damaged, or if `epochs` changes and the checkpoint is damaged.
         """
         path = Path(path)
         if not config_file.is_there(path):
@@ -207,7 +207,7 @@ class Run:
         self.notes.append(f"{self.path}: epochs was {stored.epochs}, now {now}")
 
     def _checked(self, file: TensorFile, config: TrainConfig) -> TensorFile:
-        """Check that a checkpoint belongs to these settings, or to these with an earlier number of epochs."""
+        """Check that a checkpoint belongs to these settings, with the current or an earlier number of epochs."""
         digest = _check_owner(file, config, *self._earlier(config))
         file.check_facts(forms.checkpoint(config, digest))
         return file
@@ -265,7 +265,8 @@ class Run:
             file, {f"{p}{n}": (t.shape, t.dtype) for p, group in groups.items() for n, t in group.items()}
         )
         tensors = file.read()
-        for prefix in ("model.", _BEST):  # always finite when written; moments of Adam may overflow without harm
+        # parameters are always finite when they are written; moments of Adam may overflow without harm
+        for prefix in ("model.", _BEST):
             for name in groups.get(prefix, ()):
                 if not np.isfinite(tensors[f"{prefix}{name}"]).all():
                     raise damaged(path, f"{prefix}{name} is not finite")
