@@ -159,7 +159,7 @@ def judge(check: Check) -> Verdict:
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """Return sets of options: the defaults, `paper`, `tested`, and each option with choices set to each other value."""
+    """Return sets of options: the defaults, `paper`, `tested`, and for each option with choices, every other choice."""
     own = registry.get(name)
     found: list[dict[str, Any]] = [{}, dict(own.paper), dict(own.tested)]
     for key, option in own.options.items():

@@ -308,7 +308,7 @@ def _begins(shorter: Mapping[str, Any], longer: Mapping[str, Any], length: int) 
 
 
 def _alike(x: Any, y: Any) -> bool:
-    """Whether two arrays are equal. Real numbers may differ by a few roundings, because fills may split offsets."""
+    """Whether two arrays are equal. Real numbers may differ by a few roundings, as fills for different lengths do."""
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
         return np.array_equal(x, y)
     return x.shape == y.shape and bool(np.abs(x - y).max() <= _ROUNDINGS * np.finfo(x.dtype).eps * np.abs(y).max())

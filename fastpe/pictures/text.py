@@ -269,7 +269,7 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
 def _canvas(
     view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
 ) -> list[list[tuple[str, str]]]:
-    """Return rows of characters with styles. Curves cover the rules at the ends of training; the first one is on top."""
+    """Return rows of styled characters. Curves cover the rules at the ends of training; the first curve is on top."""
     x, (low, high) = _along(view, view.x.values), limits
 
     def row_of(height: float) -> int:
@@ -311,4 +311,4 @@ def _numbers(view: Curves, width: int) -> list[Text]:
 
 
 def _number(value: float) -> str:
-    return f"{value + 0.0:.4g}" if math.isfinite(value) else "-"  # + 0.0: -0 is 0
+    return f"{value + 0.0:.4g}" if math.isfinite(value) else "-"  # + 0.0 turns -0 into 0

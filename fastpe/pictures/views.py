@@ -37,7 +37,10 @@ def _positions(spec: Spec, label: str = "position") -> Axis:
 
 
 def _ends(spec: Spec, beyond: int, signs: Iterable[int]) -> tuple[float, ...]:
-    """Return the ends of training: the training length - 0.5 with each of `signs`; none if it exceeds `beyond`."""
+    """Return the ends of training, half a step before the training length; none unless `beyond` exceeds this length.
+
+    signs: 1 for the end at positive coordinates, -1 for the end at negative ones.
+    """
     return tuple(sign * (spec.train_length - 0.5) for sign in signs) if spec.train_length < beyond else ()
 
 

@@ -138,7 +138,7 @@ def length_curve(
         Step of the window in tokens, at most its length. By default a quarter of the length.
     documents : array_like (D + 1,) of int, optional
         Start index of each document, followed by T. If given, the confidence intervals treat documents, not blocks, as
-        the samples. For a run, the default is its documents, if there are several.
+        the samples. For a run, the default is the documents of its text, if there are several.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional

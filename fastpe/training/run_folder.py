@@ -185,7 +185,7 @@ class Run:
         """Set the new number of epochs, in an order that leaves a resumable run after a crash at any time.
 
         The old result and model are deleted first, which leaves an unfinished run. Its checkpoint stays valid, because
-        the updates up to it do not depend on the number of epochs.
+        the updates before the checkpoint do not depend on the number of epochs.
         """
         path, now = self.path / _CHECKPOINT, self.config.epochs
         if os.path.lexists(path):
@@ -217,7 +217,7 @@ class Run:
         return [replace(config, epochs=each["epochs"]) for each in self._record["resumed"] if "epochs" in each]
 
     def _keep_record(self) -> None:
-        """Write the record again if it was deleted or changed, because the folder is unreadable without it."""
+        """Write the record again if it was deleted or changed, because the folder is unreadable without a record."""
         try:
             if config_file.digest(config_file.read(self.path)) == config_file.digest(self._record):
                 return
@@ -318,7 +318,7 @@ class Run:
         result_file.write(self.path, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        """Read the result of a finished run; None if there is none, or, with a note, if it is damaged."""
+        """Read the result of a finished run; None if there is no result or, with a note, if the result is damaged."""
         try:
             found = result_file.read(self.path, self.config)
         except DamagedFileError as error:
