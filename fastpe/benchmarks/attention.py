@@ -74,8 +74,8 @@ def measure(
           peer's error with ``ratio``, fastpe's error divided by the peer's, judged.
         - ``peak``: ``gflops`` of sgemm, rows with ``of_peak``, judged, and ``disturbed``, signs of a disturbed machine.
         - ``terms``: times relative to no term, judged.
-        - ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged (None if it is unknown, for the reason ``why``),
-          and ``skipping``.
+        - ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged (None if it cannot be measured; ``why`` gives
+          the reason), and ``skipping``.
 
     Raises
     ------

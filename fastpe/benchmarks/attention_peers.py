@@ -85,8 +85,10 @@ def _adapter(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _low_rank(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Causal ALiBi as two more channels with the product `slope * (j - i)`: FlashBias (Wu et al. 2025,
-    arXiv:2505.12044)."""
+    """Causal ALiBi as two more channels with the product `slope * (j - i)`.
+
+    This is FlashBias (Wu et al. 2025, arXiv:2505.12044).
+    """
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 

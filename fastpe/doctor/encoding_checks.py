@@ -301,7 +301,7 @@ def _farthest(part: Part) -> Spec | None:
     """Return the request that reaches farthest without too large slots, or None if the encoding rejects the length.
 
     Slots for pairs of positions are requested at a few positions up to the farthest one. If the encoding takes no
-    positions, they are requested at a shorter length.
+    positions, these slots are requested at a shorter length.
     """
     causal = part.encoding.direction == "causal"
     request: Request = {"dim": SIZES["dim"], "heads": SIZES["heads"], "train_length": TRAINED, "causal": causal}

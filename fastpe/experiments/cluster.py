@@ -55,7 +55,7 @@ def run(jobs: Sequence[Job], address: str, workers: int, notify: Listener = lamb
     jobs : sequence of Job
         The runs to make. Their folders must be on storage that all workers share.
     address : str
-        "local" for a cluster of processes on this machine, the address of a scheduler, or the path of its file.
+        "local" for a cluster of processes on this machine, the address of a scheduler, or the path of a scheduler file.
     workers : int
         Number of processes of a local cluster.
     notify : callable

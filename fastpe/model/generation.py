@@ -1,8 +1,8 @@
 """Text generation: token after token, each drawn from the model's prediction.
 
-Keys and values of the sequence are cached, so that every token passes through the model once. The result equals that of
-reading the whole sequence again for each token if the encoding's slots for a longer sequence begin with those for a
-shorter one. Otherwise (for example, if positions are scaled by the length) the whole sequence is read again.
+Keys and values of the sequence are cached, so that every token passes through the model once. If the encoding's slots
+for a longer sequence begin with its slots for a shorter one, the result is the same as if the whole sequence were read
+again for each token. Otherwise (for example, if positions are scaled by the length), it is read again, without a cache.
 """
 
 from __future__ import annotations

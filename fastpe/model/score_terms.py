@@ -1,4 +1,4 @@
-"""The slots of a model that attention reads, and how it reads them."""
+"""The slots of a model that attention reads, and how attention reads them."""
 
 from collections.abc import Mapping
 from typing import Any

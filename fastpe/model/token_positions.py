@@ -97,8 +97,10 @@ def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Pl
 
 
 def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
-    """The state has three numbers: the lengths of the current and of the longest run of digits, and the number of
-    tokens since `equals`, which is -1 before `equals`.
+    """The positions of tokens by position coupling.
+
+    The state has three numbers: the lengths of the current and of the longest run of digits, and the number of tokens
+    since `equals`, which is -1 before `equals`.
 
     Raises
     ------

@@ -369,7 +369,7 @@ class TrainConfig(ModelConfig):
         return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
-        """Return these settings with the options that tests beyond the training length need, unless they are given.
+        """Return these settings with the options that tests beyond the training length need. Given options are kept.
 
         For example, `learned` gets the option `beyond` "clip", with which positions beyond the table have its last row.
         By default, `learned` raises an error for these positions.

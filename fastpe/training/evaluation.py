@@ -234,7 +234,7 @@ def _of_numbers(
 
 
 def check_length(config: ModelConfig, length: int) -> None:
-    """Raise BeyondTrainingLength if the encoding refuses this length, for example because its grid has another size.
+    """Raise BeyondTrainingLength if the encoding refuses this length, for example because of the size of its grid.
 
     Everything that does not depend on the length was checked when the model was made.
     """

@@ -262,7 +262,10 @@ def read_for(
 
 
 def validation_documents(config: Any) -> Array | None:
-    """Return the starts of the documents in a run's validation part, and its length; None if it is one document."""
+    """Return the starts of the documents in the validation part of a run's text, followed by the length of this part.
+
+    The result is None if the part is one document.
+    """
     corpus, (training, part) = config.read_text(), text_parts(config)
     starts = corpus.documents - len(training)
     starts = starts[(starts >= 0) & (starts < len(part))]

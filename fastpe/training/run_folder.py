@@ -119,8 +119,8 @@ class Run:
     def create_numbered(cls, config: TrainConfig, options: Mapping[str, Any], root: str | Path = "runs") -> Self:
         """Create ``<root>/<encoding>-<n>`` with the first free n, also if other processes do the same.
 
-        The pattern over layers "rope*3,nope" becomes "ropex3-nope", because some systems do not allow its characters in
-        the name of a folder.
+        The pattern over layers "rope*3,nope" becomes "ropex3-nope", because some systems do not allow the characters of
+        patterns in the name of a folder.
         """
         name = config.encoding.replace("*", "x").replace(",", "-")
         for number in itertools.count():
@@ -423,7 +423,7 @@ def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _check_owner(file: TensorFile, *configs: TrainConfig) -> str:
-    """Return the digest of the settings that the file belongs to; raise unless it is one of `configs`."""
+    """Return the digest of the settings that the file belongs to; raise unless they are one of `configs`."""
     digest = str(file.facts.get("config"))
     if file.facts.get("schema") != config_file.SCHEMA or digest not in map(_digest, configs):
         raise DamagedFileError(f"{file.path} does not belong to the {config_file.NAME} in its folder")

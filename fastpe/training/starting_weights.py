@@ -139,7 +139,7 @@ def _grows(part: Part) -> bool:
 
 
 def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the task with its settings. Settings that are not given are the origin's if it has the same task."""
+    """Return the task with its settings. Settings that are not given are the origin's if the task is the same."""
     task = given.get("task", origin.task)
     stored, symbols = origin.config, origin.model.vocabulary
     kind = load_task(task).kind
