@@ -24,7 +24,8 @@ PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
-"""Metadata of a setting that is stored only if it is not None. Other models are stored as before it existed."""
+"""Metadata of a setting that is stored only if it is not None. Models that do not use the setting are stored as they
+were before it existed."""
 MOST_LAYERS = 10_000  # every layer has separately named parameters
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64, which represent all integers up to here
 
