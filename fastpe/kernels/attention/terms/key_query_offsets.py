@@ -166,19 +166,6 @@ def with_columns(columns, factor, head, tile, case, scratch):
 
 
 @inner
-def with_slopes(columns, factor, head, tile, cells):
-    """As `with_columns`, but without key offsets."""
-    if columns is None:
-        return factor
-    if not _has_slopes(head.table):
-        return factor
-    for i in range(tile.m):
-        scale_row(at(cells, i * TILE_KEYS), tile.n, factor)
-    _add_slopes(columns, head, tile, cells)
-    return scalar(cells, 1.0)
-
-
-@inner
 def _has_slopes(table):
     return has_slot(table, KEY_SLOPE) or has_slot(table, QUERY_SLOPE)
 
