@@ -24,7 +24,7 @@ from fastpe.kernels.attention.slots import (
     has_slot,
     wants_gradient,
 )
-from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear, scale_row
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     at,
