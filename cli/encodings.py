@@ -37,7 +37,7 @@ _WIDEST = 10**4  # characters per line if the output is not a terminal, so that 
 
 
 def _words(flag: str, words: Sequence[str], text: str) -> Any:
-    """Return the option of a filter that may be repeated; an encoding matches if one of the words applies."""
+    """Return a filter option that may be repeated. An encoding matches if one of the chosen words applies to it."""
     metavar = "|".join(words) if len(words) < 9 else flag.strip("-").upper()
     return click.option(flag, type=click.Choice(words), multiple=True, metavar=metavar, help=text)
 

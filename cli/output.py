@@ -187,7 +187,7 @@ def own_files(what: str, *words: str) -> Callable[[Command], Command]:
 
 
 def with_bands(model: "Transformer", scheme: str | None) -> "Transformer":
-    """Return the model, or with a scheme of `fastpe.bands` a model that uses it."""
+    """Return the model or, if a scheme of `fastpe.bands` is given, a copy of the model that uses the scheme."""
     from fastpe.model.banded import Banded
 
     return model if scheme is None else Banded(model, scheme)

@@ -58,7 +58,7 @@ class JobReporter(Bar):
             self.open(event.steps, event.reused_steps, f"{self._count()} runs")
 
     def _reach(self, name: str, step: int) -> None:
-        """Count the updates of a run; its first report contains those that were made before this command."""
+        """Count the updates of a run. The run's first report includes the updates made before this command."""
         if name in self._steps:
             self.advance(step - self._steps[name])
         else:

@@ -2,8 +2,8 @@
 
     selective       running sums of a function of the content: Selective RoPE
 
-A function whose name ends in `_vjp` returns the same array, and a pullback, which maps the gradient of this array to a
-dict of the gradients of the arguments.
+A function whose name ends in `_vjp` returns the same array as the function without `_vjp`, and a pullback. The pullback
+maps the gradient of this array to a dict of the gradients of the arguments.
 
 >>> x, frequencies = np.ones((3, 4)), 500000.0 ** (-np.arange(0, 4, 2) / 4)
 >>> maps = {"down": np.eye(4)[:, :1], "up": np.ones((1, 2)), "taps": np.eye(4)[3:].T * [1.0, 1.0]}
@@ -32,8 +32,9 @@ _TURN = 2 * np.pi
 def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before: Any = None) -> Array:
     """Angles of Selective RoPE: frequencies times running sums of a small network's output for each token.
 
-    In x^, the channels of each head of x are divided by sqrt(sum of their squares + 1e-6). With p = x^ down up and
-    f_t = taps_0 p_{t-3} + ... + taps_3 p_t, the angles of token t are frequencies (f_0 + ... + f_t), modulo 2 pi.
+    Let x^ be x with the channels of each head divided by the square root of (the sum of their squares + 1e-6). With
+    ``p = x^ @ down @ up`` and ``f_t = taps_0 * p_{t-3} + ... + taps_3 * p_t``, the angles of token t are
+    ``frequencies * (f_0 + ... + f_t)``, modulo 2 pi.
 
     Parameters
     ----------
@@ -50,8 +51,9 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
         ``500000 ** (-np.arange(0, D, 2) / D)``. The length of this array determines D, and so the number C / D of
         heads.
     before : pair of arrays, optional
-        State after the preceding tokens: the inputs of the last n tokens, (B, n, C), where n is 3 or, if there are
-        fewer tokens, their number; and the angles of the last token, (B, H, 1, D/2). The state has no gradient.
+        State after the preceding tokens: the inputs x of the last n of these tokens, (B, n, C), and the angles of the
+        last token, (B, H, 1, D/2). n is 3, or the number of preceding tokens if there are fewer. The state has no
+        gradient.
 
     Returns
     -------

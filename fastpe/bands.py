@@ -2,11 +2,11 @@
 `fastpe.attention`. With them, a trained model reads texts longer than those it was trained on, with unchanged weights.
 
     self_extend         beyond a window, groups of adjacent positions share one rotary position
-    rerope              beyond a window, all keys have the offset of its edge
+    rerope              beyond a window, all keys have the offset of the window's edge
     leaky_rerope        beyond a window, rotary positions are closer together
     dual_chunk          rotary positions restart in every chunk
-    lm_infinite         a window, and the first keys at its edge
-    streaming           a window, and the first keys directly behind it
+    lm_infinite         only a window and the first keys; the first keys have the offset of the window's edge
+    streaming           only a window and the first keys; the first keys are placed directly before the window
     frequencies         theta of a rotary encoding
     look_back           the rotary offset of every query and key, as an array for inspection
 
@@ -66,8 +66,8 @@ def self_extend(
     window : int
         The window size w: offsets below it are unchanged.
     offset : int or (B,) int, optional
-        The position of the first query. By default keys - queries, which is the position of the last key for the
-        last query.
+        The position of the first query. By default keys - queries, so that the last query has the position of the last
+        key.
 
     Returns
     -------
@@ -106,8 +106,8 @@ def rerope(
     window : int
         The window size w: offsets below it are unchanged, and all others become w.
     causal : bool
-        Whether queries see only keys up to their position. If not, the offsets of later keys are those of earlier keys
-        with the opposite sign: sign(m) min(abs(m), w).
+        Whether queries see only keys up to their position. If not, the offset is sign(m) min(abs(m), w), also for later
+        keys.
 
     Returns
     -------
@@ -136,7 +136,8 @@ def rerope(
 def leaky_rerope(
     queries: int, keys: int | None = None, *, window: int = 512, step: int = 16, causal: bool = True, offset: Any = None
 ) -> tuple[Band, ...]:
-    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. Used with `log_n`, as `rerope` is.
+    """Leaky ReRoPE: offset m within a window; beyond it, w + (m - w) / s. As for `rerope`, the authors also use
+    `log_n`.
 
     Parameters
     ----------
@@ -179,7 +180,8 @@ def dual_chunk(
 
     - in the chunk of the query, it is m;
     - in the chunk before, it is min(i mod c + c, chunk) - j mod c;
-    - in all earlier chunks, it is min(2 c - 1, chunk) - j mod c, as for the last query of the chunk after the key's.
+    - in all earlier chunks, it is min(2 c - 1, chunk) - j mod c. The last query of the chunk after the key's chunk has
+      the same offset.
 
     The authors use chunk = 3/4 L0 and local = L0 / 8, where L0 is the training length (4096 for the default values).
     Beyond L0 they also use the scale of `fastpe.temperatures.dual_chunk`.
@@ -273,9 +275,9 @@ def streaming(
 ) -> tuple[Band, ...]:
     """StreamingLLM: the latest keys, and the first keys as if directly before them; others are hidden. Causal.
 
-    The cache of StreamingLLM drops the keys in between and counts positions among the remaining keys. Ordinary rotary
-    attention on that cache (start + recent keys that are not rotated) gives the same result as these bands, which
-    compute it in one pass over a whole text.
+    The cache of StreamingLLM drops the keys in between, and counts positions among the remaining start + recent keys.
+    Ordinary rotary attention on such a cache gives the same result as these bands, if the keys in the cache are rotated
+    only when they are used. Attention with the bands computes the result in one pass over a whole text.
 
     Parameters
     ----------

@@ -6,8 +6,9 @@
     with_sinks                  the output with sinks, for attention whose key offsets are sums of gates
     two_sided                   attention with separate offsets for keys before a query and after it
 
-A function whose name ends in `_vjp` returns the same array, and a pullback, which maps the gradient of this array to a
-dict of the gradients of the arguments. All functions except `two_sided` are for causal attention.
+A function whose name ends in `_vjp` returns the same array as the function without `_vjp`, and a pullback. The pullback
+maps the gradient of this array to a dict of the gradients of the arguments. All functions except `two_sided` are for
+causal attention.
 
 >>> offset = forget_gate([[0.0, 1.0, 2.0]])
 >>> q = np.ones((1, 3, 4))
@@ -249,8 +250,8 @@ def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
 
 
 def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Array, Pullback]:
-    """`with_sinks`, and its pullback to all arguments. Pass the gradient of `lse` to the pullback of attention as
-    ``dlse``.
+    """`with_sinks`, and its pullback to all arguments. Pass the gradients of `out` and `lse` to the pullback of
+    attention.
 
     >>> with_sinks_vjp(np.ones((1, 1, 1)), [[0.0]], [0.0], [[0.0]])[1](np.ones((1, 1, 1)))["sinks"].tolist()
     [-0.25]
@@ -289,7 +290,7 @@ def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
     """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), where u is the normalised direction.
 
     Pass the result to attention as `key_slope` if x are keys, and as `query_slope` if x are queries. Attention adds
-    both if both are passed.
+    both terms if both slots are passed.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def attention(
     """`fastpe.attention` for JAX arrays: it works under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap`.
 
     `jax.vmap` computes samples one by one. As in `fastpe.attention`, NaN and infinity affect only the queries that see
-    their key. See `fastpe.attention` for the table of slots.
+    the affected key. See `fastpe.attention` for the table of slots.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def attention(
     ------
     TypeError, ValueError
         As for `fastpe.attention`. Traced values are checked when the compiled function runs: JAX then raises its own
-        error with that text.
+        error, with the message of fastpe's error.
 
     References
     ----------

@@ -1,8 +1,8 @@
 """The interval of keys that each query sees: arrays for the argument `spans` of `fastpe.attention`.
 
-Every function except `positions` returns an integer array (B or 1, N, 2). It holds, for each query, the index of the
-first key that the query sees and the index after the last one. `intersect` combines several such arrays: for example a
-window and documents, or left padding and causal attention.
+Every function except `positions` returns an integer array (B or 1, N, 2). For each query, the array holds the index of
+the first key that the query sees and the index after the last key. `intersect` combines several such arrays: for
+example a window and documents, or left padding and causal attention.
 
 >>> both = intersect(causal(4), padding(4, left=[1]))
 >>> both.tolist()
@@ -79,7 +79,7 @@ def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, 
 
 
 def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
-    """The positions of queries, as the other functions of this module define them.
+    """The positions of queries from which the other functions of this module compute spans.
 
     Parameters
     ----------

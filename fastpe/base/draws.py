@@ -16,18 +16,18 @@ _ROUNDS = 1000
 
 
 class Draws:
-    """The random numbers of a task: every call returns new numbers, which depend only on the order of calls.
+    """The random numbers of a task: every call returns new numbers, which depend on the number of earlier calls.
 
-    Each call has a separate part of the stream, so later numbers do not depend on how many numbers earlier calls drew.
-    If the first axis counts sequences, the first ten of twenty sequences are the same as in a draw of ten sequences.
+    Each call has a separate part of the stream, so its numbers do not depend on how many numbers earlier calls drew. If
+    the first axis is that of sequences, the first ten of twenty sequences are the same as in a draw of ten sequences.
 
     Parameters
     ----------
     stream : Stream
         The source of the random numbers.
     dtype : float32 or float64
-        Dtype to which normal numbers are rounded. A model that reads the numbers in this dtype can then compute targets
-        that are computed from them. The arrays themselves are float64.
+        Dtype to which normal numbers are rounded. A model that reads its inputs in this dtype then reads exactly the
+        numbers from which the targets are computed. The arrays themselves are float64.
 
     Examples
     --------
@@ -67,7 +67,8 @@ class Draws:
         """Return k different integers from 0 to n - 1, k <= n, in random order, (count, k).
 
         With `weights` (n,), the integers are drawn one after the other, each time with probabilities proportional to
-        the weights of those that are left: the order of n exponential random numbers whose rates are the weights.
+        the weights of the integers that are left. This is the order of n exponential random numbers whose rates are the
+        weights.
 
         >>> Draws(Stream(0, "test")).subsets(100, 3, count=2).tolist()
         [[32, 89, 11], [76, 98, 56]]

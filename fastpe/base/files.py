@@ -51,7 +51,7 @@ _NAMES_TRIED = 100
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write `content` to `path` atomically: a crash at any moment leaves the old file or the new one, never a part.
 
-    An iterable may yield more bytes than fit into memory.
+    If `content` is an iterable, it may yield more bytes than fit into memory.
 
     Links are not followed: a link at `path` is replaced by the file, and the link's target is unchanged.
 
@@ -106,7 +106,8 @@ def _free_name(path: Path) -> Path:
 
 
 def _set_mode(path: Path, file: BinaryIO) -> None:
-    """Give a new file the permissions of the file that it replaces. Its owner can read it, whatever the umask."""
+    """Give a new file the permissions of the file that it replaces. The owner can read the new file, whatever the
+    umask."""
     if not hasattr(os, "fchmod"):
         return
     mode = os.fstat(file.fileno()).st_mode | 0o600
@@ -118,10 +119,10 @@ def _set_mode(path: Path, file: BinaryIO) -> None:
 
 
 def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents. Their owner can always use them, whatever the umask.
+    """Make a folder and its missing parents. The owner can always use the new folders, whatever the umask.
 
-    `mode` applies to all of them, as far as the umask permits. Raises OSError if the folder cannot be made, or if it
-    exists and `exist_ok` is false.
+    `mode` applies to all new folders, as far as the umask permits. Raises OSError if the folder cannot be made, or if
+    it exists and `exist_ok` is false.
     """
     try:
         path.mkdir(mode)
@@ -169,7 +170,8 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
-    """Return the bytes of a file. Raise DamagedFileError if there are more than `most`, or errors of `open_file`."""
+    """Return the bytes of a file. Raise DamagedFileError if there are more than `most` bytes, and the errors of
+    `open_file`."""
     with open_file(path) as file:
         content = bytearray()
         while piece := file.read(_PIECE):  # memory is not allocated for the whole size at once
@@ -180,7 +182,8 @@ def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file in pieces, up to the size that it has when it is opened: some files never end.
+    """Yield the bytes of a file in pieces, at most as many bytes as it has when it is opened, because some files never
+    end.
 
     Raises the errors of `open_file`.
     """
@@ -266,11 +269,11 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[
     """Write float32 or float64 arrays, and `facts` (JSON values), as a safetensors file with digests.
 
     The stored facts also have ``"sha256"``, the digest of the tensor bytes, and ``"header_sha256"``, the digest of the
-    header with 64 zeros in place of that digest. Raises ValueError, before a file is written, if the header would be
-    too long to be read again.
+    header in which 64 zeros stand in place of this digest. Raises ValueError, before a file is written, if the header
+    would be too long to be read again.
     """
     arrays = {name: np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")) for name, tensor in tensors.items()}
-    # the library chooses the order of tensors: the first call finds their bytes, the second one writes the digest
+    # the library chooses the order of tensors: the first call returns their bytes, the second call also has the digest
     _, data = _split(save(arrays, {_KEY: ""}))
     stated = {**facts, "sha256": hashlib.sha256(data).hexdigest(), "header_sha256": _UNSET}
     header, data = _split(save(arrays, {_KEY: json.dumps(stated, sort_keys=True)}))
@@ -323,13 +326,13 @@ class TensorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # kept open while this object lives: another file may replace it at this path
+        # kept open while this object lives, because another file may take its place at this path
         self._file = open_file(path)
         weakref.finalize(self, self._file.close)
         try:
             self._open()
         except BaseException:
-            self._file.close()  # the error may keep this object alive for long
+            self._file.close()  # now, because the error may keep this object alive for long
             raise
 
     def _open(self) -> None:

@@ -1,4 +1,5 @@
-"""Whether this process is a forked child that has lost its parent's threads. Tracked from the import of fastpe on."""
+"""Whether this process is a forked child that has lost its parent's threads. This is tracked from the import of fastpe
+on."""
 
 import os
 import sys
@@ -14,7 +15,7 @@ def _after_fork_in_child() -> None:
 
 
 def _has_gnu_openmp() -> bool:
-    """Whether GNU OpenMP is loaded, for example by PyTorch. It does not say whether it was used.
+    """Whether GNU OpenMP is loaded, for example by PyTorch. The result does not say whether GNU OpenMP was used.
 
     Other OpenMP runtimes can start their threads again in a child.
     """

@@ -1,10 +1,10 @@
-"""A lock that one call holds at a time, and that recovers from interrupts at any moment.
+"""A lock, called guard, that one call holds at a time, and that recovers from interrupts at any moment.
 
-A signal handler, or another thread's asynchronous exception, may raise between any two steps of a `with` statement:
-after a lock is taken but before that is recorded, or before it is released. So the guard does not rely on being told
-that a call is over. A *hold* records the frame of its `with` statement. A hold is over when that frame has left the
-statement, or has left the stack of its thread. Each hold has at most one successor, which is set in one atomic step.
-The last hold of this chain owns the guard.
+A signal handler, or another thread's asynchronous exception, may interrupt a `with` statement between any two steps:
+after a lock is taken but before this is recorded, or before the lock is released. So the guard does not rely on a
+release. Each time a call takes the guard, a *hold* records the frame of the `with` statement. A hold is over when that
+frame has left the statement, or has left the stack of its thread. Each hold has at most one successor, which is set in
+one atomic step. The last hold of this chain owns the guard.
 """
 
 import inspect
@@ -19,10 +19,10 @@ _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 
 
 class OneAtATime:
-    """A lock for resources that one thread uses at a time. Entering raises an error if it would wait forever.
+    """A lock for resources that one thread uses at a time. Entering raises an error if the thread would wait forever.
 
     Use it as ``with guard:`` in a function that does not catch exceptions around this statement. Do not use it in a
-    generator, whose frame leaves the stack.
+    generator, because the frame of a generator leaves the stack at every `yield`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def runs(thread: int, frame: FrameType) -> bool:
     while here is not None and here is not frame:
         below = here.f_back
         if below is None and here.f_code.co_flags & _PAUSES:
-            return True  # the thread has left a generator during this search: unknown, callers ask again
+            return True  # the thread has left a generator during this search: not known yet, callers ask again
         here = below
     return here is not None
 
@@ -111,9 +111,10 @@ def _wait(mine: _Hold, other: _Hold) -> None:
 
 
 def _give_way(mine: _Hold, last: _Hold) -> None:
-    """Give a waiting thread its turn first: a thread that calls without a pause would otherwise always be faster."""
+    """Let a waiting thread take the guard first. Otherwise, a thread that calls without a pause would always be
+    faster."""
     if last.waiting not in (0, mine.thread):
-        end = monotonic() + _LOOK  # the thread may have stopped waiting
+        end = monotonic() + _LOOK  # a limit, because the thread may have stopped waiting
         while not last.next and monotonic() < end:
             sleep(_BLINK)
 

@@ -62,8 +62,8 @@ class Kind(Generic[Record]):
 class Source(NamedTuple):
     """A file or a module that a user named, before it runs.
 
-    `way` is how another process registers it: the path of the file, or the name of the module. `package` is the package
-    that contains the module.
+    `way` is how another process registers this source: the path of the file, or the name of the module. `package` is
+    the package that contains the module.
     """
 
     name: str
@@ -91,7 +91,8 @@ class Own(Generic[Record]):
 
 
 def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
-    """Return the source that a user names by a module or a path. `key` is used in place of the key from its name.
+    """Return the source that a user names by a module or a path. If `key` is given, it replaces the key that follows
+    from the name of the source.
 
     Raises
     ------
@@ -125,9 +126,10 @@ def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
 
 
 def digest_of(way: str) -> str:
-    """Return the SHA-256 of the file of a `Source.way`. Of a module, only the packages that contain it are imported.
+    """Return the SHA-256 of the file of a `Source.way`. To find the file of a module, only the packages that contain
+    the module are imported.
 
-    Raises ValueError if it cannot be read.
+    Raises ValueError if the file cannot be read.
     """
     if way.endswith(".py"):
         return hashlib.sha256(_read(Path(way), way)).hexdigest()
@@ -186,9 +188,10 @@ def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) ->
 def told(
     function: Callable[..., Any], path: Path, passed_on: type[BaseException] = KeyboardInterrupt
 ) -> Callable[..., Any]:
-    """Return the function with errors that name the line of the file. Errors of class `passed_on` are unchanged."""
+    """Return the function, changed so that its errors name the line of the file. Errors of class `passed_on` are
+    unchanged."""
 
-    @wraps(function)  # others inspect its signature
+    @wraps(function)  # keeps the signature, which others inspect
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)

@@ -7,7 +7,7 @@ from typing import Any
 from fastpe.base.validation import shown
 
 MOST_LAYERS = 10_000  # limit for a pattern
-MOST_CHARACTERS = 10_000  # limit for a name: all its terms are looked up and built, and a file may hold millions
+MOST_CHARACTERS = 10_000  # limit for a name: all its terms are looked up and built, and a file may hold a long name
 
 
 def expanded(name: str, value: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Helpers of NumPy functions with gradients: they read arguments and convert gradients."""
+"""Helpers for NumPy functions with gradients: reading of arguments, and conversion of gradients."""
 
 from collections.abc import Callable
 from typing import Any

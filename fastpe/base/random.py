@@ -161,7 +161,8 @@ def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: NDArray
 
 
 def _polynomial(coefficients: tuple[float, ...], x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Evaluate by Horner's rule. Every product and sum is rounded separately (NumPy never fuses two calls)."""
+    """Evaluate a polynomial by Horner's rule. Every product and every sum is rounded, because NumPy computes them in
+    separate calls."""
     total = np.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total *= x

@@ -43,7 +43,7 @@ class Registry(Generic[Record]):
     Parameters
     ----------
     kind : Kind
-        What kind of records files define.
+        The kind of the records that the files define.
     package, folders : str, tuple of str
         A package of fastpe, and the folders in it whose files define one record each; "" is the package's own folder.
     beside : tuple of str
@@ -215,7 +215,8 @@ class Registry(Generic[Record]):
         return {key: {"way": found.way, "sha256": found.sha256} for key, found in self._registered.items()}
 
     def register_ways(self, found: Mapping[str, Mapping[str, str]]) -> None:
-        """Register the records of another process of the same user. Raise ValueError if a file has changed since."""
+        """Register the records of another process of the same user. Raise ValueError if a file has changed since that
+        process registered it."""
         for key, each in found.items():
             way, changed = each["way"], f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered"
             if key not in self._offered and key not in self._registered:

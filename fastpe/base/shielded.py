@@ -13,7 +13,8 @@ from typing import Any, cast
 def load(module: str) -> ModuleType:
     """Import a module such that interrupts cannot leave it, or its imports, half initialised.
 
-    A separate thread would wait for imports of this thread. If there may be one, the module is imported in this thread.
+    A separate thread imports the module (see `shielded`). But that thread would wait for imports that this thread has
+    begun. So if an import is in progress, this thread imports the module itself.
     """
     if module in sys.modules:
         return import_module(module)
@@ -25,20 +26,20 @@ def _is_importing() -> bool:
 
 
 def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: False) -> Callable[..., Any]:
-    """The function, run in a separate thread if the main thread calls it.
+    """Return the function, changed so that it runs in a separate thread if the main thread calls it.
 
-    Python runs signal handlers only in the main thread. If one raises an exception, as Ctrl-C does, the main thread no
-    longer waits for the call, but the call runs to its end. A process that exits meanwhile waits for the call. If no
-    thread can be started, the function runs in the calling thread. This happens if there are too many threads, or if
-    the process is about to exit.
+    Python runs signal handlers only in the main thread. If a handler raises an exception, as Ctrl-C does, the main
+    thread stops waiting for the call, but the call runs to its end. If the process exits during the call, it waits for
+    the end of the call. If no thread can be started, the function runs in the calling thread. This happens if there are
+    too many threads, or if the process is about to exit.
 
     Parameters
     ----------
     function : callable
         The function. Its errors are raised in the caller.
     inside : callable
-        Returns whether the calling thread holds something that another thread would wait for. If it does, the function
-        runs in the calling thread.
+        Returns whether the calling thread holds something that another thread would wait for. If so, the function runs
+        in the calling thread.
 
     Examples
     --------

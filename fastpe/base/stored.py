@@ -131,7 +131,7 @@ def parse(content: bytes) -> Any:
     hooks: dict[str, Any] = {"parse_int": _integer, "parse_float": _float, "parse_constant": _constant}
     try:
         value = json.loads(text, object_pairs_hook=_unique, **hooks)
-        if _ESCAPED_HALF.search(text):  # unless the other half follows, the text could be read but never written again
+        if _ESCAPED_HALF.search(text):  # half of a surrogate pair cannot be written without the other half
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} in line {error.lineno}") from None

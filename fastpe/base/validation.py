@@ -229,8 +229,8 @@ def _memory() -> int:
 def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
     """Return a clause for an error message that offers the names closest to `name`.
 
-    If no name is close, the clause lists all names. If there are more than 12, it is `listed` instead, which says where
-    to find them. Names in `also` are offered, too, but not listed.
+    If no name is close, the clause lists all names. If there are more than 12 names, the clause is `listed` instead, a
+    text that says where to find the names. Names in `also` are offered if they are close, but not listed.
 
     >>> nearest("wavlet", ["alibi", "wavelet"]), nearest("x", ["alibi", "wavelet"])
     ("did you mean 'wavelet'?", 'known: alibi, wavelet')
@@ -250,7 +250,8 @@ def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[st
 def named_arguments(target: Target) -> Target:
     """Make a function or a class offer the nearest name in its TypeError for an unknown keyword argument.
 
-    The signature stays the same. From Python 3.13 on, Python itself does so for functions written in Python.
+    The signature stays the same. From Python 3.13 on, Python itself offers the nearest name for functions written in
+    Python.
 
     >>> @named_arguments
     ... def trained(*, epochs=1): ...
@@ -348,7 +349,8 @@ def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
 
 
 def _nested(value: Any) -> Iterator[tuple[Sequence[Any], set[type]]]:
-    """Yield a sequence and the sequences in it, at any depth, except `_FLAT` ones: each with its elements' types."""
+    """Yield a sequence and all sequences in it, at any depth, except sequences of the types `_FLAT`. Each is yielded
+    together with the set of the types of its elements."""
     left, seen = [value], dict[int, Any]()
     while left:
         each = left.pop()

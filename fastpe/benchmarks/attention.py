@@ -35,13 +35,13 @@ CASES = (
     Case("no term, causal", Problem(4096), {"sdpa": {FORWARD: 1.0, BACKWARD: 1.3, BOTH: None}}),
     Case("small calls", Problem(64, causal=False, batch=32, heads=4, width=16), {"sdpa": {FORWARD: 1.0, BOTH: 1.0}}),
 )  # fmt: skip
-"""ALiBi has the standard slopes. For it, SDPA gets a dense mask made before the timing. For a learned bias, SDPA
-gathers N x N entries in each call."""
+"""ALiBi has the standard slopes. For ALiBi, SDPA gets a dense mask that is made before the timing. For a learned bias,
+SDPA gathers N x N entries in each call."""
 AS_EXACT = {"sdpa": 2.0, "flashbias": 1.0, "flex": None}
-"""Goals: the largest ratio of fastpe's error against float64 to the peer's."""
+"""Goals by peer: the largest allowed ratio of fastpe's error to the peer's error, both against float64."""
 OF_PEAK = {FORWARD: 0.6, BACKWARD: 0.55}
 LENGTHS = (1024, 2048, 4096)
-"""Problems without position terms, for which the share of the peak is measured."""
+"""Lengths of the problems without position terms, for which the share of the peak is measured."""
 TERMS = {"rope": 1.03, "toeplitz": 1.05, "shaw": 2.0, "shaw values": None}
 """Goals: the largest time with a position term relative to no term, at N 4096, causal, with no tiles skipped."""
 LONG, EXTRA_MIB, SKIPPING = 65536, 64.0, 5.0
@@ -74,8 +74,8 @@ def measure(
           peer's error with ``ratio``, fastpe's error divided by the peer's, judged.
         - ``peak``: ``gflops`` of sgemm, rows with ``of_peak``, judged, and ``disturbed``, signs of a disturbed machine.
         - ``terms``: times relative to no term, judged.
-        - ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged (None if it is unknown, for the reason ``why``),
-          and ``skipping``.
+        - ``long``: ``rows`` with ``seconds`` and ``extra_mib``, judged (None if it cannot be measured; ``why`` gives
+          the reason), and ``skipping``.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def _of_peak(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: in
             prepare(candidates)
             take_turns([limits[0], *candidates], effort)
             found += [(problem, each.label, each) for each in candidates]
-        take_turns([limits[1]], effort)  # timed separately, because its idle threads spin and would occupy a core
+        take_turns([limits[1]], effort)  # BLAS is timed separately: its idle threads spin, and would occupy a core
     own, blas = probe.PEAK_FLOP * threads / limits[0].best, 2 * probe.BLAS_ORDER**3 / limits[1].best
     rows = []
     for problem, part, each in found:

@@ -130,7 +130,7 @@ def own_calls(problem: Problem, tolerance: float | None = None) -> Calls:
 
 @dataclass(frozen=True)
 class Exact:
-    """Exact float64 results: the output for some heads and rows, and the gradients for a `dout` that is 0 elsewhere."""
+    """Exact float64 results: the output for some heads and rows, and gradients for a `dout` that is 0 in other rows."""
 
     heads: list[int]
     rows: list[int]

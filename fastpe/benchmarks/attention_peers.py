@@ -20,9 +20,8 @@ def torch_calls(problem: Problem, threads: int, way: str) -> Calls:
 
     `way` is one of:
 
-    - ``sdpa``: PyTorch's function. For ALiBi it gets a dense mask made beforehand. For a learned bias, each call
-    gathers
-      the mask. Otherwise it gets no mask.
+    - ``sdpa``: PyTorch's function. For ALiBi, it gets a dense mask that is made beforehand. For a learned bias, each
+      call gathers the mask. Otherwise there is no mask.
     - ``flashbias``, ``flex``.
     - ``fastpe``: fastpe's adapter.
     """
@@ -86,7 +85,10 @@ def _adapter(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _low_rank(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Causal ALiBi as two more channels with the product slope (j - i): FlashBias, Wu et al. 2025, arXiv:2505.12044."""
+    """Causal ALiBi as two more channels with the product `slope * (j - i)`.
+
+    This is FlashBias (Wu et al. 2025, arXiv:2505.12044).
+    """
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 

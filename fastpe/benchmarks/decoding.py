@@ -1,4 +1,6 @@
-"""Attention of one query and a key/value cache, with each argument of the short path, compared with PyTorch's SDPA.
+"""Attention of one query to a key/value cache, with each argument that the path for few queries supports.
+
+fastpe is compared with PyTorch's `scaled_dot_product_attention` (SDPA).
 
 PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe); the functions that use it import it.
 """
@@ -87,7 +89,7 @@ def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[
     -------
     dict
         - ``rows``: for each case and length, fastpe's time ``us`` in microseconds, and ``sdpa``, SDPA's time divided by
-          it, judged by `goal`.
+          fastpe's, judged by `goal`.
         - ``absent``: the reason why there are no rows, or None.
 
     Raises

@@ -3,10 +3,9 @@
 Either of two signs is enough:
 
 - A *yardstick* is a call whose time depends on the machine only (sgemm in cache, writing memory, the step without an
-  encoding). It is timed in every turn. On an undisturbed machine, its fastest calls of all turns differ by a few
-  percent. The sign is that its fastest call in the median turn took more than `BETWEEN_TURNS` times as long as its
-  fastest call in the fastest turn. The median is used because a few bad turns do not change the figures, which are
-  the fastest calls of all turns.
+  encoding). It is timed in every turn, and the fastest call of each turn counts. On an undisturbed machine, these times
+  differ by a few percent. The sign is that their median is more than `BETWEEN_TURNS` times their minimum. The median is
+  used because a few bad turns do not change the figures, which are the fastest calls of all turns.
 - On several threads, the step reached less than `OF_ONE_THREAD` times the share of the peak that it reached on one
   thread. The peak is measured on the same number of threads, so slower clocks or shared cores give no sign. Another
   process on one of the cores gives a sign, because the step waits for its slowest thread.

@@ -96,7 +96,7 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
         expected = _array(fastpe.build(
             encoding, len(rows), positions=rows, params=params, reference=True, train_length=length, **settings
         ))  # fmt: skip
-    except ValueError:  # positions with several coordinates or of a graph, or offsets only
+    except ValueError:  # the encoding takes positions with several coordinates or of a graph, or only offsets
         few = 120  # a grid of 10 by 12
         expected = _array(fastpe.build(encoding, few, reference=True, **settings))
         _compare(library, encoding, _array(fastpe.build(encoding, few, **settings)), expected)
@@ -135,9 +135,9 @@ def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) ->
     dict
         - ``length``, ``dim``, ``heads``: the sizes.
         - ``write_gbytes_per_s``: the measured write bandwidth.
-        - ``rows``, each with ``encoding``, ``bytes``, ``ms``, ``gbytes_per_s``, ``of_write``, judged, and ``times``,
-        the
-          time of usual NumPy code relative to fastpe's, judged, or None if there is no such code.
+        - ``rows``, each with ``encoding``, ``bytes``, ``ms``, ``gbytes_per_s``, ``of_write`` (the share of the write
+          bandwidth, judged), and ``times`` (the time of usual NumPy code relative to fastpe's, judged, or None if there
+          is no such code).
         - ``disturbed``: signs of a disturbed machine.
     """
     slower = replace(effort, turns=min(effort.turns, 4), least=min(effort.least, 2))

@@ -244,7 +244,8 @@ def disagreement(
 
 
 def _errors(found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]]) -> Iterator[float]:
-    largest = max(each["largest"] for each in right[1:]) if right[1:] else 0.0  # some gradients are almost zero
+    # errors of gradients are relative to the largest entry of all, because some gradients are almost zero
+    largest = max(each["largest"] for each in right[1:]) if right[1:] else 0.0
     for number, (one, other) in enumerate(zip(found, right, strict=True)):
         off = np.abs(np.subtract(one["entries"], other["entries"])).max()
         yield float(off / (largest if number else other["largest"]))

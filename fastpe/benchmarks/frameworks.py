@@ -11,7 +11,7 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 
 PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
 SKIPS, SKIPS_NOTHING = 1.5, 0.95
-"""Goals for a peer's time divided by fastpe's: the first if fastpe skips keys or needs no dense bias, the second
+"""Goals for a peer's time divided by fastpe's: `SKIPS` if fastpe skips keys or needs no dense bias, `SKIPS_NOTHING`
 otherwise. `decoding` has the goals of calls with one query."""
 _SECONDS, _FEW_TURNS = 2.0, 2
 
@@ -21,8 +21,9 @@ class Case:
     """A kind of `framework_cases.call` at some lengths.
 
     `times` has, by peer and part, the goal for the peer's time divided by fastpe's. All results are compared with those
-    of the first peer. `processes` is the number of pairs of processes that are timed: calls as short as one token of a
-    model differ by 5 % between equal processes, because of the layout of their memory.
+    of the first peer. `processes` is the number of pairs of processes that are timed. Short calls, such as one token of
+    a model, need several pairs: their times differ by 5 % between equal processes, because the memory is laid out
+    differently.
     """
 
     name: str
@@ -69,8 +70,7 @@ def measure(
     -------
     dict
         - ``beside``: for each case, length and part, fastpe's ``ms``, and each peer's ``ms`` with ``times`` (relative
-        to
-          fastpe's time, judged), or ``absent``, the reason why there is no time.
+          to fastpe's time, judged), or ``absent``, the reason why there is no time.
         - ``absent``: by case, the reason why the case cannot be measured at all.
         - ``decoding`` and ``features``: the results of `decoding.measure` and `features.measure`.
 
@@ -110,7 +110,7 @@ def _timed(
 ) -> tuple[dict[int, Found], str | None]:
     """Time a case in two new processes, and return the timings by length, or the reason why there are none.
 
-    The timings in `before` are added. Every case has new processes, so that the masks of other cases take no memory.
+    Earlier timings, in `before`, are added. Every case has new processes, so that masks of other cases take no memory.
     """
     timed: dict[int, Found] = {}
     with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:

@@ -62,11 +62,11 @@ def batch_of(case: Case) -> tuple[Array, Array]:
 
 
 class Product(NamedTuple):
-    """A product of the step, C (m, n) = A (m, depth) B (depth, n), and what the step fuses with it.
+    """A product of the step, `C = A @ B` with A (m, depth) and B (depth, n), and what the step fuses with it.
 
-    `fused` is a mode of `fastpe.kernels.products.gemm`. With PLUS, the first addend is a matrix. With FROM alone, it is
-    a row (a bias), or C itself if `onto`. If `b_transposed`, B is stored as its transpose, and is transposed for every
-    sequence.
+    `fused` is a mode of `fastpe.kernels.products.gemm`. With PLUS, the first addend is a matrix. With FROM but not
+    PLUS, the addend is a row (a bias), or C itself if `onto`. If `b_transposed`, B is stored as its transpose, and is
+    transposed for every sequence.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Product(NamedTuple):
 
     @property
     def flop(self) -> int:
-        """The number of FLOPs, 2 m n depth."""
+        """The number of FLOPs, `2 * m * n * depth`."""
         return 2 * self.m * self.n * self.depth
 
     @property
@@ -100,7 +100,7 @@ def products(config: ModelConfig) -> list[Product]:
     """All products of a step on one sequence. Products of equal shape and form appear once, with all their names."""
     n, c, f, head = config.train_length, config.width, config.hidden, config.head_width
     relu = config.activation == "relu"
-    plain = config.norm == "none"  # without norms, gradients are added directly to that of the residual connection
+    plain = config.norm == "none"  # without norms, products are added directly to the gradient of the residual stream
     found = [
         Product("qkv", n, c, 3 * c, fused=_BIAS),
         Product("scores", n, head, n, b_transposed=True),

@@ -153,9 +153,9 @@ def torch_step(
 ) -> Step:
     """A function that makes one training step of a copy of `model` in PyTorch, and returns the loss.
 
-    A step computes the loss and all gradients and updates with Adam, in PyTorch's fused version, the fastest of its
-    three here. If `compiled`, loss and gradients are compiled with `torch.compile`. `own` is the same as for
-    `torch_forward`.
+    A step computes the loss and all gradients, and updates the parameters with PyTorch's fused Adam, which is the
+    fastest of PyTorch's three versions here. If `compiled`, loss and gradients are compiled with `torch.compile`. `own`
+    is the same as for `torch_forward`.
     """
     import torch
 

@@ -1,8 +1,8 @@
 """Matrix products of the training step on one thread: fastpe's micro-kernel, MKL (PyTorch) and OpenBLAS (NumPy).
 
-Operands are contiguous and stay in cache. fastpe repeats a product in compiled code. A peer is called from Python. From
-its time, the time of the same call on 1 x 1 matrices is subtracted, which favours the peer slightly. If the second
-matrix is given as its transpose, fastpe's time includes transposing it, as in the training step.
+Operands are contiguous and stay in cache. fastpe repeats a product in compiled code. A peer is called from Python, so
+the time of the same call on 1 x 1 matrices is subtracted from the peer's time. This favours the peer slightly. If the
+second matrix is stored as its transpose, fastpe's time includes transposing it, as in the training step.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,10 @@ _FLOP_A_CALL = 20e6  # a call repeats a product until it does this many FLOPs, s
 
 @entry(label="the measurement of products")
 def _repeat(a, b, c, d, e, scratch, mode, transposed, times):  # type: ignore[no-untyped-def]
-    """Compute C = f(start + A B) repeatedly. If `transposed`, b is B^T and is transposed into `scratch` each time."""
+    """Compute the product of a and b into c repeatedly, in the form `mode` with the addends d and e.
+
+    If `transposed`, b is stored as its transpose, and is transposed into `scratch` each time.
+    """
     ai, aj = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize
     p, row, n, depth = pointer(b), b.shape[1], c.shape[1], a.shape[1]
     for _ in range(times):

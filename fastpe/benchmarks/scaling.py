@@ -34,8 +34,8 @@ def measure(effort: Effort, tell: Tell, threads: int, model: str = "paper") -> d
     -------
     dict
         - ``threads``: the number of threads.
-        - ``step`` and ``sgemm``: the speed on these threads divided by the speed on one thread. ``scaling``: the first
-          divided by the second, judged, or None on one thread or core.
+        - ``step`` and ``sgemm``: the speed on these threads divided by the speed on one thread. ``scaling``: ``step``
+          divided by ``sgemm``, judged, or None on one thread.
         - ``fixed``: for each number of threads, the time of the step divided by that of a step whose bits depend on the
           number of threads, judged.
         - ``busy``: the median time of the step next to a process that keeps one core busy, divided by the undisturbed

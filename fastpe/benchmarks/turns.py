@@ -42,19 +42,19 @@ _NEAR = 1.03
 
 
 # With these settings, glibc keeps freed memory in the process. A model's key/value cache is allocated again for every
-# token. Without the settings, the layout of the heap decides whether its pages are mapped again each time, which takes
-# as long as the rest of the call.
+# token. Without the settings, the layout of the heap decides whether the pages of the cache are mapped again each time,
+# which takes as long as the rest of the call.
 _KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
 
 
 class Worker:
-    """A process for one library with a number of threads; a context manager that ends it.
+    """A process that runs one library with a given number of threads; a context manager that ends the process.
 
     Parameters
     ----------
     library : str
-        The name of the library in messages. JAX has no setting for threads, so ``"jax"`` may use as many cores as
-        threads.
+        The name of the library in messages. JAX has no setting for threads, so the worker of ``"jax"`` is restricted to
+        as many cores as `threads` says.
     threads : int
         The number of threads. With one thread, all libraries run on the same core, because other programs may disturb
         some cores more than others.
@@ -128,7 +128,7 @@ class Worker:
 
 
 def _environment(library: str, threads: int) -> dict[str, str]:
-    """Environment variables that limit the threads of a library. For fastpe, each call sets the number instead."""
+    """Environment variables that limit the threads of a library. fastpe needs no limit: each call sets the number."""
     own = {"NUMBA_NUM_THREADS": str(max(usable_cores(), threads))}
     if library == "fastpe":
         return own

@@ -144,7 +144,10 @@ def _solve(rows: list[list[Decimal]]) -> list[Decimal]:
 
 
 def _daubechies(name: str) -> list[Decimal]:
-    """Return sqrt2 h of "db1", "db2", ...: Newton's iteration on p vanishing moments and p orthogonality identities."""
+    """Return the 2 p taps `sqrt(2) * h` of the wavelet "db1", "db2", ... with p = 1, 2, ...
+
+    Newton's iteration solves the 2 p equations: p vanishing moments and p orthogonality identities.
+    """
     low = [Decimal(float(h)) * Decimal(2).sqrt() for h in scaling_filter(name)]
     taps = range(len(low))
     for _ in range(4):

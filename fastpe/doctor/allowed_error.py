@@ -85,8 +85,8 @@ def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> A
         |kernel - ref| <= 8 condition (eps log2(terms) (s + eps max s) + terms tiny),   s = sum |term|
 
     If an entry is small because large terms cancel, the rounding error of these terms is allowed. If it is small
-    because its terms are small, only a small error is allowed. The part eps max s allows for neglected terms, which are
-    small relative to the largest. The part `tiny`, the smallest normal number, allows for terms that underflow.
+    because its terms are small, only a small error is allowed. The part `eps max s` allows for neglected terms, which
+    are small relative to the largest. The part `tiny`, the smallest normal number, allows for terms that underflow.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> A
 def gradient_differences(
     gradients: Mapping[str, Array], reference: Mapping[str, Array], sizes: Mapping[str, Array], dtype: Any
 ) -> dict[str, Difference]:
-    """Return the error of each gradient of a whole model and its bound, tol (max|ref| + 0.001 max sum|terms|).
+    """Return the error of each gradient of a whole model, with its bound `tol * (max|ref| + 0.001 * max sum|terms|)`.
 
     `sizes` holds, for each gradient, the sums of the absolute values of its terms, as
     `ModelEncoding.reference_gradient_sizes` returns them. Some gradients are exactly zero in theory. Their rounding

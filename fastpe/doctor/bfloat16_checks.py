@@ -21,7 +21,8 @@ from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
 
 SHARE = 0.25
-"""Allowed error of a gradient, as a share of the effect of rounding on it. Observed: 0.06, for sums near zero."""
+"""Allowed error of a gradient, as a share of the effect of rounding on the gradient. Observed: 0.06, for sums near
+zero."""
 
 _SIZES = ((50, 64, 69), (37, 19, 24), (96, 33, 1))  # m, n, depth
 

@@ -159,7 +159,7 @@ def judge(check: Check) -> Verdict:
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """Return sets of options: the defaults, `paper`, `tested`, and each option with choices set to each other value."""
+    """Return sets of options: the defaults, `paper`, `tested`, and for each option with choices, every other choice."""
     own = registry.get(name)
     found: list[dict[str, Any]] = [{}, dict(own.paper), dict(own.tested)]
     for key, option in own.options.items():
@@ -169,10 +169,10 @@ def variants(name: str) -> list[dict[str, Any]]:
 
 
 def requests(name: str, dtype: str, *, length: int, small: bool = False, **sizes: int) -> Iterator[Request]:
-    """Yield keywords of `fastpe.build` that together reach all code of an encoding, without those that it rejects.
+    """Yield keywords of `fastpe.build` that together reach all code of an encoding.
 
-    Options are changed from their defaults one at a time. Positions are the default ones, integers and reals. If
-    `small`, integer options such as sizes of tables and networks are small.
+    Options are changed from their defaults one at a time. Positions are the default ones, integers and reals. Keywords
+    that the encoding rejects are left out. If `small`, integer options such as sizes of tables and networks are small.
     """
     own = registry.get(name)
     fewer = {
@@ -285,7 +285,7 @@ def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
 def _slope(
     name: str, request: Request, params: Mapping[str, Array], dslots: Mapping[str, Array], key: str, entry: int
 ) -> float:
-    """Return the derivative of sum(slots dslots) with respect to one entry of a parameter."""
+    """Return the derivative of `sum(slots * dslots)` with respect to one entry of a parameter."""
     ends = []
     for step in (_STEP, -_STEP):
         moved = {name: value.astype(np.float64) for name, value in params.items()}

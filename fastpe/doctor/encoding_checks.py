@@ -244,7 +244,11 @@ def adding(key: str, dtype: str) -> Iterator[Difference]:
 
 
 def beyond(key: str) -> Iterator[Difference]:
-    """Check slots past the training length: an error if undefined, otherwise earlier ones change as `moves` states."""
+    """Check slots past the training length.
+
+    If the encoding states that they are undefined, there must be an error. Otherwise the slots of earlier positions
+    must change exactly if `moves` states so.
+    """
     own, params = registry.get(key), _away(key)
     defaults = {name: option.default for name, option in own.options.items()}
     if own.beyond == "undefined":
@@ -282,7 +286,8 @@ def far(key: str) -> Iterator[Difference]:
             continue
         sizes: dict[str, Any] = {"dim": spec.dim, "heads": spec.heads, "train_length": TRAINED, "causal": spec.causal}
         params = build.init(key, **sizes, **variant)
-        # for encodings of users, check the reference first: fastpe checks only the ends of what their fills write
+        # for encodings of users, check the reference first: of what their fills write, the guards check only the first
+        # and the last entry of each array
         for reference in (True, False) if own.file else (False,):
             out = combined.allocate((part,), spec)
             with np.errstate(all="ignore"):  # values that are not finite are reported below
@@ -296,7 +301,7 @@ def _farthest(part: Part) -> Spec | None:
     """Return the request that reaches farthest without too large slots, or None if the encoding rejects the length.
 
     Slots for pairs of positions are requested at a few positions up to the farthest one. If the encoding takes no
-    positions, they are requested at a shorter length.
+    positions, these slots are requested at a shorter length.
     """
     causal = part.encoding.direction == "causal"
     request: Request = {"dim": SIZES["dim"], "heads": SIZES["heads"], "train_length": TRAINED, "causal": causal}

@@ -34,7 +34,7 @@ _BLAS = "from fastpe.doctor import probe; print(min(probe.in_turn({'': probe.bla
 _TIMES = 200
 PEAK_FLOP = 2 * SIZE**3 * _TIMES
 """Number of FLOPs in a call of `peak_call`, for each thread."""
-_BLOCK = np.int64(256)  # elements; the parts of workers start at multiples of it
+_BLOCK = np.int64(256)  # elements; each worker's part of an array starts at a multiple of this number
 
 
 def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
@@ -63,7 +63,7 @@ def _repeat(worker, a, b, c, n, times):  # type: ignore[no-untyped-def]
 
 @entry(label="the measurement of sgemm")
 def _repeat_gemm(team, counters, a, b, c, times):  # type: ignore[no-untyped-def]
-    """Compute c[worker] = a b on every worker, repeatedly."""
+    """Compute `c[worker] = a @ b` on every worker, repeatedly."""
     on_team(team, _repeat, (pointer(a), pointer(b), pointer(c), a.shape[0], times))
 
 

@@ -18,7 +18,7 @@ from fastpe.tasks import targets
 
 HOLDS, FAILS, OPEN, IMPOSSIBLE = "holds", "does not hold", "undecided", "impossible"
 NEAR = 2.0
-"""A geometric mean agrees with the paper's error if it lies within this factor of it."""
+"""A geometric mean agrees with the paper's error if neither is more than this many times the other."""
 
 _PAPER_SPREAD = 0.0024 / 0.0021
 
@@ -34,7 +34,11 @@ def judged(study: Study) -> bool:
 
 
 def reference_points(study: Study, reading: str, length: int) -> dict[str, float]:
-    """Reference errors at this length, in the unit of the targets: ``zero_predictor`` and ``reversal_bound``."""
+    """Reference errors at this length, in the unit of the targets.
+
+    ``zero_predictor`` is the error of always answering zero. ``reversal_bound`` is the smallest possible error of a
+    model that cannot tell a sequence from its reverse.
+    """
     config = study.config_of(reading, "wavelet")
     factors = targets.factors(length, config.target_scale, config.train_length)
     task = config.chosen.task
@@ -65,7 +69,7 @@ def pairs_of(cells: Cells) -> dict[tuple[str, str], Comparison | None]:
 
 
 def judge(study: Study, summary: Mapping[str, Any]) -> list[Verdict]:
-    """A verdict for every claim, reading and length: ``claim``, ``reading``, ``length``, ``verdict``, ``reason``."""
+    """Verdicts on every claim, by reading and length: ``claim``, ``reading``, ``length``, ``verdict``, ``reason``."""
     verdicts: list[Verdict] = []
     for reading, length in itertools.product(READINGS, LENGTHS):
         at, points = cells_at(summary, reading, length), reference_points(study, reading, length)

@@ -28,7 +28,7 @@ SMALL = "These runs are shorter than the paper's: they only demonstrate the stud
 
 
 def facts(study: Study, summary: Summary) -> dict[str, Any]:
-    """JSON values: ``source``, ``paper``, ``reference`` points, and ``verdicts``, which are empty for shorter runs."""
+    """JSON values: ``source``, ``paper``, ``reference`` points, and ``verdicts`` (none if runs are not judged)."""
     points = [
         {"reading": reading, "length": length, **reference_points(study, reading, length)}
         for reading in READINGS

@@ -6,8 +6,8 @@
   dask does not compare all of these versions.
 - A worker with another CPU may round differently, so its results have another identity.
 
-Under SLURM, dask-jobqueue starts the workers. In this example, its jobs end before their walltime, and their runs
-continue on other workers:
+Under SLURM, dask-jobqueue starts the workers. In this example, workers end before the walltime of their SLURM jobs, and
+their runs continue on other workers:
 
     cluster = dask_jobqueue.SLURMCluster(
         cores=1, processes=1, memory="4GB", walltime="01:00:00", job_script_prologue=["export NUMBA_NUM_THREADS=1"],
@@ -40,7 +40,7 @@ from fastpe.training.events import Noted
 
 MISSING = "a cluster needs dask.distributed: pip install -e '.[cluster]' from a clone of fastpe"
 _PATIENCE = 20  # seconds to connect to a scheduler
-ATTEMPTS = 5  # a run may lose this many workers
+ATTEMPTS = 5  # a run that loses this many workers ends with an error
 
 
 class WorkerDiffers(ValueError):
@@ -55,7 +55,7 @@ def run(jobs: Sequence[Job], address: str, workers: int, notify: Listener = lamb
     jobs : sequence of Job
         The runs to make. Their folders must be on storage that all workers share.
     address : str
-        "local" for a cluster of processes on this machine, the address of a scheduler, or the path of its file.
+        "local" for a cluster of processes on this machine, the address of a scheduler, or the path of a scheduler file.
     workers : int
         Number of processes of a local cluster.
     notify : callable
@@ -103,7 +103,7 @@ def _environment_kept() -> Iterator[None]:
 def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
     import dask
 
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # the client also raises the errors that it logs
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     settings = {"distributed.nanny.pre-spawn-environ": one_thread, "distributed.scheduler.allowed-failures": 3}
     with dask.config.set(settings), _environment_kept(), contextlib.ExitStack() as stack:

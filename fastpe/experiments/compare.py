@@ -75,8 +75,8 @@ def compare(
         (k, n): make only the k-th of n parts of the runs, counted from 1, for example in an array of batch jobs.
         `fastpe merge` joins the parts. If settings are chosen, all runs of a task and an encoding are in the same part.
     cluster : str, optional
-        Make the runs on dask.distributed: "local", the address of a scheduler, or the path of its file. Dask exchanges
-        pickles and, by default, authenticates nobody: use it only in a network in which you trust everyone.
+        Make the runs on dask.distributed: "local", the address of a scheduler, or the path of a scheduler file. Dask
+        exchanges pickles and, by default, authenticates nobody: use it only in a network in which you trust everyone.
     progress : callable, optional
         Called with every event, see `fastpe.experiments.jobs.JobEvent`.
     **settings

@@ -51,10 +51,10 @@ def sign_flip(differences: Sequence[float]) -> float:
 def equivalence(differences: Sequence[float], margin: float) -> float:
     """The p value of two one-sided sign-flip tests (Schuirmann 1987). It is small if the mean lies within the margin.
 
-    The first test shows that the mean is above -margin, with random signs of the distances from -margin; the second
-    shows likewise that it is below margin. The result is the larger of their p values. It is at least 2^-n, which is
-    0.03125 for 5 seeds. The tests assume that the differences are spread symmetrically about their mean. They cannot
-    detect rare and large failures if none of these seeds failed.
+    The first test shows that the mean is above -margin: it draws random signs for the distances of the differences from
+    -margin. The second test shows in the same way that the mean is below margin. The result is the larger of the two p
+    values. It is at least 2^-n for n differences, which is 0.03125 for 5 seeds. The tests assume that the differences
+    are spread symmetrically about their mean. They cannot detect rare and large failures if none of these seeds failed.
 
     Parameters
     ----------
@@ -91,7 +91,10 @@ def _slack(values: Array) -> float:
 
 
 def _share(values: Array, counts: Callable[[Array], Array]) -> float:
-    """The share of choices of signs whose sum counts, among all, or among random ones and the observed one."""
+    """The share of choices of signs for whose sum `counts` is true.
+
+    It is the share of all choices, or of the random choices together with the observed signs, which always count.
+    """
     found = sum(int(np.sum(counts(_sums(part, values)))) for part in _coins(len(values)))
     return found / 2 ** len(values) if len(values) <= _EXACT else (1 + found) / (1 + _DRAWN)
 

@@ -221,8 +221,8 @@ def _copy_all(runs: Sequence[Path], folder: Path) -> None:
 def report_runs(runs: Sequence[Path], out: Path, baseline: str | None = None) -> Compared:
     """Make a study from single run folders, and write its report.
 
-    A setting that differs between runs becomes part of the encodings in the study. If it is the same in all runs of
-    each task, it becomes part of the tasks.
+    A setting that differs between runs becomes part of the study's tasks if it is the same in all runs of each task.
+    Otherwise it becomes part of the study's encodings.
 
     Parameters
     ----------

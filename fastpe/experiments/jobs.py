@@ -4,7 +4,7 @@ There are two engines, `local` and `cluster`. Both write the results into the ru
 
 A result is reused only if everything that its bits depend on is the same: the settings, the sources of fastpe and of
 the users' encodings, the versions and the CPU. The digest of all this is the `identity` of the run. The identity is
-part of the folder's name, so runs with different identities never share a folder, and it is stored with the result.
+stored with the result. It is also part of the folder's name, so runs with different identities never share a folder.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The engine for one machine: worker processes that do one job after the other.
 
-- Only this process receives Ctrl-C. It then ends the workers, and the same call later continues from their checkpoints.
+- Only this process receives Ctrl-C. It then ends the workers. A repeated call continues from their checkpoints.
 - A worker that dies is replaced, and its run continues from its last checkpoint.
 - A worker whose parent was killed ends by itself, because its standard input ends.
 - Every worker has one thread. Results do not depend on the number of workers or the order of the jobs.

@@ -33,7 +33,7 @@ Outcomes = Mapping[RunKey, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measure:
-    """The metric that a task is judged by, and whether larger is better. If not, it is a positive error."""
+    """The metric that a task is judged by, and whether larger is better. Otherwise the metric is a positive error."""
 
     metric: str
     larger: bool
@@ -86,7 +86,7 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 
 
 def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: str) -> list[float | None]:
-    """The values of the task's metric, one for each seed; None if the run failed or its encoding is undefined there."""
+    """The values of the task's metric, one for each seed; None if the run failed or the length has no finite value."""
     metric = measure_of(study, task).metric
     found: list[float | None] = []
     for seed in study.each_seed:
@@ -98,7 +98,7 @@ def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: s
 
 
 def same_bits(outcomes: Outcomes) -> list[str]:
-    """Sentences on pairs of seeds with bitwise equal results for one encoding and task, whose runs ignored the seed."""
+    """Sentences on pairs of seeds with bitwise equal results for one encoding and task: these runs ignored the seed."""
     found, seen = [], dict[tuple[str, str, str], int]()
     for key, outcome in outcomes.items():
         if "failed" in outcome or outcome["train"]["loss"] is None:
@@ -140,14 +140,16 @@ def _length(text: str) -> int | str:
 
 
 def score(measure: Measure, value: float | None, chance: float = 1.0) -> float:
-    """A score in [0, 1]. It is 0 for a run that failed (None), and max(0, 1 - error / chance) for an error."""
+    """A score in [0, 1]: for an error max(0, 1 - error / chance), else the value itself; 0 for a failed run (None)."""
     if value is None:
         return 0.0
     return value if measure.larger else max(0.0, 1.0 - value / chance)
 
 
 def _effective(threshold: float, measure: Measure, known: Mapping[int, Sequence[float | None]]) -> dict[str, Any]:
-    """The effective length of the mean score, those of the seeds, and the interval of their median; none for errors.
+    """The effective length of the mean score, the effective lengths of the seeds, and the interval of their median.
+
+    If the metric is an error, there are none.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from fastpe.training.presets import PRESETS, preset
 MOST_SEEDS = 10_000
 MOST_CANDIDATES = 10_000  # all candidates of a grid are listed in memory, and a short file could ask for 10**12
 FIRST_TUNING_SEED = 10_000
-"""The first tuning seed if only their number is given. The seeds of a study, if they are counted, are below it."""
+"""The first tuning seed, if only the number of tuning seeds is given. Counted seeds of a study are below it."""
 TUNING_SEEDS = 3
 """The default number of tuning seeds."""
 
@@ -40,7 +40,7 @@ _NEVER_CHOSEN = {
     "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "test_lengths", "test_sequences",
     "validation",
 }  # fmt: skip
-"""Settings that define the task or how it is measured. Validation scores cannot be compared between their values."""
+"""Settings that define the task or how it is measured: validation scores for different values are not comparable."""
 _OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims", "choose_seeds")
 
 Candidate = Mapping[str, Any]
@@ -432,7 +432,7 @@ def _options_of(candidate: Candidate) -> dict[str, Any]:
 
 
 def _check(whose: str, config: TrainConfig) -> None:
-    """Check the options of every encoding, so that an impossible combination is refused before any run."""
+    """Check the options of every term of the encoding, so that impossible settings are refused before any run."""
     for part in registry.parse_all(config.encoding, config.options):
         try:
             part.encoding.check(config.model.spec(config.model.train_length), **part.options)
@@ -441,7 +441,7 @@ def _check(whose: str, config: TrainConfig) -> None:
 
 
 def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple[int, ...]:
-    """The checked seeds: their number if they are counted from `first`, otherwise a tuple."""
+    """Check seeds. The result is their number if they are `first`, `first` + 1 and so on, otherwise a tuple."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return whole(name, value, 1, MOST_SEEDS)
     if count(value) > MOST_SEEDS:

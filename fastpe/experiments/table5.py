@@ -141,8 +141,8 @@ def reproduce(
     Parameters
     ----------
     out : Path
-        The folder of the study. Each variant that changes settings has a folder in it. Runs are in ``out/runs``. A run
-        that was finished with the same settings, sources, versions and CPU is not repeated.
+        The folder of the study. Each variant that changes settings has a folder in this folder. Runs are in
+        ``out/runs``. A run that was finished with the same settings, sources, versions and CPU is not repeated.
     made : sequence of Variant
         The variants, as `variants` returns them.
     workers : int

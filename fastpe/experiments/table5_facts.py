@@ -34,5 +34,5 @@ LEFT_OPEN: Mapping[str, str] = {
     "beta2": "a number",
     "eps": "a number",
 }
-"""The settings that the paper leaves open, with their possible values. `fastpe reproduce` varies them, and every option
-of an encoding, as in ``wavelet.wavelet=db2``."""
+"""The settings that the paper leaves open, with their possible values. `fastpe reproduce` can vary these settings and
+every option of an encoding, as in ``wavelet.wavelet=db2``."""

@@ -90,8 +90,9 @@ def level(values: Sequence[float | None], measure: Measure) -> float | None:
 def best_of(values: Sequence[Sequence[float | None]], measure: Measure) -> int | None:
     """The number of the best candidate, the first of equally good ones; None if every run of every candidate failed.
 
-    For scores, the best candidate has the largest mean; among equal means, the fewest failed runs. For errors, it has
-    the fewest failed runs, because a failed run has no error to average; among these, the smallest mean.
+    For scores, the best candidate is the one with the largest mean; among equal means, the one with the fewest failed
+    runs. For errors, it is the one with the fewest failed runs, because a failed run has no error to average; among
+    candidates with equally many failed runs, the one with the smallest mean.
 
     >>> best_of([[None, None], [0.0, 0.0], [0.0, 0.0]], Measure("exact", True))
     1

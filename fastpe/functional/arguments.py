@@ -56,7 +56,7 @@ _SYNONYMS = {
 """Names of arguments of attention in PyTorch, JAX, FlashAttention and Transformers -> fastpe's names."""
 
 _HALVES = ("float16", "bfloat16")  # computed in float32
-_WIDEST = 2 * validation.FARTHEST  # wider windows hide nothing, and kernels add the window to positions in int64
+_WIDEST = 2 * validation.FARTHEST  # limit of windows: wider ones hide nothing, and position + window must fit int64
 
 
 class Call(NamedTuple):
@@ -66,8 +66,8 @@ class Call(NamedTuple):
     `validation.integers`. All other arrays may share the caller's memory. Half precision is converted to float32,
     except q, k and v if `check` was told to keep them (see `widened`).
 
-    `dtype` is that of the output, and `lead` the number of axes that q has before N. `shapes` has the shapes, as they
-    were passed, of the arguments to compute gradients for; `dtypes` has the dtypes of these gradients.
+    `dtype` is the dtype of the output, and `lead` the number of axes that q has before N. `shapes` has the original
+    shapes of the arguments to compute gradients for; `dtypes` has the dtypes of these gradients.
     """
 
     q: Array  # (B, H, N, D)
@@ -239,7 +239,8 @@ def check_pairs(pairs: Any) -> str:
 def visibility(
     given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
 ) -> tuple[Mask | None, Array | None, Array | None]:
-    """Return the mask (None if spans can replace it), the spans (with such a mask), and the mask as it was passed."""
+    """Return the mask, the spans, and the mask as it was passed. If spans can replace the mask, they include it, and
+    the first result is None."""
     spans = None if given.get("spans") is None else check_spans(given["spans"], sizes, batched)
     if given.get("mask") is None:
         return None, spans, None

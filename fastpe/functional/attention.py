@@ -260,8 +260,8 @@ def gradients(
     `out` and `lse` are the results of an earlier forward pass. `rounds` is as for `Pass`.
     """
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
-    # with key_offset, lse may be large and its rounding too coarse to recompute weights from;
-    # running counts need a forward pass
+    # With key_offset, lse may be so large that its rounding is too coarse to recompute weights from it. With counts,
+    # the forward pass is needed for the running counts.
     known = None if {"key_offset", "counts"} & call.slots.keys() else (out, lse)
     return dispatch(call, checked_tolerance(tolerance, call.computed), known, rounds=rounds).pullback(dout)
 
@@ -269,7 +269,8 @@ def gradients(
 def rounded(
     q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, tolerance: float | None, **slots: Any
 ) -> tuple[Array, Array]:
-    """Return output and lse of `attention` for bfloat16 values in float32 arrays, if NumPy has no bfloat16."""
+    """Return output and lse of `attention` for q, k and v that hold bfloat16 values in float32 arrays, for callers
+    without NumPy arrays of bfloat16."""
     call = checked(q, k, v, causal, window, lengths, True, (), slots)
     out, lse = dispatch(call, checked_tolerance(tolerance, call.computed), rounds=True).outputs()
     return out, lse
@@ -281,7 +282,7 @@ def dispatch(
     """Run the forward passes of a call. The arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call.widened(), known)
-    if "reflectors" in call.slots:  # nothing is rounded
+    if "reflectors" in call.slots:  # products never round to bfloat16
         return Pass(call.widened() if call.q.dtype.itemsize == 2 else call, 0.0, known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)
@@ -302,7 +303,8 @@ def checked(
     q: Any, k: Any, v: Any, causal: bool, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any], *, reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """Check the arguments, also for one dtype and finite slots. `reads_halves` is as for `arguments.check`."""
+    """Check the arguments as `arguments.check` does, with the same `reads_halves`. Also check that all arrays have q's
+    dtype, that slots are finite, and that there is a kernel."""
     call = arguments.check(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
         reads_halves=reads_halves,

@@ -85,7 +85,8 @@ def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Ban
 
 
 def angles_of(band: Band, theta: Array, keys: slice) -> tuple[Array, Array | None]:
-    """Return the angles of queries and of the keys in a range, (B or 1, 1, N, R) each; None if all keys are at 0."""
+    """Return the angles of queries and of the keys in a range, (B or 1, 1, N, R) each. In place of the angles of keys,
+    return None if all keys have the rotary position 0."""
     of_queries, of_keys = (places[:, None, :, None] * theta for places in (band.queries, band.keys[:, keys]))
     return of_queries, of_keys if band.keys.any() else None
 

@@ -1,6 +1,6 @@
 """Attention on a dict of arguments, for the adapters to PyTorch and JAX.
 
-It computes `fastpe.columns.two_sided`, which is never causal, if `before` and `after` are among the arguments, and
+The call is `fastpe.columns.two_sided`, which is never causal, if `before` and `after` are among the arguments, and
 `fastpe.attention` otherwise.
 """
 
@@ -12,7 +12,7 @@ from fastpe.functional.arguments import Array, Call
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raise the errors of the call. Callers may pass zeros for arrays whose values are not known yet."""
+    """Raise the errors that the call would raise. Callers may pass zeros for arrays whose values are not known yet."""
     if "before" in given:
         call, _ = _of_both_sides(given, None)
     else:

@@ -1,7 +1,7 @@
 """Attention with a small network that corrects the scores (DAPE): the slots `mlp_in`, `mlp_bias` and `mlp_out`.
 
-The network reads the scores of all heads at once, so it has separate kernels and tasks. Its arguments and gradients
-are handled as in all other calls.
+The network reads the scores of all heads at once, so calls with a network have separate kernels and tasks. Their
+arguments and gradients are handled as in all other calls.
 """
 
 from functools import lru_cache
@@ -23,7 +23,7 @@ from fastpe.kernels.attention.slots import BIAS, GIVEN, SIZES, WANTED
 from fastpe.kernels.attention.terms.key_query_offsets import ColumnGradients
 from fastpe.kernels.threads.team import run_team, workers_for
 
-_PARTS = 8  # largest number of partial sums over queries, and so of threads in the backward pass
+_PARTS = 8  # largest number of partial sums over the queries of a sample: one task each in the backward pass
 
 
 class Networked(Pass):
@@ -48,7 +48,8 @@ class Networked(Pass):
         return Net(into, bias, out, units, taps, biased=int(self.table[BIAS, GIVEN]), follow=0)
 
     def _inputs_without_bias(self) -> Inputs:
-        """Return inputs whose table has no bias: the network reads it, and kernels must not add it again."""
+        """Return inputs whose table has no bias. The network adds the bias, and the other code must not add it
+        again."""
         table = self.table.copy()
         table[BIAS, [GIVEN, WANTED]] = 0
         return self.inputs._replace(table=table)

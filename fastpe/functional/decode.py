@@ -1,7 +1,7 @@
 """The fast path of `attention` for few queries over a key/value cache (`kernels.attention.decode`).
 
-It keeps no state between calls, and checks only whether the kernel supports the call. All other calls, including calls
-with wrong arguments, take the general path, which raises the errors.
+This path keeps no state between calls, and checks only whether the kernel supports the call. All other calls, including
+calls with wrong arguments, take the general path, which raises the errors.
 """
 
 import math

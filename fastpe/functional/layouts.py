@@ -1,4 +1,5 @@
-"""Conversion of arrays to the layout that kernels are compiled for (contiguous, writeable), and sums to a shape."""
+"""Conversion of arrays to the layout that kernels are compiled for (contiguous, writeable). Also sums over axes that
+were repeated."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""One call of attention: converts arguments to arrays of kernels, and their gradients to those of the arguments."""
+"""One call of attention. `Pass` converts the arguments to the arrays that kernels take, and the gradients of these
+arrays to gradients of the arguments."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -47,7 +48,7 @@ from fastpe.kernels.rows.dropout import Dropout
 from fastpe.kernels.threads.team import run_team, workers_for
 
 _HALF = 2**32
-_LEAST_ROUNDED = 64  # the smallest number of queries and keys whose products have operands rounded to bfloat16
+_LEAST_ROUNDED = 64  # with fewer queries or fewer keys, operands of products are never rounded to bfloat16
 _ROWS_OF_GRADIENTS = ("out", "lse", "dout", "dlse", "deltas", "dq", "dq_rest", "dk", "dk_rest", "dv", "dscale")
 
 
@@ -166,7 +167,8 @@ class Pass(Result):
         return Case._make((*sizes, *flags, *self.strides, *last))
 
     def _apart(self) -> bool:
-        """Whether q and k have gradients that are not rotated back together with those of the content rows."""
+        """Whether the gradients of q and k have a part that is not rotated back as the gradients of content rows
+        are."""
         slots = set(self.call.slots)
         content = slots & {"rotors", "angles", "theta", "row_scale"}
         return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias", "counts"})
@@ -182,7 +184,7 @@ class Pass(Result):
         if gradients and reflected:
             tasks = b * h
         workers = workers_for((1 + reflected) * b * h * n * m * (case.width + case.v_width), tasks)
-        if self.isa:  # products read packed panels up to the end of the last step
+        if self.isa:  # zeros: products read packed panels up to the end of the last step
             return simd.aligned_zeros((workers, layout.size + 80 + MEMORY), self.dtype), layout, workers
         return simd.aligned_empty((workers, layout.size + 80), self.dtype), layout, workers
 
@@ -202,7 +204,7 @@ class Pass(Result):
         self._drain()
 
     def _drain(self) -> None:
-        """Apply sinks: they scale down all weights of a row, and lse includes one extra key."""
+        """Apply the sinks to out and lse (see `apply_sinks`)."""
         if "sinks" in self.call.slots:
             whole = raised(self.lse, self.columns)
             apply_sinks(self.out, whole, self.call.slots["sinks"])
@@ -235,7 +237,8 @@ class Pass(Result):
     def _path_gradients(
         self, g: Gradients, case: Case, workspaces: Array, layout: Any, workers: int
     ) -> dict[str, Array]:
-        """`gradients` with reflections: every head has its own gradients of keys and reflections, which are summed."""
+        """As `gradients`, for a call with reflections. Kernels return the gradients of keys and reflections for every
+        query head, and these are summed here."""
         b, h, hk, _, m, d = self.sizes
 
         def of_head(*shape: int) -> Array:
@@ -351,7 +354,8 @@ def starts_of(g: Gradients) -> Gradients:
 def _isa(call: Call, *, rounds: bool) -> Isa | None:
     """Return the instruction set for products of bfloat16 numbers, or None if products use float32.
 
-    They do for float32 inputs, for reflections, and where float32 is as fast: few queries or keys, or an older CPU.
+    Products use float32 for inputs without bfloat16 values, for reflections, and where float32 is as fast: for few
+    queries or keys, or on an older CPU.
     """
     halves = call.dtype.itemsize == 2 and call.dtype.name == "bfloat16"
     if "reflectors" in call.slots or not (rounds or halves):

@@ -32,7 +32,7 @@ class Result:
         return (out, lse) if self.call.return_lse else out
 
     def lse_with_base(self) -> Array:
-        """Return lse with the base offsets of blocks added, which kernels leave out."""
+        """Return lse with the base offsets of blocks added. The `lse` of kernels does not contain these offsets."""
         return raised(self.lse, self.columns)
 
     @without_warnings
@@ -62,11 +62,13 @@ class Result:
 
 
 def apply_sinks(out: Array, lse: Array, sinks: Array) -> None:
-    """Apply sinks in place: they scale down all weights of a row, and lse includes one extra key."""
+    """Change `out` and `lse` in place as sinks do: a sink scales down all weights of a row, and is one more term of
+    lse."""
     sinks_kernel.apply_sinks(out, lse, contiguous(sinks, sinks.dtype).reshape(-1))
 
 
 def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
-    """Return the gradient of sinks. A sink has no value, so its score has the gradient of a key with dP = 0."""
+    """Return the gradient of sinks. It is the gradient of the score of a key with dP = 0, because a sink has no
+    value."""
     weights = np.exp(sinks[..., None].astype(np.float64) - lse)
     return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])

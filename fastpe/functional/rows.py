@@ -26,15 +26,16 @@ from fastpe.kernels.threads.team import run_team, workers_for
 
 Array = np.ndarray[Any, Any]
 Rows = tuple[Array, Array, Array, Array, Array]
-"""Original queries, their content rows, original keys, their content rows, values."""
+"""Original queries, content rows of queries, original keys, content rows of keys, values."""
 
 _ALL = slice(None)
 _MOVING = {"rotors", "polar"}
-_OF_A_RADIUS = 16  # estimated cost of a radius, in multiplications
+_OF_A_RADIUS = 16  # estimated cost of softplus(x), in multiplications
 
 
 def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
-    """Return the number of copies of keys and values: heads with different rotations or maps cannot share them."""
+    """Return the number of copies of each head of keys and values: h / hk if query heads that share a key head have
+    different rotations or maps, otherwise 1."""
     apart = any(slots[name].shape[1] not in (1, hk) for name in ("rotors", "polar", "angles") if name in slots)
     return h // hk if apart else 1
 
@@ -92,7 +93,8 @@ def rows_read(rows: Rows, slots: Mapping[str, Array]) -> Rows:
 
 
 def rows_of_bounds(rows: Rows, slots: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Return queries and keys with the norms of the content rows: the original rows where only rotations differ."""
+    """Return rows of queries and keys that have the norms of the content rows. These are the original rows if the
+    content rows are only rotated."""
     q, qr, k, kr, _ = rows
     return qr if "row_scale" in slots or "rotors" in slots else q, kr if "rotors" in slots else k
 
@@ -116,9 +118,9 @@ def _scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
 def content_gradients(
     call: Call, rows: Rows, angles: tuple[Array, Array | None] | None, keys: slice, dq: Array, dk: Array
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """Return the gradients of the queries and keys passed to `content_rows`, and of the slots that it read.
+    """Return the gradients of the queries and keys passed to `content_rows`, and of the slots that this function read.
 
-    `rows` is the return value of `content_rows`. `dq` and `dk` are the gradients of its content rows; they are
+    `rows` is the return value of `content_rows`. `dq` and `dk` are the gradients of the content rows; the arrays are
     overwritten.
     """
     (q, qr, k, kr, _), slots, positions, found = rows, call.slots, call.positions, dict[str, Array]()
@@ -214,7 +216,7 @@ def _mapped(
 def _rotors_gradient(
     rotors: Array, q: Array, k: Array, dq: Array, dk: Array, positions: Positions, pairs: str
 ) -> Array:  # fmt: skip
-    """Return the gradient of the maps, which were applied to q and k; dq and dk are the gradients of the results."""
+    """Return the gradient of the maps by which q and k were multiplied. dq and dk are the gradients of the products."""
     found, of_maps = np.zeros(rotors.size, q.dtype), _sizes_of_maps(rotors)
     led, per_head, length, _ = of_maps
     for x, dx, queries in ((q, dq, True), (k, dk, False)):
@@ -229,7 +231,7 @@ def _rotors_gradient(
 
 
 def _sizes_of_maps(rotors: Array) -> tuple[int, int, int, int]:
-    """Return the numbers of samples, heads and positions with separate maps, and of channels of a block."""
+    """Return the numbers of samples, heads and positions with separate maps, and the number of channels of a block."""
     led, per_head, length, _, _, block = rotors.shape
     return led, per_head, length, block
 
@@ -252,9 +254,10 @@ def _scratch_of_maps(workers: int, x: Array) -> Array:
 
 
 def _to_polar(x: Array, phases: Array | None) -> Array:
-    """Return rows of 2 D channels for x (B, H, N, D): first all cosines, then all sines.
+    """Return rows of 2 D channels for x (B, H, N, D): first softplus(x) cos phi for all channels, then
+    softplus(x) sin phi.
 
-    `phases` (B or 1, H or 1, D) are those of keys, in radians, or None for queries.
+    `phases` (B or 1, H or 1, D) has the phases phi of keys, in radians. It is None for queries, whose phases are 0.
     """
     x = plain_rows(x)
     y = np.empty((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
@@ -280,7 +283,7 @@ def _strides(x: Array) -> tuple[int, ...]:
 
 
 def _factors(x: Array, phases: Array | None) -> tuple[Array, tuple[int, int]]:
-    """Return cosines and sines, and their strides over samples and heads."""
+    """Return the cosines and sines of the phases, and the strides of this array over samples and heads."""
     phases = np.zeros((1, 1, x.shape[-1])) if phases is None else contiguous(phases, np.float64)
     led, per_head, width = phases.shape
     factors = np.empty(2 * phases.size, x.dtype)

@@ -17,18 +17,22 @@ _UNDERFLOW = 1e-30  # more than a squared norm can lose when squares underflow
 
 
 def limits_of(tolerance: float, causal: bool, m: int) -> tuple[float, float]:
-    """Return the logarithms of the weights that may be skipped: of all keys beyond a tile, and of any one of m keys."""
+    """Return the logarithms of two softmax weights that may be skipped: the total weight of all keys beyond a tile on
+    one side, and the weight of each of the m keys."""
     if not tolerance:
         return -math.inf, -math.inf
     return math.log(tolerance / 2 / (1 if causal else 2)), math.log(tolerance / 2 / m)
 
 
 def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> tuple[Array, Array, Array]:
-    """Return bounds on scores: norms of queries, and running maxima over tiles of the norms of keys, from both ends.
+    """Return three arrays from which kernels bound the scores of tiles:
 
-    The third result has running sums of exp(bias) over chunks of offsets, from both ends, as logarithms. `q` and `k`
-    are content rows. `met` has the numbers of heads and of offsets of the bias; it is None if no tile is skipped, and
-    then the results are placeholders.
+    - the norms of queries;
+    - the norms of keys, as running maxima over tiles, from both ends;
+    - the logarithms of sums of exp(bias), as running sums over chunks of offsets, from both ends.
+
+    `q` and `k` are content rows. `met` has the numbers of heads and of offsets of the bias. It is None if no tile is
+    skipped; the results are then placeholders.
     """
     dtype = made.bias.dtype
     if met is None:
@@ -44,7 +48,8 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
 
 
 def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: bool) -> Columns | None:
-    """Return the columns with memory for the base offsets of blocks, and bounds of key offsets if tiles may be skipped.
+    """Return the columns with memory for the base offsets of blocks and, if tiles may be skipped, with bounds on key
+    offsets.
 
     `sizes` are B, H, N and M.
     """
@@ -55,13 +60,14 @@ def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: boo
     if not (skips and made.table[KEY_OFFSET, GIVEN]):
         return columns
     blocks = _blocks(columns.key_offset.reshape(-1, m), int(TILE_KEYS), -np.inf)
-    if made.table[BIAS, GIVEN]:  # the sums of the bias and the largest key offsets together bound their sum
+    if made.table[BIAS, GIVEN]:  # sum exp(bias + offset) <= sum exp(bias) * max exp(offset)
         return columns._replace(tails=_from_both_sides(np.maximum, blocks.max(axis=-1)).reshape(-1))
     return columns._replace(tails=_from_both_sides(np.logaddexp, _log_sums(blocks)).reshape(-1))
 
 
 def raised(lse: Array, columns: Columns | None, sign: float = 1.0) -> Array:
-    """Return lse (B, H, N) with the base offsets of blocks added, which kernels leave out; float64 if there are any."""
+    """Return lse (B, H, N) plus `sign` times the base offsets of blocks, which kernels leave out. With base offsets,
+    the result is float64."""
     if columns is None:
         return lse
     bases = columns.bases.reshape(*lse.shape[:2], -1)

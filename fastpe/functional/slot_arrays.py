@@ -21,19 +21,19 @@ from fastpe.kernels.rows.dropout import NO_DROPOUT, Dropout
 Array = np.ndarray[Any, Any]
 
 _MOST_GROWTH = 0.9  # largest change of growth within a block of queries, as a fraction of the dtype's largest exponent
-_APART = {"bias", "mask", *COLUMN_SLOTS}  # slots for which there are kernels without all other slots
+_APART = {"bias", "mask", *COLUMN_SLOTS}  # calls with only these use kernels compiled without other slots
 _TABLE = len(ROWS), int(COLUMNS)
 
 
 class Arrays(NamedTuple):
     """All slots of a call, in the form that kernels take."""
 
-    arrays: dict[str, Array]  # by name, flattened, as kernels read them: they must stay alive as long as the table
+    arrays: dict[str, Array]  # by name, flattened; the table holds their addresses, so they must stay alive with it
     shapes: dict[str, tuple[int, ...]]  # of the array of one head
     table: Array  # in the form of `kernels.attention.slots`
     bias: Array
     mask: Array
-    columns: Columns | None  # without bases and tails
+    columns: Columns | None  # `bases` and `tails` are not filled yet
     slots: int | None  # 1, or None if there are no slots but bias, mask and columns
 
 
@@ -81,7 +81,8 @@ def slot_arrays(
 
 
 def _as_read(given: Mapping[str, Array], positions: Positions, dtype: Any) -> dict[str, Array]:
-    """Return the arrays that tiles read: expanded if over offsets, cut to the queries and keys if over positions."""
+    """Return the arrays that tiles read. Arrays over offsets are expanded; arrays over pairs of positions are cut to
+    the queries and keys."""
     found = {}
     for name, array in given.items():
         layout = ROWS[name].layout if name in ROWS and array is not None else ""
@@ -99,7 +100,7 @@ def _as_read(given: Mapping[str, Array], positions: Positions, dtype: Any) -> di
 
 
 def _rows(name: str, shape: Sequence[int]) -> int:
-    """Return the number of rows of one head's array, or of its entries if it has one axis.
+    """Return the number of rows of one head's array, or the number of its entries if the array has one axis.
 
     Exceptions: for growth, return the number of pairs; for a mask, the stride of rows, 0 if all queries share one row.
     """
@@ -113,9 +114,9 @@ def _rows(name: str, shape: Sequence[int]) -> int:
 def all_or_none(
     slots: int | None, columns: Columns | None, dropout: Dropout | None, dtype: Any
 ) -> tuple[int | None, Columns | None, Dropout | None]:
-    """Return these three arguments of kernels, with placeholders for missing ones if at least one is present.
+    """Return the first three arguments. If at least one of them is not None, the others get placeholders.
 
-    Kernels are compiled for all of them, or for none (see `kernels.attention.inputs.terms_of`).
+    Kernels are compiled for all three, or for none (see `kernels.attention.inputs.terms_of`).
     """
     if slots is None and columns is None and dropout is None:
         return None, None, None
@@ -152,7 +153,8 @@ def check_growth(growth: Array, dtype: Any) -> None:
 
 
 def cells_of(array: Array, positions: Positions) -> Array:
-    """Cut an array (B or 1, ..., L, L) over positions to the N queries and M keys; (B or 1, ..., N, M) is unchanged."""
+    """Cut an array (B or 1, ..., L, L) over positions to the N queries and M keys. Return an array (B or 1, ..., N, M)
+    unchanged."""
     if array.shape[-2:] == (positions.n, positions.m):
         return array
     return positions.of_keys(positions.of_queries(array, -2), -1)
@@ -185,12 +187,13 @@ def _offset_rows(positions: Positions, count: int) -> Array:
 
 @lru_cache(maxsize=8)
 def _first_of_rows(n: int, m: int, count: int) -> tuple[Array, Array]:
-    """Return the rows that offsets read, and the first offset of each row, if all samples have the same positions."""
+    """Return the rows that offsets read, each row once, and the index of the first offset that reads each row, for
+    default positions."""
     return _first_of_equals(_offset_rows(Positions(n, m), count)[0])
 
 
 def _first_of_equals(rows: Array) -> tuple[Array, Array]:
-    """Return the distinct values of an array in which equal values are adjacent, and the first index of each."""
+    """Return the distinct values of an array in which equal values are adjacent, and the first index of each value."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
     return rows[edges], edges
 

@@ -67,12 +67,13 @@ REFERENCE_ONLY: Mapping[str, Mapping[str, str]] = {
         "theta": "theta needs bands, which cannot be given with mlp_in",
     },
 }  # fmt: skip
-"""Arguments that have a formula together but no kernel, and the reasons. `fastpe.reference.attention` takes both."""
+"""Arguments that have a formula together but no kernel, and the reasons. Only `fastpe.reference.attention` takes them
+together."""
 
 WITH_NETWORK = frozenset(
     ("rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", *COLUMN_SLOTS)
 )
-"""The slots that the kernels of a network support (`kernels.attention.dape`)."""
+"""The slots that the kernels for a network over the scores support (`kernels.attention.dape`)."""
 
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)", "L1": "max(N, M) or 1"}
 _MOST_VALUES = 2**31 - 1  # the largest number of values that an int32 index can select from
@@ -86,7 +87,7 @@ def names_of(dtype: str) -> tuple[str, ...]:
 
 
 def check_combination(given: Collection[str], causal: bool) -> None:
-    """Raise ValueError for arguments that cannot be given together. `given` has the names of those that are not None.
+    """Raise ValueError for arguments that cannot be given together. `given` has the names of all given arguments.
 
     >>> check_combination({"index"}, False)
     Traceback (most recent call last):
@@ -201,7 +202,8 @@ def partners(name: str) -> tuple[str, ...]:
 
 
 def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of a slot's array without B. `sizes` has the size of each axis, also of "H1", "L1" and "b".
+    """Return the shape of a slot's array without the batch axis. `sizes` has the size of each axis, also of "H1", "L1"
+    and "b".
 
     >>> shape_of("rel_key", {"H1": 1, "T": 9, "D": 4})
     (1, 9, 4)
@@ -232,7 +234,7 @@ def sample(
     Returns
     -------
     array
-        Its shape is that of `shape_of`, after `samples` if given.
+        The shape is that of `shape_of`, with `samples` as the first size if given.
     """
     shape = (*(() if samples is None else (samples,)), *shape_of(name, sizes))
     if name == "index":
@@ -243,8 +245,8 @@ def sample(
     if name in ("gain", "rel_gain", "row_scale"):
         array = 1 + 0.3 * array
     if name in ("key_slope", "query_slope"):
-        array *= 2 / sizes["L"]  # multiplied by offsets, this is as large as other terms
-    if name == "rotors":  # keeps the magnitude of the rows that they multiply
+        array *= 2 / sizes["L"]  # times an offset of about L, it is as large as other terms
+    if name == "rotors":  # products with rotors of this size have the magnitude of the rows
         array /= np.sqrt(shape[-1])
     if name == "reflectors":  # reflections along unit vectors keep norms bounded
         array /= np.linalg.norm(array, axis=-1, keepdims=True)
@@ -281,7 +283,7 @@ def samples(
     most : int
         P - 1, the largest number of counted keys that has a vector in `counts`.
     w, taps : int
-        Units and taps of the network over scores.
+        Numbers of units and of taps of the network over scores.
     led : bool
         Whether arrays have a leading axis B if their slot allows it.
     shared : bool
@@ -359,8 +361,8 @@ def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
 
 
 def check_index(index: Any, values: Array | None) -> Array:
-    """Return `index`, checked and as int32: which entry of `values` each query and key selects."""
-    # later, an empty `values` raises an error about its shape
+    """Return `index`, checked and as int32. It says which entry of `values` each pair of query and key selects."""
+    # an empty `values` is no error here: a later check raises an error about its shape
     count = _MOST_VALUES if values is None or 0 in (values.ndim, *values.shape[-1:]) else values.shape[-1]
     if count > _MOST_VALUES:
         raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")

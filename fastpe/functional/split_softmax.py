@@ -6,8 +6,9 @@ merged result is exactly
 
     lse = log sum_p exp(lse_p),     out = sum_p exp(lse_p - lse) out_p
 
-where a sink is one more term of lse. In the gradient computation, the weight of query i and key j is exp(S_ij - lse)
-in every pass. So each pass uses the merged out and lse in place of its own, and the gradients of all passes are summed.
+where a sink is one more term in the sum of the first formula. In the gradient computation, the weight of query i and
+key j is exp(S_ij - lse) with the merged lse, whatever pass the key belongs to. So each pass uses the merged out and lse
+in place of its own, and the gradients of all passes are summed.
 """
 
 from collections.abc import Sequence
@@ -34,8 +35,8 @@ class SplitSoftmax:
     ) -> None:
         """Merge the results of the passes, or use `known` as in `Pass`.
 
-        `rows` has, for each pass, a term of its scores that is the same for all keys of a query: float64 that
-        broadcasts to (B, H, N).
+        `rows` has one array for each pass: a term of the scores that the pass leaves out, because it is the same for
+        all keys of a query. The arrays are float64 and broadcast to (B, H, N).
         """
         self.call, self.passes, self.dtype = call, passes, passes[0].dtype
         self.rows = [0.0] * len(passes) if rows is None else rows
@@ -75,7 +76,7 @@ class SplitSoftmax:
         return self.summed(self.by_pass(dout, dlse), dout, dlse)
 
     def by_pass(self, dout: Array, dlse: Array) -> list[dict[str, Array]]:
-        """Return the gradients of each pass: its share, from its own keys."""
+        """Return the gradients of each pass: the parts of the gradients that come from its keys."""
         found = []
         for each, row in zip(self.passes, self.rows, strict=True):
             each.out, each.lse = self.out, raised(self.lse - row, each.columns, -1.0).astype(self.dtype)
@@ -96,12 +97,14 @@ class SplitSoftmax:
         }
 
     def deltas(self, dout: Array, dlse: Array) -> Array:
-        """Return sum_d dout out - dlse, the term that is subtracted in the gradient of scores: (B, H, N)."""
+        """Return the sum of dout * out over channels, minus dlse, (B, H, N): this is subtracted in the gradient of
+        scores."""
         return np.asarray(np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse)
 
 
 def part(call: Call, spans: Array) -> tuple[Call, Array]:
-    """Restrict a call to the keys in `spans`. Return the restricted call and the spans of its keys.
+    """Restrict a call to the keys in `spans`. Return the restricted call, and the intersection of `spans` and the
+    call's own spans.
 
     The restricted call has no sinks, and its gradients have at least float32 precision.
     """

@@ -1,6 +1,7 @@
 """Bidirectional attention with separate offsets for keys before the query and for keys after it.
 
-It is public as `fastpe.columns.two_sided`. The adapters for PyTorch and JAX use it through `by_name`.
+The function `two_sided` is public as `fastpe.columns.two_sided`. The adapters for PyTorch and JAX call it through
+`by_name`.
 
 One pass covers the keys up to the query's position, and another pass the keys after it. Each pass has its own key
 offsets. The offset at the query's position is the same for all keys of a side, so it is added when the passes are
@@ -47,20 +48,20 @@ def two_sided(
     q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
         As for `fastpe.attention`, with as many queries as keys.
     before, after : (H or 1, N) floats, optionally after an axis B
-        Running sums over the sequence, such as `forget_gate`, `cable` and `decay` return: for the keys before the query
-        and for the keys after it. They are converted to float64.
+        Running sums over the sequence, such as `forget_gate`, `cable` and `decay` return. `before` is for keys before
+        the query, `after` for keys after it. They are converted to float64.
     window, lengths, tolerance, return_lse, **options
-        As for `fastpe.attention`: ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``, ``scale`` and slots.
-        Not supported: ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts``, ``softcap``, and
-        the slots of a network (``mlp_in``) and of reflections (``reflectors``).
+        As for `fastpe.attention`. The options are ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``,
+        ``scale`` and slots. Not supported: ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``,
+        ``counts``, ``softcap``, and the slots of a network (``mlp_in``) and of reflections (``reflectors``).
 
     Returns
     -------
     out : (B, H, N, Dv)
         The output, in q's dtype; without the axes that q does not have.
     lse : (B, H, N)
-        Only if `return_lse`: the logarithms of the softmax denominators. They are those of the complete scores, with
-        which the scores of sinks are compared.
+        Only if `return_lse`: the logarithms of the softmax denominators. They are computed from the scores with all
+        terms of the formula above; sinks are compared with these scores, too.
 
     Raises
     ------
@@ -116,7 +117,8 @@ def checked(
     q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
 ) -> tuple[Call, list[Array]]:  # fmt: skip
-    """Return the call, in which both columns are arguments that have gradients, and the columns with an axis B or 1."""
+    """Return the checked call, and both columns with a leading axis B or 1. In the call, the columns are among the
+    arguments that have gradients."""
     refuse(slots)
     own = () if isinstance(wrt, tuple) and not wrt else None
     call = attention.checked(q, k, v, False, window, lengths, return_lse, own, slots)
@@ -174,7 +176,7 @@ def _led(name: str, column: Array, call: Call) -> Array:
 
 
 def _with_offsets(call: Call, column: Array) -> Call:
-    """Return the call of one pass, with the column as its key offsets."""
+    """Return the call of one pass, with the column as the slot `key_offset`."""
     shapes = {name: shape for name, shape in call.shapes.items() if name not in ("before", "after")}
     return call._replace(
         slots=call.slots | {"key_offset": column}, shapes=shapes | {"key_offset": column.shape},

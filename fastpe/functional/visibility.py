@@ -20,8 +20,9 @@ Array = np.ndarray[Any, Any]
 class Positions:
     """The positions of queries and keys: key j is at position j, and query i at position `starts` + i.
 
-    By default, the last query has the position of the last key. Arrays over positions have a row for each position from
-    0 on. By default they have max(N, M) rows, and queries and keys read the last N and M of them.
+    With `starts`, arrays over positions have a row for each position from 0 on. If `starts` is None, the last query has
+    the position of the last key, and arrays over positions have max(N, M) rows: queries read the last N rows, keys the
+    last M rows.
     """
 
     n: int
@@ -43,7 +44,7 @@ class Positions:
         return np.arange(1 - self.n, self.m) - self.first[:, None]
 
     def of_queries(self, x: Array, axis: int) -> Array:
-        """Return the entries of queries, along an axis over positions of x (B or 1, ...). `axis` is negative."""
+        """Return the entries of x (B or 1, ...) for the queries, along an axis over positions. `axis` is negative."""
         if self.starts is None:
             return _last(x, self.n, axis)
         found = np.empty_like(x, shape=(len(self.starts), *_last(x, self.n, axis).shape[1:]))
@@ -52,13 +53,14 @@ class Positions:
         return found
 
     def of_keys(self, x: Array, axis: int) -> Array:
-        """Return the entries of keys, along an axis over positions of x (B or 1, ...). `axis` is negative."""
+        """Return the entries of x (B or 1, ...) for the keys, along an axis over positions. `axis` is negative."""
         if self.starts is None:
             return _last(x, self.m, axis)
         return np.moveaxis(np.moveaxis(x, axis, 0)[: self.m], 0, axis)
 
     def queries_back(self, x: Array, axis: int, size: int) -> Array:
-        """Apply the adjoint of `of_queries`, without summing over samples: `size` rows, 0 where no query reads."""
+        """Apply the adjoint of `of_queries`, without summing over samples. The result has `size` rows along the axis;
+        rows that no query reads are 0."""
         firsts = [size - self.n] * len(x) if self.starts is None else self.starts.tolist()
         return _all_placed(x, firsts, axis, size)
 
@@ -84,7 +86,7 @@ def _all_placed(x: Array, firsts: list[int], axis: int, size: int) -> Array:
 
 
 def _placed(x: Array, first: int, axis: int, size: int) -> Array:
-    """Return an array of zeros with `size` rows along an axis, of which x is those from `first` on."""
+    """Return an array with `size` rows along an axis: x from row `first` on, and zeros in all other rows."""
     if x.shape[axis] == size:
         return x
     moved = np.moveaxis(x, axis, 0)
@@ -95,7 +97,7 @@ def _placed(x: Array, first: int, axis: int, size: int) -> Array:
 
 @dataclass(frozen=True)
 class Mask:
-    """Numbers added to scores after the soft cap, -inf where a key is hidden: (B or 1, H or 1, N or 1, M)."""
+    """Numbers that are added to the scores after the soft cap, (B or 1, H or 1, N or 1, M); -inf hides a key."""
 
     added: Array
     hides_only: bool  # whether all added numbers are 0 or minus infinity
@@ -117,7 +119,7 @@ class Mask:
 
 
 def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
-    """Return the mask as it was passed, and with all four axes: bool, or floats below infinity."""
+    """Return the mask twice: as it was passed, and with all four axes, as bool or as floats below infinity."""
     given = validation.array("mask", value, "bool, or floats that are added to scores", "bfV")
     if given.dtype != bool and given.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
         raise TypeError(f"mask must hold bool, or floats that are added to scores, not {given.dtype}")
@@ -173,7 +175,8 @@ def added_mask(mask: Array, m: int, dtype: Any) -> Mask:
 
 
 def check_spans(value: Any, sizes: Mapping[str, int], batched: bool) -> Array:
-    """Return the checked spans: the first key that each query sees and the one after the last, (B or 1, N, 2)."""
+    """Return the checked spans (B or 1, N, 2): the index of the first key that each query sees, and the index after the
+    last key."""
     given = validation.integers("spans", value, 0, sizes["M"], clipped=True)
     array = given if given.ndim == 3 else given[None]
     fits = given.ndim in ((2, 3) if batched else (2,)) and array.shape[0] in (1, sizes["B"])

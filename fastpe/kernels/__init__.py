@@ -1,4 +1,4 @@
-"""Compiled code, forward and backward. It handles slots and sizes, and knows no encoding.
+"""Compiled code for forward and backward passes. It depends on slots and sizes, not on the encoding that fills them.
 
 From outside: `arrays`, `attention.bf16_panels`, `attention.calls`, `attention.dape.calls`, `attention.dape.maps`,
 `attention.dape.network`, `attention.decode`, `attention.expand_relative_bias`, `attention.inputs`,

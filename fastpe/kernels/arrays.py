@@ -33,10 +33,10 @@ def _gemm(a, turned, b, c, mode, d, e):
 
 
 def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | None = None) -> Array:
-    """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in
-    `kernels.products.gemm`."""
+    """Return f(start + a b), for a (m, k) plain or transposed, b (k, n), and d, e (m, n) or (1, n); `mode` is as in
+    `kernels.products.float_gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
-    turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a flag, because memory order is part of a type
+    turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a flag: memory order is part of an array's type
     a, b, d, e = a.T if turned else a, np.ascontiguousarray(b), c if d is None else d, c if e is None else e
     _gemm(a, turned, b, c, np.int64(mode), d, e)
     return c
@@ -97,7 +97,7 @@ def _norm_backward(dy, x, weight, stats, dx, dweight, dbias, centred, biased):
 
 
 def layer_norm_forward(x: Array, weight: Array, bias: Array, eps: float = 1e-5) -> tuple[Array, Array]:
-    """Normalised rows of x (m, n), and (mean, rstd) of each (m, 2)."""
+    """Return the normalised rows of x (m, n), and (mean, rstd) of each row (m, 2)."""
     y, stats = np.full(x.shape, np.nan, x.dtype), np.full((x.shape[0], 2), np.nan, x.dtype)
     _norm(x, weight, bias, y, stats, eps, True, True)
     return y, stats
@@ -111,14 +111,14 @@ def layer_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tup
 
 
 def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-5) -> tuple[Array, Array]:
-    """Rows of x (m, n) divided by their root mean square, and (0, rstd) of each (m, 2)."""
+    """Return the rows of x (m, n) divided by their root mean square, times weight, and (0, rstd) of each row (m, 2)."""
     y, stats = np.full(x.shape, np.nan, x.dtype), np.full((x.shape[0], 2), np.nan, x.dtype)
     _norm(x, weight, weight[:0], y, stats, eps, False, False)
     return y, stats
 
 
 def rms_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tuple[Array, Array]:
-    """Gradients of x, which overwrites dy, and of weight."""
+    """Return the gradients of x and of weight. The gradient of x overwrites dy."""
     dx, dweight = dy.copy(), np.zeros_like(weight)
     _norm_backward(dx, x, weight, stats, dx, dweight, dweight[:0], False, False)
     return dx, dweight
@@ -135,7 +135,7 @@ def _activate_backward(slopes, dy, n, which):
 
 
 def _activated(x: Array, n: int, which: Any) -> tuple[Array, Array]:
-    """Values (m, n) and derivatives, which have the shape of x."""
+    """Return the values (m, n) of an activation, and its derivatives in the shape of x."""
     slopes, y = x.copy(), np.full((x.shape[0], n), np.nan, x.dtype)
     _activate(slopes, y, which)
     return y, slopes
@@ -191,7 +191,7 @@ def drop(x: Array, dropped: "dropout.Dropout", place: int) -> Array:
 
 
 def _shares(weights: Array | None, targets: Array, dtype: Any) -> Array:
-    """The share of every target in the mean."""
+    """Return the factor of every target in the mean: one factor for all without weights."""
     return np.full(1, 1 / targets.size, dtype) if weights is None else (weights / weights.sum()).astype(dtype)
 
 
@@ -202,7 +202,8 @@ def _squared_error(y, target, dy, shares):
 
 
 def mean_squared_error(y: Array, target: Array, weights: Array | None = None) -> tuple[float, Array]:
-    """Mean of (y - target)^2 over all elements, weighted if weights (n,) are given, and its gradient by y."""
+    """Return the mean of (y - target)^2 over all elements, weighted if weights (n,) are given, and the gradient of this
+    mean by y."""
     dy = np.full(y.shape, np.nan, y.dtype)
     return _squared_error(y, target, dy, _shares(weights, y, y.dtype)), dy
 
@@ -214,7 +215,10 @@ def _cross_entropy(logits, tokens, dlogits, shares):
 
 
 def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> tuple[float, Array]:
-    """Mean of -log softmax(logits)[token] over rows of logits (n, V), tokens, weights (n,); its gradient."""
+    """Return the mean of -log softmax(logits)[token] over the rows, and the gradient of this mean by the logits.
+
+    logits: (n, V). tokens: one per row (n,). weights: the weights of the rows in the mean (n,).
+    """
     dlogits = np.full(logits.shape, np.nan, logits.dtype)
     shares = _shares(weights, tokens, logits.dtype)
     return _cross_entropy(logits, tokens.astype(logits.dtype), dlogits, shares), dlogits

@@ -154,7 +154,7 @@ class Adam:
             return self.model._gradients(x, y, weights, lengths, threads, self.steps, self._update(self.steps + 1))[0]
 
     def copies(self) -> tuple[int, dict[str, Array]]:
-        """The number of updates, and copies of the parameters and of both moments after that number of updates.
+        """The number of updates so far, and copies of the parameters and of both moments at that step.
 
         Examples
         --------
@@ -172,7 +172,8 @@ class Adam:
 
     def __reduce__(self) -> tuple[Any, ...]:
         numbers = (self.lr, self.beta1, self.beta2, self.eps, self.weight_decay, self.clip)
-        with self._model._lock:  # the model could be copied at a later step, so its parameters are copied here
+        # parameters and moments of the same step: another thread may train the model before the model itself is copied
+        with self._model._lock:
             flat = self._model._layout.flat.copy()
             return _restored_adam, (self.model, numbers, self.steps, self._moments.copy(), flat)
 
@@ -188,20 +189,20 @@ class Adam:
 
 
 def _ranges(layout: Parameters) -> tuple[Array, Array]:
-    """The range of parameters that each task of an update takes, (R, 3): without weight decay, and with it.
+    """The ranges of parameters that the tasks of an update take: (R, 3) without weight decay, and (R, 3) with it.
 
-    A row is start, end, and whether the parameters decay.
+    A row holds the start of a range, its end, and whether its parameters decay.
     """
     size = layout.flat.size
     decays = np.zeros(size, bool)
     for view in layout.views_of(decays).values():
         view[...] = view.ndim > 1
-    lines = np.repeat(decays.reshape(-1, ALIGN).any(axis=1), ALIGN)  # every tensor starts on a cache line
+    lines = np.repeat(decays.reshape(-1, ALIGN).any(axis=1), ALIGN)  # no line has two tensors
     return _cut(np.zeros(size, bool)), _cut(lines)
 
 
 def _cut(decays: Array) -> Array:
-    """Ranges of equal flags, each short enough for one task."""
+    """Cut the parameters into ranges in which the flag `decays` is constant, each short enough for one task."""
     ends = [*(np.flatnonzero(np.diff(decays)) + 1).tolist(), decays.size]
     found, start = [], 0
     for end in ends:
@@ -212,7 +213,7 @@ def _cut(decays: Array) -> Array:
 
 
 def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array, flat: Array) -> Adam:
-    """A copy of an optimiser: its moments are views again, and its model is from the same step."""
+    """Build a copied optimiser: copy these moments into its own memory, and these parameters into its model."""
     *own, weight_decay, clip = numbers
     adam = Adam(model, *own, weight_decay=weight_decay, clip=clip)
     adam._steps[0] = steps

@@ -37,10 +37,10 @@ class Banded(Transformer):
     ----------
     model : Transformer
         A model with rotary encodings, in some layers or all, whose angles are positions times frequencies.
-        `fastpe.attention` must accept its other encodings together with bands.
+        `fastpe.attention` must accept the model's other encodings together with bands.
     scheme : str
         The name of a function of `fastpe.bands`, with its options, such as ``"self_extend:group=4,window=32"``. The
-        defaults are for models of thousands of positions: choose a window below the training length.
+        default options are for models trained at thousands of positions: choose a window below the training length.
 
     Raises
     ------
@@ -84,7 +84,7 @@ class Banded(Transformer):
         return Banded, (make(*arguments), self.bands)
 
     def _slots_of_layers(self, length: int) -> list[dict[str, Any]]:
-        """The arguments of attention of every layer; those of the first include the slots that act at the input."""
+        """The arguments of attention for every layer. The first layer also gets the slots that act at the input."""
         config, filled = self.config, self._encoding.slots(length, self._layout.views)
         options = {} if config.causal else {"causal": False}
         made, layers = _SCHEMES[self._scheme[0]](length, **self._scheme[1], **options), list[dict[str, Any]]()

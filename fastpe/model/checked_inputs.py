@@ -32,13 +32,14 @@ class Batch(NamedTuple):
 class CheckedInputs:
     """Converts the input arrays of one model. Callers hold the model's lock while they use the returned arrays.
 
-    Kernels use tokens as indices, and the weights tell them which targets are tokens. So both are copied before they
-    are checked: no other thread can change the copies. Floating inputs are not copied if kernels can read them.
+    Kernels use tokens as indices, and the weights tell them which targets are tokens. So tokens and weights are copied
+    before they are checked: no other thread can change the copies. Floating inputs are not copied if kernels can read
+    them.
 
     Parameters
     ----------
     vocabulary : int or None
-        Number of tokens if the model takes tokens.
+        Number of tokens; None if the model takes real numbers.
     dtype : dtype
         The model's dtype.
     """
@@ -50,12 +51,14 @@ class CheckedInputs:
     def inputs(self, x: Any, lengths: Any = None) -> tuple[Array, Array]:
         """Return x and the lengths, checked and converted; both are valid until the next call.
 
-        x is (B, N) or (N,), in the model's dtype, and 0 beyond the end of a sequence. The lengths are (B,) or (1,).
+        The returned x is (B, N) or (N,), in the model's dtype, and 0 beyond the end of a sequence. The returned lengths
+        are (B,) or (1,).
 
         Raises
         ------
         TypeError, ValueError
-            If x does not hold finite numbers, or tokens, or has a wrong shape, or if lengths are invalid.
+            If x holds anything but finite numbers (or tokens, if the model takes tokens), if its shape is wrong, or if
+            lengths are invalid.
         """
         array = self._array("x", x)
         if lengths is None:
@@ -70,7 +73,8 @@ class CheckedInputs:
         Raises
         ------
         TypeError, ValueError
-            If `inputs` raises, if shapes differ, or if weights are not finite, below 0, or all 0.
+            If `inputs` raises an error for x and the lengths, if the shapes of x, y and weights differ, or if weights
+            are not finite, below 0, or all 0.
         """
         x, checked = self.inputs(x, lengths)
         x = np.atleast_2d(x)
@@ -111,15 +115,15 @@ class CheckedInputs:
         return array
 
     def _tokens(self, name: str, value: Any) -> Array:
-        """Integers that need not be tokens beyond the end of a sequence, and where targets do not count."""
+        """Integers. They need not be tokens beyond the end of a sequence, nor where a target has weight 0."""
         assert self._vocabulary is not None
         try:
             return validation.integer_array(name, value, self._holds())
-        except ValueError:  # integers beyond int64 are not tokens: the error gives the range of tokens
+        except ValueError:  # integers beyond int64 are not tokens: this raises an error that gives the range of tokens
             return validation.integers(name, value, 0, self._vocabulary - 1)
 
     def _proved(self, name: str, given: Array, own: Array) -> Array:
-        """`own`, the array that kernels get, after checking that it holds only finite numbers, or tokens."""
+        """Check that `own`, the array that kernels get, holds only finite numbers, or tokens; return it."""
         if self._vocabulary is None:
             return validation.finite(name, own, self._dtype)
         if own.min() < 0 or own.max() >= self._vocabulary:
@@ -154,7 +158,7 @@ class CheckedInputs:
         return np.divide(array.reshape(y.shape), total, out=shares, dtype=np.float64, casting="unsafe")
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """The array of this shape that is reused under this name; it is allocated again if the shape differs."""
+        """The array that is reused under this name. It is allocated again if its shape is not the given one."""
         kept = self._kept.get(name)
         if kept is None or kept.shape != shape:
             kept = self._kept[name] = np.empty(shape, dtype)

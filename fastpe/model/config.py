@@ -24,7 +24,8 @@ PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 IF_SET = {"stored": "if set"}
-"""Metadata of a setting that is stored only if it is not None. Settings without it are stored as before it existed."""
+"""Metadata of a setting that is stored only if it is not None. Models that do not use the setting are stored as they
+were before it existed."""
 MOST_LAYERS = 10_000  # every layer has separately named parameters
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64, which represent all integers up to here
 
@@ -89,8 +90,8 @@ class ModelConfig:
     residual : bool
         Whether attention and feed-forward are added to their input.
     vocabulary : int or None
-        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and returns V logits for each. None: it
-        takes and returns real numbers.
+        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and returns V logits for each. None: the
+        model takes and returns real numbers.
     train_length : int
         Length in positions that the encoding is built for.
     dtype : {"float32", "float64"}
@@ -117,8 +118,9 @@ class ModelConfig:
 
         - ``"usual"``: 0, 1, 2, ...
         - ``"random:L"`` (randomised positions, Ruoss et al. 2023, arXiv:2305.16843): N different integers of
-          0 .. L - 1, ascending. All sequences of a call share them. Training steps and calls in testing draw them from
-          the stream ``positions`` of the seed. The encoding is built for L positions in place of `train_length`.
+          0 .. L - 1, ascending. All sequences of a call share these positions. Training steps and calls in testing draw
+          them from the stream ``positions`` of the seed. The encoding is built for L positions in place of
+          `train_length`.
         - ``"float:L"``: like ``"random:L"``, but N real numbers of [0, L - 1).
         - ``"pose:L"`` (PoSE, Zhu et al. 2023, arXiv:2309.10400): in training, 0, 1, 2, ... with one gap and a last
           position of at most L - 1. All sequences of a step share the gap. In testing, positions are the usual ones.
@@ -131,8 +133,8 @@ class ModelConfig:
 
         - ``"digits:K"`` (Abacus): the position of a digit within its number, and 0 for all other tokens. A training
           step adds one random number of 0 .. K to the positions of all digits.
-        - ``"coupled:L"`` (position coupling): the significance of a digit, counted from a start that is drawn for every
-          training sequence, and at most L.
+        - ``"coupled:L"`` (position coupling): a start plus the significance of a digit. The start is drawn for every
+          training sequence, such that no position exceeds L.
         - ``"documents:SEP"``: the position within the document, for table and rotations. Attention stays within a
           document. Tokens SEP, such as ``10`` or ``3,5-7``, end a document; with ``"documents:SEP:first"`` they begin
           one.
@@ -209,7 +211,7 @@ class ModelConfig:
         self._set("dropout", at_least_zero("dropout", self.dropout, 1.0))
         if self.vocabulary is not None:
             self._set("vocabulary", whole("vocabulary", self.vocabulary, 2, MOST_TOKENS))
-        # np.float32 has a __name__, while np.dtype("float32") prints as its name
+        # the name of np.float32 is its __name__, and the name of np.dtype("float32") is its str
         dtype = str(self.dtype) if hasattr(self.dtype, "newbyteorder") else self.dtype
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", dtype), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
@@ -244,7 +246,7 @@ class ModelConfig:
 
     @property
     def position_range(self) -> int | None:
-        """L for drawn positions of 0 .. L - 1, or for sequences that begin at a drawn row of 0 .. L - 1; else None."""
+        """L if positions are drawn from 0 .. L - 1, or if sequences begin at random rows of a table of L; else None."""
         drawn = self.positions != "usual" and self.rule is None
         return int(self.positions.partition(":")[2]) if drawn else None
 
@@ -296,7 +298,8 @@ class ModelConfig:
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Build a configuration from the return value of `to_dict`. No setting may be missing or unknown.
 
-        Settings may come from an untrusted file. So an encoding or a task must be a key, and a path raises an error.
+        Settings may come from an untrusted file. So the encoding, and the task of a `TrainConfig`, must be a key: a
+        path raises an error.
 
         Raises
         ------
@@ -324,7 +327,7 @@ class ModelConfig:
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
-        """The encoding in stored settings, checked to be a key: the constructor would load the file at a path."""
+        """The encoding in stored settings. It must be a key, because the constructor would load the file at a path."""
         return {"encoding": registry.canonical(settings["encoding"])}
 
 

@@ -17,7 +17,7 @@ def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int
     batch : int
         Number of sequences of `train_length`.
     unmasked : bool
-        Count only scores that are not masked: in a causal model without windows, N (N + 1) / 2 of N².
+        Count only scores that are not masked: in a causal model without windows, `N * (N + 1) / 2` instead of `N * N`.
 
     Examples
     --------
@@ -28,7 +28,9 @@ def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int
 
 
 def sequence_flop(config: ModelConfig, n: int, targets: int | None = None, *, unmasked: bool = False) -> int:
-    """Useful FLOPs of one sequence of n positions in a step. targets: number of tokens that count, by default all.
+    """Useful FLOPs of one sequence of n positions in a step.
+
+    targets: number of tokens that contribute to the loss, by default all. Only their logits are counted.
 
     Examples
     --------

@@ -161,7 +161,7 @@ class ModelEncoding:
         return name if layer is None else f"layers.{layer}.{name}"
 
     def _own(self, arrays: Mapping[str, Array], layer: int) -> dict[str, Array]:
-        """The arrays of the encoding in one layer, by the encoding's names, from arrays by the model's names."""
+        """The parameters of the encoding in one layer, by the encoding's names; `arrays` has the model's names."""
         return {key: arrays[name] for key, name in self._names[layer].items()}
 
     @cached_property
@@ -191,7 +191,8 @@ class ModelEncoding:
     ) -> dict[str, Any]:
         """The filled slots at this length.
 
-        The next call with the same length reuses the arrays. If it fills them again, it returns a new dict.
+        The next call with the same length reuses the arrays. If that call fills the arrays again, it returns a new
+        dict, by which callers notice the change.
 
         draw: selects random positions. It is the number of a training step, or any number in testing.
 
@@ -202,18 +203,18 @@ class ModelEncoding:
         """
         draw = validation.seed("draw", draw)
         spec = self._spec(length, draw if training else f"test.{draw}")
-        length = spec.length  # all rows, if sequences begin at any row
+        length = spec.length  # if sequences begin at random rows, the length of the whole table
         slots = self._arrays.get(length)
         if slots is not None and not self.initial and spec is self._filled[length]:
             return slots
         slots, first = (self._allocated(spec), True) if slots is None else (dict(slots), False)
-        # later fills belong to a training, which detects by itself that parameters have diverged
+        # only the first fill checks that values are finite: later fills happen in training, which detects divergence
         self._fill(spec, parameters, slots, finite=first)
         self._arrays[length], self._filled[length] = slots, spec
         return slots
 
     def fill(self, length: int, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool = True) -> None:
-        """Fill the arrays that `slots` returned again. If `finite`, values beyond their dtype are an error."""
+        """Fill the arrays from `slots` once more. If `finite`, values that overflow their dtype are an error."""
         self._fill(self._spec(length), parameters, slots, finite=finite)
 
     def _fill(self, spec: Spec, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool) -> None:
@@ -230,12 +231,12 @@ class ModelEncoding:
         return {tuple(part.scheme for part in own): own for own in self._of_layers}.values()
 
     def _filled_by(self, parts: Sequence[Part], spec: Spec, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """The slots, among `arrays`, that these encodings fill; in a pattern, those of one layer."""
+        """The slots among `arrays` that these encodings fill: all of them, unless layers have different encodings."""
         own = combined.slot_shapes(parts, spec) if self._patterned else arrays
         return [(slot, array) for slot, array in arrays.items() if slot in own]
 
     def _allocated(self, spec: Spec) -> dict[str, Any]:
-        """Arrays for all slots; entries of layers that do not have a slot are neutral."""
+        """Arrays for all slots. A slot has neutral entries in the layers that do not have this slot."""
         filled = (combined.allocate(parts, spec) for parts in self._different())
         arrays: dict[str, Any] = {slot: array for own in filled for slot, array in own.items()}
         for slot in self.layered:
@@ -253,7 +254,10 @@ class ModelEncoding:
     def pull(
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
     ) -> None:
-        """Add the gradients of the encoding's parameters to `gradients`, given those of the slots last filled."""
+        """Add the gradients of the encoding's parameters to `gradients`.
+
+        dslots: gradients of the slots, as they were last filled for this length.
+        """
         if self.table_factor != 1.0:
             dslots = {**dslots, "table": dslots["table"] * np.asarray(self.table_factor, dslots["table"].dtype)}
         spec = self._spec(length)
@@ -266,9 +270,9 @@ class ModelEncoding:
             combined.add_gradients(parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))
 
     def shifts(self, lengths: Array, batch: int, step: int) -> Array:
-        """The row of the table at which each sequence of a training step begins, (B,), or (1,) if it is the first row.
+        """The row of the table at which each sequence of a training step begins, (B,); (1,) if all begin at row 0.
 
-        lengths: of each sequence, or one for all.
+        lengths: the length of each sequence, or one length for all.
         """
         most = self.config.position_range
         if not self.config.shifted or most is None:
@@ -324,10 +328,10 @@ class ModelEncoding:
     def reference_gradient_sizes(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
     ) -> dict[str, Array]:
-        """For each entry of the gradients, the sum of the absolute values of its terms, as a scale for its error.
+        """For each entry of the gradients, the sum of the absolute values of its terms: a scale for the entry's error.
 
-        For the encoding's parameters, `pull` computes it from the sums for the slots, with random signs, because the
-        errors of slots have random signs too.
+        For the encoding's parameters, `pull` is applied to the sums for the slots, multiplied by random signs, because
+        the errors of slots have random signs too. The scale is the largest absolute result of several draws of signs.
         """
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)
@@ -343,7 +347,7 @@ class ModelEncoding:
         return {name: np.abs(np.asarray(array)) for name, array in found.items()}
 
     def joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """The gradients of the learned slots, as `pull` takes them, from those of each layer."""
+        """Join the slots' gradients of each layer into the gradients of the learned slots that `pull` takes."""
         found = {}
         for slot in self.learned:
             each = [np.asarray(own[slot]) for own in of_layers if slot in own]

@@ -37,7 +37,7 @@ _OF_SEGMENTS = frozenset({"table", "polar", "angles", "growth", "pairs"})
 
 
 class EncodingByRule:
-    """The counterpart of `ModelEncoding` for a model with a rule. Slots and parameters have the same names there.
+    """The counterpart of `ModelEncoding` for a model with a rule. Slots and parameters have the same names in both.
 
     Raises
     ------
@@ -149,9 +149,9 @@ class EncodingByRule:
         step : int, optional
             Number of a training step, whose positions are random for some rules.
         state : optional
-            State of the rule after the `before` tokens that precede these.
+            State of the rule after the `before` tokens that precede x.
         length : int, optional
-            Number of positions of the whole sequence; by default that of x.
+            Number of positions of the whole sequence; by default N.
 
         Raises
         ------

@@ -21,7 +21,7 @@ class LayerGate(NamedTuple):
     A layer has at most one gate of each kind: for scores, for angles and for reflections.
     """
 
-    sign: int  # or `kernels.model.gates.STEPS`
+    sign: int  # of the offsets; 0: no gate for scores; `kernels.model.gates.STEPS`: offsets that depend only on tokens
     slopes: tuple[float, ...]  # by head; () for a gate of offsets that depend on the content
     names: Mapping[str, str]
     frequencies: tuple[float, ...] = ()  # by pair of channels; () if the layer computes no angles
@@ -76,7 +76,7 @@ def _gate(
 def _check_angles(
     name: str, gates: Sequence[LayerGate | None], shapes: Sequence[Mapping[str, tuple[int, ...]]]
 ) -> None:  # fmt: skip
-    """Raise ValueError if layers compute angles by different frequencies, or `polar` or `angles` conflict with them."""
+    """Raise ValueError if layers compute angles with different frequencies, or if a slot conflicts with the angles."""
     made = {gate.frequencies for gate in gates if gate is not None and gate.frequencies}
     if not made:
         return

@@ -1,8 +1,8 @@
 """Text generation: token after token, each drawn from the model's prediction.
 
-Keys and values of the sequence are cached, so that every token passes through the model once. The result equals that of
-reading the whole sequence again for each token if the encoding's slots for a longer sequence begin with those for a
-shorter one. Otherwise (for example, if positions are scaled by the length) the whole sequence is read again.
+Keys and values of the sequence are cached, so that every token passes through the model once. If the encoding's slots
+for a longer sequence begin with its slots for a shorter one, the result is the same as if the whole sequence were read
+again for each token. Otherwise (for example, if positions are scaled by the length), it is read again, without a cache.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Generation:
     Raises
     ------
     ValueError, TypeError
-        If the model cannot generate, the prompt does not hold its tokens, or (`fastpe.BeyondTrainingLength`) its
-        encoding is undefined at this length.
+        If the model cannot generate, the prompt holds anything but the model's tokens, or the model's encoding is
+        undefined at this length (`fastpe.BeyondTrainingLength`).
     """
 
     def __init__(
@@ -222,8 +222,8 @@ class Writing(Passes):
         seed : int
             Seed of the random numbers.
         cache : bool
-            Whether to cache keys and values of earlier positions if the encoding allows it. A cache does not change
-            the text, and takes a fraction of the time.
+            Whether to cache keys and values of earlier positions if the encoding allows it. With a cache, the text is
+            the same, and generating it takes a fraction of the time.
         threads : int, optional
             Largest number of threads, if the sequence is read again for each token; with a cache one thread is used.
         progress : callable, optional
@@ -269,7 +269,8 @@ class Writing(Passes):
         Raises
         ------
         ValueError
-            If the model was not trained on text, the text is empty, or (`UnknownSymbols`) has unknown characters.
+            If the model was not trained on text, the text is empty, or the text has unknown characters
+            (`UnknownSymbols`).
         """
         if self._vocabulary is None:
             raise ValueError(f"{name} must be tokens, not text: this model was not trained on text")
@@ -307,7 +308,7 @@ def _begins(shorter: Mapping[str, Any], longer: Mapping[str, Any], length: int) 
 
 
 def _alike(x: Any, y: Any) -> bool:
-    """Whether two arrays are equal. Real numbers may differ by a few roundings, because fills may split offsets."""
+    """Whether two arrays are equal. Real numbers may differ by a few roundings, as fills for different lengths do."""
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
         return np.array_equal(x, y)
     return x.shape == y.shape and bool(np.abs(x - y).max() <= _ROUNDINGS * np.finfo(x.dtype).eps * np.abs(y).max())

@@ -21,7 +21,7 @@ def read(path: Path) -> Transformer:
     DamagedFileError
         If a byte differs from what was written, or the file does not contain a model.
     ValueError
-        If its encoding is user-defined, and is not registered or has changed.
+        If the model's encoding is user-defined, and is not registered or has changed.
     OSError
         If the file cannot be read.
     """

@@ -26,7 +26,7 @@ FACTS = stored.record(
     },
     optional={"encodings": own_files.FORM, "config": stored.sha256, "vocabulary": vocabularies.FORM},
 )
-"""Form of the facts in a model's file; ``config`` is the digest of the configuration of its run."""
+"""Form of the facts in a model's file. ``config`` is the digest of the configuration of the run that trained it."""
 
 
 def write(
@@ -60,7 +60,8 @@ def shapes_of(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     expected = parameter_shapes(config)
     for part in registry.parse_all(config.encoding, config.options):
         spec = config.spec_of(part, 1)
-        if spec.length == 1:  # build it for one position, then extend it: building a spec visits every position
+        # a spec is built for one position and then extended, because building a spec visits every position
+        if spec.length == 1:
             spec = replace(spec, length=config.train_length)
         for name, shape in part.encoding.parameters(spec, **part.options).items():
             owners = [f"layers.{layer}." for layer in range(config.layers)] if name in part.encoding.per_layer else [""]

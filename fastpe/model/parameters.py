@@ -251,7 +251,7 @@ class Views(dict[str, Array]):
     def __setitem__(self, name: str, value: Any) -> None:
         self.update({name: value})
 
-    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc] # dict's takes pairs as well, and so does this
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc] # takes pairs as well, as the method of dict
         self.update(other)
         return self
 
@@ -267,12 +267,13 @@ class Views(dict[str, Array]):
     __delitem__ = pop = popitem = clear = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)  # a copy has no owner whose memory it views
+        return dict, (dict(self),)  # a copy is a plain dict: its arrays are not views of the owner's memory
 
 
 class Transposes:
-    """Memory for the transposed matrices of all layers and of the head (or, if tied, of the token embedding), and the
-    panels in which they are transposed (see `kernels.model.batch`).
+    """Memory for transposed matrices, and the panels in which they are transposed (see `kernels.model.batch`).
+
+    They are the matrices of all layers, and that of the head or, if the head is tied, of the token embedding.
 
     In bfloat16, the matrices of the layers are packed, both as they are and transposed.
     """

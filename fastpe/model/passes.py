@@ -191,7 +191,7 @@ class Passes:
 
         All groups have about the same number of positions.
         Groups depend only on shapes and lengths, so that results do not depend on the number of threads. More groups
-        allow more threads, but they need additions, and memory that should fit into common caches.
+        allow more threads, but every group adds work and memory, and the memory should fit into common caches.
         """
         same = lengths.size == 1
         rows = int(lengths[0]) * batch if same else int(lengths.sum())
@@ -215,9 +215,9 @@ class Passes:
         return Writer(work, work.position(slots, spans), np.empty(self.config.vocabulary or 1, self.dtype))
 
     def _place(self, writer: "Writer", tokens: Array, before: int, state: Array | None) -> tuple[Array, Array | None]:
-        """The rows of the next tokens, (any, 1, n), and the state of the rule after them; both as in `Placed`.
+        """The rows of the next tokens, (1 or 2, 1, n), and the state of the rule after these tokens; see `Placed`.
 
-        before: number of earlier tokens. state: state of the rule after these.
+        before: number of earlier tokens. state: state of the rule after the earlier tokens.
         """
         placed = self._encoding.placed(
             tokens[None], np.full(1, len(tokens)), state=state, before=before, length=writer.scratch.sizes.length

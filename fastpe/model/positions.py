@@ -5,8 +5,9 @@
                       arXiv:2305.16843)
     float:L           N real numbers, uniform in [0, L - 1), ascending, drawn in every step (Shimizu et al. 2026,
                       arXiv:2602.14050)
-    pose:L            in training 0 .. r - 1, then r + u .. N - 1 + u (PoSE, Zhu et al. 2023, arXiv:2309.10400): r is
-                      uniform in 1 .. floor((N + 1)/2), the gap u in 0 .. L - N, in every step; 0, 1, 2, ... in tests
+    pose:L            in training 0 .. r - 1, then r + u .. N - 1 + u (PoSE, Zhu et al. 2023, arXiv:2309.10400); in
+                      testing 0, 1, 2, ... Every step draws r uniformly from 1 .. floor((N + 1)/2), and the gap u
+                      uniformly from 0 .. L - N
     offset:L          a table of L rows; in training, each sequence begins at a random row
 
 They may also follow from the tokens by a rule (`fastpe.model.token_positions`):
@@ -165,7 +166,7 @@ def rule_of(positions: str) -> Rule | None:
 
 
 def check_tokens(rule: Rule, vocabulary: int | None, positions: str) -> None:
-    """Raise ValueError if a model does not have the tokens of its rule, or if these are unknown."""
+    """Raise ValueError if a model does not have the tokens of its rule, or if the tokens of the rule are unknown."""
     if vocabulary is None:
         raise ValueError(f"positions={positions!r} follow from tokens: the model must have a vocabulary")
     if not rule.complete:
@@ -178,7 +179,7 @@ def check_tokens(rule: Rule, vocabulary: int | None, positions: str) -> None:
 
 
 def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1, order: str = "") -> str:
-    """Complete a setting with the tokens of a task, unless it has its own. what: name of the task, for errors.
+    """Complete a setting with the tokens of a task, unless the setting names tokens. what: the task, for errors.
 
     >>> completed("digits:20", "a task", range(10)), completed("digits:20:3-5", "a task", range(10))
     ('digits:20:0-9', 'digits:20:3-5')

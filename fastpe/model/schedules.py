@@ -2,7 +2,7 @@
 
 A schedule provides `encoding`, `options` and `sight` of `ModelConfig`. Windows and chunks have the size of the released
 model, or any other size for a small model. In every pattern, layers with a window or chunk come first. The summary of a
-schedule says which parts of the released model it leaves out.
+schedule says which parts of the released model the schedule leaves out.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The slots of a model that attention reads, and how it reads them."""
+"""The slots of a model that attention reads, and how attention reads them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ LAYERED = frozenset(READ_BY_TILES) | {*OF_CONTENT, *NETWORK}
 
 
 def with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
-    """The slots, with an axis of layers in front for those that act in every layer."""
+    """The slots. A leading axis of layers is added to those that act in every layer and do not have this axis yet."""
     return {slot: x[None] if slot in LAYERED and slot not in layered else x for slot, x in slots.items()}
 
 
@@ -35,5 +35,5 @@ def options_of(slots: Mapping[str, Any]) -> Options:
 
 
 def needs_raw(slots: Mapping[str, Any]) -> bool:
-    """Whether the backward pass needs the products before terms are applied."""
+    """Whether the backward pass needs the products of queries and keys before terms are applied to them."""
     return keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)

@@ -66,7 +66,7 @@ class Update(NamedTuple):
 class Scratch:
     """Scratch memory, allocated once per length, number of workers and direction.
 
-    The slots' gradients follow those of the parameters in every group's row of `gradients`.
+    A row of `gradients` holds the gradients of one group: those of the parameters, then those of the slots.
     """
 
     sizes: model_memory.Sizes
@@ -287,9 +287,9 @@ def fused_ends(
 ) -> dict[str, Any]:  # fmt: skip
     """Which ends of the model are fused into one map in a training step (`kernels.model.fused_embedding_and_head`).
 
-    With residual connections, and products without rounding (`precision`), these can be fused:
+    If the model has residual connections, and products are not rounded (`precision`), these can be fused:
 
-    - The input. The fused map has a row for each token and for each position, and so have its gradients in every group.
+    - The input. The fused map has a row for each token and for each position, and so do its gradients in every group.
       This requires that no norm, dropout or convolution (`taps`) follows the embedding, that queries and keys have no
       separate table (`qk_table`), that no layer has a gate, and that all sequences use the table from its first row on.
       The map must also be small: it has at most `_MOST_COMPOSED` elements, and at most twice as many tokens as
@@ -322,7 +322,7 @@ def _factors(angles: Array, half: int, dtype: Any) -> Array:
 
 
 def _circles(phases: Array, dtype: Any) -> Array:
-    """Cosines and sines of the phases of queries, which are 1 and 0, followed by those of `phases`, of the keys."""
+    """Cosines and sines for the queries, whose phases are 0, then those for the keys, whose phases are `phases`."""
     own = np.stack([np.cos(phases.astype(np.float64)), np.sin(phases.astype(np.float64))], axis=-2)
     return np.concatenate([[1.0] * phases.shape[-1], [0.0] * phases.shape[-1], own.ravel()]).astype(dtype)
 
@@ -332,7 +332,10 @@ def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int
 
 
 def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
-    """The start of each of these arrays if they follow each other, each on a cache line; and the end of the last."""
+    """Lay out arrays of these shapes one after the other, each from the start of a cache line.
+
+    Returns the start of each array, and the end of the last one.
+    """
     starts, end = {}, 0
     for slot, shape in shapes.items():
         starts[slot] = end

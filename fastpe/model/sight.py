@@ -78,7 +78,7 @@ def _within(place: Any, length: int) -> Any:
 
 
 def visible_pairs(item: str, length: int, *, causal: bool) -> int:
-    """The number of pairs of a query and a key that it sees.
+    """The number of pairs of a query and a key that the query sees.
 
     >>> visible_pairs("all", 4, causal=True), visible_pairs("window:2", 4, causal=False)
     (10, 10)
@@ -90,7 +90,7 @@ def visible_pairs(item: str, length: int, *, causal: bool) -> int:
 
 
 def spans(pattern: str, layers: int, length: int, *, causal: bool) -> Any:
-    """For each layer and query, the first key that it sees, and the last one plus 1.
+    """For each layer and query, the first key that the query sees, and the last one plus 1.
 
     The result is (layers, N, 2) int64, or None if every layer sees all keys.
 

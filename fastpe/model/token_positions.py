@@ -44,7 +44,7 @@ class Placed(NamedTuple):
 
 
 class Places(NamedTuple):
-    """The row of the table and of the rotations for each token (B, N), and the rule's state after the last one."""
+    """The row of the table and of the rotations for each token (B, N), and the rule's state after the last token."""
 
     table: Array
     angles: Array
@@ -78,13 +78,13 @@ def _runs(inside: Array, before: Array | None) -> Array:
 
 
 def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Places:
-    """The state is the next token's position, unless it begins a document or segment, and the number of its segment."""
+    """The state is the position and segment number of the next token, unless it begins a document or segment."""
     count, n = tokens.shape
     places, ends = np.arange(n), np.isin(tokens, rule.separators)
     known = np.zeros((count, 2), np.int64) if state is None else state
     if rule.first and state is None:
         known[:, 1] -= ends[:, 0]  # the first token begins the first segment, not the second
-    # the first token of each token's document or segment, or what precedes the first token
+    # where a document or segment begins: the index of its first token; elsewhere the beginning of the continued one
     firsts = np.where(ends, places if rule.first else places + 1, -known[:, :1])
     begun = np.maximum.accumulate(np.concatenate([-known[:, :1], firsts], axis=1), axis=1)
     before = known[:, 1:] + np.concatenate([np.zeros((count, 1), np.int64), np.cumsum(ends, axis=1)], axis=1)
@@ -97,12 +97,15 @@ def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Pl
 
 
 def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
-    """The state is the lengths of the current and the longest run of digits, and the tokens since `equals` (or -1).
+    """The positions of tokens by position coupling.
+
+    The state has three numbers: the lengths of the current and of the longest run of digits, and the number of tokens
+    since `equals`, which is -1 before `equals`.
 
     Raises
     ------
     ValueError
-        If a sequence is continued before its operands have ended: positions of earlier digits would change.
+        If a sequence is continued before its operands have ended, because positions of earlier digits would change.
     """
     known = np.tile(np.array([0, 0, -1]), (len(tokens), 1)) if state is None else state
     ordinary, places = rule.order != "reversed", np.arange(tokens.shape[1])

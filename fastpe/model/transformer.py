@@ -72,7 +72,7 @@ class Transformer(Writing):
         super().__init__(config)
         self._parameters = Views("parameters", self._layout.views)
         initialise(config, self._layout.views, self._encoding.initial)
-        # raise the encoding's errors about these sizes now; the length is limited, because a file may contain any
+        # raise the encoding's errors about these sizes now; the length is limited, because a file may have any length
         self._encoding.slots(min(config.train_length, _LONGEST_TRIED), self._layout.views)
 
     parameters = property(lambda self: self._parameters, lambda self, values: self._assign(values))
@@ -173,7 +173,7 @@ class Transformer(Writing):
     ) -> float:
         """The loss over a batch, without gradients and without dropout.
 
-        If the model has no dropout, it equals the loss that `loss_and_grads` returns, up to rounding.
+        If the model has no dropout, this loss equals the loss that `loss_and_grads` returns, up to rounding.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 """The claims of one paper, Li (2025), recomputed and judged: `fastpe theory --claims`, and the paper's Tables 1 to 4.
 
-The package uses `fastpe.theory`; `fastpe.theory` does not use the package. Users of encodings do not need it.
+The package uses `fastpe.theory`, but `fastpe.theory` does not use the package. Users of encodings do not need it.
 
 - `background`, `expressiveness`, `complexity`, `generalisation`, `extrapolation`, `wavelets` and `polynomials` have the
   claims C1 to C121, one module for each section of the paper. `wavelet_values` and `polynomial_values` compute the

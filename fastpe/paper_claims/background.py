@@ -39,7 +39,7 @@ def _filled() -> Values:
 
 
 def _formula() -> Values:
-    """Return the largest error of sinusoidal rows, compared with mpmath, in units in the last place."""
+    """Return the largest error of sinusoidal rows in units in the last place, by comparison with mpmath."""
     rows, worst = table("sinusoidal"), 0.0
     with mpmath.workdps(40):
         for p in (1, 49, 199):
@@ -51,7 +51,7 @@ def _formula() -> Values:
 
 
 def shifts() -> Values:
-    """Return the sum of two rows, and the error of mapping rows to the rows k later by one rotation."""
+    """Return the sum of two rows, and the largest error if one rotation maps every row to the row k positions later."""
     rows, lag = table("sinusoidal"), 7
     sines, cosines = rows[:, ::2], rows[:, 1::2]
     turned = np.empty((60, WIDTH))

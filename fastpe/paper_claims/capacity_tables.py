@@ -1,4 +1,4 @@
-"""Table 2 of Li (2025): the 15 cells on generalisation. Nominal numbers are for B_x = 1, L_trans = 1, m = 10,000."""
+"""Table 2 of Li (2025): the 15 cells on generalisation. The numbers are computed for B_x = L_trans = 1, m = 10,000."""
 
 from fastpe.paper_claims import claim, complexity, generalisation
 from fastpe.paper_claims.cell import Cell, On, Own, row
@@ -11,7 +11,7 @@ COLUMNS = ("bound of |z_i|", "scaling of R_m", "regularisation")
 
 
 def nominal(name: str, length: int = TRAINED, which: str = "exact") -> Value:
-    """Return L B / sqrt m of an encoding at a length. `which` selects the norm bound B: "exact" or "paper"."""
+    """Return `L * B / sqrt(m)` of an encoding at a length. `which` selects the norm bound B: "exact" or "paper"."""
     return nominal_complexity(token_norms(name, slots(name, length))[which].value, complexity.SAMPLES)
 
 

@@ -19,7 +19,7 @@ _COMPLEXITY = ("class", "sample", "signs", "supremum", "mean")
 
 
 def _read_outs() -> Values:
-    """Return the complexity of linear readouts of ten rows, over all 2^10 choices of signs, and its bounds."""
+    """Return the complexity of linear readouts of ten rows, over all 2^10 choices of signs, and bounds on it."""
     found = {name: capacity.readout_complexity(table(name)[:10]) for name in _READ_OUT}
     return found | {f"{name}_bounds": capacity.readout_bounds(table(name)[:10]) for name in _READ_OUT}
 
@@ -33,7 +33,7 @@ def _within_bounds(
 
 
 def _right_sides() -> Values:
-    """Return the terms that eq. (8) adds to the mean loss, for the classes of least and of largest complexity."""
+    """Return the terms that eq. (8) adds to the mean loss, for the readouts of least and of largest complexity."""
     rest = gaps.slack(SAMPLES)["printed"].value
     small, large = (capacity.readout_complexity(table(name)[:10]) for name in ("wavelet", "sinusoidal"))
     why = "2 R + 3 sqrt(ln(2/delta) / 2m)"
@@ -66,7 +66,7 @@ def _other_sizes() -> Values:
 
 
 def _powers() -> Values:
-    """Return constants of two layers and the square of the first layer's constant, with and without residuals."""
+    """Return the constant of two layers, and the square of the first layer's, both with and without residuals."""
     found: dict[str, Value] = {}
     for name, residual in (("growing", True), ("level", False)):
         bounds = stack_bounds(equal_layers(2, residual=residual), 9.0)
@@ -92,7 +92,7 @@ def _factor(width: int) -> Value:
 
 
 def factors() -> Values:
-    """Return the complexity of one bounded map divided by B / sqrt m (P10, C43)."""
+    """Return the complexity of a single map of norm at most 1, divided by B / sqrt(m) (P10, C43)."""
     return {f"d_{width}": _factor(width) for width in (4, 64, 2, 3)} | {
         "limit": capacity.nuclear_complexity(64)["limit"]
     }
@@ -101,11 +101,11 @@ def factors() -> Values:
 FACTORS = {
     "d_4": "1.689851", "d_64": "6.78 .. 6.81", "d_2": "1.207107", "d_3": "1.460582", "limit": "6.790611",
 }  # fmt: skip
-GROWTH = 3.0  # ln 64^2 / ln 4^2: how much a logarithm of the size of the map grows from d = 4 to 64
+GROWTH = 3.0  # ln 64^2 / ln 4^2: the factor by which the logarithm of a map's size, d^2, grows from d = 4 to 64
 
 
 def at_the_rate(d_4: Value, d_64: Value) -> bool:
-    """Return whether the factor over B / sqrt m grows no faster than the logarithm of the model size."""
+    """Return whether the complexity divided by B / sqrt(m) grows no faster than the logarithm of the map's size."""
     return low(d_64) <= GROWTH * high(d_4)
 
 

@@ -44,7 +44,10 @@ def nearest_rows() -> Values:
 
 
 def collision() -> Values:
-    """Return the collision radii (P4), and the distance of two tokens that embeddings of that norm make equal (C15)."""
+    """Return the collision radii (P4), and the distance of two tokens whose embeddings have this norm (C15).
+
+    The embeddings are those that make the two tokens equal, so the distance is 0 up to rounding.
+    """
     rows, inside = table("sinusoidal"), (0, TRAINED)
     move = (rows[1] - rows[0]) / 2.0
     apart = float(np.linalg.norm((rows[0] + move) - (rows[1] - move)))
@@ -57,7 +60,10 @@ def collision() -> Values:
 
 
 def period() -> Values:
-    """Return the first sine at 0 and one printed period of 10000^0 = 1 later, and the true period (C16, C60)."""
+    """Return the first sine at position 0 and at position 1, and the true period of the first channel (C16, C60).
+
+    The period that the paper prints for this channel is 10000^0 = 1.
+    """
     sines = table("sinusoidal")[:2, 0]
     return {
         "start": exact(float(sines[0]), "sin(0)"),
@@ -73,14 +79,14 @@ def _rows_beyond() -> Values:
 
 
 def _channels() -> Values:
-    """Return the least difference between two entries of one sinusoidal channel (C19)."""
+    """Return the least difference between two entries of the same sinusoidal channel (C19)."""
     ordered = np.sort(table("sinusoidal"), axis=0)
     gaps = np.diff(ordered, axis=0)
     return {"gap": exact(float(gaps.min()), "the least |T[p, c] - T[q, c]| over all c and p < q < 200", rows=200)}
 
 
 def learned_rows() -> Values:
-    """Return the number of rows of the learned table beyond the training length, for each `beyond` (C21)."""
+    """Return, for each option `beyond`, how many rows the learned table has beyond the training length (C21)."""
     found = {}
     for beyond in ("error", "clip"):
         try:

@@ -47,7 +47,7 @@ def _equal_tokens() -> Values:
 
 
 def untrained_offsets() -> Values:
-    """Count Shaw's offset vectors for K = 16, and those that 50 positions never use (Tables 1 and 3)."""
+    """Count Shaw's offset vectors for K = 16, and those of them that 50 positions never use (Tables 1 and 3)."""
     vectors = slots("shaw", 200)["rel_key"].shape[-2]
     reach = vectors // 2
     return {

@@ -19,18 +19,21 @@ _ARGUMENTS = ("query-key product", "bias", "the other scores of the row")
 
 
 def _ratio() -> Values:
-    """Return the ratio of the periods of the channels i + 8 and i for 64 channels: 10000^(16/64) = 10000^(1/4)."""
+    """Return the period of channel i + 8 divided by that of channel i, for 64 channels: 10000^(16/64) = 10000^(1/4)."""
     return {"ratio": exact(10000.0 ** (16 / 64), "exactly 10, since 10^4 = 10000", channels=[0, 8])}
 
 
 def far_lags() -> Values:
-    """Return the least distances of rows up to 9999 and up to 10^6 positions apart, and at smaller widths (C63)."""
+    """Return least distances of rows up to 9999 and up to 10^6 positions apart, and distances at smaller widths (C63).
+
+    The distances at smaller widths are those at the lags of `_CLOSE`.
+    """
     found = {"within": nearest_lag(9999), "beyond": nearest_lag()}
     return found | {f"d_{dim}": lags.lag_distance(dim, lag) for dim, lag in _CLOSE.items()}
 
 
 def clipped() -> Values:
-    """Return distances of rows beyond the end of a learned table, clipped or interpolated to 100 (C64)."""
+    """Return the least distances of rows of learned tables that are clipped or interpolated to 100 positions (C64)."""
     rows = table("learned", beyond="clip")
     between = table("learned", 100, beyond="interp")
     return {
@@ -76,7 +79,7 @@ def _neighbours() -> Values:
 
 
 def _softmax() -> Values:
-    """Return the largest slope of one weight, and two keys that attain the bound of P6."""
+    """Return the largest slope of one weight, and the weights of two keys for which the bound of P6 is attained."""
     logits = np.linspace(-8.0, 8.0, 4001)
     share = 1.0 / (1.0 + np.exp(-logits))
     pair = weights(np.array([[-0.5, 0.5], [0.5, -0.5]]))
@@ -91,7 +94,7 @@ def _softmax() -> Values:
 
 
 def equation() -> Values:
-    """Evaluate eq. (9) for two keys of one row, with the paper's slope and with a near weight above 1/4 (C71, C72)."""
+    """Evaluate eq. (9) for two keys of several rows: with the paper's slope, and with a larger one (C71, C72)."""
     found: dict[str, Value] = {}
     rows = {
         "short": (falling(3, 0.1), 1, 2), "100": (falling(100), 50, 99), "200": (falling(200), 50, 199),
@@ -109,7 +112,7 @@ def _of_equation(*names: str) -> Values:
 
 
 def saturation() -> Values:
-    """Return the change of the weight from distance 50 to 1050 and to 10050 in one long row (C73)."""
+    """Return how much smaller the weights at the distances 1050 and 10050 are than at 50, in one long row (C73)."""
     row = falling(10051)
     found = {name: equation_9(row, TRAINED, TRAINED + far) for name, far in (("near", 1000), ("far", 10000))}
     return {

@@ -53,7 +53,7 @@ def _wavelet_ends() -> Values:
 
 
 KEPT = Holds(lambda fourfold, inside: low(fourfold) >= 0.1 * inside.value)
-FLAT = 1.2  # factor by which the constant of O(2^(-J/2)) may grow from N = 50 to 800
+FLAT = 1.2  # factor by which the constant in O(2^(-J/2)) may grow from N = 50 to N = 800
 
 CELLS: tuple[Cell, ...] = (
     *row(3, 1, "Sinusoidal", COLUMNS, (

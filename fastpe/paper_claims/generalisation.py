@@ -28,7 +28,10 @@ def learned_tokens() -> Values:
 
 
 def linear_class() -> Values:
-    """Return the complexity of readouts of rows plus a learned vector, and B_w (B_x + B_p) / sqrt m (C46)."""
+    """Return the complexity of readouts of rows to which a learned vector is added, and the claimed one (C46).
+
+    The claimed complexity is `B_w * (B_x + B_p) / sqrt(m)`.
+    """
     found = capacity.shifted_complexity(table("sinusoidal")[:TRAINED])
     claimed = (float(norms(table("sinusoidal"))["most"].value) + 1.0) / TRAINED**0.5
     return {
@@ -74,7 +77,10 @@ def _column(length: int) -> Value:
 
 
 def lipschitz_at_lengths() -> Values:
-    """Return Frobenius constants of one layer with slope 1/2 and R = 1, and the values of the paper (C54)."""
+    """Return Lipschitz constants of one layer with slope 1/2 and R = 1, and the values that the paper claims (C54).
+
+    The constants are those of the Frobenius norm.
+    """
     found: dict[str, Value] = {}
     for length in (50, 800):
         bound = stack_bounds(equal_layers(1), 1.0, colmax=_column(length).value, length=length).product

@@ -1,4 +1,4 @@
-"""Numbers of the Legendre encoding of Li (2025), section 6.2, for the claims C78 to C119."""
+"""Computations on the Legendre encoding of Li (2025), section 6.2, for the claims C78 to C119."""
 
 import math
 from typing import Any
@@ -15,10 +15,10 @@ from fastpe.theory.value import Value, exact
 def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) -> dict[str, Value]:
     """Return the distance of the rows N and N + step, and three bounds on it (P9, C118).
 
-    |P_l'| <= l(l + 1)/2 on [-1, 1], and x(p) = tanh(gamma p / N) is concave. The bounds on |T[N + step] - T[N]| are:
+    Two facts are used: |P_l'| <= l(l + 1)/2 on [-1, 1], and x(p) = tanh(gamma p / N) is concave. The bounds are:
 
     - "sharp": (gamma/2) sech^2(gamma) (step/N) sqrt(sum_l (l(l + 1))^2);
-    - "paper": the same with sech^2(gamma) <= 4 e^(-2 gamma);
+    - "paper": the same with 4 e^(-2 gamma) in place of the smaller sech^2(gamma);
     - "trivial": 2 sqrt(dim), since entries are in [-1, 1]. A bound above this one is useless.
 
     Parameters
@@ -63,7 +63,7 @@ def step_bounds(dim: int, train_length: int, step: float, gamma: float = 1.0) ->
 
 
 def derivative_sum(dim: int) -> Value:
-    """Return sum_{l < d} (l(l + 1))^2 = (d - 1) d (d + 1) (3 d^2 - 2) / 15 for the width d (C118).
+    """Return the sum of (l(l + 1))^2 over l < d, which is (d - 1) d (d + 1) (3 d^2 - 2) / 15 (C118).
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def useful_step(dim: int, train_length: int, gamma: float = 1.0) -> dict[str, Va
     -------
     dict
         - "trivial": the step at which the bound of C118 equals 2 sqrt(d);
-        - "claimed": N / d^2.5, the order that the paper states, taken with the constant 1;
+        - "claimed": N / d^2.5. The paper states this order; the constant is taken as 1;
         - "width": N^0.4, the width above which "claimed" is less than one position.
 
     Examples
@@ -124,8 +124,8 @@ def degree_step(degree: int, train_length: int, step: float = 1.0, gamma: float 
     Returns
     -------
     dict
-        "actual", "paper", and "ratio", which is "paper" divided by "actual", or None if "actual" is 0. No difference
-        can exceed 2.
+        "actual", "paper", and "ratio", which is "paper" divided by "actual", or None if "actual" is 0. Since P_l is in
+        [-1, 1], "actual" cannot exceed 2.
 
     Examples
     --------
@@ -166,9 +166,9 @@ def end_gap(gamma: float = 1.0) -> dict[str, Value]:
 
 
 def bend(gamma: float = 1.0) -> Value:
-    """Return max |tanh(gamma u) - u tanh(gamma)| over u in [0, 1], the distance of the paper's map from linear (C110).
+    """Return how far the paper's map is from linear: max |tanh(gamma u) - u tanh(gamma)| over u in [0, 1] (C110).
 
-    At the maximum the slope equals that of the chord, so cosh^2(gamma u) = gamma / tanh(gamma).
+    At the maximum, both functions of u have the same slope, so cosh^2(gamma u) = gamma / tanh(gamma).
 
     Parameters
     ----------
@@ -193,7 +193,8 @@ def bend(gamma: float = 1.0) -> Value:
 def gram(dim: int, end: float = 0.99) -> Array:
     """Return the cosines between P_0 .. P_{dim - 1} as functions on [0, end], (dim, dim) (C112).
 
-    For an orthogonal basis this is the unit matrix. Gauss's rule with `dim` points is exact for these products.
+    For an orthogonal basis the result is the unit matrix. The integrals of products of two polynomials are computed by
+    Gauss's rule with `dim` points, which is exact for them.
 
     Parameters
     ----------
@@ -218,7 +219,7 @@ def gram(dim: int, end: float = 0.99) -> Array:
 
 
 def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
-    """Return how far P_0 .. P_{dim - 1} on [0, end] are from the "nearly orthonormal basis" of C112.
+    """Return how far P_0 .. P_{dim - 1} on [0, end] are from the "nearly orthonormal basis" that C112 calls them.
 
     Parameters
     ----------
@@ -231,8 +232,8 @@ def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
     -------
     dict
         - "first_pair": the cosine of P_0 and P_1, which is sqrt(3)/2 for any `end`;
-        - "largest", "smallest": eigenvalues of the matrix of cosines. Both are 1 for an orthogonal basis. The smallest
-          is at least 0.
+        - "largest", "smallest": the largest and the smallest eigenvalue of the matrix of cosines. For an orthogonal
+          basis both are 1. The smallest is never below 0.
 
     Examples
     --------
@@ -252,7 +253,8 @@ def near_orthonormality(dim: int, end: float = 0.99) -> dict[str, Value]:
 def taylor(degree: int, x: float) -> dict[str, Value]:
     """Return P_l(x), its linear approximation at x = 1, and a bound on their difference (C115).
 
-    |P_l(x) - 1 + l(l + 1)/2 (1 - x)| <= (l - 1) l (l + 1) (l + 2) / 16 (1 - x)^2, since |P_l''| is largest at 1.
+    The bound is |P_l(x) - 1 + l(l + 1)/2 (1 - x)| <= (l - 1) l (l + 1) (l + 2) / 16 (1 - x)^2, since
+    |P_l''| is largest at 1.
 
     Parameters
     ----------
@@ -328,9 +330,9 @@ def growth(degree: int, x: float) -> dict[str, Value]:
 
 
 def saturation(train_length: int, gamma: float = 1.0, precision: str = "float64") -> Value:
-    """Return the first position p with x = tanh(gamma p / N) = 1 after rounding, where the row is all ones (C85).
+    """Return the first position p at which x = tanh(gamma p / N) is rounded to 1, so that the row is all ones (C85).
 
-    tanh is nondecreasing, so the position is found by bisection.
+    The position is found by bisection, which is possible because tanh never decreases.
 
     Parameters
     ----------
@@ -368,7 +370,7 @@ def near_ones(table: Any, limit: float) -> Value | None:
 
     Returns
     -------
-    Value, or None if the last row is not that close
+    Value, or None if the last row is not closer than `limit`
 
     Examples
     --------

@@ -18,8 +18,9 @@ Array = np.ndarray[Any, Any]
 def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     """Evaluate eq. (9) of Li (2025) on one row of P0: the weights at two distances, their difference, and its bounds.
 
-    The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. With L_A = 1/4 it is proved in two cases: if only one score
-    of the row changes, and for two keys of one row if the nearer key has at most a quarter of the weight.
+    The equation says |A(b_D) - A(b_N)| <= L_A |b_D - b_N|. With L_A = 1/4, it is proved for a single key if only the
+    score of this key changes. For two keys of the same row, it is proved if the nearer key has at most a quarter of the
+    weight.
 
     Parameters
     ----------
@@ -42,8 +43,8 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
     TypeError, ValueError
         If the row is not finite or rises from N to D, or the distances are out of range.
 
-    Source: C70 to C73, P6. A_N - A_D <= A_N; two weights of one row add up to at most 1, so their difference is at most
-    tanh(|b_D - b_N| / 2), and (1 - e^-x) / 4 <= tanh(x/4) where A_N <= 1/4.
+    Source: C70 to C73, P6. Let x = |b_D - b_N|. Three bounds on the difference A_N - A_D are proved: A_N; tanh(x / 2),
+    since two weights of one row add up to at most 1; and, if A_N <= 1/4, (1 - e^-x) / 4 <= tanh(x / 4).
 
     Examples
     --------
@@ -78,7 +79,7 @@ def equation_9(row: Array, trained: int, tested: int) -> dict[str, Value]:
 
 
 def normalised_difference(alpha0: float, train_length: int, distance: int) -> Value:
-    """Return how far the logit at a distance is below the logit at distance N, for the slope alpha0 / N (C75).
+    """Return the difference of the biases at distance N and at another distance, for the slope alpha0 / N (C75).
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ def normalised_difference(alpha0: float, train_length: int, distance: int) -> Va
 
 
 def weight_ratio(row: Array, near: int, far: int, content: float = 0.0) -> Value:
-    """Return a lower bound of ln(w_near / w_far), where w are the weights of the keys at two distances.
+    """Return a lower bound of ln(w_near / w_far), where w_near and w_far are the weights of the keys at two distances.
 
     Parameters
     ----------
@@ -150,7 +151,8 @@ def dominates_from(row: Array, content: float) -> Value | None:
     Value or None
         None if the farthest key of the row may still have more weight.
 
-    Source: b_0 - b_D > 2 S (C66); for ALiBi the distances above 2 S / slope.
+    Source: a key at distance D has less weight if b_0 - b_D > 2 S (C66). For ALiBi these are the distances above
+    2 S / slope.
 
     Examples
     --------

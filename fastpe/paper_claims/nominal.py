@@ -1,4 +1,4 @@
-"""The nominal numbers of Table 2 of Li (2025), and the norms of tokens, logits and random rows that they use."""
+"""The numbers of Table 2 of Li (2025), and the bounds of tokens, logits and random rows that they are computed from."""
 
 import math
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ Array = np.ndarray[Any, Any]
 
 
 def token_norms(name: str, slots: Mapping[str, Any], *, content: float = 1.0) -> dict[str, Value]:
-    """Return bounds of the norms of tokens with an encoding: the bound of Table 2 (Li 2025), and the exact bound.
+    """Return two bounds of the norms of tokens with an encoding: that of Table 2 (Li 2025), and the exact one.
 
-    The paper adds a norm for every encoding. But only tables are added to tokens. Biases and vectors of offsets do not
-    change tokens (claims C55, C56).
+    For every encoding, the paper adds a norm to B_x. But only tables are added to tokens. Biases and vectors of offsets
+    do not change tokens (claims C55, C56).
 
     Parameters
     ----------
@@ -25,15 +25,15 @@ def token_norms(name: str, slots: Mapping[str, Any], *, content: float = 1.0) ->
     slots : mapping
         The slots that `fastpe.build` returns for the encoding.
     content : float
-        B_x, a bound of the norms of tokens without positions.
+        B_x, a bound of the norms of tokens to which no encoding was added.
 
     Returns
     -------
     dict of str to Value
         - "exact": B_x plus the largest norm of a row of the table.
-        - "paper": B_x plus sqrt d for sinusoidal and Legendre tables, 1 for wavelets, the largest row norm of other
-          tables, the largest norm of a vector of offsets, or the largest absolute bias. It is missing for encodings
-          that have none of these.
+        - "paper": B_x plus a norm: sqrt(d) for sinusoidal and Legendre tables, 1 for wavelets, the largest row norm for
+          other tables, the largest norm of a vector for vectors of offsets, the largest absolute bias for biases. For
+          other encodings "paper" is missing.
 
     Raises
     ------
@@ -65,9 +65,9 @@ def token_norms(name: str, slots: Mapping[str, Any], *, content: float = 1.0) ->
 
 
 def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float = 1.0) -> Value:
-    """Return the number of Table 2 of Li (2025) for the Rademacher complexity: L B / sqrt m, without constants.
+    """Return the Rademacher complexity that Table 2 of Li (2025) states: `L * B / sqrt(m)`, without constants.
 
-    For the stated class it is not a bound (`capacity.nuclear_complexity`, claim C43).
+    This number is not a bound for the class that the paper describes (`capacity.nuclear_complexity`, claim C43).
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float
 def logit_bounds(
     content: float, vector: float, *, weight: float = 1.0, head_width: int = 64, direction: float = 1.0
 ) -> dict[str, Value]:
-    """Bound the size of a logit with relative vectors. It is quadratic in the token norm, not linear as in claim C48.
+    """Bound the size of a logit with vectors of offsets. A logit is quadratic in the token norm, not linear (C48).
 
     Parameters
     ----------
@@ -117,10 +117,11 @@ def logit_bounds(
     -------
     dict of str to Value
         - "claimed": C_W B_0 + B_r;
-        - "attained": C_W^2 B_0^2, attained by z_i = z_j and maps that are C_W times the identity; eq. (5) has no scale;
-        - "attained_scaled": the same divided by sqrt dk;
+        - "attained": C_W^2 B_0^2, which a logit attains if z_i = z_j and both maps are C_W times the identity. As in
+          eq. (5), logits are not divided by sqrt dk;
+        - "attained_scaled": "attained" divided by sqrt dk;
         - "bound": C_W^2 B_0^2 / sqrt dk + |a| B_r, certified;
-        - "bound_unscaled": the bound without sqrt dk.
+        - "bound_unscaled": C_W^2 B_0^2 + |a| B_r, certified.
 
     Examples
     --------
@@ -141,7 +142,7 @@ def logit_bounds(
 
 
 def random_rows_norm(rows: int, width: int, deviation: float = 0.02) -> Value:
-    """Bound the expected largest norm of independent normal rows: it is at most s (sqrt d + sqrt(2 ln n)).
+    """Bound the expectation of the largest norm of independent normal rows: `s * (sqrt(d) + sqrt(2 ln n))`.
 
     So B_p and B_r of random tables grow with the width, and only slightly with the number of rows (C47, C50).
 
@@ -177,7 +178,8 @@ def random_rows_norm(rows: int, width: int, deviation: float = 0.02) -> Value:
 def smallest_slope(slots: Mapping[str, Any]) -> Value:
     """Return the smallest slope of the heads of a linear bias.
 
-    It is 2^-8 for 8 heads of the released ALiBi, and 0.002 in Li (2025), whose text says [0.01, 1].
+    The smallest slope is 2^-8 for 8 heads of the released ALiBi, and 0.002 in the setting of Li (2025), although the
+    text of that paper says [0.01, 1].
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Values and conditions for the claims on Legendre encodings, costs and others (Li 2025, sections 5.4, 6.2 to 8)."""
+"""Values and conditions for claims on Legendre encodings, costs and other topics (Li 2025, sections 5.4, 6.2 to 8)."""
 
 import math
 
@@ -26,7 +26,7 @@ def _or_infinite(value: Value | None) -> Value:
 
 
 def growth() -> Values:
-    """Return P_63 at 3 and at a large x, and x^63 (C78)."""
+    """Return P_63 and x^63 at x = 3, and the quotient of both at a large x (C78)."""
     here, far = legendre.growth(63, 3.0), legendre.growth(63, 1e4)
     return {
         "value": here["value"], "power": here["power"], "coefficient": here["coefficient"], "rate": here["rate"],
@@ -41,7 +41,7 @@ def logarithm() -> Values:
 
 
 def clamped() -> Values:
-    """Return the entries, the jump at N and the information of the rows of eq. (10) beyond N (C83, C84)."""
+    """Return entries beyond N, the jump at N and the information beyond N, for the rows of eq. (10) (C83, C84)."""
     rows = table("legendre", map="clamp")
     apart = float(np.abs(rows[TRAINED:] - 1.0).max())
     return {
@@ -52,7 +52,10 @@ def clamped() -> Values:
 
 
 def rounding() -> Values:
-    """Return the positions from which on neighbouring rows are equal after rounding (C85)."""
+    """Return the first neighbouring rows that are equal after rounding, and the number of different rows (C85).
+
+    Also return the positions from which on rows are all ones, and the least distance of exact rows.
+    """
     rows = table("legendre", _MANY)
     found = {f"{name}_{what}": _or_infinite(value) for name in ("float32", "bfloat16")
              for what, value in horizon(rows, name).items()}  # fmt: skip
@@ -77,7 +80,7 @@ CONVERGING = {"within_4": "199", "within_0_8": "245", "close": "413"}
 
 
 def products() -> Values:
-    """Return the products of P_0 .. P_63 on [-1, 1], by Gauss's rule, which is exact for them (C108)."""
+    """Return the largest cosine of two of P_0 .. P_63 on [-1, 1] (C108). Gauss's rule is exact for the integrals."""
     points, mass = leggauss(WIDTH)
     values = np.sqrt(mass)[:, None] * legvander(points, WIDTH - 1)
     values /= np.linalg.norm(values, axis=0)
@@ -86,7 +89,7 @@ def products() -> Values:
 
 
 def entries() -> Values:
-    """Return the largest absolute entry, and the distance of the last row from its limit (C109)."""
+    """Return the largest absolute entry, and the distance of the last row from all ones, the limit of rows (C109)."""
     rows = table("legendre", _MANY)
     return {
         "largest": exact(float(np.abs(rows).max()), "the largest |entry| of 4096 rows"),
@@ -95,7 +98,7 @@ def entries() -> Values:
 
 
 def bends() -> Values:
-    """Return the distance of x from linear, with gamma = 1 and with tanh gamma = 0.99 (C110)."""
+    """Return how far the map x is from linear, with gamma = 1 and with tanh gamma = 0.99 (C110)."""
     return {"one": legendre.bend(1.0), "most": legendre.bend(math.atanh(_COVERED))}
 
 
@@ -109,7 +112,7 @@ def covered() -> Values:
 
 
 def inside() -> Values:
-    """Return how well positions inside the training length can be distinguished (C113)."""
+    """Return the least distance and the rank of the rows inside the training length (C113)."""
     found = ranks(table("legendre"), (0, TRAINED))
     return {
         "apart": _or_infinite(separation(table("legendre"), (0, TRAINED))),
@@ -136,7 +139,7 @@ def degrees() -> Values:
 
 
 def steps() -> Values:
-    """Return the distances of the row N from the rows N + 1 and N + 50, and their bounds (C118)."""
+    """Return the distances of row N from the rows N + 1 and N + 50, and bounds on these distances (C118)."""
     found = legendre.step_bounds(WIDTH, TRAINED, 1)
     far = legendre.step_bounds(WIDTH, TRAINED, 50)
     narrow = legendre.step_bounds(8, TRAINED, 1)
@@ -154,7 +157,7 @@ STEPS = {
 
 
 def costs() -> Values:
-    """Count the numbers that an encoding needs for a position or a pair, at widths 64 and 128 (C120)."""
+    """Count the numbers that each encoding needs for a position or a pair of positions, at widths 64 and 128 (C120)."""
     found: dict[str, Value] = {}
     for dim in (WIDTH, 2 * WIDTH):
         pair = {
@@ -181,7 +184,7 @@ COSTS = {
 
 
 def of_order(name: str, power: float) -> OfOrder:
-    """Return the rule that tests whether the cost of an encoding grows no faster than this power of the width."""
+    """Return the rule that is TRUE if the cost of an encoding grows no faster than this power of the width."""
     return OfOrder(f"{name}_64", f"{name}_128", power)
 
 

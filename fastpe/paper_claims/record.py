@@ -21,7 +21,7 @@ def nothing() -> Values:
 
 
 def stored(text: str) -> tuple[float, float]:
-    """Return the interval of numbers that round to these digits, or the interval "low .. high" itself.
+    """Return the interval of the numbers that round to the digits in `text`, or the interval that `text` states.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def stored(text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a claim, with the values and the reason that it follows from.
+    """The verdict on a claim, with the values and the reason that the verdict follows from.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Claim:
     place : str
         The place of the statement in the paper, such as "section 3.2".
     statement : str
-        The statement, worded precisely.
+        The statement in precise words.
     rule : Rule
         Computes the verdict from the values. Nothing else decides the verdict.
     reason : str

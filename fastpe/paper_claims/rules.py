@@ -189,8 +189,8 @@ class Agree(_Plain):
 class OfOrder(_Plain):
     """A rule that returns TRUE if a number grows no faster than a power of the width if the width doubles, else FALSE.
 
-    `at_width` and `at_twice` are the names of the number at both widths. The number may grow by the factor 2.05^power,
-    which leaves a tolerance of 2.5 % for each factor of 2.
+    `at_width` and `at_twice` are the names of the number at both widths. The number may grow by the factor 2.05^power
+    instead of 2^power, which is a tolerance.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The paper's setting, which its claims share: width, lengths, slope and tables."""
+"""The setting that the paper's claims share: width, lengths, slope and tables."""
 
 from functools import cache
 from typing import Any
@@ -32,7 +32,7 @@ def table(name: str, length: int = 200, train_length: int = TRAINED, **options: 
 
 
 def slots(name: str, length: int = TRAINED, **options: Any) -> dict[str, Array]:
-    """Return the float64 slots of an encoding for a training length of 50. ALiBi has the slope of the paper.
+    """Return the float64 slots of an encoding for a training length of 50. The slope of ALiBi is that of the paper.
 
     >>> sorted(slots("shaw"))
     ['rel_key', 'rel_value']

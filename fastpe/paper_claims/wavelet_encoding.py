@@ -1,4 +1,4 @@
-"""The wavelet encoding of Li (2025), section 6.1: the numbers for the claims C77 to C107."""
+"""Computations on the wavelet encoding of Li (2025), section 6.1, for the claims C77 to C107."""
 
 import math
 from typing import Any
@@ -34,7 +34,7 @@ def steps(table: Any) -> Array:
 
 
 def end_differences(table: Any, train_length: int) -> Array:
-    """Return |T[p] - T[N]| for p = N, N + 1, .... C82, C86 and C106 say that it is small or decays.
+    """Return |T[p] - T[N]| for p = N, N + 1, .... The claims C82, C86 and C106 say that these are small or decay.
 
     Parameters
     ----------
@@ -64,11 +64,12 @@ def end_differences(table: Any, train_length: int) -> Array:
 
 
 def end_difference(table: Any, train_length: int) -> dict[str, Value]:
-    """Return the largest difference of a later row from row N (C82, Table 3), and the same relative to 2^(-J/2).
+    """Return the largest difference of a later row from row N, also divided by 2^(-J/2), with J = floor(log2 N).
 
-    For raw wavelet rows the difference is O(2^(-J/2)), J = floor(log2 N), because all these rows are so small (P14).
-    For rows divided by their norm it is not. The difference from a zero row is |T[N]|. So a table that reaches the
-    first zero row contains the supremum over all p.
+    C82 says that the difference is small, and Table 3 that it is O(2^(-J/2)). This order is right for raw wavelet rows,
+    because all of them are so small (P14), but not for rows that are divided by their norm. From some position on all
+    rows are zero, and the difference is |T[N]|. So a table that reaches the first of these rows has the largest
+    difference over all p.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def end_difference(table: Any, train_length: int) -> dict[str, Value]:
     Returns
     -------
     dict
-        - "sup": the largest difference. Its inputs name the position.
+        - "sup": the largest difference. The inputs of this value name the position.
         - "scaled": "sup" times 2^(J/2).
         - "norm": |T[N]|.
 
@@ -104,7 +105,7 @@ def end_difference(table: Any, train_length: int) -> dict[str, Value]:
 def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
     """Return the position from which on every row of the wavelet encoding is zero (C92, C101, C103).
 
-    At this position the last support ends.
+    It is the position at which the support of the last function ends.
 
     Parameters
     ----------
@@ -140,7 +141,9 @@ def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
 
 
 def literal_reading(train_length: int, functions: str = "psi", wavelet: str = "db4") -> dict[str, Value]:
-    """Return the nonzero rows and the rank of the encoding as printed: psi(2^j x - k), j = 0 .. J, k = 0 .. 9 (C88).
+    """Return the nonzero rows and the rank of the encoding that the paper prints (C88).
+
+    The functions are psi(2^j x - k) for j = 0 .. J and k = 0 .. 9.
 
     Parameters
     ----------
@@ -177,9 +180,9 @@ def literal_reading(train_length: int, functions: str = "psi", wavelet: str = "d
 
 
 def scale_counts(train_length: int, wavelet: str = "db4") -> list[int]:
-    """Return K_j = N 2^j + L - 1, the number of shifts that meet [0, N] for each scale j = 0 .. J (C91, C99).
+    """Return, for each scale j = 0 .. J, the number of shifts with a support that meets [0, N] (C91, C99).
 
-    The layout is the fine one.
+    In the fine layout this number is K_j = N * 2^j + L - 1.
 
     Parameters
     ----------
@@ -198,7 +201,7 @@ def scale_counts(train_length: int, wavelet: str = "db4") -> list[int]:
 
 
 def fine_basis(train_length: int, wavelet: str = "db4") -> dict[str, Value]:
-    """Return facts on the rows of the fine layout with all shifts, all scales and the scaling functions (C94, C100).
+    """Return norms and products of rows of the fine layout with all shifts, scales and scaling functions (C94, C100).
 
     These rows are orthogonal.
 
@@ -213,7 +216,7 @@ def fine_basis(train_length: int, wavelet: str = "db4") -> dict[str, Value]:
     dict
         - "columns": the number of columns;
         - "least" and "most": the smallest and the largest norm of the rows p < N;
-        - "off_diagonal": the largest |<T[p], T[q]>|.
+        - "off_diagonal": the largest |<T[p], T[q]>| of two different rows.
 
     Examples
     --------
@@ -252,8 +255,8 @@ def norm_bounds(train_length: int, wavelet: str = "db4") -> dict[str, Value]:
     -------
     dict
         - "paper": sqrt(K_0 C0^2 + sum_{j >= 1} K_j C^2 2^j), with C0 and C at least sup |phi| and sup |psi|;
-        - "sum": the sum of 4^j, j = 1 .. J, that is, of K_j 2^j with K_j = 2^j;
-        - "claimed": N J. The paper says that the sum is O of this;
+        - "sum": the sum of K_j 2^j over j = 1 .. J with K_j = 2^j, which is the sum of 4^j;
+        - "claimed": `N * J`. The paper says that the sum is O(N J);
         - "order": N sqrt(ln N).
 
     Examples

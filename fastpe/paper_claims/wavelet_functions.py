@@ -1,4 +1,4 @@
-"""Scaling functions and wavelets of orthogonal filters: certified suprema, and products on a half-line."""
+"""Scaling functions and wavelets of orthogonal filters: certified suprema, and integrals of products on a half-line."""
 
 import math
 
@@ -33,11 +33,12 @@ def support_length(wavelet: str = "db4") -> Value:
 def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level: int = _LEVEL) -> Value:
     """Bound sup |psi(u)| e^(beta u), or sup |phi(u)| e^(beta u), from both sides (C81, C96).
 
-    The lower bound is the largest value at multiples of 2^-level. Between two multiples the values are v(x) = P v(y).
-    Here v is the vector of all shifts of phi by integers, which sum to 1, y is in [0, 1), and P is a product of `level`
-    matrices of the two-scale equation. So |v_a(x) - v_a(left)| <= osc(row a of P) / 2 |v(y) - v(0)|_1, where osc is the
-    largest minus the smallest entry. The last factor is bounded by its values at the same points and by itself times
-    max_P sum_a osc / 2 < 1.
+    The lower bound is the largest value at multiples of 2^-level. The upper bound also covers the points x between two
+    multiples. Let v(x) be the vector of the shifts of phi by integers, whose sum is 1. The two-scale equation gives
+    v(x) = P v(y), where y is in [0, 1) and P is a product of `level` matrices. So v_a(x) differs from its value at the
+    multiple below x by at most (1/2) osc(row a of P) |v(y) - v(0)|_1, where osc is the largest minus the smallest
+    entry. Let r < 1 be the largest sum over a of (1/2) osc(row a of P), for all P. Then |v(y) - v(0)|_1 is at most its
+    largest value at multiples of 2^-level, divided by 1 - r.
 
     Parameters
     ----------
@@ -86,14 +87,14 @@ def supremum(wavelet: str = "db4", *, psi: bool = True, beta: float = 0.0, level
 
 
 def _two_scale(taps: Array, digit: int) -> Array:
-    """Return the matrix that maps values at f + b to values at (f + digit) / 2 + a."""
+    """Return the matrix that maps the values at the points f + b to those at (f + digit) / 2 + a, for integers a, b."""
     count = len(taps) - 1
     index = 2 * np.arange(count)[:, None] - np.arange(count) + digit
     return np.where((index >= 0) & (index <= count), taps[np.clip(index, 0, count)], 0.0)
 
 
 def _next_digit(products: Array, matrices: list[Array]) -> Array:
-    """Return the products with one more leading digit, in the order of the intervals."""
+    """Return the products of matrices for one more binary digit in front, in the order of the intervals."""
     return np.concatenate([matrix @ products for matrix in matrices])
 
 
@@ -113,9 +114,9 @@ def edge_product(first: int, second: int, wavelet: str = "db4") -> Value:
     """Return the integral of psi(x + first) psi(x + second) over x >= 0.
 
     The two factors are wavelets that an end of [0, N] cuts (C93). For an orthonormal basis of [0, inf) the integral
-    would be 0, or 1 for equal shifts. It is computed exactly by linear equations. The same integrals of phi satisfy
-    I(m, n) = sum_kl h_k h_l I(2m - k, 2n - l), where I is 0 if one of the two functions lies left of 0, and 0 or 1 if
-    one of them lies right of 0.
+    would be 1 for equal shifts and 0 for different ones. The integral is computed exactly from integrals I(m, n) of
+    phi(x + m) phi(x + n). They solve the linear equations I(m, n) = sum_kl h_k h_l I(2m - k, 2n - l). If one of the two
+    functions is 0 for all x > 0, I is 0. If one of them is 0 for all x < 0, I is 1 for m = n, and 0 otherwise.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def edge_product(first: int, second: int, wavelet: str = "db4") -> Value:
 
 
 def _half_line(h: Array) -> Array:
-    """Return I(m, n), the integral of phi(x + m) phi(x + n) over x >= 0, m, n = 1 .. L - 2, at [m - 1, n - 1]."""
+    """Return the integrals of phi(x + m) phi(x + n) over x >= 0 for m, n = 1 .. L - 2, at the index [m - 1, n - 1]."""
     cut = len(h) - 2
     system, right = np.eye(cut * cut), np.zeros(cut * cut)
     nothing = np.full((cut, cut), np.nan)

@@ -22,7 +22,7 @@ _FAR = 400
 
 
 def columns() -> Values:
-    """Return the number of columns of the three definitions at J = 5 and ten shifts per scale (C80)."""
+    """Return the numbers of columns that the paper's three definitions give at J = 5 and ten shifts per scale (C80)."""
     scales = _SCALES + 1
     return {
         "section_5": exact(
@@ -41,13 +41,13 @@ def _envelope(beta: float) -> Value:
 
 
 def _needed(scale: int) -> Value:
-    """Return the C of C81 that a scale requires: 2^(j/2) |psi| <= C 2^(-j/2) e^(-beta u)."""
+    """Return the least C for which C81 holds at scale j: 2^(j/2) |psi(u)| <= C 2^(-j/2) e^(-beta u)."""
     found, times = _envelope(_BETA), 2.0**scale
     return certified("2^j sup |psi(u)| e^(beta u)", low=times * low(found), high=times * high(found), scale=scale)
 
 
 def envelopes() -> Values:
-    """Return the constants that an exponential envelope of the wavelets requires (C81, C105)."""
+    """Return the least C of C81 at scales 0 and 5, and the least C of envelopes C e^(-beta u) of psi (C81, C105)."""
     found = {"scale_0": _needed(0), "scale_5": _needed(_SCALES)}
     return found | {f"beta_{beta:g}".replace(".", "_"): _envelope(beta) for beta in _BETAS}
 
@@ -59,7 +59,7 @@ ENVELOPES = {
 
 
 def after_the_end() -> Values:
-    """Return the distances of rows from the row at N, for unit rows (C82, C107)."""
+    """Return the distances of rows of norm 1 from the row at N (C82, C107)."""
     rows = table("wavelet", _FAR)
     differences = waves.end_differences(rows, TRAINED)
     found = {f"at_{p}": exact(float(differences[p - TRAINED]), f"|T[{p}] - T[50]|") for p in (51, 53, 60, 100, 199)}
@@ -93,7 +93,7 @@ def literally() -> Values:
 
 
 def jumps() -> Values:
-    """Return the jump of phi at 0, at which <delta, phi> would have to evaluate phi (C89)."""
+    """Return the jump of phi at 0. The product <delta, phi> would need a value of phi at this point (C89)."""
     step = np.array([-(2.0**-40), 2.0**-40])
     found = {name: np.diff(evaluate(name, step))[0] for name in ("haar", "db4")}
     return {name: exact(float(abs(jump)), "|phi(2^-40) - phi(-2^-40)|", wavelet=name) for name, jump in found.items()}
@@ -108,7 +108,7 @@ def scales() -> Values:
 
 
 def dimension() -> Values:
-    """Return the number of functions and the width that section 7 states (C91)."""
+    """Return the number of functions, and the different width that section 7 states (C91)."""
     return {
         "sum": exact(float((_SCALES + 1) * _PER_SCALE), "6 scales of 10 functions"),
         "width": exact(float(WIDTH), "d"),
@@ -126,12 +126,12 @@ BEYOND = {"db4": "256", "db2": "128", "haar": "64", "step_49": "1.217954", "step
 
 
 def cut() -> Values:
-    """Return the products of two wavelets that an end of [0, N] cuts (C93)."""
+    """Return the integrals of products of two wavelets that an end of [0, N] cuts (C93)."""
     return {"cross": edge_product(3, 4), "norm_3": edge_product(3, 3), "norm_4": edge_product(4, 4)}
 
 
 def rows() -> Values:
-    """Return the similarity of rows with 64 columns and with the whole basis (C94)."""
+    """Return how similar rows are, with 64 columns and with the whole basis (C94)."""
     whole = waves.fine_basis(TRAINED)
     return {
         "coherence": known(coherence(table("wavelet"), (0, TRAINED))), "off": whole["off_diagonal"],
@@ -140,7 +140,7 @@ def rows() -> Values:
 
 
 def distinct() -> Values:
-    """Return how well positions inside the training length can be distinguished (C95)."""
+    """Return the least distance and the rank of the rows inside the training length (C95)."""
     return {
         "apart": known(separation(table("wavelet"), (0, TRAINED))),
         "rank": known(ranks(table("wavelet"), (0, TRAINED))["float64"]),
@@ -174,7 +174,7 @@ NORMS = {
 
 
 def sums() -> Values:
-    """Return the sum of 4^j over j = 1 .. J, and N J, for N = 50 and 500 (C99)."""
+    """Return the sum of 4^j over j = 1 .. J, and `N * J`, for N = 50 and N = 500 (C99)."""
     found: dict[str, Value] = {}
     for n in (50, 500):
         bounds = waves.norm_bounds(n)
@@ -183,12 +183,12 @@ def sums() -> Values:
 
 
 def in_proportion(sum_50: Value, sum_500: Value, claimed_50: Value, claimed_500: Value) -> bool:
-    """Return whether the sum grows no faster than N J, from N = 50 to 500 (C99)."""
+    """Return whether the sum grows no faster than `N * J` from N = 50 to N = 500 (C99)."""
     return sum_500.value * claimed_50.value <= sum_50.value * claimed_500.value
 
 
 def unit() -> Values:
-    """Return the norms of rows that are divided by their norm (C101)."""
+    """Return the norms of the rows of a table with `normalise="unit"` and the position of the first zero row (C101)."""
     sizes = norms(table("wavelet", _FAR))
     return {"least": sizes["least"], "most": sizes["most"], "zero_from": known(waves.zero_from(TRAINED))}
 
@@ -209,7 +209,7 @@ def outside() -> Values:
 
 
 def tail() -> Values:
-    """Return the bound beyond N with a C that depends on J, and the trivial bound (C105)."""
+    """Return the bound of C105 beyond N, with a C that depends on J, and the trivial bound."""
     found = envelopes()
     bound = high(found["scale_5"]) * math.exp(-_BETA)
     return {
@@ -220,7 +220,7 @@ def tail() -> Values:
 
 
 def decay() -> Values:
-    """Return the difference of rows from the row at N, and the sum that should bound it according to C106."""
+    """Return |T[p] - T[N]| at p = 199 and p = 256, and the sum that should bound it at p = 256 according to C106."""
     far, near = 256, 199
     differences = waves.end_differences(table("wavelet", _FAR), TRAINED)
     terms = [2.0 ** (-j / 2) * math.exp(-_BETA * 2.0**j * (far - TRAINED)) for j in range(_SCALES + 1)]

@@ -48,7 +48,7 @@ class Look:
     parameters : str or None
         The origin of the parameter values, in words; None if the encoding has no parameters.
     seed : int or None
-        The seed of the initial values; None if they are not initial values, or there are none.
+        The seed of the initial values; None if there are no parameters, or if their values are not the initial ones.
     """
 
     name: str
@@ -246,7 +246,7 @@ def _look(request: _Request, length: int | None, theory: bool, parameters: str, 
 
 def _views(parts: tuple[Part, ...], spec: Spec, request: _Request, slots: Mapping[str, Any]) -> dict[str, list[View]]:
     """Return the panels of every slot."""
-    with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as missing values
+    with np.errstate(over="ignore", invalid="ignore"):  # products of large tables may overflow: shown as missing values
         seen = {**slots, STEPS: _steps(parts, spec, request, slots.get("angles"))}
         return {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
 

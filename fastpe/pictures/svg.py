@@ -64,7 +64,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines and their axes. `marked` is an x with a dashed line, `top` a value that the y axis must reach."""
+    """Lines and their axes. A dashed line is drawn at x = `marked`, and the y axis reaches at least to `top`."""
 
     lines: Sequence[Line]
     x_name: str

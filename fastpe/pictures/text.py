@@ -104,8 +104,8 @@ def _lines(view: View, width: int, glyphs: Glyphs) -> list[Text]:
 def _bins(axis: Axis, most: int, even: bool = False) -> list[list[Array]]:
     """Divide an axis into at most `most` cells of neighbouring coordinates.
 
-    Cells are grouped: those within the training length and those outside of it are in separate groups. With `even`, a
-    group has an even number of cells if it has enough coordinates.
+    The cells within the training length and the cells outside of it form separate groups. With `even`, each group with
+    enough coordinates has an even number of cells.
     """
     places = np.searchsorted(axis.values, axis.ends)
     groups = [group for group in np.split(np.arange(len(axis.values)), places) if len(group)]
@@ -269,7 +269,7 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
 def _canvas(
     view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
 ) -> list[list[tuple[str, str]]]:
-    """Return rows of characters with styles. Curves cover the rules at the ends of training; the first is on top."""
+    """Return rows of styled characters. Curves cover the rules at the ends of training; the first curve is on top."""
     x, (low, high) = _along(view, view.x.values), limits
 
     def row_of(height: float) -> int:
@@ -311,4 +311,4 @@ def _numbers(view: Curves, width: int) -> list[Text]:
 
 
 def _number(value: float) -> str:
-    return f"{value + 0.0:.4g}" if math.isfinite(value) else "-"  # + 0.0: -0 is 0
+    return f"{value + 0.0:.4g}" if math.isfinite(value) else "-"  # + 0.0 turns -0 into 0

@@ -81,7 +81,7 @@ def theory_views(
     found: dict[str, list[View]] = {}
     turned = any(
         part.encoding.gate is not None and part.encoding.gate.turns for part in parts
-    )  # the rotation also depends on the content
+    )  # if so, rotations also depend on the content
     biases = [slot for slot in BIASES if slot in slots]
     for slot in ("table", "qk_table", "angles", *biases[:1]):
         if slot in slots and not (slot == "angles" and turned):

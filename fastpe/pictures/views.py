@@ -16,10 +16,10 @@ Slots = Mapping[str, Any]
 
 MOST_POSITIONS = 512  # of a map; if there are more, evenly spaced ones are shown
 MOST_CURVES, MOST_MAPS = 8, 4
-MASKED = 1e6  # a score this far below others is a mask, because exp(-MASKED) is 0 for any query and key
+MASKED = 1e6  # a score this far below another is masked for any query and key, because its weight exp(-MASKED) is 0
 STEPS = "steps"
-"""A key next to the slots, present if positions have several axes: the angles (H or 1, 1 + axes, R/2) at 0 and at one
-step along each axis. The array is empty if the parts of a sum differ in their number of axes."""
+"""A key that is added to the slots if positions have several axes. Its array (H or 1, 1 + axes, R/2) has the angles at
+position 0 and at one step along each axis. The array is empty if the parts of a sum differ in their number of axes."""
 _STILL = 1e-13  # radians; smaller differences of float64 angles are rounding errors
 
 
@@ -37,7 +37,10 @@ def _positions(spec: Spec, label: str = "position") -> Axis:
 
 
 def _ends(spec: Spec, beyond: int, signs: Iterable[int]) -> tuple[float, ...]:
-    """Return the ends of training, half a step before its length, if coordinates up to `beyond` - 1 exceed it."""
+    """Return the ends of training, half a step before the training length; none unless `beyond` exceeds this length.
+
+    signs: 1 for the end at positive coordinates, -1 for the end at negative ones.
+    """
     return tuple(sign * (spec.train_length - 0.5) for sign in signs) if spec.train_length < beyond else ()
 
 
@@ -63,7 +66,7 @@ def _comparable(maps: list[Map]) -> list[View]:
 
 
 def _attended(scores: Array, best: Array) -> Array:
-    """Return scores, with NaN where one is so far below the query's best score that its weight is 0."""
+    """Return the scores, with NaN for a score so far below the query's best score that its weight is 0."""
     return np.where(scores < best - MASKED, np.nan, scores)
 
 
@@ -128,7 +131,10 @@ def _waves(pairs: Axis, heads: Mapping[str, int], angles: Array, spec: Spec, ste
 
 
 def turns(angles: Array) -> Array:
-    """Return the radians per position of every pair (R/2,) from angles (N, R/2): the median of its nonzero steps."""
+    """Return the radians per position of every pair of channels, (R/2,): the median of the pair's nonzero steps.
+
+    angles: (N, R/2).
+    """
     steps = np.abs(_reduced(np.diff(angles, axis=0)))
     moved = [step[step > _STILL] for step in steps.T]
     return np.array([float(np.median(each)) if each.size else 0.0 for each in moved])

@@ -15,8 +15,8 @@ attention with content-dependent positions cannot be expressed by slots. They ex
 
 `model_forward`, `model_loss_and_grads` and `adam_step` make up a whole training step of the model.
 `model_gradient_sizes` returns a scale for the rounding errors of its gradients. `bfloat16` rounds an array, and matrix
-products of `Rounding` arrays round their operands. With parameters of that type, all functions above are a reference
-for ``precision="bfloat16"``.
+products of `Rounding` arrays round their operands. If the parameters are `Rounding` arrays, all functions above are a
+reference for ``precision="bfloat16"``.
 
 From outside: `_attention`.
 

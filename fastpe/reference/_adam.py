@@ -16,7 +16,7 @@ def adam_step(
     """Update parameters and moments in place (Kingma and Ba 2015, algorithm 1, bias-corrected; eps as in PyTorch).
 
     Decoupled weight decay (Loshchilov and Hutter 2019) applies to parameters with at least two axes. If the norm of all
-    gradients together exceeds `clip`, they are first scaled so that it equals `clip`.
+    gradients together exceeds `clip`, the gradients are first scaled to the norm `clip`.
 
     Parameters
     ----------

@@ -208,8 +208,8 @@ def attention_scores(
         The result to return:
 
         - "products": inner products times the scale;
-        - "biased": after the slots that are applied to these, such as ``gain``, ``bias``, ``values``, ``scores``,
-          ``key_offset``, ``key_slope`` and ``query_slope``;
+        - "biased": after the slots that are applied to the scaled products, such as ``gain``, ``bias``, ``values``,
+          ``scores``, ``key_offset``, ``key_slope`` and ``query_slope``;
         - "capped": after the softcap;
         - "masked": after the mask, with minus infinity where a key is hidden;
         - "weights": after the softmax, with zero where a key is hidden;
@@ -268,7 +268,7 @@ def attention_vjp_in(
     `factors` (B, H, N, M) multiply the weights before values are mixed (dropout). `follows` is as in `Case`.
     """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    if isinstance(q, Rounding) and not {"reflectors", "mlp_in"} & slots.keys():  # kernels round in these cases, too
+    if isinstance(q, Rounding) and not {"reflectors", "mlp_in"} & slots.keys():  # kernels do not round with these two
         named = [name for name in ("rel_key", "rel_query", "rel_value", "counts") if name in case.slots]
         rows = {name: like(case.slots[name], q) for name in named}
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
@@ -296,7 +296,7 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
 
     def dlogits_of(dout: Array, dlse: Any, gradients: Gradients) -> Array:
         dweights = where_nonzero(weights, out_pullback(dout, gradients))
-        # the two are equal, except that operands may be rounded; kernels use the output, which they have
+        # both sums are equal up to the rounding of operands; kernels compute the one with the output, which they have
         deltas = np.sum(dout * out if isinstance(case.q, Rounding) else weights * dweights, axis=-1) - dlse
         gradients.add("sinks", -(drained * deltas).sum(axis=-1))
         return where_nonzero(weights, weights * (dweights - deltas[..., None]))
@@ -317,10 +317,10 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         return found
 
     def sizes_of_factors(dout: Array, dlse: Array) -> dict[str, Array]:
-        """Return sizes of errors that come from factors in the gradients of scores.
+        """Return the sizes of the errors that gradients get from the errors of their factors.
 
-        Such factors are computed, too: a rotated query or a score may be small because large terms cancel, and then has
-        the rounding errors of these terms.
+        A factor, such as a rotated query or a score, is a computed sum itself. It may be small because large terms
+        cancel, and then has the rounding errors of these terms.
         """
         dlogits = dlogits_of(dout, dlse, Gradients(case))
         inner_sizes, pull = inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))

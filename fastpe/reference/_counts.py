@@ -14,7 +14,7 @@ from fastpe.reference._sizes import Sizes
 def counted(case: Case, content: Array, *, sizes: bool) -> tuple[Any, Callable[[Array, Gradients], Any]]:
     """Return the term that counts add to scores. Its pullback returns the gradient of `content`, the logits of gates.
 
-    `sizes`: whether to compute the products of queries and vectors as sums of sizes.
+    If `sizes` is true, the products of queries and vectors are computed with `Sizes`, as sums of absolute values.
     """
     if "counts" not in case.slots:
         return 0, lambda dlogits, gradients: 0

@@ -23,7 +23,8 @@ def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -
 
         z = x W^T + b,    K_h,j = e^rate_h sum over t <= j of softplus(sign z_h,t)
 
-    With K as `key_offset` of causal attention, the terms for j < t <= i are subtracted from the score of i and j.
+    With K as `key_offset` of causal attention, the terms for j < t <= i are in effect subtracted from the score of
+    query i and key j, because K_h,i is the same for all keys of query i and does not change the softmax.
 
     Parameters
     ----------
@@ -86,9 +87,9 @@ def made_vjp(
 
     `angles` are the angles of positions, to which the angles of the layer are added. `places` is as for `reflections`.
 
-    The pullback takes two dicts. From the first, the gradients of all slots, it removes those of the computed slots. To
-    the second, it adds the gradients of parameters. It returns the gradients of ``x``, ``q`` and ``k``, as far as gates
-    read them.
+    The pullback takes two dicts. The first holds the gradients of all slots; the pullback removes the gradients of the
+    computed slots. To the second dict, it adds the gradients of parameters. It returns the gradients of ``x``, ``q``
+    and ``k``, as far as gates read them.
     """
     if gated is None:
         return {}, lambda found, gradients: {}
@@ -136,7 +137,8 @@ def made_vjp(
 def _selective_vjp(
     x: Array, places: Array | None, frequencies: Any, *maps: Array
 ) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
-    """Apply `selective_vjp`, to every document separately if `places` has positions within documents."""
+    """Apply `selective_vjp`. If `places`, the positions within documents, are given, apply it to each document
+    separately."""
     count, n = x.shape[:2]
     first = np.broadcast_to(np.arange(n) if places is None else places, (count, n)) == 0
     parts = [(b, slice(*ends)) for b in range(count) for ends in pairwise([*np.flatnonzero(first[b]), n])]

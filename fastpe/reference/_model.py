@@ -55,8 +55,8 @@ def model_forward(
         each with ``.weight`` and optionally ``.bias``. With a vocabulary, ``embed.weight`` is (V, C), there is no
         ``embed.bias``, and ``head`` is (C, V), or missing if tied.
     slots : mapping, or one for every layer
-        ``table`` (N, C) or (B, N, C) is added at the input. ``taps`` (K, C) are those of a depthwise convolution at the
-        input, with zero padding (in a causal model only before the first row). ``qk_table`` (N, C) is added to the
+        ``table`` (N, C) or (B, N, C) is added at the input. ``taps`` (K, C) are the taps of a depthwise convolution at
+        the input, with zero padding (in a causal model only before the first row). ``qk_table`` (N, C) is added to the
         input of every layer's query and key maps. All other slots, such as ``bias`` (H, 2N-1), are arguments of
         attention in every layer. With several mappings, `table` and `taps` are read from the first one.
     x : (B, N)
@@ -259,7 +259,7 @@ def _block(
     block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays, prefix: str, norm: str,
     slots: Arrays, factors: Arrays, z: Array,
 ) -> tuple[Array, LayerPullback]:  # fmt: skip
-    """Return z + factors block(norm(z)), where factors are those of dropout. The config may omit norm and sum."""
+    """Return z + factors * block(norm(z)) with the factors of dropout. The config may leave out norm and the sum."""
     normed, norm_pullback = (z, None) if config.norm == "none" else _norm(config, parameters, prefix + norm, z)
     out, block_pullback = block(config, parameters, prefix, slots, factors.get(".weights"), normed)
     factor = factors.get("", 1)

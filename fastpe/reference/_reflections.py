@@ -57,7 +57,8 @@ def reflections(
 def reflections_vjp(
     x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
 ) -> tuple[tuple[Array, Array], Pullback]:  # fmt: skip
-    """Return `reflections`, and its pullback from the gradients of w and beta to a dict of those of all arguments.
+    """Return `reflections`, and a pullback from the gradients of w and beta to a dict of the gradients of all
+    arguments.
 
     >>> x, eye = np.ones((2, 1)), np.ones((1, 1))
     >>> (w, beta), pullback = reflections_vjp(x, eye, eye, np.ones((3, 1)), 0 * eye, np.zeros(1))

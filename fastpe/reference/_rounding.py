@@ -60,7 +60,8 @@ class Rounding(np.ndarray):
 
 
 def exactly(vjp: Any) -> Any:
-    """Return an operation and its pullback without rounding. Later products round its value.
+    """Return a version of an operation that rounds neither in the operation nor in its pullback. Later products round
+    the value that it returns.
 
     A model of numbers needs this at its input and output, which are not matrix products.
     """

@@ -105,7 +105,7 @@ def row_gates_vjp(
     size = width if grape else width**0.5
     rows, of_rows = _turned_vjp(gate_k) if grape else (gate_k, lambda drows: drows)
     z = gate_q @ t(rows) / size
-    # which gates a query has, and which of them are between the query and each key
+    # own: whether query i has a gate for key t; between: whether gate t is in the sum of key j
     own, between = (np.tri(n), np.tri(n, k=-1)) if grape else (np.tri(n, k=-1), np.tri(n))
     scores = s * q @ t(k) + factor * (own * log_sigmoid(z)) @ between
     out, of_scores = attended_vjp(scores, v)

@@ -47,7 +47,8 @@ def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None
 
 
 def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """sum_d q^_id k^_jd rel_gain[j-i, d], including growth. With factors of channels, it is a loop over channels."""
+    """sum_d q^_id k^_jd rel_gain[j-i, d], including growth. With ``rel_gain`` or ``growth``, this is computed in a loop
+    over channels."""
     if case.look_back is not None:
         return _banded(case, case.look_back)
     q, q_pullback = _scaled_rows(case, *_rotate(case, "q"))
@@ -131,7 +132,8 @@ def _add_columns(case: Case, dlogits: Array, gradients: Gradients) -> None:
 
 
 def _map(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Multiply each row of q or k by its position's map, a block-diagonal matrix (D, D), or convert to polar form."""
+    """Multiply each row of q or k by its position's map, a block-diagonal matrix (D, D), or convert it to polar
+    form."""
     x = case.q if name == "q" else case.k
     if "polar" in case.slots:
         return _lift(case, name)
@@ -163,7 +165,7 @@ def _lift(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], No
 
 
 def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Rotate each pair of channels of q or k by its angle, (x, y) -> (x cos - y sin, x sin + y cos), after its map."""
+    """Rotate each pair of channels of q or k by its angle, (x, y) -> (x cos - y sin, x sin + y cos), after `_map`."""
     x, map_pullback = _map(case, name)
     if "angles" not in case.slots:
         return x, map_pullback

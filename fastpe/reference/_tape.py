@@ -1,8 +1,8 @@
 """TAPE, in plain NumPy: positions that each layer updates by attention and depending on the tokens.
 
 Queries and keys are rotated by positions in a separate stream, which passes through all layers. Neither a slot of one
-layer nor the residual stream can hold them, so this is only a reference of a layer, and there is no encoding of that
-name.
+layer nor the residual stream can hold these positions, so this is only a reference of a layer, and there is no encoding
+of that name.
 """
 
 from typing import Any
@@ -19,7 +19,8 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
     """Causal attention that rotates by contextual positions, and mixes them like values, in float64.
 
     The position E of a token and head has D/2 cosines and D/2 sines, which may be any numbers. R(E) maps pairs of
-    channels c and c + D/2: (x, y) -> (x cos - y sin, x sin + y cos). For j <= i, and new positions E'::
+    channels c and c + D/2: (x, y) -> (x cos - y sin, x sin + y cos). For j <= i, the scores S, the output and the new
+    positions E' are::
 
         S_ij = s R(E_i) q_i . R(E_j) k_j,    P = softmax(S),    out = P v,    E'_i = E_i + c_h sum_j P_ij E_j
 
@@ -47,11 +48,11 @@ def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | 
 
     Notes
     -----
-    The authors' code has every cosine and sine twice, for both channels of a pair, and treats both copies equally. Its
-    weight looks like a map between heads, but only the sums of its rows are used.
+    The authors' code has every cosine and sine twice, for both channels of a pair, and treats both copies equally.
+    There, `weight` looks like a map between heads, but only the sums of its rows are used.
 
-    In training, all positions are shifted by a random number. Angles beyond the training length are new to the model,
-    as with RoPE.
+    In training, the authors shift all positions by a random number. Angles beyond the training length are new to the
+    model, as with RoPE.
 
     The tiled kernels do not compute this in one call. `fastpe.attention` mixes values of any width, so it can also mix
     [v, E] for queries and keys that are already rotated. But only this reference has a pullback to E through the

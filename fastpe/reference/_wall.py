@@ -1,7 +1,7 @@
 """Wall attention, in plain NumPy: every channel of the product of query and key has its own decay, from gates.
 
 The decay of a channel depends on the content. Neither the slot `growth`, which depends on positions, nor a slot with
-one number for each key can hold it, so this is only a reference, and there is no encoding of that name.
+one number for each key can hold such a decay, so this is only a reference, and there is no encoding of that name.
 """
 
 from typing import Any
@@ -40,9 +40,9 @@ def wall(q: Any, k: Any, v: Any, logits: Any, *, scale: float | None = None) -> 
 
     Notes
     -----
-    If all channels of a token share one gate, the product of query and key is multiplied by its decay. In the
-    forgetting transformer, the logarithm of the decay is added to the score instead (`fastpe.columns.forget_gate`). The
-    source can also add that term, without the scale.
+    If all channels of a token share one gate, the product of query and key is multiplied by the decay of these gates.
+    In the forgetting transformer, the logarithm of the decay is added to the score instead
+    (`fastpe.columns.forget_gate`). The source can also add such a logarithm, without the scale.
 
     Wall attention is defined beyond the training length: channels that have decayed stay near 0.
 

@@ -16,11 +16,11 @@ power of the base.
   digit longer; an input of length 2 n + 1 then has numbers of at most n digits.
 
 **Positions**: "digits:K" (Abacus) counts the digits along a number, and is meant for "reversed". "coupled:L" gives
-digits of the same significance the same position. With "ordinary" answers it needs `padded`, because the positions of
-their digits then follow from the number of digits alone.
+digits of the same significance the same position. With "ordinary" answers, "coupled:L" needs `padded`. Otherwise the
+positions of the answer's digits would depend on whether the sum has one digit more.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers" (binary,
-ordinary; its length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
+ordinary; there the length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
 generalization but not robustly"; padded and answer_reversed as in Cho et al. 2024, "Position coupling"
 (arXiv:2405.20671).
 """
@@ -56,7 +56,7 @@ def sample(draws: Draws, length: int, count: int, *, digits: str, base: int, pad
 
 
 def _number(draws: Draws, sizes: Array, width: int, base: int) -> Array:
-    """Numbers with these numbers of digits, least significant digit first, zeros after the last, (count, width)."""
+    """Random numbers with `sizes` digits, (count, width): least significant digit first, then zeros up to `width`."""
     found, leading = draws.integers(base, (len(sizes), width)), 1 + draws.integers(base - 1, sizes.shape)
     places = np.arange(width)
     found = np.where((places == sizes - 1) & (sizes > 1), leading, found)

@@ -5,8 +5,8 @@ bits occur equally often.
 **Metric**: share of exact answers, including the end.
 **Chance**: 1/2.
 **Without positions**: solvable by a causal model: averaging attention is enough, and one layer with one head of width
-16 suffices. Without a mask the symbol can be correct, but not the end after it, because the blanks of an answer are
-indistinguishable.
+16 suffices. A model without a mask can answer with the right bit, but not with the end after it, because the blanks of
+an answer are indistinguishable.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """

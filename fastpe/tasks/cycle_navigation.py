@@ -30,7 +30,7 @@ def answer_length(length: int) -> int:
 
 
 def chance(length: int) -> Chance:
-    # each move multiplies a wave of frequency k by (1 + 2 cos(2 pi k / 5)) / 3
+    # a random move multiplies the k-th Fourier coefficient of the places' probabilities by (1 + 2 cos(2 pi k / 5)) / 3
     angles = 2 * np.pi * np.arange(_PLACES) / _PLACES
     waves = ((1 + 2 * np.cos(angles)) / 3) ** length
     likeliest = float(max(np.mean(waves * np.cos(place * angles)) for place in range(_PLACES)))

@@ -1,10 +1,10 @@
-"""Whether a symbol is in the last of k alternating blocks: the language L_k, which needs a depth of k - 2.
+"""Whether a symbol is in the last of k alternating blocks: the language L_k, which needs k - 2 layers.
 
 **Sequence**: begin, and k blocks of equal symbols, 0 .. 0 1 .. 1 0 .. 0 ...; all ways to divide the length into k
 blocks are equally likely. The label of a symbol is 1 in the k-th block, else 0.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: the accuracy of always guessing the likelier label of each position (early labels are 0, the last is 1).
-**Without positions**: a causal model of depth d solves it up to k = d + 2, and not at k = d + 3.
+**Without positions**: a causal model with d layers solves the task up to k = d + 2, and not at k = d + 3.
 
 **Options**
 - `blocks`: the number of blocks, k.
@@ -39,7 +39,7 @@ def lengths(*, blocks: int) -> Lengths:
 def chance(length: int, *, blocks: int) -> Chance:
     # a position is in the last block if the ends of all k - 1 other blocks are before it
     inside = [math.comb(place, blocks - 1) / math.comb(length - 1, blocks - 1) for place in range(length)]
-    # the most frequent length of the last block is one symbol
+    # the likeliest labels are those of a last block with one symbol
     return Chance(sum(max(p, 1 - p) for p in inside) / length, (blocks - 1) / (length - 1))
 
 

@@ -1,8 +1,9 @@
 """The bit that was written last.
 
-**Sequence**: begin, and pairs of an instruction, w(rite), i(gnore) or r(ead), and a bit. The first instruction is w,
-the last r; the others are i with probability `ignore`, and w or r with half of the remaining probability each. After w
-and i the bit is random; after r it is the bit written last. This bit is the label of r; other tokens have no label.
+**Sequence**: begin, then pairs of an instruction and a bit. Instructions are w (write), i (ignore) and r (read). The
+first one is w, the last one r; the others are i with probability `ignore`, and w or r with half of the remaining
+probability each. After w and i the bit is random; after r it is the bit written last. The label of r is the bit after
+it; other tokens have no label.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/2 for a label.
 **Made for causal models**: the bit after r reveals the label.

@@ -31,7 +31,7 @@ NONE = -1
 
 
 class Drawn(NamedTuple):
-    """Inputs (count, length), answers (count, any), and their weights; None if all weights are equal."""
+    """The inputs (count, length), the answers (count, any), and the weights of the answers (None if all are equal)."""
 
     inputs: Array
     answers: Array
@@ -39,14 +39,14 @@ class Drawn(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """A batch.
+    """A batch of sequences with their targets.
 
     Parameters
     ----------
     x, y : (count, positions)
         Inputs and targets, padded at the end: tokens int64, numbers float64.
     weights : (count, positions) float64 or None
-        The weight of each target, 0 for none; None if all weights are equal.
+        The weight of each target, 0 where there is no target; None if all weights are equal.
     lengths : (count,) int64 or None
         The number of positions of each sequence; None if no sequence is padded.
     """
@@ -115,8 +115,8 @@ def sequences(
 ) -> Sequences:  # fmt: skip
     """Draw framed sequences of a task whose inputs have these lengths.
 
-    If there are several lengths, each has a random stream of its own, so that a longer list begins with the same
-    sequences.
+    If `lengths` has several different lengths, each of them has a random stream of its own. So a longer list of lengths
+    begins with the same sequences.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def sequences(
     dtype : float32 or float64
         As in `draw`.
     width : int, optional
-        The number of positions of the batch. Default: that of its longest sequence.
+        The number of positions of the batch. The default is the number of positions of the longest sequence.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The symbol that followed the last occurrence of this symbol.
+"""For each symbol, the symbol that followed the last occurrence of the same symbol.
 
 **Sequence**: begin, symbols. Symbols are independent and uniform. The label of a symbol that occurred before is the
 symbol that followed its last occurrence; other symbols have no label. Inputs without any label are not drawn.
@@ -41,9 +41,11 @@ def sample(draws: Draws, length: int, count: int, *, symbols: int) -> tuple[Arra
 
 
 def _inputs(draws: Draws, length: int, count: int, symbols: int) -> Array:
-    """Uniform inputs among those with a repetition: the position of the first repetition is drawn before the
-    symbols."""
-    most = min(length - 1, symbols)  # the most different symbols that can come before it
+    """Draw inputs uniformly from all inputs with a repetition.
+
+    The position of the first repetition is drawn first, then the symbols.
+    """
+    most = min(length - 1, symbols)  # the largest number of symbols before the first repetition
     places = np.arange(1, most + 1)
     differ = np.cumprod(1 - np.arange(most) / symbols)  # the probability that the first 1, 2, ... symbols differ
     level = np.cumsum(differ * places / symbols)

@@ -4,8 +4,8 @@
 several letters are most frequent.
 **Metric**: share of exact answers, including the end.
 **Chance**: 1 divided by the number of letters.
-**Without positions**: solvable by a causal model; counts are enough. Without a mask the symbol can be correct, but not
-the end after it, because the blanks of an answer are indistinguishable.
+**Without positions**: solvable by a causal model; counts are enough. A model without a mask can answer with the right
+letter, but not with the end after it, because the blanks of an answer are indistinguishable.
 
 **Options**
 - `letters`: the number of letters.

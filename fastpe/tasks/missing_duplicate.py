@@ -1,12 +1,12 @@
 """The bit that is missing from a word that is written twice.
 
-**Sequence**: begin, w w with one bit of the two replaced by 2, separator, that bit, end. Bits and the replaced position
-are independent and uniform; lengths are even.
+**Sequence**: begin, a word of bits twice, with one of all these bits replaced by 2, separator, the replaced bit, end.
+Bits and the replaced position are independent and uniform; lengths are even.
 **Metric**: share of exact answers, including the end.
 **Chance**: 1/2.
-**Without positions**: a word written twice contains each bit an even number of times, so the parity of the remaining
-bits gives the missing one, and counts are enough for it. Without a mask the blanks of an answer are indistinguishable,
-so the end cannot be predicted and no answer is exact (`fastpe.theory.tasks.limit`).
+**Without positions**: a word written twice has an even number of ones. So the missing bit is 1 if the number of
+remaining ones is odd, and a model that counts finds the bit. Without a mask the blanks of an answer are
+indistinguishable, so the end cannot be predicted and no answer is exact (`fastpe.theory.tasks.limit`).
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there odd lengths are padded, and the answer
 is read at an empty token).

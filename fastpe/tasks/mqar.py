@@ -1,9 +1,9 @@
 """Associative recall of several pairs: the value that belongs to a key.
 
 **Sequence**: begin, key value key value ..., then each key once more, at even positions, and 0 elsewhere. The label of
-a repeated key is its value; other tokens have no label. Keys are 1 .. V/2 - 1, values V/2 .. V - 1, all different. Gaps
-between the pairs and the repeated keys are drawn without replacement. The probability of a gap g (from 1) is
-proportional to g^(power - 1), so short gaps are frequent.
+a repeated key is its value; other tokens have no label. Keys are 1 .. V/2 - 1, values V/2 .. V - 1, all different. The
+gap of a repeated key counts steps of two tokens from the last pair to the key. Gaps are drawn without replacement. The
+probability of a gap g (from 1) is proportional to g^(power - 1), so short gaps are frequent.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 2/V for a label.
 **Without positions**: a model without a mask and without a position signal cannot tell which value follows a key. Two

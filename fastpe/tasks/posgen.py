@@ -1,7 +1,8 @@
 """The next token of a sequence whose rule refers to tokens by their position.
 
-**Sequence**: begin, and tokens modulo m. The first `near` + `far` are random; each later one is the sum, modulo m, of
-the `near` tokens before it and of `far` others. The label of a token is the next token, if the rule determines it.
+**Sequence**: begin, then tokens in 0 .. m - 1. The first `near` + `far` tokens are random. Each later token is the sum,
+modulo m, of the `near` tokens before it and of `far` other tokens. The label of a token is the next token, if the rule
+determines the next token.
 **Metric**: share of sequences whose labels are all correct; share of correct labels.
 **Chance**: 1/m for a label.
 **Made for causal models**: the next token is the label.
@@ -10,7 +11,7 @@ the `near` tokens before it and of `far` others. The label of a token is the nex
 - `rule`: which tokens the `far` ones are. "recursive": those before the near ones; "cot": the first of the sequence,
   like a question that all steps refer to; "semi_recursive": consecutive tokens from a position that moves by one at
   every second step.
-- `near`, `far`: the number of tokens just before, and of the other tokens.
+- `near`, `far`: how many tokens of a sum are those just before, and how many are other tokens.
 - `modulus`: m.
 
 Source: Wang et al. 2024, "Resonance RoPE: improving context length generalization of large language models" (PosGen;

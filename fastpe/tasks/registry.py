@@ -23,7 +23,7 @@ from fastpe.tasks.task import FUNCTIONS, KINDS, Chosen, Lengths, Task
 
 
 def _completed(module: ModuleType, path: Path) -> Task:
-    """The checked task of a module, with its functions; errors name the file."""
+    """Check the task of a module and return it, completed by functions of the module. Errors name the file."""
     own.declared(TASKS.kind, module, path, Task)
     found = task.of_module(module)
     if wrong := _fault(found):
@@ -120,7 +120,7 @@ def register(module_or_path: Any) -> str:
     Returns
     -------
     str
-        Its key: the name of the module or file.
+        The key of the task: the name of the module or file.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def page(name: str) -> str:
 
 
 def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
-    """A task with all its options: those given, validated, and the defaults of the others.
+    """Return a task with all its options: the given options, which are validated, and the defaults of the others.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
     with _telling_whose(key):
         given = {each: _option(key, each).validate(each, value) for each, value in (options or {}).items()}
         chosen = Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)
-        _ = chosen.symbols, chosen.lengths  # these may refuse combinations of options
+        _ = chosen.symbols, chosen.lengths  # computing these raises an error for options that do not go together
     return chosen
 
 
@@ -196,7 +196,7 @@ def parse_option(name: str, option: str, text: str) -> Any:
 
 @contextmanager
 def _telling_whose(name: str) -> Iterator[None]:
-    """Add the task to errors that name an option, because encodings have options with the same names."""
+    """Add the name of the task to errors about an option, because encodings have options with the same names."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -4,8 +4,8 @@
 **Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: 1/S for a token of S symbols, S^-N for all.
 **Without positions**: not solvable by a model without a mask and without a position signal. A causal model has to
-count. It is not enough to look up what followed the last symbol, as for an input without repetitions, because that
-symbol may occur at several positions.
+count. Looking up what followed the last symbol is not enough: since symbols repeat, the last symbol may occur at
+several positions.
 
 **Options**
 - `symbols`: the number of symbols, S.

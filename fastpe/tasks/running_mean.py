@@ -1,11 +1,11 @@
 """The mean of the numbers so far: x_i independent N(0, 1), y_i = (x_1 + ... + x_i) / i.
 
-A model without a mask must know each position and how many tokens precede it; a causal model must only average.
+A model without a mask must know which tokens precede a position, and how many; a causal model must only average.
 
 **Kind**: numbers, with one answer for each.
 **Metric**: mean squared error, and this error divided by that of always answering 0.
 **Controls**: a model that cannot tell a sequence from its reverse has an error of at least
-(1/N) sum_i (1/i + 1/(N+1-i) - 2/(i(N+1-i))) / 4, and a model that does not know the order at all has one of at least
+(1/N) sum_i (1/i + 1/(N+1-i) - 2/(i(N+1-i))) / 4. A model that does not know the order at all has an error of at least
 H/N (1 - H/N) - (1 - H/N)^2 / (N - 1), where H is the N-th harmonic number.
 
 Source: the running sums of Li 2025, section 7, here divided by the number of terms.

@@ -39,8 +39,8 @@ def reversal_bound(length: int, factors: Array) -> float:
 
 
 def permutation_bound(length: int, factors: Array) -> float:
-    # For a token at an unknown position p, its own number has the factor f_p, and every other number has it with
-    # probability (p-1) / (N-1): the optimal answer uses the mean of these over p.
+    # The target of a token at an unknown position p has f_p times the token's own number, and with probability
+    # (p-1) / (N-1) also f_p times any other number. The best answer uses the means of these factors over p.
     places = squares(length)
     before = float(np.mean(factors * (places - 1.0)))
     return float(np.mean(factors**2 * places) - np.mean(factors) ** 2 - before**2 / max(length - 1, 1))

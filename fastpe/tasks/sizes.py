@@ -9,7 +9,7 @@ FRAME = ("begin", "separator", "end", "blank")
 
 
 def vocabulary(chosen: Chosen) -> int | None:
-    """The number of tokens of a model for this task; None if inputs are numbers, or if a text determines it."""
+    """The number of different tokens for this task; None if inputs are numbers, or if a text determines the number."""
     return None if chosen.task.kind in ("numbers", "text") else chosen.symbols + len(FRAME)
 
 

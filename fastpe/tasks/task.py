@@ -1,4 +1,4 @@
-"""`Task`, the record that the file of a task defines, completed by the functions of the file."""
+"""`Task`, the record that the file of a task defines. Functions of the file complete the record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastpe.base.validation import whole
 
 KINDS = ("answer", "labels", "numbers")
 """The kinds of tasks. A built-in task has another kind, "text": it draws nothing and reads files."""
-SUMMARY = 52  # the largest number of characters, so that it fits in a list
+SUMMARY = 52  # the largest number of characters of a summary, so that it fits in a list
 _MOST_SYMBOLS = 2**24 - 4  # plus the four of the frame, this is the largest vocabulary of a model
 _DIGITS_AMONG = 2**16  # largest number of symbols among which digits are searched
 _WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"

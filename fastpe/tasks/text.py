@@ -5,9 +5,9 @@ vocabulary. With characters, byte order marks (U+FEFF) are removed, and the line
 **Parts**: the last `share` of the tokens is used only for validation, and the tokens before it for training. If there
 are several documents (files, or texts that end with the `separator`), no document is split.
 **Sequences**: in training, `train_length` tokens from a random place; the target of each is the next token.
-**Metric**: mean cross entropy of all tokens of the validation part, in nats, and in bits per byte of the text, which
-can be compared across vocabularies. The text is cut into blocks of the tested length, and every block is read
-separately: tokens early in a block are predicted from few tokens, so a longer block helps a model that can use it.
+**Metric**: mean cross entropy of all tokens of the validation part, in nats, and in bits per byte of the text. Bits per
+byte can be compared across vocabularies. The text is cut into blocks of the tested length, and every block is read
+separately. Tokens early in a block are predicted from few tokens, so longer blocks help a model that can use them.
 **Chance**: log V nats for V tokens.
 
 **Options**

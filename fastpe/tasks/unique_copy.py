@@ -3,8 +3,8 @@
 **Sequence**: begin, symbols, separator, the same symbols, end. Symbols are drawn without replacement.
 **Metric**: share of answers that are entirely correct, including the end; share of correct tokens.
 **Chance**: 1/S for a token of S symbols, (S - N)! / S! for all.
-**Without positions**: a causal model solves it in two layers; the second layer looks up what followed the last
-symbol. A model without a mask and without a position signal cannot solve it, because the blanks are indistinguishable.
+**Without positions**: a causal model with two layers solves the task; the second layer looks up what followed the last
+symbol. A model without a mask and without a position signal cannot, because the blanks are indistinguishable.
 
 **Options**
 - `symbols`: S, the number of symbols to choose from; an input cannot be longer.

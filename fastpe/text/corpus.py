@@ -26,7 +26,8 @@ from fastpe.text.vocabulary import MOST_CHARACTERS, UnknownSymbols, Vocabulary, 
 
 Array = np.ndarray[Any, Any]
 
-_Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]  # whether in a folder; path and signature of each
+# whether the files are in a folder, and the path and the signature of each file
+_Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]
 
 _MOST_BYTES, _MOST_FILES = 10**11, 10**6  # limits for a text, because the run of another user may name any folder
 _PIECE = 2**20  # tokens that are searched at a time
@@ -97,7 +98,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class _Read:
-    """The text that was read last. It is kept, because the settings of a run and its training read the same text."""
+    """The text that was read last. It is kept because a run reads its text twice, for settings and for training."""
 
     files: _Files
     kind: str
@@ -211,7 +212,7 @@ def read_known(
             known, reason = False, "does not exist"
         except OSError as error:
             known, reason = False, f"cannot be read ({error.strerror or error})"
-        except ValueError:  # its message would tell what a folder holds
+        except ValueError:  # the message of the error is not used, because it would tell what a folder holds
             known, reason = False, "is not a file or a folder of files, or is too large"
         if known:
             corpus = read(place, kind, separator, vocabulary)
@@ -280,7 +281,7 @@ def _raise(error: OSError) -> None:
 
 
 def _hide(folders: list[str]) -> bool:
-    """Leave out hidden folders of a walk."""
+    """Remove hidden folders from the list of a walk, and return False."""
     folders[:] = sorted(name for name in folders if not name.startswith("."))
     return False
 
@@ -306,8 +307,8 @@ def _refuse_devices(path: Path) -> None:
 class _Cleaner:
     """Removes byte order marks and changes the line ends CRLF and CR to LF, in a text that comes in pieces.
 
-    kept: the alphabet of a model. The alphabets of new models contain neither the mark nor CR. If an alphabet contains
-    one of them, the model was trained on a text that contains it, so it is kept.
+    kept: the alphabet of a model. If the alphabet contains the mark or CR, the model was trained on a text with this
+    character, and the character is not removed. The alphabets of new models contain neither of the two.
     """
 
     def __init__(self, kept: str) -> None:
@@ -415,7 +416,7 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: s
 
 
 def _to_disk(write: Callable[..., Any], *content: bytes) -> None:
-    """Write to the temporary copy. An error names its folder, which the user did not choose."""
+    """Write to the temporary copy. Errors name the folder of the copy, because the user did not choose this folder."""
     try:
         write(*content)
     except OSError as error:

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 KINDS = ("bytes", "characters")
 _BYTES = 256
-MOST_CHARACTERS = 2**16  # in an alphabet; a text in many languages has fewer
+MOST_CHARACTERS = 2**16  # largest number of characters of an alphabet; a text in many languages has fewer
 _CODES = 0x110000  # code points of Unicode
 _SHOWN = 8  # number of unknown symbols that an error names
 
@@ -127,7 +127,7 @@ class Vocabulary:
         return self.bytes_of(tokens).decode("utf-8", "replace")
 
     def bytes_of(self, tokens: Any) -> bytes:
-        """The text of some tokens in UTF-8; if tokens are bytes, these bytes."""
+        """The text of some tokens in UTF-8. If tokens are bytes, the tokens themselves, which need not be UTF-8."""
         given = np.asarray(tokens)
         if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self.size):
             raise ValueError(f"tokens must be integers in [0, {self.size}), not {stored.cut(str(given.tolist()), 40)}")

@@ -12,9 +12,9 @@ numbers of an encoding. The docstrings refer to proofs by number:
 | P3 | a function with a symmetry is at best the mean of the target over each orbit | `orbits` |
 | P4 | two tokens can become equal if their position vectors are closer than twice the tokens' norm | `tables` |
 | P5 | Lipschitz constants on bounded inputs | `lipschitz`, `layers` |
-| P6 | softmax moves by at most tanh(oscillation / 4) in total variation | `softmax` |
+| P6 | a change of scores changes the softmax by at most tanh(oscillation / 4) in total variation | `softmax` |
 | P7 | a bound on the weight of keys outside a window | `reach` |
-| P8 | the influence of the first token on the last one | `lipschitz` |
+| P8 | a bound on the influence of the first token on the last one | `lipschitz` |
 | P10, P11 | Rademacher complexities of products and of readouts | `capacity` |
 | P12 | bounds on the information between a position and its noisy row | `information` |
 | P13 | a lower bound on that information from a probe | `probes` |

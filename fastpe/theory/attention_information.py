@@ -22,8 +22,8 @@ def attention_information(rows: Any) -> Value:
     Parameters
     ----------
     rows : array_like (n, m), or iterable of such blocks
-        The attention weights of each query over the keys. Each row is at least 0 and sums to 1. Blocks of rows, such
-        as `zero_content_rows` yields, keep the memory for long sequences bounded.
+        The attention weights of each query over the keys: numbers of at least 0 that sum to 1 in each row. For long
+        sequences, pass blocks of rows, such as `zero_content_rows` yields, to save memory.
 
     Returns
     -------
@@ -81,8 +81,8 @@ def zero_content_rows(bias: Any, length: int, causal: bool) -> Iterator[Array]:
     Parameters
     ----------
     bias : array_like (2K + 1,)
-        The bias of one head at each offset, key - query, from -K to K. Offsets beyond K or -K have the bias of the
-        nearest of these two. [0] means no bias.
+        The bias of one head at each offset, key - query, from -K to K. Offsets below -K have
+        the bias of -K, and offsets above K have the bias of K. [0] means no bias.
     length : int
         Number n of queries and of keys.
     causal : bool
@@ -141,7 +141,8 @@ def causal_mean_information(length: int) -> Value:
 def offset_information(bias: Any, sigma: float = 1.0) -> Value:
     """Return I(D; b(D) + sigma e), the information in one score about a uniform distance D.
 
-    The content part of the score is normal noise, sigma e.
+    D is uniform over the distances 0 .. n - 1. The score is the bias b(D) plus normal noise, sigma e, which stands for
+    the content.
 
     Parameters
     ----------
@@ -153,8 +154,8 @@ def offset_information(bias: Any, sigma: float = 1.0) -> Value:
     Returns
     -------
     Value
-        Exact: the entropy of a mixture of normal distributions, integrated with an error below 1e-12. Its upper bound
-        (1/2) ln(1 + Var b / sigma^2) is stored in the value's inputs as `gaussian`.
+        Exact: it follows from the entropy of a mixture of normal distributions, which is integrated with an error below
+        1e-12. The input `gaussian` of the value is an upper bound, (1/2) ln(1 + Var b / sigma^2).
 
     Examples
     --------
@@ -175,11 +176,11 @@ def offset_information(bias: Any, sigma: float = 1.0) -> Value:
 
 
 def _mixture_information(places: Array, weights: Array) -> float:
-    """Return the entropy of unit normal noise around the points `places`, minus the entropy of the noise.
+    """Return the entropy of a mixture of unit normal distributions around `places`, minus the entropy of one of them.
 
-    The points are in ascending order. The integrand is analytic around the real line, so the error of the trapezoidal
-    rule falls faster than any power of the step. The part more than ten standard deviations from every point is below
-    1e-22.
+    `places` are in ascending order. The trapezoidal rule computes the integral up to ten standard deviations from each
+    place. Its error falls faster than any power of the step, because the integrand is analytic around the real line.
+    The part of the integral that is left out is below 1e-22.
     """
     step, entropy = 1.0 / _STEPS, 0.0
     for points in _grid(places):
@@ -195,7 +196,7 @@ def _mixture_information(places: Array, weights: Array) -> float:
 
 
 def _grid(places: Array) -> Iterator[Array]:
-    """Yield, in blocks, points 0.01 standard deviations apart that are within ten deviations of some `places`."""
+    """Yield, in blocks, points in steps of 0.01 that are at most 10 from the nearest of `places`."""
     first = np.floor((places - _REACH) * _STEPS)
     last = np.ceil((places + _REACH) * _STEPS)
     ends = np.flatnonzero(np.append(first[1:] > last[:-1], True))

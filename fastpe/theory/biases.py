@@ -1,6 +1,6 @@
 """Biases on attention scores: their values, size and effect on attention, and changes at longer lengths (Q10).
 
-Everything is computed from the arrays that `fastpe.build` returns, so it holds for any parameters. A row "by distance"
+All results are computed from the arrays that `fastpe.build` returns, whatever the parameters are. A row "by distance"
 is the row of the last query of a causal model, with the nearest key first. P0 is the softmax of the bias, that is, the
 attention weights if all products of query and key are equal.
 """
@@ -21,7 +21,7 @@ _BLOCK = 2**21  # number of scores in memory at once
 
 
 def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None = None) -> Array:
-    """Return the biases of some queries on all keys, in the order of the keys: the sum of `bias`, `scores` and `index`.
+    """Return the sum of the slots `bias`, `scores` and `index` for some queries and all keys, in the order of the keys.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None
     Returns
     -------
     (heads, stop - first, N) float64
-        If no slot is a bias, the array has one head and is zero.
+        If `slots` has none of the three slots, the array is zero and has one head.
 
     Raises
     ------
     TypeError, ValueError
-        If a slot does not fit the length, or holds positions of several samples.
+        If a slot does not fit the length, or has an axis for several samples.
 
     Examples
     --------
@@ -111,7 +111,10 @@ def _seen(slots: Mapping[str, Any], length: int, causal: bool) -> Iterator[Array
 
 
 def _by_offset(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Array, Array] | None:
-    """Return biases at the offsets 0, -1, ... and 0, 1, ..., each (heads, N), if they depend only on the offset."""
+    """Return the biases at the offsets 0, -1, ... and those at 0, 1, ..., each (heads, N).
+
+    The result is None if biases depend on more than the offset.
+    """
     if "scores" in slots or "index" in slots:
         return None
     before = last_row(slots, length)
@@ -138,8 +141,9 @@ def _extremes(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Arra
 def _columns_of_offsets(slots: Mapping[str, Any], length: int, causal: bool) -> Array | None:
     """Compute the column sums of P0 by a convolution.
 
-    The result is None if biases depend on more than the offset, or if far keys are preferred. The convolution loses no
-    precision if no offset has more than e times the weight of offset 0, which every query sees.
+    The result is None if biases depend on more than the offset, or if some bias is more than 1 above the bias at
+    offset 0. Otherwise no key has more than e times the weight of the key at offset 0, which every query sees, and the
+    convolution loses no precision.
     """
     sides = _by_offset(slots, length, causal)
     if sides is None or max(float((each - each[:, :1]).max()) for each in sides[: 1 if causal else 2]) > 1.0:
@@ -147,7 +151,7 @@ def _columns_of_offsets(slots: Mapping[str, Any], length: int, causal: bool) -> 
     from scipy.signal import fftconvolve
 
     before, after = (np.exp(each - sides[0][:, :1]) for each in sides)
-    after[:, 0] = 0.0  # offset 0 counts once
+    after[:, 0] = 0.0  # offset 0 is in both arrays and counts once
     inverse = 1.0 / (np.cumsum(before, axis=-1) + np.cumsum(after, axis=-1)[:, ::-1])
     kernel = np.concatenate([before[:, :0:-1], before[:, :1] + after[:, :1], after[:, 1:]], axis=1)
     found: Array = fftconvolve(kernel, inverse, axes=-1)[:, length - 1 : 2 * length - 1]
@@ -182,7 +186,7 @@ def oscillations(slots: Mapping[str, Any], length: int, *, causal: bool) -> list
 
 
 def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """Return sup |b| for each head, over all pairs of a query and a key that the query sees.
+    """Return, for each head, the largest |bias| of all pairs of a query and a key that the query sees.
 
     The arguments are those of `oscillations`. Source: Li 2025, section 4.2 (C26, C52, C53).
 
@@ -202,7 +206,7 @@ def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> lis
 
 
 def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """Bound, for each head, how much the bias changes any row of attention, for any content, in total variation.
+    """Bound, for each head, the total variation by which the bias changes a row of attention, whatever the content is.
 
     The arguments are those of `oscillations`. Source: P6, TV <= tanh(osc/4).
 
@@ -217,7 +221,7 @@ def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Valu
 
 
 def column_maxima(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
-    """Return the largest column sum of P0 for each head: the weights of one key, summed over all queries.
+    """Return the largest column sum of P0 for each head. A column sum adds the weights of one key over all queries.
 
     Lipschitz bounds use this number (P5). The arguments are those of `oscillations`. Without a bias the sum is 1 in a
     bidirectional model, and 1 + 1/2 + ... + 1/N in a causal model.
@@ -255,10 +259,10 @@ def worst(values: Sequence[Value]) -> Value:
 
 
 def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None = None) -> list[Value]:
-    """Return, for each head, the total variation between rows of P0 at the training length and at a longer length.
+    """Return, for each head, the total variation between a row of P0 at the training length and a row at a longer one.
 
-    Keys are aligned by distance. If the bias depends only on the distance, the result is the weight of the keys beyond
-    the training length.
+    Keys at the same distance are compared. If the bias depends only on the distance, the result is the weight of the
+    keys beyond the training length.
 
     Parameters
     ----------
@@ -271,7 +275,8 @@ def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None
     Raises
     ------
     TypeError, ValueError
-        If an argument has the wrong shape or is not finite, or the numbers of heads differ.
+        If an argument has the wrong shape or is not finite, or if `trained` and `tested` do not have the same number of
+        heads.
 
     Source: Q10, C74.
 
@@ -297,9 +302,9 @@ def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None
 
 
 def alibi_drift(slope: float, train_length: int, length: int) -> Value:
-    """Return `drifts` of a causal row with the bias -a times distance, where a is the slope, in closed form.
+    """Return, in closed form, `drifts` of a causal row with the bias -a * distance.
 
-    It is (e^-aN - e^-aN') / (1 - e^-aN'), or 1 - N/N' if a is 0.
+    The result is (e^-aN - e^-aN') / (1 - e^-aN'), or 1 - N/N' if a is 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rademacher complexities of linear readouts of table rows and of single linear maps: exact or up to constants."""
+"""Rademacher complexities of linear readouts of table rows and of single linear maps."""
 
 import math
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 Array = np.ndarray[Any, Any]
 
-MOST_ENUMERATED = 16  # largest number of signs for which all choices are tried; symmetry fixes one sign
-_LEAST_DRAWS, _MOST_DRAWS = 64, 4096  # with fewer draws the mean is not close to a normal distribution
+MOST_ENUMERATED = 16  # largest number of signs for which all choices are tried (the first sign is always +1)
+_LEAST_DRAWS, _MOST_DRAWS = 64, 4096  # with fewer than 64 draws the mean is not close to normal
 _PRODUCTS = 2**33  # largest number of multiplications for all draws
 _MOST_WIDTH = 1024
 _ENTRIES = 2**20  # largest number of array entries in memory at once
@@ -24,7 +24,7 @@ _KHINTCHINE = math.sqrt(0.5)
 def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = None, seed: int = 0) -> Value:
     """Return the Rademacher complexity of linear readouts of rows: eq. (7) of Li (2025) for {p -> <w, T[p]>, |w| <= B}.
 
-    It is (B / N) E|sum_p s_p T[p]|, the expectation over random signs s (proof P11).
+    The complexity is (B / N) E|sum_p s_p T[p]|, where E is the expectation over random signs s (proof P11).
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = Non
     bound : float
         B, the largest norm of the readout weights.
     draws : int, optional
-        Number of random draws of the signs, used if there are more than 2^15 choices. The default is 4096, and fewer
-        for large tables, but at least 64.
+        Number of random draws of the signs, used for more than 16 rows. The default is 4096. For large tables the
+        default is smaller, but at least 64.
     seed : int
         Seed of the draws.
 
@@ -95,7 +95,7 @@ def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
 
 
 def mean_absolute_sum(count: int) -> Value:
-    """Return E|s_1 + ... + s_m| for m independent random signs, which is about sqrt(2 m / pi).
+    """Return the expectation of |s_1 + ... + s_m| for m independent random signs. It is about sqrt(2 m / pi).
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def shifted_complexity(
     """Return the Rademacher complexity of {x -> <w, x + p>, |w| <= B_w, |p| <= B_p}.
 
     These are linear readouts w of rows x to which a learned row p is added. The complexity is exactly
-    B_w (E|sum s x| + B_p E|sum s|) / m (claim C46).
+    B_w (E|sum s x| + B_p E|sum s|) / m for random signs s (claim C46).
 
     Parameters
     ----------
@@ -157,9 +157,10 @@ def shifted_complexity(
 def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed: int = 0) -> dict[str, Value]:
     """Return the Rademacher complexity of {(x, t) -> t^T W x, |W| <= 1}, which is not O(B / sqrt m) (proof P10).
 
-    The sample consists of all m = d^2 pairs of x = B e_a and t = e_b. The supremum is B times the nuclear norm of the
-    matrix of signs. If W is a value or feed-forward map and the loss is <t, f(x)>, this contradicts the bound on the
-    capacity of transformers that Li (2025, section 4.2) claims for maps of bounded spectral norm.
+    The sample consists of all m = d^2 pairs of x = B e_a and t = e_b, where e_a and e_b are unit vectors. For given
+    signs, the supremum over W is B times the nuclear norm of the (d, d) matrix of signs. Li (2025, section 4.2) claims
+    a bound O(B / sqrt m) for transformers with maps of bounded spectral norm. The case that W is a value or
+    feed-forward map and <t, f(x)> is the loss contradicts this bound.
 
     Parameters
     ----------
@@ -168,7 +169,7 @@ def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed:
     bound : float
         B.
     draws : int
-        Number of random draws of the signs, used if d is above 5.
+        Number of random draws of the signs, used if d is above 5. For smaller d all choices are tried.
     seed : int
         Seed of the draws.
 
@@ -208,7 +209,10 @@ def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed:
 
 
 def _nuclear_norms(free: Array, width: int) -> Array:
-    """Return nuclear norms of sign matrices with first row and column 1; sign flips keep the singular values."""
+    """Return the nuclear norms of the sign matrices whose first row and column are 1 and whose other entries are given.
+
+    Other sign matrices are not needed: flipping the signs of rows and columns keeps the singular values.
+    """
     matrices = np.ones((len(free), width, width))
     matrices[:, 1:, 1:] = free.reshape(len(free), width - 1, width - 1)
     norms: Array = np.linalg.svd(matrices, compute_uv=False).sum(axis=1)

@@ -15,7 +15,7 @@ from fastpe.encodings.registry import resolve, split
 
 _MP = mpmath.MPContext()  # a separate context: other users of mpmath cannot change its precision
 _MP.dps = 30
-_SUMMED = 1024  # number of terms that are added one by one; an integral replaces the others
+_SUMMED = 1024  # number of terms that are added one by one; an integral approximates the others
 _LEAST = 0.01  # the authors of KERPLE raise smaller parameters to this value
 
 _BOUNDED = {
@@ -47,7 +47,7 @@ class Decay:
     total : mpf
         The sum.
     moment : mpf
-        The sum of e^bias times -bias.
+        The sum of -bias * e^bias.
     tail : function
         Maps a distance to the sum over this distance and all larger ones.
     """
@@ -57,7 +57,9 @@ class Decay:
     tail: Callable[[int], Any]
 
     def both_sides(self) -> "Decay":
-        """Return the sums for a query with keys before and after it, for an even bias; a tail then counts both sides.
+        """Return the sums for a query with keys before and after it, if the bias is the same on both sides.
+
+        The tail of a distance is the sum over the keys at this distance or farther, on both sides.
 
         >>> float(decay_of("alibi", slope=math.log(2.0))[0].both_sides().total)
         3.0
@@ -73,7 +75,7 @@ class Decay:
         return float(self.total * _MP.exp(self.moment / self.total))
 
     def least(self, small: Callable[[Any], bool]) -> int | float:
-        """Return the smallest distance with a tail that `small` accepts, or infinity if it is beyond 2^1000.
+        """Return the smallest distance whose tail is accepted by `small`, or infinity if the distance exceeds 2^1000.
 
         >>> decay_of("alibi", slope=0.5)[0].least(lambda tail: tail < 1.0)
         2
@@ -97,18 +99,21 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     Parameters
     ----------
     scheme : str
-        Key of an encoding, or several joined by "+".
+        Key of an encoding, or several keys joined by "+".
     **parameters : float
-        Parameters of one head: `slope` (and `schedule`) for alibi; `seen`, the number of keys, which may be infinite,
-        for hard_alibi; `r1` and `r2` for kerple_log; `a` and `p` for kerple_power. Other encodings need none, since
-        their biases are bounded for any learned values.
+        Parameters of one head:
+        - alibi: `slope` and, if it is not "constant", `schedule`;
+        - hard_alibi: `seen`, the number of keys in the window, which may be infinite;
+        - kerple_log: `r1` and `r2`;
+        - kerple_power: `a` and `p`.
+        Other encodings need no parameters, since their biases are bounded for any learned values.
 
     Returns
     -------
     decay : Decay or None
         None if the sum is infinite or not known.
     why : str or None
-        The reason, or None if it is not known whether the sum is finite. It is not known for
+        The reason, or None if it is not known whether the sum is finite. This is not known for
 
         - registered encodings that fill a bias;
         - `dynamic_bias`, whose network may fall or grow without bound;
@@ -119,8 +124,8 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     TypeError, ValueError
         If a parameter is missing, unknown or not a number.
 
-    Source: Q7. With a bounded bias each of n keys has at least the weight e^-osc / n and at most e^osc / n, so the
-    weight of every key tends to 0 as n grows.
+    Source: Q7. Let osc be the largest bias minus the smallest. If osc is bounded, each of n keys has a weight between
+    e^-osc / n and e^osc / n, so the weight of every key tends to 0 as n grows.
 
     Examples
     --------
@@ -185,9 +190,12 @@ def _kerple_power(a: float, p: float) -> tuple[Decay | None, str]:
 
 
 def _power_sum(size: float, power: float, moment: int, far: int) -> Any:
-    """Sum (a D^p)^moment e^(-a D^p) over D >= far: first terms directly, the rest by the Euler-Maclaurin formula."""
+    """Sum (a D^p)^moment e^(-a D^p) over D >= far.
+
+    The first terms are added one by one. The Euler-Maclaurin formula gives the sum of the others.
+    """
     a, p = _MP.mpf(size), _MP.mpf(power)
-    summed = _SUMMED if far < 2**40 else 0  # farther away, neighbouring terms are nearly equal
+    summed = _SUMMED if far < 2**40 else 0  # beyond 2^40 neighbouring terms are so close that the formula is enough
     exponents = size * np.arange(far, far + summed, dtype=np.float64) ** power
     found = _MP.mpf(math.fsum(exponents**moment * np.exp(-exponents)))
 
@@ -205,26 +213,26 @@ FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, s
     "kerple_log": (("r1", "r2"), _kerple_log),
     "kerple_power": (("a", "p"), _kerple_power),
 }
-"""For encodings whose limits depend on parameters of the head: the names of these parameters and a function of them."""
+"""For each encoding whose sum depends on parameters of a head: their names, and the function that computes the sum."""
 
 
 def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Return the arguments of `decay_of` for each head, read from the bias or, for KERPLE, from its parameters.
+    """Return the arguments of `decay_of` for each head, from the slot `bias` or, for KERPLE, from `params`.
 
     Parameters
     ----------
     scheme : str
         Key of one encoding.
     slots : dict
-        The slots that `fastpe.build` returns for 2 positions or more. To recognise a window, the number of positions
-        must be larger than the window.
+        The slots that `fastpe.build` returns for 2 positions or more. For hard_alibi, the number of positions must be
+        larger than the window. Otherwise the head is taken for one without a window.
     params : dict
         Parameters as `fastpe.init` or a trained model returns them.
 
     Returns
     -------
     list of dict
-        One empty dict for encodings that need none.
+        One dict for each head, or a single empty dict if `decay_of` needs no arguments.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Table rows beyond the training length: their distance from the trained rows and their part outside the span."""
+"""Table rows beyond the training length: how far they are from the trained rows and from the span of these rows."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def drift(table: Any, train_length: int) -> Array:
     Returns
     -------
     (positions - N,) float64
-        min over q < N of |T[p] - T[q]|. Empty if the table has no position beyond N.
+        For each p >= N, the minimum of |T[p] - T[q]| over q < N. Empty if the table has only N rows.
 
     Raises
     ------
@@ -53,7 +53,8 @@ def covering(table: Any, train_length: int, window: Window) -> dict[str, Value |
     -------
     dict
         - "radius": the largest drift. Its inputs name the first position that has this drift, up to rounding.
-        - "relative": the radius divided by the root mean square norm of the trained rows; None if these are all 0.
+        - "relative": the radius divided by the root mean square norm of the trained rows; None if all trained rows
+          are 0.
 
     Examples
     --------
@@ -78,9 +79,9 @@ def covering(table: Any, train_length: int, window: Window) -> dict[str, Value |
 def untrained_share(table: Any, train_length: int, window: Window) -> Value | None:
     """Return the mean share of the rows in a window that lies outside the span of the trained rows (Q9).
 
-    This part of a row is multiplied by weights that training never used. The share of a row x is
-    |x - projection of x| / |x|. The span consists of the directions whose singular value is above 1e-6 of the largest.
-    Rows of zeros are left out.
+    The part of a row outside the span is multiplied by weights that training never used. The share of a row x is
+    |x - projection of x| / |x|. The span consists of the directions whose singular value is above 1e-6 times the
+    largest singular value. Rows of zeros are left out of the mean.
 
     Parameters
     ----------

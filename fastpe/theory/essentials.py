@@ -41,15 +41,16 @@ def essentials(
     Returns
     -------
     dict
-        A map from descriptions to numbers. A number is None if it is not defined (beyond the end of a learned table, or
-        on a grid) or not known. The dict is empty for an encoding that fills none of these slots:
+        A map from descriptions to numbers. A number is None if it is not known, or not defined, as beyond the end of a
+        learned table or on a grid. The numbers depend on what the encoding fills, with N = `train_length`:
 
-        - table: the smallest distance between two rows and the noise for 1 % confusion, both within the training
-          length, and the largest distance of a row up to twice this length from the nearest trained row;
-        - rotations: the number of channels that turn, the number of channels with unseen angles at twice the training
-          length, and the first lag at which an equal query and key have a negative score;
-        - biases, for the head with the largest value: the number of keys used at equal content and the effect on a row
-          at twice the training length, and the window that holds all but 2^-24 of the weight at any length.
+        - a table: the smallest distance between two of the first N rows; the noise at which 1 % of these rows are
+          confused; the largest distance from one of the rows N .. 2N - 1 to its nearest row before N;
+        - rotations: the number of channels that make a full turn within N; the number of channels with unseen angles at
+          the length 2N; the first lag at which an equal query and key have a negative score;
+        - biases: the number of keys used at equal content at the length 2N; the largest effect on a row of this length;
+          the window that holds all but 2^-24 of the weight at any length (each for the head with the largest value);
+        - none of these slots: the dict is empty.
 
     Raises
     ------

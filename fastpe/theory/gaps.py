@@ -13,17 +13,17 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 
 def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
-    """Return the last term of eq. (8) of Li (2025) as printed, and the valid term for the expected complexity.
+    """Return the last term of eq. (8) of Li (2025) as printed, and a smaller term that is valid.
 
-    The printed term 3 sqrt(ln(2/delta) / 2m) belongs to the empirical complexity. For the expected complexity
-    sqrt(ln(1/delta) / 2m) is enough.
+    The printed term, 3 sqrt(ln(2/delta) / 2m), is needed only if the bound has the empirical complexity. With the
+    expected complexity, the term sqrt(ln(1/delta) / 2m) is valid.
 
     Parameters
     ----------
     samples : int
         m, the number of samples, at least 1.
     delta : float
-        1 minus the probability of the bound, in (0, 1).
+        Probability, in (0, 1), with which the bound may fail.
 
     Returns
     -------
@@ -65,8 +65,8 @@ def parameter_counts(config: ModelConfig) -> dict[str, Value]:
 def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0.05) -> Value:
     """Bound the gap between expected and training loss, for losses in [0, 1] and any model that can be stored.
 
-    P parameters of `bits` bits can store 2^(bits P) models. With probability 1 - delta the gap of each is at most
-    sqrt((P bits ln 2 + ln(1/delta)) / 2m).
+    P parameters of `bits` bits can store 2^(bits * P) models. With probability 1 - delta, the gap of each of these
+    models is at most sqrt((bits * P * ln 2 + ln(1/delta)) / 2m).
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0
     bits : int
         Number of bits in which a parameter is stored.
     delta : float
-        1 minus the probability of the bound, in (0, 1).
+        Probability, in (0, 1), with which the bound may fail.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: 
 def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) -> Value:
     """Bound how far the mean loss over held-out sequences is from its expectation, for losses clipped to [0, largest].
 
-    With probability 1 - delta the difference is at most largest sqrt(ln(2/delta) / 2n) in either direction
+    With probability 1 - delta, the mean and its expectation differ by at most `largest` * sqrt(ln(2/delta) / 2n)
     (Hoeffding's inequality).
 
     Parameters
@@ -140,7 +140,7 @@ def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) ->
     largest : float
         Largest value of a loss; larger losses are clipped to it.
     delta : float
-        1 minus the probability of the bound, in (0, 1).
+        Probability, in (0, 1), with which the bound may fail.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
     largest : float
         Largest value of a loss; larger losses are clipped to it.
     delta : float
-        1 minus the probability of the bound, in (0, 1).
+        Probability, in (0, 1), with which the bound may fail.
 
     Examples
     --------

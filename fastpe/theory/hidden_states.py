@@ -14,7 +14,7 @@ from fastpe.model.transformer import Transformer
 Array = np.ndarray[Any, Any]
 
 _AT_INPUT = ("table", "taps")
-_AGREES = 1e-3  # largest error relative to the outputs; the model computes them in float32
+_AGREES = 1e-3  # largest error relative to the outputs, since the model computes in float32
 _TEMPORARY = 12  # number of (heads, N, N) arrays that the reference has in memory
 
 
@@ -22,8 +22,8 @@ class HiddenStates:
     """The hidden states of one model at one length.
 
     The NumPy reference returns only the outputs of a model, not its hidden states. Therefore each layer is run as a
-    separate model. Every position of every sequence is one token of this model, the embedding table holds the states
-    before the layer, and the head is the identity.
+    separate model. In this model, every position of every sequence is a token of its own, the embedding table holds the
+    states before the layer, and the head is the identity.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class HiddenStates:
         self._parameters = {name: array.astype(np.float64) for name, array in model.copies().items()}
         self._slots = ModelEncoding(config).reference_slots(length, self._parameters)
         self._input = {name: self._slots[0][name] for name in _AT_INPUT if self._slots[0].get(name) is not None}
-        if "table" in self._input:  # with positions="offset:L" it has L rows
+        if "table" in self._input:  # with positions="offset:L" the table has L rows
             self._input["table"] = self._input["table"][:length]
         self.silent = not self._input
 

@@ -1,8 +1,8 @@
-"""Information about a position, in nats, in its table row with added noise.
+"""The information, in nats, that a table row with added noise contains about its position.
 
-Li (2025) asks for encodings with a high "mutual information between positions" and does not define it. Here the
-position is uniform and its row is observed with noise. The information says whether positions can be distinguished, not
-whether a model learns to distinguish them.
+Li (2025) asks for encodings with a high "mutual information between positions" but does not define this quantity. Here
+a position is drawn uniformly, and its row is observed with noise. The information says whether positions can be
+distinguished, not whether a model learns to distinguish them.
 """
 
 import math
@@ -20,7 +20,7 @@ from fastpe.theory.value import Value, certified, estimate, exact
 
 Array = np.ndarray[Any, Any]
 
-_COLUMNS, _NUMBERS = 2048, 2**21  # largest numbers of rows and entries of a block that other rows are compared with
+_COLUMNS, _NUMBERS = 2048, 2**21  # largest numbers of rows and of entries in a block of `Centred.columns`
 _SKEWED = 0.15  # above this skewness / sqrt(draws), an interval from the standard deviation is too short
 _ALIKE = 1e-12  # standard deviations below this are rounding errors
 
@@ -32,9 +32,9 @@ class PositionInformation:
     Attributes
     ----------
     lower, upper : Value
-        Certified bounds. `upper` is the smallest of three bounds, which its inputs hold.
+        Certified bounds. `upper` is the smallest of three upper bounds. All three are in the inputs of `upper`.
     estimate : Value
-        A Monte Carlo estimate. It lies between the bounds, up to its interval.
+        A Monte Carlo estimate with its 95 % interval.
     sigma : float
         Standard deviation of the noise in each channel.
     most : float
@@ -50,7 +50,7 @@ class PositionInformation:
 
 @dataclass(frozen=True)
 class InformationCurve:
-    """Certified bounds on the information at each noise level, arrays (noise levels,) in nats, and ln n as `most`."""
+    """Certified bounds on the information in nats: arrays with one entry for each noise level. `most` is ln n."""
 
     sigmas: Array
     lower: Array
@@ -59,9 +59,9 @@ class InformationCurve:
 
 
 class Centred:
-    """Rows of a table in float64 minus their mean, computed a block at a time.
+    """The rows of a table in float64, minus the mean row. They are computed a block at a time.
 
-    Equal rows stay exactly equal. If all rows are equal, they are all 0.
+    Equal rows stay exactly equal. If all rows of the table are equal, all centred rows are 0.
 
     Parameters
     ----------
@@ -104,7 +104,10 @@ class Centred:
         return np.maximum(found, 0.0, out=found)
 
     def noise(self, sigma: Any, snr: Any) -> float:
-        """Return the standard deviation of the noise: `sigma`, or the one that gives `snr`, or 1 if the power is 0."""
+        """Return the standard deviation of the noise: `sigma`, or without `sigma` the value that gives `snr`.
+
+        If all rows are equal, no value gives `snr`, and 1 is returned.
+        """
         if sigma is not None:
             return validation.positive("sigma", sigma)
         return math.sqrt(self.power / (self.dim * validation.positive("snr", snr))) or 1.0
@@ -116,8 +119,8 @@ def position_information(
 ) -> PositionInformation:  # fmt: skip
     """Bound and estimate I(I; T[I] + sigma e) for a uniform position I among n, with e standard normal in each channel.
 
-    The information says whether positions can be identified. It does not rank encodings: for random rows it is also
-    near ln n.
+    The information says whether positions can be identified. It does not rank encodings: random rows also have an
+    information near ln n.
 
     Parameters
     ----------
@@ -126,12 +129,12 @@ def position_information(
         Standard deviation of the noise in the units of the table ("raw").
     snr : float
         Signal-to-noise ratio, used if `sigma` is not given: the centred power of the rows,
-        (1/n) sum |T[p] - mean|^2, divided by the power of the noise, d sigma^2. Tables of different scale are then
-        compared by their shape alone ("shape").
+        (1/n) sum |T[p] - mean|^2, divided by the power of the noise, d sigma^2. With the same ratio, the scale of a
+        table does not matter, and tables are compared by their shape only ("shape").
     window : (first, end), optional
         Use only the positions first .. end - 1.
     draws : int
-        Number of draws of e, at least 2. With more than 256 positions each draw uses a random part of them.
+        Number of draws of e, at least 2. With more than 256 positions, each draw uses a random part of the positions.
     seed : int
         Seed of the draws.
 
@@ -221,7 +224,10 @@ def _bounds(centred: Centred, sigmas: Array) -> tuple[Array, Array]:
 
 
 def _spectrum(centred: Centred) -> Array:
-    """Return the eigenvalues of the covariance of the rows, without those that are 0 because there are too few rows."""
+    """Return the eigenvalues of the covariance of the rows.
+
+    With fewer rows than channels, only as many eigenvalues as rows are returned. The others are 0.
+    """
     from scipy.linalg import blas, eigvalsh
 
     if centred.length < centred.dim:
@@ -238,7 +244,10 @@ def _spectrum(centred: Centred) -> Array:
 
 
 def _monte_carlo(centred: Centred, sigma: float, draws: int, seed: int) -> Array:
-    """Return -mean_p ln mean_q exp(-(D + 2 sigma e.(T[p] - T[q])) / 2 sigma^2) for each draw of e, (draws,)."""
+    """Return -mean_p ln mean_q exp(-(D + 2 sigma e.(T[p] - T[q])) / 2 sigma^2) for each draw of e, (draws,).
+
+    D is |T[p] - T[q]|^2.
+    """
     n, found = centred.length, np.empty(draws)
     count = min(n, max(8, 2**16 // n))
     together = ROWS if count == n else ROWS // count  # few large products are faster than many small ones
@@ -263,8 +272,9 @@ def _monte_carlo(centred: Centred, sigma: float, draws: int, seed: int) -> Array
 def _interval(found: Array, lower: float, most: float) -> tuple[float, float, float]:
     """Return the mean of the draws and its 95 % interval.
 
-    If the information is close to ln n, only a few draws lose information, and all other draws are equal. If the draws
-    are skewed in this way or all equal, the lower end of the interval is the certified bound, which is then close.
+    If the information is close to ln n, only a few draws lose information, and all other draws are equal. The standard
+    deviation of such skewed or equal draws gives an interval that is too short. So the interval is then extended down
+    to the certified lower bound, which is close to the mean in this case.
     """
     mean, deviation, root = float(found.mean()), float(found.std(ddof=1)), math.sqrt(len(found))
     low, high = mean - 1.96 * deviation / root, mean + 1.96 * deviation / root
@@ -277,12 +287,12 @@ def _interval(found: Array, lower: float, most: float) -> tuple[float, float, fl
 def two_point_information(distance: float, sigma: float = 1.0) -> Value:
     """Return the exact information about which of two equally likely points was observed in normal noise.
 
-    It is ln 2 - E ln(1 + exp(-2 a^2 - 2 a Z)), with Z standard normal.
+    The information is ln 2 - E ln(1 + exp(-2 a^2 - 2 a Z)), with a = `distance` / 2 `sigma` and Z standard normal.
 
     Parameters
     ----------
     distance : float
-        Distance between the points, in any dimension; a = distance / 2 sigma.
+        Distance between the points, in any dimension.
     sigma : float
         Standard deviation of the noise.
 

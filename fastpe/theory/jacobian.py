@@ -1,4 +1,4 @@
-"""Measured derivatives (not bounds) of one attention, and of a model at the inputs of a batch."""
+"""Measured derivatives (not bounds) of a single attention, and of a model at the inputs of a batch."""
 
 import math
 from pathlib import Path
@@ -41,7 +41,8 @@ def attention_jacobian(tokens: Array, score: Array, bias: Any = 0.0) -> Array:
 
     Examples
     --------
-    The slope of attention grows without bound with the norms of the tokens. At tokens 0, R, -R it is 1/3 + 2 R^2 / 3.
+    The slope of attention grows with the norms of the tokens, without bound. At tokens 0, R, -R the slope is
+    1/3 + 2 R^2 / 3.
 
     >>> r = 10.0
     >>> round(float(attention_jacobian(np.array([[0.0], [r], [-r]]), np.eye(1))[0, 0, 0, 0]), 9)
@@ -69,7 +70,7 @@ def attention_jacobian(tokens: Array, score: Array, bias: Any = 0.0) -> Array:
 def unbounded_example(radius: float) -> Value:
     """Return the slope of attention at tokens 0, R, -R with unit weights.
 
-    It grows with R without bound, so a bound on the weights does not bound the slope (claim C38).
+    The slope grows with R without bound, so a bound on the weights does not bound the slope (claim C38).
 
     Parameters
     ----------
@@ -92,10 +93,10 @@ def unbounded_example(radius: float) -> Value:
 
 
 def attained_share(draws: int = 300, tokens: int = 8, width: int = 4, radius: float = 1.0, seed: int = 0) -> Value:
-    """Return the largest share of the Lipschitz constant in the token norm that random draws attain (claim C54).
+    """Return the largest slope of attention over random draws, divided by the certified Lipschitz constant (C54).
 
-    Tokens, weights and biases are random. Biases are normal with standard deviations up to 20, far beyond any
-    alpha (N' - 1) of the paper.
+    Both are measured in the token norm. Tokens, weights and biases are random. Biases are normal with standard
+    deviations up to 20, and thus far larger than the biases alpha (N' - 1) of the paper.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def attained_share(draws: int = 300, tokens: int = 8, width: int = 4, radius: fl
     Returns
     -------
     Value
-        A certified lower bound of the supremum. A share above 1 would refute the bound on the constant.
+        A certified lower bound of the largest possible quotient. A quotient above 1 would refute the constant.
 
     Examples
     --------
@@ -142,7 +143,7 @@ def _alone(score: float) -> Layer:
 
 
 def entry_norms(model_or_run: Transformer | str | Path, x: Any) -> Array:
-    """Return the largest norm of a token that enters each layer, over a batch. `stack_bounds` takes them as radii.
+    """Return, for each layer, the largest norm of the tokens of a batch that enter it: a `radius` for `stack_bounds`.
 
     Parameters
     ----------
@@ -175,9 +176,10 @@ def largest_jacobian(
 ) -> dict[str, Value]:
     """Search for the steepest slopes of a model's outputs with respect to the tokens that enter the first layer.
 
-    The slopes are measured at the inputs of a batch by power iteration on J J^T for every sequence. J^T u is a gradient
-    from `fastpe.reference`. J v is a finite difference and only chooses the direction. For a model of tokens the output
-    is the combination of logits that the head reads most strongly.
+    The slopes are measured at the inputs of a batch by power iteration on J J^T for every sequence, where J is the
+    Jacobian. J^T u is a gradient from `fastpe.reference`. J v is a finite difference, and is used only to choose the
+    next u. Each position has one output. For a model of tokens, this output is a combination of the logits, the one
+    that the head amplifies most.
 
     Parameters
     ----------
@@ -193,9 +195,10 @@ def largest_jacobian(
     -------
     dict of str to Value
         - "frobenius": the largest |J^T u| / |u|;
-        - "token": the largest sum over tokens of the norms of an output's gradients, at up to 8 positions.
+        - "token": for an output, the sum over tokens of the norm of its gradient with respect to the token. This is the
+          largest sum, for outputs at up to 8 positions.
 
-        Both slopes occur in the model, so they are certified lower bounds of its Lipschitz constants.
+        Both slopes occur in the model, so they are certified lower bounds of the model's Lipschitz constants.
 
     Raises
     ------
@@ -232,7 +235,7 @@ def largest_jacobian(
 
 
 class _Measured:
-    """A model run by `fastpe.reference` in float64, with rows at the input of the first layer that can be changed."""
+    """A model that `fastpe.reference` runs in float64. Rows of any values can enter its first layer."""
 
     def __init__(self, model: Transformer, x: Any) -> None:
         self.config, self.weights = model.config, weights_of(model)
@@ -263,7 +266,10 @@ class _Measured:
             raise ValueError(f"x must hold tokens, integers in [0, {vocabulary})")
 
     def rows(self, layers: int) -> Array:
-        """Return the rows that enter layer number `layers`, (B, N, C), as the logits of an identity head."""
+        """Return the rows that enter layer number `layers`, (B, N, C).
+
+        These rows are computed as the outputs of a model that has only the layers before, and an identity head.
+        """
         weights, x = self.weights, self.x
         if self.config.vocabulary is None:
             embedded = x[..., None] * weights["embed.weight"] + weights.get("embed.bias", 0.0)

@@ -41,8 +41,8 @@ def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
     Returns
     -------
     dict
-        - "float64", "float32", "bfloat16": the number of singular values above a tolerance, which is the largest one
-          times max(n, C) 2^-52, n 2^-23 and 2^-8, for n rows and C channels.
+        - "float64", "float32", "bfloat16": the number of singular values above a tolerance. For n rows and C channels,
+          the tolerance is the largest singular value times max(n, C) 2^-52, n 2^-23 or 2^-8, respectively.
         - "effective": exp of the entropy of the squared singular values divided by their sum (Roy and Vetterli 2007).
         - "stable": the sum of the squared singular values divided by the largest of them.
         - "condition": the largest singular value divided by the smallest one above the float64 tolerance.
@@ -127,8 +127,9 @@ def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
 def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
     """Return the share of the kernel that depends on more than the distance (Q11).
 
-    It is |K - means of the diagonals of K|_F / |K|_F. The share is 0 if the products of rows are a function of the
-    distance; the table then carries relative positions. The kernel is computed in blocks of 512 rows.
+    The share is |K - M|_F / |K|_F, where K is the kernel and each entry of M is the mean of its diagonal in K. The
+    share is 0 if the products of rows depend only on the distance, so that the table carries relative positions. The
+    kernel is computed in blocks of 512 rows.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
     largest = float(np.abs(rows).max())
     if not largest:
         return None
-    if not 1e-60 < largest < 1e60:  # fourth powers of the entries are computed below
+    if not 1e-60 < largest < 1e60:  # fourth powers of the entries, which are computed below, would overflow or vanish
         rows = rows / largest
     means, apart = _lag_means(rows), 0.0
     for i in range(0, len(rows), BLOCK):
@@ -162,9 +163,9 @@ def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
         for k, line in enumerate(products):
             rest = line[k:]
             rest -= means[: len(rest)]
-            # entries off the diagonal count twice, for both triangles
+            # only one triangle is computed, so entries off the diagonal count twice
             apart += 2.0 * float(rest @ rest) - float(rest[0]) ** 2
-    # both products have the same Frobenius norm
+    # both products have the same Frobenius norm, and the smaller one is computed
     narrow = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T
     total = float(np.linalg.norm(narrow)) ** 2
     why = "Frobenius norm of T T^T minus the means of its diagonals, divided by the Frobenius norm of T T^T"

@@ -18,12 +18,12 @@ _BITS = 160
 def lag_distance(dim: int, lag: int, *, base: float = 10000.0, squared: bool = False) -> Value:
     """Return the distance |T[p + k] - T[p]| of rows of the sinusoidal table, which is the same for every p (P1).
 
-    It is sqrt(sum_i 4 sin^2(w_i k / 2)) with w_i = base^(-2 i / dim), i = 0 .. dim / 2 - 1.
+    The distance is sqrt(sum_i 4 sin^2(w_i k / 2)) with w_i = base^(-2 i / dim), i = 0 .. dim / 2 - 1.
 
     Parameters
     ----------
     dim : int
-        Width, an even number. (With an odd width the last channel has a sine without its cosine, and distances depend
+        Width, an even number. (If the width is odd, the last channel is a sine without a cosine, and distances depend
         on p.)
     lag : int
         The lag k, at least 0.
@@ -64,14 +64,14 @@ def scan_lags(dim: int, lags: int, *, base: float = 10000.0) -> dict[str, Value]
     dim : int
         Width, an even number.
     lags : int
-        The largest lag, at least 1. Lags are scanned in blocks, so memory does not grow with their number.
+        The largest lag, at least 1. Lags are scanned in blocks, so the memory does not grow with the number of lags.
     base : float
         Base of the frequencies, at least 1.
 
     Returns
     -------
     dict
-        "nearest" and "farthest": certified distances. The inputs of each name its lag.
+        "nearest" and "farthest": certified distances. The inputs of each distance name its lag.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def scan_lags(dim: int, lags: int, *, base: float = 10000.0) -> dict[str, Value]
 
 
 def _certain(dim: int, lags: int, base: float, sign: float, left: Array) -> Value:
-    """Return the extreme distance over the lags that the error bound could not rule out, by interval arithmetic."""
+    """Compute the extreme distance by interval arithmetic, over the lags that the error bound could not rule out."""
     found = {int(lag): _interval(dim, int(lag), base, False) for lag in left}
     best = min(found, key=lambda lag: sign * sum(found[lag]))
     least_or_most = min if sign > 0 else max
@@ -110,8 +110,9 @@ def _certain(dim: int, lags: int, base: float, sign: float, left: Array) -> Valu
 def _distances(dim: int, lags: int, base: float) -> Iterator[tuple[Array, Array, Array]]:
     """Yield lags, their distances in float64, and a bound on the error of each distance.
 
-    w k / 2 is rounded twice. This changes the sine by at most 2^-53 w k, and D = 2 |sines| by at most 2^-52 |w| k. The
-    sines and the sum of their squares have a relative error of less than (dim + 16) 2^-53. The bound is twice the sum.
+    There are two errors. Rounding `w * k / 2` twice changes a sine by at most 2^-53 w k, and so the distance
+    D = 2 |sines| by at most 2^-52 |w| k. Rounding the sines and the sum of their squares changes D by less than
+    (dim + 16) 2^-53 D. The bound that is returned is twice the sum of both errors.
     """
     omega = np.array([float(each.mid) for each in _frequencies(dim, base)])
     size = float(np.linalg.norm(omega))

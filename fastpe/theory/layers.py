@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastpe.base.validation import at_least_zero, choice, truth, whole
 
 EPSILON = 1e-5  # added to the variance under the square root of a norm layer
-# largest slopes, rounded up; the slope of the exact gelu is Phi(t) + t phi(t), largest at t = sqrt 2
+# largest slopes, rounded up; that of the exact gelu is the value of Phi(t) + t phi(t) at t = sqrt 2
 SLOPES = {"relu": 1.0, "gelu": 1.1289043, "gelu_tanh": 1.1289931, "swiglu": 1.0998394}
 
 
@@ -14,22 +14,24 @@ SLOPES = {"relu": 1.0, "gelu": 1.1289043, "gelu_tanh": 1.1289931, "swiglu": 1.09
 class Head:
     """Norms of the maps and slots of one attention head, which determine its Lipschitz constant.
 
-    A score is z_i A z_j^T, plus terms that are linear in one token, plus constants. Constant biases are left out, since
-    they do not change the constant in the token norm (proof P5).
+    A score is z_i A z_j^T, plus terms that are linear in one of the two tokens, plus terms that do not depend on the
+    tokens. Biases on scores are left out, as they do not change the Lipschitz constant in the token norm (P5).
 
     Attributes
     ----------
     score : float
-        |A|, including the scale, `gain`, `rel_gain` and the growth of xPos. If channels are rotated, it is
-        |WQ| |WK| scale.
+        |A|, including the scale, `gain`, `rel_gain` and the growth of xPos. If channels are rotated, |WQ| * |WK| takes
+        the place of |WQ WK^T|.
     value : float
         The spectral norm |WV|.
     query, key : float
-        Largest norms of the vectors by which scores multiply the query's token alone and the key's token alone. For
-        `rel_key` the query's is |WQ| B_r scale. `rel_query`, `key_bias` and the bias of the query map count for the
-        key in the same way.
+        A term that is linear in one token is the product of this token and a vector. `query` is the largest norm of the
+        vectors that multiply the query's token, and `key` that of the vectors that multiply the key's token. The slot
+        `rel_key` adds |WQ| * B_r * scale to `query`, where B_r is the largest norm of its vectors. `rel_query`,
+        `key_bias` and the bias of the query map add to `key` in the same way.
     constant : float
-        Bound of the other constant terms of a score, such as the bias of a map times a vector of the offset.
+        Bound of the terms of a score that do not depend on the tokens, such as the product of the bias of a map and a
+        vector of the offset.
     shift : float
         Largest norm of a row of `qk_table`, which is added to the tokens that query and key see.
     added : float
@@ -45,14 +47,15 @@ class Head:
     added: float = 0.0
 
     def largest_score(self, radius: float) -> float:
-        """Return S, the largest distance of a score from its bias for tokens of norm at most `radius`."""
+        """Return S, the largest size of a score without its bias, for tokens of norm at most `radius`."""
         seen = radius + self.shift
         return self.score * seen * seen + (self.query + self.key) * seen + self.constant
 
     def slopes(self, radius: float) -> tuple[float, float, float]:
-        """Return the slopes through the key's value, the key's score and the query's score.
+        """Return three slopes. Lipschitz constants are sums of these slopes.
 
-        Lipschitz constants are sums of these slopes.
+        They say how much the output of the head changes if the key's token changes, through its value and through its
+        score, and if the query's token changes, through its scores.
         """
         seen, spread = radius + self.shift, self.value * radius + self.added
         return self.value, spread * (self.score * seen + self.key), spread * (self.score * seen + self.query)
@@ -96,7 +99,7 @@ class FeedForward:
         choice("activation", self.activation, tuple(SLOPES))
 
     def slope(self, radius: float) -> float:
-        """Return the Lipschitz constant on tokens of norm at most `radius`, which matters only for "swiglu"."""
+        """Return the Lipschitz constant on tokens of norm at most `radius`. The radius matters only for "swiglu"."""
         steepest = SLOPES[self.activation]
         if self.activation != "swiglu":
             return steepest * self.widen * self.narrow
@@ -114,7 +117,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: its heads, |WO| as `out`, the norm of the constant that attention adds, and the other parts."""
+    """One layer: its heads, |WO| as `out`, its other parts, and as `out_bias` the norm of the constant in attention."""
 
     heads: tuple[Head, ...]
     out: float

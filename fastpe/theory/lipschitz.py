@@ -22,14 +22,15 @@ class Bounds:
     Attributes
     ----------
     norm : str
-        "token": a change is measured by the largest norm of the change of one token. "frobenius": it is measured by the
-        Frobenius norm of the change of all tokens.
+        How changes of the tokens are measured. "token": by the norm of the change of one token, the largest of all.
+        "frobenius": by the Frobenius norm of the changes of all tokens.
     layers : tuple of Value
         The constant of each layer.
     product : Value
         The constant of all layers together.
     radii : tuple of float
-        Bounds of the norms of the tokens that enter each layer and, last, of the tokens that leave the last layer.
+        For each layer, a bound of the norms of the tokens that enter it. The last number is a bound for the tokens that
+        leave the last layer.
     """
 
     norm: str
@@ -46,7 +47,7 @@ def largest_column_sum(scores: float, colmax: float, length: int) -> Value:
     scores : float
         S, a bound of all scores without their bias.
     colmax : float
-        The largest column sum of the softmax of the bias alone.
+        The largest column sum of the softmax of the bias, without content.
     length : int
         Number N of keys.
 
@@ -77,12 +78,12 @@ def stack_bounds(
     ----------
     layers : sequence of Layer
     radius : float or sequence of float
-        One number: a bound of the norms of the tokens that enter the first layer; the bounds for the next layers follow
-        from it. A sequence: one measured norm for each layer; the constants then hold for the differential at the
-        measured tokens.
+        If it is a number: a bound of the norms of the tokens that enter the first layer, from which the bounds for the
+        next layers follow. If it is a sequence: one measured norm for each layer. In this case the constants hold only
+        for derivatives at the measured tokens.
     colmax : float, optional
-        The largest column sum, over heads, of the softmax of the bias alone. With it the constants are those of the
-        Frobenius norm.
+        The largest column sum, over heads, of the softmax of the bias, without content. If it is given, the constants
+        are those of the Frobenius norm.
     length : int, optional
         Number of tokens; needed with `colmax`.
 
@@ -152,7 +153,10 @@ def _after(layer: Layer, radius: float) -> tuple[float, float]:
 
 
 def _head(head: Head, radius: float, colmax: float | None, length: int | None) -> float:
-    """Return the constant of a head for both norms. In the token norm kappa is 1, as each row of weights sums to 1."""
+    """Return the constant of a head in the Frobenius norm, or without `colmax` in the token norm.
+
+    In the token norm 1 takes the place of kappa, as each row of weights sums to 1.
+    """
     of_columns = 1.0
     if colmax is not None and length is not None:
         of_columns = math.sqrt(largest_column_sum(head.largest_score(radius), colmax, length).value)
@@ -189,9 +193,9 @@ def influence_constant(layers: Sequence[Layer], radius: float) -> Value:
 def influence_bound(layers: Sequence[Layer], radius: float, slope: float, length: int) -> Value:
     """Bound the influence of a token on the token `length` - 1 positions later in a causal model with a linear bias.
 
-    The bound is c binom(n + L - 2, L - 1) exp(-slope (n - 1)), where n is the length and L the number of layers (proof
-    P8). The task of copying the first number, +1 or -1, to the last position then has an error of at least 1 minus this
-    bound, if embedding and head have norm 1. So one network cannot solve this task at all lengths.
+    The bound is c * binom(n + L - 2, L - 1) * exp(-slope * (n - 1)), where n is the length and L the number of layers
+    (proof P8). Consider the task of copying the first number, +1 or -1, to the last position. If embedding and head
+    have norm 1, the error is at least 1 minus this bound. So no network solves this task at every length.
 
     Parameters
     ----------
@@ -231,7 +235,7 @@ def influence_length(layers: Sequence[Layer], radius: float, slope: float, below
     Returns
     -------
     Value
-        Exact: at a length one shorter the bound is at least `below`, and from there on it falls.
+        Exact: at the length before this one the bound is at least `below`, and from this length on it only falls.
 
     Examples
     --------
@@ -257,7 +261,10 @@ def influence_length(layers: Sequence[Layer], radius: float, slope: float, below
 
 
 def _log_constant(layers: Sequence[Layer], radius: float) -> float:
-    """Return ln c. Each layer counts the larger of a token's effects on itself and, without decay, on later tokens."""
+    """Return ln c. The factor of a layer is the larger of two effects of a token: on itself, and on a later token.
+
+    The effect on a later token is taken without decay by distance.
+    """
     layers, total = _checked(layers), 0.0
     for layer, entering in zip(layers, stack_bounds(layers, radius).radii, strict=False):
         seen = entering if layer.norm1 is None else layer.norm1.radius()

@@ -1,4 +1,4 @@
-"""Optimise a table of given norm such that its lower bound of the information about the position is large."""
+"""Optimise a table of given norm, so that the lower bound of its information about the position becomes large."""
 
 import math
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ class MaximalTable:
     ----------
     table : (length, dim) float64
     history : (steps + 1,) float64
-        The lower bound in nats before the first step and after each step. It never falls.
+        The lower bound in nats before the first step and after each step. The numbers never fall.
     information : Value
         The bound that the table reaches, certified from below.
     ceiling : Value
-        The largest lower bound that a table of this power can have, certified from above. With n - 1 channels or more a
-        simplex reaches it. With fewer channels it is not known how close a table can come.
+        A number that the lower bound of no table of this power exceeds, certified from above. With n - 1 channels or
+        more, the table of a simplex reaches it. With fewer channels it is not known how close a table can come.
     """
 
     table: Array
@@ -44,7 +44,7 @@ def maximal_table(
     length: int, dim: int, sigma: float = 1.0, *, power: float | None = None, equal_rows: bool = False,
     steps: int = 200, seed: int = 0, initial: Any = None,
 ) -> MaximalTable:  # fmt: skip
-    """Maximise the lower bound of `position_information` over tables of one norm by gradient ascent.
+    """Maximise the lower bound of `position_information` over tables of the same norm, by gradient ascent.
 
     The objective is not concave. The ascent ends near a stationary point, which depends on the initial table. The
     result need not be the maximum of the bound or of the information.
@@ -59,13 +59,13 @@ def maximal_table(
         Mean squared norm of the rows, (1/n) sum T^2, which every step keeps. The default is the power of `initial` or,
         without `initial`, d / 2, the power of the sinusoidal table.
     equal_rows : bool
-        Whether every row must have this squared norm. Otherwise only the mean over the rows must have it.
+        Whether the squared norm of every row must be `power`. Otherwise only the mean over the rows must be `power`.
     steps : int
         Largest number of steps.
     seed : int
         Seed of the initial table of independent normal numbers.
     initial : array_like (length, dim), optional
-        An initial table to use instead, for example of another encoding. It is scaled to the norm.
+        An initial table to use instead, for example of another encoding. It is scaled to `power`.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def _climb(table: Array, power: float, equal_rows: bool, sigma: float, steps: in
 
 
 def _tangent(gradient: Array, table: Array, equal_rows: bool) -> Array:
-    """Return the gradient without the part that the projection on the norm removes."""
+    """Return the gradient without its part along the table (or along each row), which scaling to the norm removes."""
     axis = 1 if equal_rows else None
     share = np.sum(gradient * table, axis=axis, keepdims=True) / np.sum(table**2, axis=axis, keepdims=True)
     found: Array = gradient - share * table
@@ -200,7 +200,7 @@ def lower_bound_and_gradient(table: Any, sigma: float) -> tuple[float, Array]:
         shares += near.sum(axis=0)
         gradient[part] -= near @ centred
         gradient -= near.T @ centred[part]
-    # for every row, sum_q (w[r, q] + w[q, r]) T[r]; T[r] itself is included already
+    # for every row, sum_q (w[r, q] + w[q, r]) T[r]; `gradient` began as T[r], so this term is not added again
     gradient += (shares - 1.0)[:, None] * centred
     gradient *= 2.0 * rate / len(rows)
     return max(-total / len(rows), 0.0), gradient

@@ -35,11 +35,12 @@ class ModelBounds:
     stack : Bounds
         The constants of the layers.
     enter : Value or None
-        The constant from the input numbers to the tokens of the first layer. None for a model of tokens.
+        The constant from the input numbers to the vectors that enter the first layer. None if the model's inputs are
+        token ids.
     leave : Value
-        The constant from the tokens of the last layer to the outputs, through the final norm and the head.
+        The constant from the vectors that leave the last layer to the outputs, through the final norm and the head.
     whole : Value
-        The product of all: the constant from the numbers, or from the embedded tokens, to the outputs.
+        The product of all constants: from the input numbers, or from the embedded token ids, to the outputs.
     """
 
     stack: Bounds
@@ -60,9 +61,9 @@ def model_bounds(
     length : int
         Number of tokens.
     largest_input : float
-        B_x, the largest absolute value of the input numbers. A model of tokens does not need it.
+        B_x, the largest absolute value of the input numbers. It is not used if the model's inputs are token ids.
     colmax : float, optional
-        The same as for `stack_bounds`. With it the constants are those of the Frobenius norm.
+        The same as for `stack_bounds`. If it is given, the constants are those of the Frobenius norm.
 
     Returns
     -------
@@ -104,7 +105,7 @@ def model_bounds(
 
 
 def opened(model_or_run: Transformer | str | Path) -> Transformer:
-    """Return the model, read from a run folder or file if necessary. Its positions must be 0, 1, ..."""
+    """Return the model, read from a run folder or file if necessary. The model's positions must be 0, 1, ..."""
     model = model_or_run if isinstance(model_or_run, Transformer) else load(model_or_run)
     if model.config.positions != "usual":
         raise ValueError(
@@ -138,7 +139,7 @@ def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
 
 
 def _neutral(slot: str, array: Any) -> bool:
-    """Return whether a slot has no effect, as the slots of a pattern in the layers that do not use them."""
+    """Return whether a slot has no effect. This is so if a pattern uses the slot only in other layers."""
     if not isinstance(array, np.ndarray) or slot in ("scale", "index", "values", "polar"):
         return False
     return bool((array == neutral(slot, array.shape, array.dtype)).all())
@@ -193,8 +194,8 @@ def spectral_norms(model_or_run: Transformer | str | Path) -> dict[str, Value]:
 def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Layer, ...]:
     """Return the norms of the layers of a model with its slots at this length, as `stack_bounds` takes them (proof P5).
 
-    Biases of scores, input tables and rotations do not increase the norms. Vectors of offsets, gains and growth do, and
-    so do biases of the query map, which multiply the keys.
+    Biases of scores, input tables and rotations do not increase the norms. Vectors of offsets, gains and growth do. So
+    do biases of the query map, because scores contain their product with the keys.
 
     Parameters
     ----------
@@ -209,8 +210,9 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     Raises
     ------
     ValueError
-        If the encoding cannot have this length, or the model draws its positions at random. Also if no bound is known:
-        if a gate computes scores from the input of a layer, queries count keys by gates, or a network corrects scores.
+        If the encoding cannot have this length, or the model draws its positions at random. The same error is raised if
+        no bound is known, because a gate computes scores from the input of a layer, queries count keys by gates, or a
+        network corrects scores.
 
     Examples
     --------
@@ -268,7 +270,7 @@ def _head(config: ModelConfig, get: Get, slots: Slots, head: int) -> Head:
     content = factor * of_query * of_key if mixing else of_rows * _product_norm(query, key)
     met_key, met_query = _rows(slots, "rel_query", head), _rows(slots, "rel_key", head)
     every_key = slots["key_bias"][head] if "key_bias" in slots else np.zeros(width)
-    # without a slot in _UNEVEN, terms that are equal for all keys of a query do not change the softmax
+    # without a slot in _UNEVEN, the terms that a score shares with all keys of its query do not change the softmax
     least_query, least_key = (_norm(bias) + least_radius(slots, width) for bias in (query_bias, key_bias))
     by_key = factor * of_key * least_query if mixing else of_rows * _norm(key @ query_bias)
     by_query = factor * of_query * least_key if uneven else 0.0
@@ -303,7 +305,7 @@ def _rows(slots: Slots, slot: str, head: int, size: Any = None, absent: float = 
 
 
 def largest_map(slots: Slots, head: int) -> float:
-    """Return the largest factor by which the channel maps of query and key change a score of a head; 1 without maps.
+    """Return the largest factor by which the slot `rotors` can change a score of a head; 1 without `rotors`.
 
     >>> largest_map({"rotors": np.array([[[[[3.0, 0.0], [0.0, 1.0]]]]])}, 0)
     9.0
@@ -315,9 +317,9 @@ def largest_map(slots: Slots, head: int) -> float:
 
 
 def least_radius(slots: Slots, width: int) -> float:
-    """Bound how much larger the norm of a row's radii is than the norm of the row: softplus(x) <= |x| + log 2.
+    """Bound the norm of the radii of a row minus the norm of the row, from softplus(x) <= |x| + log 2.
 
-    The bound is 0 for slots without radii.
+    The slot `polar` has radii. Without it the bound is 0.
 
     >>> least_radius({"polar": np.zeros((1, 4))}, 4) / math.log(2), least_radius({}, 4)
     (2.0, 0.0)
@@ -326,9 +328,9 @@ def least_radius(slots: Slots, width: int) -> float:
 
 
 def _largest_growth(slots: Slots) -> float:
-    """Return the largest factor by which growth multiplies a channel of a score with a key not after its query.
+    """Return the largest factor by which `growth` multiplies a channel of a score, over the keys up to the query.
 
-    The factor is 1 without growth.
+    The factor is 1 without the slot `growth`.
     """
     if "growth" not in slots:
         return 1.0

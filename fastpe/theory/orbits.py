@@ -40,7 +40,7 @@ CAN = {
 }
 _LONGEST = 2**14
 _MOST_ROWS = 512  # largest number of rows of a matrix of fractions
-_MOST_NUMBERS, _BLOCK = 2**22, 2**20  # largest count of random numbers for an estimate, and of those in memory at once
+_MOST_NUMBERS, _BLOCK = 2**22, 2**20  # largest count of random numbers for an estimate, and in memory at once
 _SHOWN = 100  # largest number of bits of a numerator or denominator that is printed
 
 
@@ -51,25 +51,25 @@ def least_error(
     """Return the least mean squared error of models with a symmetry on a task of numbers (Q16, P2, P3).
 
     The group of the symmetry permutes the inputs and does not change their distribution. Among the functions that
-    commute with the group, the mean of the target over the group is the best. Its error is
-    E[y^2] - E[(mean over the group)^2]. For linear targets (`LINEAR`) it is computed exactly, in fractions.
+    commute with the group, the mean of the target over the group has the least error:
+    E[y^2] - E[(mean over the group)^2]. For linear targets (`LINEAR`) the error is computed exactly, in fractions.
 
     Parameters
     ----------
     name : str
-        One of `NUMBERS`. Inputs are independent, with mean 0 and variance 1: normal numbers, or signs for the running
-        parity.
+        One of `NUMBERS`. Inputs are independent, with mean 0 and variance 1. They are signs for the running parity, and
+        normal numbers for the other tasks.
     group : {"rev", "perm", "const"}
         The symmetry of the model. "rev": reversal; "perm": all orders; "const": equal tokens get equal outputs. For
-        "const" the result is the least error on the input 1, 1, ..., 1 (-1, -1, ... for the parity), which is the
+        "const" the result is the least error on the input 1, 1, ..., 1 (-1, -1, ... for the parity). This error is the
         variance of the targets over the positions.
     length : int
         Number of positions.
     factors : (length,) numbers, optional
         Factors by which a linear target is multiplied at each position, see `fastpe.tasks.targets.factors`.
     draws, seed : int
-        Number of random sequences, and their seed, for estimates (sort_numbers with "rev", running_max with both). At
-        most 2^22 numbers are drawn in total.
+        Number of random sequences, and their seed, for estimates: of sort_numbers with "rev", and of running_max with
+        "rev" or "perm". At most 2^22 numbers are drawn in total.
 
     Returns
     -------
@@ -121,10 +121,11 @@ def _without_factors(name: str, group: str, length: int, draws: int, seed: int) 
 
 
 def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value:
-    """Return the least mean squared error for a linear target y = A x + b; x is independent, of mean 0 and variance 1.
+    """Return the least mean squared error of models with a symmetry for a linear target y = A x + b.
 
-    The mean of the target over the permutations P of the group has the matrix mean(P^T A P) and the offset mean(P^T b).
-    The error is the sum of squares of the entries of A and b, minus that sum for the mean, divided by N (P3).
+    The entries of x are independent, with mean 0 and variance 1. The mean of the target over the permutations P of the
+    group is also linear, with the matrix mean(P^T A P) and the offset mean(P^T b). The error is (S - S') / N, where S
+    is the sum of the squares of all entries of A and b, and S' the same sum for the mean (P3).
 
     Parameters
     ----------
@@ -168,7 +169,10 @@ def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value
 
 @dataclass(frozen=True)
 class _Moments:
-    """Exact sums for y = A x + b: over the entries of A and b, and over products with their mirror images."""
+    """Exact sums for y = A x + b, which determine the least error for each group.
+
+    They are sums over the entries of A and b, and over the products of these entries with their mirror images.
+    """
 
     squares: Fraction
     mirrored: Fraction
@@ -183,7 +187,7 @@ def _least_rev(m: _Moments, n: int) -> Fraction:
 
 
 def _least_perm(m: _Moments, n: int) -> Fraction:
-    # the mean over all orders has one value on the diagonal, one value off it, and one offset
+    # the mean over all orders has equal entries on the diagonal, equal entries off the diagonal, and equal offsets
     off_diagonal = (m.total - m.trace) ** 2 / (n * (n - 1)) if n > 1 else Fraction(0)
     return (m.squares - m.trace**2 / n - off_diagonal - m.added**2 / n) / n
 
@@ -198,7 +202,7 @@ _LEAST: dict[str, Callable[[_Moments, int], Fraction]] = {
 
 
 def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
-    """Compute the moments of a target without a matrix: each row of A is one weight on the positions first .. last."""
+    """Compute the moments of a target without a matrix: a row of A has one weight at the positions first .. last."""
     rows = [
         (f * weight, first, last, f * b) for f, (weight, first, last, b) in zip(factors, _rows(name, n), strict=True)
     ]
@@ -218,7 +222,7 @@ def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
 
 
 def _rows(name: str, n: int) -> list[tuple[Fraction, int, int, Fraction]]:
-    """Return (weight, first, last, offset) for each target, with positions counted from 1."""
+    """Return (weight, first, last, offset) for the target at each position. Positions are counted from 1."""
     none, one, places = Fraction(0), Fraction(1), range(1, n + 1)
     return {
         "running_sum": lambda: [(one, 1, i, none) for i in places],
@@ -288,7 +292,7 @@ def _parity(group: str, n: int) -> float:
         return 1.0 - (n % 2) / n**2
     if group == "rev":
         return 0.5 if n > 1 else 0.0
-    # all sets of k earlier tokens are equally likely; the mean of their product has the variance 1 / binom(n - 1, k)
+    # all sets of k earlier tokens are equally likely; the mean product of a set has the variance 1 / binom(n - 1, k)
     places = np.arange(1.0, n)
     variances = np.concatenate([[1.0], np.cumprod(places / (n - places))])
     return 1.0 - math.fsum(variances) / n**2
@@ -296,7 +300,7 @@ def _parity(group: str, n: int) -> float:
 
 def _sorted_rev(x: Array) -> Array:
     ordered = np.sort(x, axis=1)
-    # the mean square of x has the known expectation 1 and most of the noise, so it is subtracted
+    # most of the noise is that of the mean square of x; subtracting it and adding its expectation, 1, reduces the noise
     return ((ordered - ordered[:, ::-1]) ** 2).mean(axis=1) / 4.0 - (x**2).mean(axis=1) + 1.0
 
 
@@ -308,7 +312,7 @@ def _max_rev(x: Array) -> Array:
 def _max_perm(x: Array) -> Array:
     """Return the variance of the running maximum at a token over all orders of the tokens.
 
-    No token before the token of rank r has a rank above s with probability 1 / (N - s + 1), for s >= r.
+    For s >= r, the probability that no token before the token of rank r has a rank above s is 1 / (N - s + 1).
     """
     n = x.shape[1]
     ordered, rank = np.sort(x, axis=1), np.arange(1.0, n + 1.0)

@@ -1,4 +1,4 @@
-"""Distances between rows of a table in tiles: a matrix product selects the pairs to be computed exactly."""
+"""Distances between rows of a table. Matrix products select the pairs whose distance is then computed exactly."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -74,14 +74,15 @@ def tiles(rows: Array, others: Array | None = None) -> Iterator[tuple[slice, sli
     Parameters
     ----------
     rows, others : (n, C), (m, C)
-        Without `others` the distances are between each row and the other rows. The distance of a row to itself is then
-        infinite.
+        Without `others`, the distances are between each row and the other rows of `rows`. In this case the distance of
+        a row to itself is set to infinity.
 
     Yields
     ------
     slice, slice, (512, 512) or smaller array, float
-        The rows and the others of the tile, their squared distances, and a bound on the error of these. The bound is
-        (C + 8) 2^-52 times the largest squared norms of the centred rows. It covers the rounding of the means, the
+        The indices in `rows`, the indices in `others`, the squared distances, and a bound on their errors. All rows are
+        first centred. The bound is (C + 8) 2^-52 times the sum of two numbers: the largest squared norm of the rows of
+        `rows` in the tile, and that of the rows of `others` in the tile. It covers the rounding of the means, the
         squares and the product.
     """
     targets = rows if others is None else others
@@ -105,13 +106,13 @@ def tiles(rows: Array, others: Array | None = None) -> Iterator[tuple[slice, sli
 def nearest(rows: Array, others: Array | None = None) -> tuple[Array, Array]:
     """Return the distance of every row to the nearest row of `others`, and the index of this nearest row.
 
-    Every pair that the matrix product cannot rule out is computed again from the differences of its rows, so that tiny
-    distances keep their digits.
+    The distance of every pair that the matrix product cannot rule out is computed again from the difference of its two
+    rows, so that tiny distances keep their digits.
 
     Parameters
     ----------
     rows, others : (n, C), (m, C)
-        Without `others` the nearest of the other rows of `rows` is searched.
+        Without `others`, the nearest of the other rows of `rows` is searched.
 
     Returns
     -------
@@ -143,18 +144,21 @@ def nearest(rows: Array, others: Array | None = None) -> tuple[Array, Array]:
 
 
 def _starts(first: int, length: int) -> list[int]:
-    """Return the starts of the tiles. The tile of the row itself is first: its neighbours rule out most other rows."""
+    """Return the starts of the tiles, first that of the row itself: the near rows in it rule out most other rows."""
     starts = list(range(0, length, BLOCK))
     return starts[first // BLOCK :] + starts[: first // BLOCK]
 
 
 def _measure(least: Array, which: Array, rows: Array, others: Array, offset: int, a: Array, b: Array) -> None:
-    """Lower `least` to the distances of the pairs rows[a], others[b], computed from the differences of the rows."""
+    """Compute the distances of the pairs rows[a], others[b] from the differences of the rows, and keep the smallest.
+
+    `least` is lowered where a distance is smaller, and `which` gets the index of the other row, counted from `offset`.
+    """
     at_once = max(1, _MEASURED // rows.shape[1])
     for start in range(0, len(a), at_once):
         first, second = a[start : start + at_once], b[start : start + at_once]
         found = np.linalg.norm(rows[first] - others[second], axis=1)
         order = np.lexsort((found, first))
-        rank = order[np.diff(first[order], prepend=-1) > 0]  # the smallest distance of every row
+        rank = order[np.diff(first[order], prepend=-1) > 0]  # the pair with the smallest distance for every row
         better = rank[found[rank] < least[first[rank]]]
         least[first[better]], which[first[better]] = found[better], second[better] + offset

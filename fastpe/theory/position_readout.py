@@ -12,7 +12,7 @@ _CONSTANT = 1e-9  # a channel that varies by less than this share of its size co
 
 
 class Moments:
-    """Sums over the training sequences of a readout. Their size does not depend on the number of sequences."""
+    """Sums over the training sequences of a readout. The memory for them does not grow with the number of sequences."""
 
     def __init__(self, states: Array) -> None:
         self.shift = states.mean(axis=(0, 1))
@@ -38,7 +38,7 @@ class Readout:
     Attributes
     ----------
     scale : float
-        The inverse temperature by which the scores of the classifier are multiplied. The caller sets it.
+        The inverse temperature by which the scores of the classifier are multiplied. The caller sets this attribute.
     """
 
     def __init__(self, moments: Moments) -> None:
@@ -80,10 +80,10 @@ class Readout:
 
 
 def plug_in(codes: Array, bins: int) -> tuple[Array, float]:
-    """Return the share of each sequence in the plug-in estimate of I(position; code), and a bound on its bias.
+    """Return one number per sequence, whose mean is the plug-in estimate of I(position; code), and a bound on the bias.
 
-    `codes`, (sequences, n), are bin numbers. The estimate is the mean over sequences. Its bias is upward and at most
-    (bins - 1)(n - 1) / 2m (Miller 1955).
+    `codes`, (sequences, n), are bin numbers. The estimate is too high on average, by at most (bins - 1)(n - 1) / 2m for
+    m = sequences * n codes (Miller 1955).
     """
     sequences, n = codes.shape
     counts = np.stack([np.bincount(column, minlength=bins) for column in codes.T])

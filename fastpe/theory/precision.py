@@ -14,8 +14,8 @@ PRECISIONS = ("float64", "float32", "bfloat16")
 def rounded(values: Array, precision: str) -> Array:
     """Round to the nearest numbers of a precision, with ties to even.
 
-    bfloat16 numbers are returned as float32, which can represent all of them. They are rounded once, directly from
-    float64.
+    bfloat16 numbers are returned as float32, which can represent all of them. They are rounded directly from float64,
+    not first to float32.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def rounded(values: Array, precision: str) -> Array:
         return values
     if precision == "bfloat16":
         exponent = np.frexp(values)[1]
-        # a step for 8 binary digits, but at least the spacing of the smallest numbers
+        # the spacing of numbers with 8 binary digits, but at least the spacing of the smallest numbers
         step = np.ldexp(1.0, np.maximum(exponent - 8, -133))
         values = np.rint(values / step) * step
     with np.errstate(over="ignore"):
@@ -52,7 +52,7 @@ def horizon(table: Any, precision: str) -> dict[str, Value | None]:
     Returns
     -------
     dict
-        - "first": the first position p whose row equals the row of p + 1, or None if there is no such position;
+        - "first": the first position p whose row equals the row of position p + 1, or None if there is none;
         - "distinct": the number of different rows.
 
     Raises

@@ -1,4 +1,4 @@
-"""Information about a position, in nats, in its table row after rounding."""
+"""The information, in nats, that a table row contains about its position after rounding."""
 
 import math
 from collections import Counter
@@ -34,16 +34,17 @@ def checked_table(table: Any) -> Array:
 
 
 def precision_information(table: Any, dtype: str = "bfloat16") -> Value:
-    """Return the information about a uniform position in its row after rounding.
+    """Return the information that a row contains about its position after rounding. The position is uniform.
 
-    It is ln n - (1/n) sum over sets of c equal rows of c ln c.
+    Let the n rounded rows form sets of equal rows, with c rows in a set. The information is ln n - (1/n) sum c ln c,
+    where the sum is over the sets.
 
     Parameters
     ----------
     table : array_like (positions, channels)
     dtype : {"float64", "float32", "bfloat16", "float16"}
-        The precision to which rows are rounded: to the nearest number, with ties to even. bfloat16 is rounded from
-        float32.
+        The precision to which rows are rounded: to the nearest number, with ties to even. For bfloat16 rows are first
+        rounded to float32.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Lower bounds, in nats and on held-out data, of the information about the position in the layers of a model."""
+"""Lower bounds, from held-out data, on the information about the position in the layers of a model, in nats."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 States = Callable[[Array], list[Array]]  # maps sequence numbers to the hidden states of these sequences in every layer
 
 LEAST_SEQUENCES = 30
-MOST_BIAS = 0.05  # nats
+MOST_BIAS = 0.05  # largest bias of a plug-in estimate in nats
 _BLOCK = 2**21  # number of entries of an array for a block of sequences
 _SCALES = np.concatenate([[0.0], 2.0 ** np.arange(-6.0, 6.25, 0.25)])  # the inverse temperatures that are tried
 
@@ -42,7 +42,8 @@ class LayerProbe:
     upper : Value
         A certified upper bound: ln n, or 0 if the states cannot depend on the position.
     binned : Value or None
-        The plug-in estimate of the information in the binned linear readout. None without `bins`.
+        The plug-in estimate of the information that the linear readout, divided into bins, contains. None without
+        `bins`.
     """
 
     layer: int
@@ -94,7 +95,7 @@ def probe_run(
         raise ValueError(f"run must be a run folder, because only a folder names the task, not the file {run}")
     length = config.train_length if length is None else validation.whole("length", length, 1)
     chosen = config.chosen
-    alike = chosen.task.kind == "numbers" and not chosen.task.file  # all built-in tasks draw N(0, 1) at every position
+    alike = chosen.task.kind == "numbers" and not chosen.task.file  # built-in tasks draw N(0, 1) at every position
     return probe_model(model, _drawn(config, length, sequences, seed), alike=alike, seed=seed, bins=bins)
 
 
@@ -171,9 +172,9 @@ def probe_model(
 def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> LayerProbe:
     """Compute held-out lower bounds on I(position; state) for a uniform position on 0 .. n - 1.
 
-    The sequences are split in three parts, so that no bound is computed on data used for fitting. The first part fits
-    the readouts. The second sets the temperature of the classifier and the edges of the bins. The third gives the
-    bounds and their 95 % intervals over sequences.
+    The sequences are split in three parts, so that no bound is computed on data that was used for fitting. The readouts
+    are fitted to the first part. The temperature of the classifier and the edges of the bins are set with the second
+    part. The third part gives the bounds and their 95 % intervals over sequences.
 
     Parameters
     ----------
@@ -182,7 +183,8 @@ def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> Laye
     seed : int
         Seed of the split.
     bins : int, optional
-        Number of bins. If given, the information in the linear readout is also estimated from this number of bins.
+        Number of bins. If it is given, the output of the linear readout is divided into so many bins, and the
+        information in the bin number is estimated.
 
     Returns
     -------
@@ -192,18 +194,19 @@ def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> Laye
     Raises
     ------
     ValueError
-        If there are fewer than 30 sequences. With `bins`, also if there are too few for a bias of the plug-in estimate
-        of at most 0.05 nats; the bias is (bins - 1)(n - 1) / 2m with m test positions (Miller 1955).
+        If there are fewer than 30 sequences. With `bins`, also if there are so few sequences that the bias of the
+        plug-in estimate may exceed 0.05 nats. The bias is at most (bins - 1)(n - 1) / 2m for m test positions (Miller
+        1955).
 
     Notes
     -----
-    - linear: ln n - (1/2) ln(2 pi e (MSE + 1/12)). The position plus a uniform number in [0, 1) has entropy ln n, and
-      its residual has at most the entropy of a normal one (P13).
-    - classifier: ln n - cross entropy (Barber and Agakov 2003). The probabilities are mixed with 1e-6 for every
-      position, so that they still sum to 1 and no loss is above -ln 1e-6.
+    - linear: ln n - (1/2) ln(2 pi e (MSE + 1/12)). The position plus a uniform number in [0, 1) has entropy ln n. The
+      residual of this sum has at most the entropy of a normal distribution with the same variance (P13).
+    - classifier: ln n - cross entropy (Barber and Agakov 2003). The probability of every position is (1 - 1e-6 n) times
+      that of the classifier, plus 1e-6. So the probabilities still sum to 1, and no loss is above -ln 1e-6.
 
-    Both bounds may be far below the information. There is no data-processing inequality from layer to layer, since
-    attention brings in other positions.
+    Both bounds may be far below the information. The information may also grow from layer to layer, since attention
+    brings in other positions.
 
     Examples
     --------

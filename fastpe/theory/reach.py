@@ -49,7 +49,7 @@ def reaches(rows: Array, *, train_length: int | None = None, distances: Array | 
     train_length : int, optional
     distances : (n,), optional
         The distances of the keys. The default is 0, 1, ..., n-1, as in the rows of `fastpe.theory.biases.last_row`. In
-        a bidirectional model a query has two keys at most distances.
+        a bidirectional model, most distances occur twice.
 
     Returns
     -------
@@ -141,12 +141,12 @@ def limit(
         The same as for `fastpe.theory.decay.decay_of`.
     train_length : int, optional
     both_sides : bool
-        Whether the query has keys on both sides. The bias must then be even in the offset.
+        Whether the query has keys on both sides. If so, the bias must be even in the offset.
 
     Returns
     -------
     Reach or None
-        None if it is not known, as for registered encodings.
+        None if the limit is not known, as for registered encodings.
 
     Raises
     ------
@@ -183,9 +183,9 @@ def limit(
 def dropped_weight(row: Array, window: int, content: float = 0.0, *, both_sides: bool = False) -> Value:
     """Return the largest weight that keys farther than `window` can have, for content scores of size at most S.
 
-    The weight is attained if the content scores are S for all far keys and -S for all near keys. Dropping the far keys
-    changes an output by at most this weight times the diameter of the values. Queries with fewer keys before them drop
-    less.
+    The far keys have this weight if the content scores are S for all far keys and -S for all near keys. Dropping the
+    far keys changes an output by at most this weight times the diameter of the values. Queries with fewer keys before
+    them lose less weight.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def dropped_weight(row: Array, window: int, content: float = 0.0, *, both_sides:
     content : float
         S, the largest absolute value of a content score.
     both_sides : bool
-        Whether the query is in the middle of a bidirectional text. The bias must then be even in the offset.
+        Whether the query is in the middle of a bidirectional text. If so, the bias must be even in the offset.
 
     Raises
     ------
@@ -250,8 +250,8 @@ def certified_window(row: Array, tolerance: float, content: float = 0.0, *, both
     Returns
     -------
     Value
-        The largest distance w that must be kept. In a causal row these are w + 1 keys. It is n - 1 if all keys must be
-        kept.
+        The largest distance w that must be kept. In a causal row, w + 1 keys are kept. If all keys must be kept, w is
+        n - 1.
 
     Source: P7, Q8.
 
@@ -290,9 +290,9 @@ def endless_window(
     Returns
     -------
     Value or None
-        Infinite if the bias has no finite reach. None if this is not known.
+        Infinite if the bias has no finite reach. None if it is not known whether the bias has a finite reach.
 
-    Source: P7; for ALiBi w + 1 >= ln(1/q) / slope with q = d / (d + (1 - d) e^2S).
+    Source: P7; for ALiBi w + 1 >= ln(1/q) / slope, where q = d / (d + (1 - d) e^2S) and d is the tolerance.
 
     Examples
     --------

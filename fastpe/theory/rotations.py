@@ -22,7 +22,8 @@ def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Arra
     """Return the frequency of every channel in radians per position, if the angles are linear in the position.
 
     Angles are known only up to full turns. If a channel turns by more than pi radians between the first two positions,
-    the result is a slower frequency with the same angles. Positions that are closer together avoid this.
+    the result is a slower frequency with the same angles. To avoid this, build the slot at positions that are closer
+    together.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def frequencies(angles: Array, positions: Sequence[float] | None = None) -> Arra
 
 
 def turns(omega: Array, length: int) -> Array:
-    """Return how often each channel turns over the lags of a length, |w| (N - 1) / 2 pi, in the shape of `omega`.
+    """Return the number of turns of each channel over the lags 0 .. N - 1: |w| (N - 1) / 2 pi, in the shape of `omega`.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ def turns(omega: Array, length: int) -> Array:
 
 
 def turned(omega: Array, length: int) -> Value:
-    """Count the channels of all heads that turn at least once over the lags of a length.
+    """Count the channels of all heads that make at least one full turn over the lags 0 .. N - 1 of a length N.
 
     Parameters
     ----------
@@ -113,8 +114,8 @@ def turned(omega: Array, length: int) -> Value:
 def critical_channel(omega: Array, length: int) -> Value | None:
     """Return the fractional channel index at which a channel turns once in `length` positions, w N = 2 pi.
 
-    From this channel on, NTK by parts changes all frequencies. For frequencies base^(-2t/R) the index is
-    (R/2) ln(N / 2 pi) / ln base. Between channels it is interpolated in ln w.
+    The method NTK by parts changes all frequencies from this channel on. For frequencies base^(-2t/R) the index is
+    (R/2) ln(N / 2 pi) / ln base. A fractional index is found by interpolation in ln w between two channels.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def critical_channel(omega: Array, length: int) -> Value | None:
     Returns
     -------
     Value or None
-        None if the frequencies are not descending, or if all channels or no channels turn.
+        None if the frequencies are not descending, or if all channels or no channels make a full turn.
 
     Source: Peng et al. 2023, arXiv:2309.00071, section 3.2; Q12.
 
@@ -151,7 +152,7 @@ def critical_channel(omega: Array, length: int) -> Value | None:
 
 
 def aliasing(omega: Array, scale: float = 1.0) -> dict[str, Value]:
-    """Count the channels with aliasing: above pi radians per position a channel has the angles of a slower one.
+    """Count the channels with aliasing. They turn by more than pi radians per position, and look like slower channels.
 
     Parameters
     ----------
@@ -187,8 +188,8 @@ def unseen_chords(trained: Array, tested: Array, *, causal: bool = True) -> Arra
     """Return, for each channel, the largest distance of an angle in the test from the nearest angle in training.
 
     The distance of two angles is the chord between their points on the unit circle, at most 2. Angles are taken
-    relative to the first token. If they are linear in the position, they are the angles of the lags 0 .. N-1. For a
-    grid they are the angles between the first cell and every other cell.
+    relative to the first token. So if angles are linear in the position, the angles of the lags 0 .. N-1 are used. On a
+    grid, the angles between the first cell and every other cell are used.
 
     Parameters
     ----------
@@ -243,7 +244,7 @@ def unseen(trained: Array, tested: Array, *, causal: bool = True, seen: float = 
     Returns
     -------
     dict
-        - "channels": the number of channels with a larger chord;
+        - "channels": the number of channels with a chord larger than `seen`;
         - "largest" and "rms": the largest chord and the root mean square of the chords over all channels.
 
     Source: Q12.
@@ -269,7 +270,7 @@ def unseen(trained: Array, tested: Array, *, causal: bool = True, seen: float = 
 
 
 def similarity(angles: Array, growth: Array | None = None) -> Array:
-    """Return the score of a query with an equal key at the first position, over lags, divided by the score at lag 0.
+    """Return, for each lag, the score of a query and an equal key at the first position, divided by that at lag 0.
 
     Parameters
     ----------
@@ -322,7 +323,8 @@ def least_similarity(angles: Array, growth: Array | None = None) -> Value:
 def first_negative_lag(omega: Array, *, decay: Array | None = None, limit: int = MOST_LAGS) -> Value | None:
     """Return the first lag at which an equal query and key have a negative score, sum_t cos(w_t k) < 0, in any head.
 
-    Xu et al. (2024) use it as a heuristic for the length up to which a model works; it is not a theorem.
+    Xu et al. (2024) use this lag as an estimate of the length up to which a model works. This is a heuristic, not a
+    theorem.
 
     Parameters
     ----------

@@ -69,8 +69,8 @@ def entropy(shares: Array) -> Array:
 def softmax_bounds(difference: Array) -> dict[str, Value]:
     """Bound the change of the weights of a row if its scores change by `difference`, for any scores (P6).
 
-    Adding the same number to all scores of a row does not change the weights. So |difference|_inf is taken after adding
-    the best such number, and is half of the oscillation max - min.
+    Adding the same number to all scores of a row does not change the weights. So |difference|_inf is computed after
+    adding the number that makes it smallest. It is then half of the oscillation max - min.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def softmax_bounds(difference: Array) -> dict[str, Value]:
     Returns
     -------
     dict
-        - "tv": total variation, at most tanh(osc/4), which two groups of keys attain;
+        - "tv": total variation, at most tanh(osc/4). Two groups of keys can attain this bound;
         - "l1" and "l2": norms of the change of the weights, at most |difference|_inf and |difference|_2 / 2.
 
     Raises
@@ -152,16 +152,17 @@ def initial_entropy(length: int, deviation: float, *, draws: int = 256, seed: in
     -------
     dict
         - "entropy": the mean over the rows in nats, an estimate;
-        - "limit": ln n - s^2/2, which the entropy approaches as n grows, for s < sqrt(2 ln n). It is None for larger s,
-          for which a few keys take all the weight.
+        - "limit": ln n - s^2/2, which the entropy approaches as n grows, for s < sqrt(2 ln n). For larger s a few keys
+          take all the weight, and "limit" is None.
 
     Raises
     ------
     TypeError, ValueError
         If n < 1, there are fewer than two draws, or the deviation is below 0.
 
-    Source: Q18; E[e^s s] / E[e^s] = s^2 and ln E[e^s] = s^2/2 by the law of large numbers. The threshold comes from the
-    random energy model (Derrida 1981).
+    Source: Q18. For a score x from N(0, s^2), E[e^x x] / E[e^x] = s^2 and ln E[e^x] = s^2/2. By the law of large
+    numbers, means over the keys approach these expectations. The threshold sqrt(2 ln n) comes from the random energy
+    model (Derrida 1981).
 
     Examples
     --------
@@ -222,7 +223,7 @@ def score_gap(length: int, weight: float) -> Value:
 
 
 def temperature(length: int, longer: int, weight: float = 0.9) -> dict[str, Value]:
-    """Return the factor for scores that keeps the weight of one key at a longer length, and the common rule for it.
+    """Return the factor on scores that keeps the weight of one key at a longer length, and a common rule for it.
 
     Parameters
     ----------
@@ -234,8 +235,8 @@ def temperature(length: int, longer: int, weight: float = 0.9) -> dict[str, Valu
     Returns
     -------
     dict
-        - "factor": the score gap at the longer length divided by the gap at the shorter one. It is left out if the
-          shorter gap is not above 0, since the key then has the weight without a higher score.
+        - "factor": the score gap at the longer length divided by the gap at the shorter length. It is left out if the
+          gap at the shorter length is not above 0. In this case the key needs no higher score for its weight.
         - "logarithms": ln N' / ln N, the common rule.
 
     Raises

@@ -30,7 +30,7 @@ PROPERTIES = ("const", "rev", "perm")
 TOLERANCE = 1e-10  # relative to the largest output; rounding errors are about 1e-15
 MOST_LENGTH = 512  # more positions are not needed, and the reference stores all pairs
 _SEQUENCES = 4
-_AFTER_SOFTMAX = ("table", "taps", "rel_value")  # with these slots, the averaged values of equal tokens differ
+_AFTER_SOFTMAX = ("table", "taps", "rel_value")  # with these slots, attention averages unequal values of equal tokens
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Property:
     holds : bool
         Whether the symmetry held in every draw.
     proved : bool
-        Whether `holds` is certain. A symmetry that does not hold is always refuted by a draw. A symmetry that holds is
-        proved if the form of the slots implies it (P2, P3).
+        Whether `holds` is certain. It is certain if `holds` is False, because a draw has refuted the symmetry. If
+        `holds` is True, it is certain only if the form of the slots implies the symmetry (P2, P3).
     spread : Value
         The largest difference of outputs that should be equal under the symmetry, in units of the largest output. It is
         "exact" 0 if the symmetry is proved, and "certified" from below if a draw refutes it. Its input `measured` is
@@ -98,8 +98,8 @@ def symmetry(
     Small transformers with two layers and without norms run in `fastpe.reference` in float64. Their weights and the
     learned parameters of the encoding are random. A difference of outputs is a counterexample and proves that the
     symmetry is absent. The absence of differences is a proof only together with the form of the slots, which is checked
-    too. Equal tokens stay equal if all slots act inside the softmax (P2). An order cannot matter if it leaves every
-    slot the same (P3).
+    too. Equal tokens stay equal if all slots act inside the softmax (P2). A change of the order has no effect if it
+    leaves every slot the same (P3).
 
     Parameters
     ----------
@@ -125,7 +125,8 @@ def symmetry(
     Raises
     ------
     ValueError, TypeError
-        If the encoding is unknown or cannot have these sizes, or a number is out of range. The message names it.
+        If the encoding is unknown or cannot have these sizes, or a number is out of range. The message names the
+        argument.
 
     Examples
     --------
@@ -151,8 +152,8 @@ def change_of_order(
 ) -> dict[str, Value]:  # fmt: skip
     """Compare the outputs of a model before and after reordering its input, in units of the largest output.
 
-    Transformers without positions are called permutation-invariant (Li 2025, section 2.1; claim C1). In fact they are
-    equivariant: the outputs are reordered with the tokens, and so they change.
+    Li (2025, section 2.1; claim C1) calls transformers without positions permutation-invariant. In fact they are
+    equivariant: if the tokens are reordered, the outputs are reordered in the same way, and so the outputs change.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ class _Network:
             each: Stream(seed, "symmetry", each).normal(shape) / np.sqrt(shape[0] if len(shape) > 1 else 4)
             for each, shape in parameter_shapes(self.config).items()
         }
-        # with parameters that start at zero the encoding would have no effect
+        # an encoding whose parameters start at zero would have no effect
         for each, start in own.initial.items():
             self.parameters[each] = start + 0.5 * Stream(seed, "symmetry", each).normal(start.shape)
         self.slots = own.reference_slots(length, self.parameters)
@@ -207,13 +208,16 @@ class _Network:
         return reference.model_forward(self.config, self.parameters, self.slots, x)
 
     def order(self) -> Array:
-        """Return a random order that differs from the identity, if there is one."""
+        """Return a random order of the positions. It differs from the identity if there are at least two positions."""
         length, seed = self.x.shape[1], self.config.seed
         order = Stream(seed, "symmetry", "order").permutation(length)
         return np.roll(order, 1) if (order == np.arange(length)).all() else order
 
     def spreads(self) -> dict[str, float]:
-        """Return, for each symmetry, the largest difference that it forbids, in units of the largest output."""
+        """Return, for each symmetry, the largest difference of outputs that should be equal.
+
+        The differences are divided by the largest output.
+        """
         outputs, order = self(self.x), self.order()
         equal = self(np.repeat(self.x[:, :1], self.x.shape[1], axis=1))
         size = np.abs(outputs).max()
@@ -232,7 +236,7 @@ def _property(name: str, measured: float, network: _Network) -> Property:
         by = f"slot {' and '.join(map(repr, breaks))}" if breaks else "the causal mask"
         why = f"{_SAYS[name]}: no, in a random network they differ by {measured:.3g} of the largest output ({by})"
         return Property(False, True, certified(why, low=measured - TOLERANCE, **inputs), why)
-    # a causal mask depends on the order, so with it only `const`, or any symmetry of one position, can be proved
+    # a causal mask depends on the order, so with a mask and several positions only `const` can be proved
     proved = not _breaking(name, network.slots, length) and (name == "const" or not causal or length == 1)
     if proved:
         why = f"{_SAYS[name]}: {_PROVES[name]}"
@@ -254,7 +258,7 @@ _PROVES = {
 
 
 def _breaking(name: str, slots: Sequence[Mapping[str, Any]], length: int) -> list[str]:
-    """Return the slots of all layers that are not known to have the symmetry."""
+    """Return the names of the slots, of all layers, that are not known to keep the symmetry."""
     return sorted(
         {slot for own in slots for slot in own if slot != "values" and not _keeps(slot, own, name, length)}
     )  # fmt: skip
@@ -264,7 +268,7 @@ def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
     """Return whether models with this slot are known to keep a symmetry. The result is False in undecided cases."""
     if slot in ("key_bias", "polar", "rectify", "scale", "pairs") or (name == "const" and slot not in _AFTER_SOFTMAX):
         return True
-    if slot in ("gate", "counts"):  # gates and counts are summed over earlier keys
+    if slot in ("gate", "counts"):  # gates and counts are summed over earlier keys, so they depend on the order
         return False
     array = np.asarray(own[slot], np.float64)
     if slot in NETWORK:  # the maps of the network read neighbouring cells or a single cell

@@ -37,7 +37,7 @@ def windows(length: int, train_length: int) -> list[Window]:
 
 
 def norms(table: Any, window: Window | None = None) -> dict[str, Value]:
-    """Return the least, largest and root mean square norm of the rows (Q1). `--table-scale` uses the last one.
+    """Return the least, largest and root mean square norm of the rows (Q1). `--table-scale` uses the last of the three.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def norms(table: Any, window: Window | None = None) -> dict[str, Value]:
 
 
 def separation(table: Any, window: Window | None = None, *, share: float | None = None) -> Value | None:
-    """Return the least distance between two rows (Q2). It is above 0 if the positions can be distinguished.
+    """Return the least distance between two rows (Q2). If it is above 0, all positions can be distinguished.
 
     Parameters
     ----------
@@ -117,8 +117,9 @@ def _lag_distances(rows: Array) -> Array:
 def collision_radius(table: Any, window: Window | None = None) -> Value | None:
     """Return half the least distance of two rows (Q20), the smallest norm of embeddings with a collision (P4).
 
-    With the embeddings x_i = (T[j] - T[i]) / 2 = -x_j of this norm, the inputs at i and j are the same vector, so that
-    no model without a mask can distinguish them. If all embeddings have a smaller norm, no two inputs are equal.
+    Let T[i] and T[j] be the two rows. The embeddings x_i = (T[j] - T[i]) / 2 and x_j = -x_i have this norm. With them
+    the inputs at i and j are the same vector, so that no model without a mask can distinguish them. If all embeddings
+    have a smaller norm, no two inputs are equal.
 
     Parameters
     ----------
@@ -141,8 +142,8 @@ def collision_radius(table: Any, window: Window | None = None) -> Value | None:
 def line_separation(table: Any, direction: Any, window: Window | None = None) -> Value | None:
     """Return the least distance of a difference of two rows from the line along a direction (P4).
 
-    A model of numbers embeds its inputs along one direction w. Two tokens can then become equal only if the difference
-    of their rows lies on the line along w, that is, if this distance is 0.
+    A model of numbers embeds its inputs along one direction w. So two tokens can become equal only if the difference of
+    their rows lies on the line along w, that is, if this distance is 0.
 
     Parameters
     ----------
@@ -167,23 +168,24 @@ def line_separation(table: Any, direction: Any, window: Window | None = None) ->
     unit = along / np.abs(along).max()
     unit /= np.linalg.norm(unit)
     flat = rows - (rows @ unit)[:, None] * unit
-    flat -= (flat @ unit)[:, None] * unit  # removes the rounding error along the line
+    flat -= (flat @ unit)[:, None] * unit  # a second time, to remove the rounding error along the line
     found = separation(flat)
     return found and exact(found.value, "the smallest distance over all pairs of rows (P4)", rows=len(rows))
 
 
 def tolerated_noise(table: Any, window: Window | None = None, *, confusion: float = 0.01) -> Value | None:
-    """Return the largest noise at which the union bound on confusing two rows stays below `confusion` (Q3).
+    """Return the largest noise at which a union bound on the probability of confusing rows is at most `confusion` (Q3).
 
-    It is the largest sigma with (1/n) sum_p sum_{q != p} Phi(-|T[p] - T[q]| / (2 sigma)) <= `confusion`. Noise with
-    the standard deviation sigma is added to every channel, and the position of the nearest row is the answer. The
-    result is 0 if equal rows alone exceed `confusion`.
+    Noise with the standard deviation sigma is added to every channel of a row, and the position of the nearest row is
+    the guess. The result is the largest sigma with
+    (1/n) sum_p sum_{q != p} Phi(-|T[p] - T[q]| / (2 sigma)) <= `confusion`. It is 0 if the table has so many equal rows
+    that the sum exceeds `confusion` for every sigma.
 
     Parameters
     ----------
     table, window
         The same as for `norms`. Up to 1024 rows all distances are kept. For more rows the relevant distances are
-        counted in bins 2^-14 wide, and the result lies between two bounds.
+        counted in bins of the relative width 2^-14, and the result is a pair of bounds.
     confusion : float
         Largest probability of confusion, in (0, 0.5).
 
@@ -209,7 +211,7 @@ def tolerated_noise(table: Any, window: Window | None = None, *, confusion: floa
     distances = nearest(rows)[0]
     if not (highest := _loudest(distances, np.full(len(rows), 1.0 / len(rows)), confusion)):
         return exact(0.0, why, **about)
-    # pairs farther apart than this add less than 1e-9 `confusion` at any sigma up to the largest possible one
+    # pairs farther apart than `reach` add less than 1e-9 `confusion` to the sum at any sigma up to `highest`
     reach = -2.0 * highest * float(ndtri(1e-9 * confusion / len(rows)))
     below, above, weights = _binned(rows, reach)
     low = _loudest(below, weights[0], (1.0 - 1e-9) * confusion)
@@ -217,9 +219,10 @@ def tolerated_noise(table: Any, window: Window | None = None, *, confusion: floa
 
 
 def _binned(rows: Array, reach: float) -> tuple[Array, Array, Array]:
-    """Return bins of distances up to `reach`: their lower and upper ends, and the count per row in each, (2, bins).
+    """Return bins of distances up to `reach`: their lower ends, their upper ends, and their counts, (2, bins).
 
-    The first row of counts uses lower bounds of the true distances, the second row uses upper bounds.
+    The counts are numbers of ordered pairs divided by the number of rows. The first row of counts is for lower bounds
+    of the true distances, the second row for upper bounds.
     """
     top = int(_bin(np.array([2.0 * reach]))[0])
     bottom = max(0, top - (40 << (52 - _FRACTION)))  # distances 40 octaves below count as 0

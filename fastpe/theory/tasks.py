@@ -1,4 +1,4 @@
-"""Limits that a symmetry sets on a task, for any model size and training: least errors and largest accuracies."""
+"""Best results on a task that a symmetry allows, for any model size and training: least errors, largest accuracies."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def limit(
     ----------
     task : str
     symmetry : Symmetry
-        The symmetry of an encoding, with or without a mask, as `fastpe.theory.symmetry.symmetry` returns it. It must
-        be computed for at least `length` positions, or at least 16: one or two positions have hardly any order.
+        The symmetry of an encoding, with or without a mask, as `fastpe.theory.symmetry.symmetry` returns it. It must be
+        computed for at least 16 positions, or for at least `length` positions if this number is smaller.
     length : int
         Length of the input.
     metric : str, optional
@@ -117,7 +117,7 @@ def _of_numbers(
 
 
 def _by_its_file(chosen: Chosen, group: str, length: int, metric: str, factors: Any) -> Limit:
-    """Return the limit of a registered task, as stated in its file."""
+    """Return the limit that the file of a registered task states."""
     bound = {"rev": chosen.task.reversal_bound, "perm": chosen.task.permutation_bound}.get(group)
     if bound is None:
         return Limit(chosen.name, metric, None, f"{chosen.whose} states no limit for a model that cannot {CAN[group]}")
@@ -146,7 +146,10 @@ _DISTINCT = ("sort", "unique_copy")
 
 
 def _answer(chosen: Chosen, length: int, metric: str) -> tuple[Fraction | None, str]:
-    """Return the largest share that a function of the symbol counts reaches with one answer at all blanks, and why."""
+    """Return the largest share of right answers of a model without order, and why, for a task of kind "answer".
+
+    The model gives the same answer at all blanks, and this answer depends only on the counts of the symbols.
+    """
     if metric == "exact":
         return Fraction(0), f"{_BLANKS}, but the first answer is a symbol and the last one is the end token"
     name = "" if chosen.task.file else chosen.name
@@ -157,7 +160,7 @@ def _answer(chosen: Chosen, length: int, metric: str) -> tuple[Fraction | None, 
     if name in _DISTINCT:
         return Fraction(1, length), f"{_BLANKS}, and no two answers are the same symbol"
     if name in _COPIED and chosen.symbols == 2:
-        # the mean of the larger of both symbol counts, divided by N
+        # the larger count of the two symbols, divided by N, in the mean over all inputs
         most = Fraction(1, 2) + Fraction(math.comb(length - 1, (length - 1) // 2), 2**length)
         return most, f"{_BLANKS}; the more frequent symbol is right most often"
     if name == "even_pairs":
@@ -179,7 +182,10 @@ def _ends_differ(n: int) -> Fraction:
 
 
 def _labels(chosen: Chosen, metric: str) -> tuple[Fraction | None, str]:
-    """Return the largest share, and why, for a task with a label at each token: equal tokens have equal labels."""
+    """Return the largest share of right labels of a model without order, and why, for a task of kind "labels".
+
+    The model gives equal tokens equal labels.
+    """
     name = "" if chosen.task.file else chosen.name
     if name == "depth":
         blocks = chosen.options["blocks"]

@@ -15,7 +15,7 @@ class Value:
     Attributes
     ----------
     value : float
-        The number. If only one bound is certified, it is this bound.
+        The number. If only one bound is certified, this bound.
     kind : str
         - "exact": the number comes from a closed form or from trying every case, up to rounding;
         - "certified": the number is proved to lie between `low` and `high`, one of which may be None;
@@ -75,7 +75,7 @@ def exact(value: float, why: str, **inputs: Any) -> Value:
 def certified(why: str, *, low: float | None = None, high: float | None = None, **inputs: Any) -> Value:
     """Return a value that is proved to be at least `low`, at most `high`, or both.
 
-    Its `value` is the middle of both bounds, or the only bound.
+    The attribute `value` is the middle of both bounds, or the only bound.
 
     Parameters
     ----------

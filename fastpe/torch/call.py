@@ -46,7 +46,7 @@ def attention(
     It is an operator of PyTorch's dispatcher, and works with `torch.compile`, `torch.export`, `torch.func.grad`,
     `torch.func.vjp`, `torch.vmap` (mapped samples become one call where possible) and checkpointing. It uses
     `torch.get_num_threads` threads, or fewer if `numba.set_num_threads` says so. As in `fastpe.attention`, NaN and
-    infinity affect only the queries that see their key. See `fastpe.attention` for the table of slots.
+    infinity affect only the queries that see the affected key. See `fastpe.attention` for the table of slots.
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def attention(
 def _decode(q: Any, k: Any, v: Any, causal: Any, window: Any, return_lse: Any, given: Mapping[str, Any]) -> Any:
     """Return the result of `attention` from `functional.decode`, or None if the call must go through the operator.
 
-    It must if there are more queries or other arguments, or if autograd, a transform, a mode or the compiler observes
-    the call.
+    The operator is needed for more queries and for other arguments than `functional.decode` supports, or if autograd, a
+    transform, a mode or the compiler observes the call.
     """
     if _is_compiling() or not isinstance(q, torch.Tensor) or q.ndim != 4 or q.shape[2] > decode.MOST_QUERIES:
         return None
@@ -233,10 +233,11 @@ def _largest(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _reads_halves_directly(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
-    """Whether kernels read q, k and v of half precision directly. They do not if gradients, in float32, are wanted.
+    """Whether kernels read q, k and v of half precision directly. They do not if autograd observes the call, because
+    gradients are computed in float32.
 
-    With many queries, they read only bfloat16 directly, as its products are rounded. PyTorch converts float16 faster,
-    because it uses all threads.
+    With many queries, kernels read only bfloat16 directly, because products round to bfloat16 anyway. float16 is first
+    converted to float32 by PyTorch, which is faster than the conversion here, because PyTorch uses all threads.
     """
     q = tensors["q"]
     if _is_compiling() or len(kinds) > 1 or (torch.float16 in kinds and q.ndim > 1 and q.shape[-2] > FEW):
@@ -249,7 +250,8 @@ def _reads_halves_directly(kinds: set[torch.dtype], tensors: dict[str, torch.Ten
 def _options(
     causal: bool, window: Any, softcap: Any, dropout: Any, tolerance: Any, pairs: Any, rectify: Any
 ) -> tuple[Any, ...]:
-    """Return the options of the operator after the names, in types that it supports. It checks values when it runs."""
+    """Return the options of the operator after the names, in types that it supports. In compiled code they are not
+    checked here, but when the operator runs."""
     if not _is_compiling():
         causal, rectify = truth("causal", causal), rectify is not None and truth("rectify", rectify)
         window = None if window is None else whole("window", window, 1)
@@ -296,7 +298,8 @@ def _tensor(name: str, value: Any, most: int = LARGEST) -> torch.Tensor:
 
 
 def _as_many_samples(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return q, k and v with one number of samples, if some of them have no axis B, or B = 1."""
+    """Return q, k and v with the same number of samples. Return an empty dict if there is nothing to change, or if
+    their shapes are wrong."""
     own = {name: tensors[name] for name in ("q", "k", "v")}
     leads = {x.shape[:-3] for x in own.values()}
     if len(leads) == 1 or any(x.ndim not in (3, 4) for x in own.values()):

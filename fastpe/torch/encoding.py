@@ -14,14 +14,14 @@ from fastpe.encodings import build, combined
 from fastpe.encodings.slots import SLOTS
 from fastpe.torch.operators import array, differentiable
 
-_AT_THE_INPUT = ("table", "qk_table", "taps")  # these do not enter the score, which is computed at least in float32
+_AT_THE_INPUT = ("table", "qk_table", "taps")  # may have half precision: they do not enter scores
 _HALVES = (torch.float16, torch.bfloat16)
 
 
 class Encoding(torch.nn.Module):
-    """An encoding, or a sum of encodings, as a module whose parameters are those of the encoding.
+    """An encoding, or a sum of encodings, as a module whose parameters are the parameters of the encoding.
 
-    Pass its output to `fastpe.torch.attention`::
+    Pass the output of the module to `fastpe.torch.attention`::
 
         out = attention(q, k, v, causal=True, **encoding(n))
 
@@ -38,7 +38,7 @@ class Encoding(torch.nn.Module):
         Seed of the initial values, which are those of `fastpe.init`.
     dtype : torch.float32 or torch.float64, optional
         Dtype of parameters and slots; by default PyTorch's default dtype. The module's `to` changes it. With parameters
-        in half precision, slots are computed in float32, and those that `attention` takes stay float32.
+        in half precision, slots are computed in float32, and the slots that `attention` takes stay float32.
     **options
         Options of the encoding. In a sum, pass them as ``**{"wavelet.scale": 2.0}``.
 
@@ -142,7 +142,8 @@ def _kind(dtype: torch.dtype) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The operator. Its tensors: one of the wanted dtype that is not read, the parameters, and the positions if given
+# The operator. It takes these tensors: one whose dtype is the wanted dtype, and whose values are not read; the
+# parameters; and the positions, if given.
 
 
 @torch.compiler.assume_constant_result

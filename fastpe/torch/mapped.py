@@ -19,9 +19,9 @@ from fastpe.functional.slots import SLOTS
 Tensors = Sequence[torch.Tensor]
 Dims = Sequence[int | None]
 _ROWS = ("q", "k", "v")
-_OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # an axis B of size 1 is not broadcast
+_OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # attention does not broadcast their axis B
 _AXES = {name: len(slot.axes) for name, slot in SLOTS.items() if slot.batched}
-_AXES |= {"mask": 3, "spans": 2} | dict.fromkeys(_OF_SAMPLES, 0)  # after B
+_AXES |= {"mask": 3, "spans": 2} | dict.fromkeys(_OF_SAMPLES, 0)  # number of axes after B
 _SHARED = ("scale", *(name for name, slot in SLOTS.items() if not slot.batched))  # cannot be folded if mapped
 _MOST_COPIED = 2**26  # the largest number of elements of shared queries, keys and values that are copied
 
@@ -32,10 +32,11 @@ class _Sizes(NamedTuple):
 
 
 def outputs(run: Callable[[Tensors], Tensors], names: str, tensors: Tensors, dims: Dims, count: int) -> Any:
-    """Return the outputs of one call of `run` for all mapped elements, stacked along a first axis; None if impossible.
+    """Return the outputs of one call of `run` for all mapped elements, stacked along a first axis. Return None if one
+    call is not possible.
 
-    `names` are those of the tensors, beginning with q, k and v, in one string. `dims` has the mapped axis of each
-    tensor, or None.
+    `names` has the names of the tensors in one string, beginning with q, k and v. `dims` has the mapped axis of each
+    tensor, or None for tensors that all mapped elements share.
     """
     _, folded = _folded(names, tensors, dims, [False] * len(tensors), count)
     if folded is None:
@@ -85,7 +86,8 @@ def _first(x: torch.Tensor, dim: int | None, count: int) -> torch.Tensor:
 
 
 def _rows(x: torch.Tensor | None, dim: int | None, tail: int, count: int) -> torch.Tensor | None:
-    """Return the rows of all samples, or numbers for rows, as (samples, heads, ...); the last `tail` axes are kept."""
+    """Return rows (`tail` = 2) or one number for each row (`tail` = 1) of all samples: (samples, heads, ...), with the
+    last `tail` axes unchanged."""
     if x is None:
         return None
     own = _first(x, dim, count)
@@ -113,7 +115,8 @@ def _folded(
 
 
 def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Sizes) -> torch.Tensor | None:
-    """Return a slot for all samples, or unchanged if all samples share it; None if it cannot be folded."""
+    """Return a slot with an axis for all samples, or unchanged if all samples share it. Return None if the slot cannot
+    be folded."""
     alike = dim is None and not wants
     if name not in _AXES:
         return x if alike and name in _SHARED else None
@@ -129,7 +132,8 @@ def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Size
 
 
 def _unfolded(gradient: torch.Tensor, name: str, shape: tuple[int, ...], sizes: _Sizes) -> torch.Tensor:
-    """Return the gradients of a slot that has this shape in each mapped element, summed over samples that share it."""
+    """Return the gradients of a slot, one for each mapped element, in which the slot has this shape. Each is summed
+    over the samples of the element that share the slot."""
     if name not in _ROWS:
         gradient = gradient.unflatten(0, sizes)
         if len(shape) <= _AXES[name] or shape[0] == 1:

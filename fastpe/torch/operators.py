@@ -1,7 +1,7 @@
-"""Operators of PyTorch's dispatcher whose gradients are operators too, so that its compiler and exporter support both.
+"""Operators of PyTorch's dispatcher whose gradients are operators, too. PyTorch's compiler and exporter support both.
 
 An operator takes a list of tensors, and options. Its gradient operator takes the gradients of the outputs, the outputs,
-a list that says for which tensors gradients are wanted, and then the same arguments again.
+a list that says for which tensors gradients are wanted, and then the arguments of the operator.
 """
 
 from collections.abc import Callable, Iterable

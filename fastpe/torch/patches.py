@@ -28,10 +28,10 @@ def patch(model: torch.nn.Module) -> torch.nn.Module:
     ------
     ValueError
         If the model has no attention layer of these kinds, or if such a layer takes an argument that fastpe does not
-        know, which may happen in versions of transformers after 5.24. The patched model raises it if it is asked for
-        ``output_attentions``, which fastpe never computes, or for `slow_but_exact`.
+        know, which may happen in versions of transformers after 5.24. The patched model raises ValueError if it is
+        asked for ``output_attentions``, which fastpe never computes, or for `slow_but_exact`.
     TypeError
-        The patched model raises it if a layer is called with an argument that it does not know.
+        The patched model raises TypeError if a layer is called with an argument that fastpe does not know.
 
     Notes
     -----
@@ -73,7 +73,8 @@ def _check_arguments(kind: type[torch.nn.Module]) -> None:
 
 
 def _refuse_others(module: torch.nn.Module, others: dict[str, Any]) -> None:
-    """Raise an error for arguments that a layer does not have, and for requested attention weights. None is ignored."""
+    """Raise an error for arguments that a layer does not have, and for requested attention weights. Arguments that are
+    None are ignored."""
     if others.pop("output_attentions", False):
         raise ValueError(f"{type(module).__name__} asks for output_attentions, which fastpe does not compute")
     for name, value in others.items():
@@ -82,7 +83,8 @@ def _refuse_others(module: torch.nn.Module, others: dict[str, Any]) -> None:
 
 
 def _refuse_weights(model: Any, args: Any, given: dict[str, Any]) -> None:
-    """Raise ValueError if a forward pass should return attention weights: not all models ask their layers for them."""
+    """Raise ValueError if a forward pass of the model should return attention weights. Checking layers alone is not
+    enough, because not all models ask their layers for the weights."""
     asked = given.get("output_attentions")
     if getattr(model.config, "output_attentions", False) if asked is None else asked:
         raise ValueError(
@@ -122,9 +124,10 @@ def _spans(seen: torch.Tensor) -> torch.Tensor | None:
 
 
 def _by_offset(of_keys: torch.Tensor, spans: torch.Tensor | None) -> dict[str, Any]:
-    """Replace numbers of keys that increase by the same slope per visible key by a bias (H, 2M - 1) by offset.
+    """Return arguments of attention that replace `of_keys` by a bias by offset, (H, 2M - 1), or no arguments.
 
-    The softmax is the same, and far tiles can be skipped before their scores are computed.
+    This is possible if, in each head, the numbers increase by the same slope from each visible key to the next. The
+    softmax stays the same, and far tiles can be skipped before their scores are computed.
     """
     if torch.compiler.is_compiling():
         return {}
@@ -150,7 +153,7 @@ def _by_offset(of_keys: torch.Tensor, spans: torch.Tensor | None) -> dict[str, A
 
 
 def _shown(mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the keys that a bool or additive mask shows, as bool."""
+    """Return a mask, bool or added to scores, as a bool mask that is True for visible keys."""
     return mask if mask is None or mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 

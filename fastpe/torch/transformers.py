@@ -164,7 +164,8 @@ def _is_causal(module: torch.nn.Module, is_causal: bool | None) -> bool:
 
 
 def _position_bias(bias: torch.Tensor, queries: int, keys: int) -> dict[str, torch.Tensor]:
-    """Return the slot for a bias (B or 1, H, N, M), or for one by offset, (1, H, 1, N + M - 1), from 1 - N to M - 1."""
+    """Return the slot for a dense bias (B or 1, H, N, M), or for a bias by offset, (1, H, 1, N + M - 1), whose offsets
+    go from 1 - N to M - 1."""
     if queries == 1 or bias.shape[0] != 1 or bias.shape[2:] != (1, queries + keys - 1):
         return {"scores": bias.expand(-1, -1, -1, keys)}
     reach = max(queries, keys) - 1
@@ -172,7 +173,8 @@ def _position_bias(bias: torch.Tensor, queries: int, keys: int) -> dict[str, tor
 
 
 def _documents(module: torch.nn.Module, queries: int, edges: torch.Tensor, of_keys: Any) -> torch.Tensor:
-    """Return the spans of packed documents. `edges` and `of_keys` are where documents begin and the last one ends."""
+    """Return the spans of packed documents. `edges` has the first query of each document and the end of the last
+    document; `of_keys` has the same for keys, or is None."""
     if of_keys is not None and not torch.equal(edges, of_keys):
         raise ValueError(f"{type(module).__name__} asks for cu_seq_lens_k that differ from cu_seq_lens_q")
     edges = edges.long()
@@ -189,8 +191,8 @@ def _mask(
 ) -> torch.Tensor | None:  # fmt: skip
     """Return the mask of transformers' sdpa, or of eager attention for models without support for sdpa.
 
-    The former is None if it is causal with as many keys as queries, or if the only query is the last one. The latter is
-    never None, because such models may compute with their mask.
+    The mask of sdpa is None if attention is causal with as many keys as queries, or if there is only the last query.
+    The mask of eager attention is never None, because models without support for sdpa may compute with their mask.
     """
     if config is not None and not _prepared(type(config)):
         name = type(config).__name__
@@ -241,7 +243,8 @@ def _modeling(kind: type) -> Any:
 
 @torch.compiler.assume_constant_result
 def _prepared(config: type) -> bool:
-    """Whether the models of a config use the attention interface. Their source decides, as in transformers itself."""
+    """Whether the models of a config use the attention interface. As in transformers itself, their source is searched
+    for this interface. A bias like T5's is changed by `_by_offset`."""
     return _prepared_once(config)
 
 
@@ -265,7 +268,8 @@ def _biased_by_offset(kind: Any, module: str) -> bool:
 def _by_offset(dense: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Change T5's `compute_bias` so that it computes one row: the bias of the last query, with a key for each offset.
 
-    The (1, H, 1, N + M - 1) entries contain all values of the dense N x M bias, and have its complete gradient.
+    The (1, H, 1, N + M - 1) entries contain all values of the dense N x M bias, so that no part of the gradient is
+    lost.
     """
 
     @wraps(dense)

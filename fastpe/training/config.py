@@ -90,8 +90,8 @@ class TrainConfig(ModelConfig):
         Paths at which the text with this `digest` is searched, in this order; by default only `data`. They are neither
         stored nor compared, because they do not change the results of a run.
     start_from, start_digest : str, optional
-        The path of the run folder or model file whose weights the training starts with, as it was given, and the
-        SHA-256 of these weights. `TrainConfig.starting_from` sets both.
+        The training starts with the weights of a run folder or model file: its path as it was given, and the SHA-256 of
+        the weights. `TrainConfig.starting_from` sets both.
 
     positions : str, optional
         As in `ModelConfig`. By default what the encoding needs (see `fastpe.Needs`; for ``"abacus"`` that is
@@ -287,8 +287,8 @@ class TrainConfig(ModelConfig):
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
         """The source paper's experiment (Li 2025, section 7.1): its protocol, and the options that it names.
 
-        The protocol consists of the default settings. The encoding's options that the paper names (ALiBi: `alpha0` 0.1,
-        one slope 0.1 / train_length) are used unless `options` contains or contradicts them.
+        The protocol consists of the default settings. The encoding's options that the paper names are used unless
+        `options` contains or contradicts them. For ALiBi, `alpha0` is 0.1: one slope, 0.1 / train_length.
 
         Parameters
         ----------
@@ -369,10 +369,10 @@ class TrainConfig(ModelConfig):
         return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
-        """Return these settings with the options that tests beyond the training length need, unless they are given.
+        """Return these settings with the options that tests beyond the training length need. Given options are kept.
 
-        For example, a `learned` table then uses its last row beyond its end (`beyond` is "clip"); by default, it raises
-        an error there.
+        For example, `learned` gets the option `beyond` "clip", with which positions beyond the table have its last row.
+        By default, `learned` raises an error for these positions.
 
         Examples
         --------

@@ -71,9 +71,10 @@ def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note_text(record: dict[str, Any], config: TrainConfig) -> bool:
-    """Record the absolute path of a run's text, so that the run can be used from any folder; return whether it is new.
+    """Record the absolute path of a run's text, so that the run can be used from any folder.
 
-    The path is not one of the settings, so the settings and their digests do not depend on the folders of a machine.
+    Returns whether the record has changed. The path is not one of the settings, so the settings and their digests do
+    not depend on the folders of a machine.
     """
     if config.symbols is None:
         return False

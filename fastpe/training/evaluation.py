@@ -76,7 +76,7 @@ def evaluate(
         Metrics of tokens:
 
         - ``exact``: share of sequences whose answers are completely right, including the end of the answer;
-        - ``token``: share of right tokens, without ends;
+        - ``token``: share of right tokens, not counting the ends of answers;
         - ``loss``: mean cross entropy in nats.
 
         Metrics of numbers:
@@ -234,7 +234,7 @@ def _of_numbers(
 
 
 def check_length(config: ModelConfig, length: int) -> None:
-    """Raise BeyondTrainingLength if the encoding refuses this length, for example because its grid has another size.
+    """Raise BeyondTrainingLength if the encoding refuses this length, for example because of the size of its grid.
 
     Everything that does not depend on the length was checked when the model was made.
     """

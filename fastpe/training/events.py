@@ -10,7 +10,7 @@ from fastpe.training.config import TrainConfig
 
 @dataclass(frozen=True)
 class Started:
-    """Training is about to start after `step` of `config.steps` updates. `run` is the run folder, if there is one.
+    """Training starts or continues; `step` of `config.steps` updates are done. `run`: the run folder, if there is one.
 
     `finished` says that nothing is left to train.
     """

@@ -1,7 +1,7 @@
 """The content of each file of a run folder, as forms that check a file when it is read.
 
-Forms that take a configuration also check that the file fits it: the step of a checkpoint is the last of its epoch, and
-the lengths of a result are the test lengths.
+Forms that take a configuration also check that the file fits the configuration: the step of a checkpoint is the last
+step of its epoch, and the lengths of a result are the test lengths.
 """
 
 from typing import Any
@@ -135,7 +135,7 @@ def _progress(config: TrainConfig) -> dict[str, Form]:
 
 
 def _at_an_epoch(config: TrainConfig, form: Form) -> Form:
-    """Return a form that also requires the step to be the last of its epoch."""
+    """Return a form that also requires the step to be the last step of its epoch."""
 
     def consistent(key: str, value: Any) -> None:
         form(key, value)

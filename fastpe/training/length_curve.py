@@ -93,7 +93,9 @@ class LengthCurve:
 
 
 def positions_binned(by_position: Array) -> list[dict[str, Any]]:
-    """Return mean losses over positions 1, 2, 3-4, 5-8 and so on: `first` and `last`, counted from 1, and `loss`.
+    """Return the mean losses over positions 1, 2, 3-4, 5-8 and so on.
+
+    Each has `first` and `last`, the positions counted from 1, and `loss`.
 
     >>> [(each["first"], each["last"]) for each in positions_binned(np.zeros(6))]
     [(1, 1), (2, 2), (3, 4), (5, 6)]
@@ -136,7 +138,7 @@ def length_curve(
         Step of the window in tokens, at most its length. By default a quarter of the length.
     documents : array_like (D + 1,) of int, optional
         Start index of each document, followed by T. If given, the confidence intervals treat documents, not blocks, as
-        the samples. For a run, the default is its documents, if there are several.
+        the samples. For a run, the default is the documents of its text, if there are several.
     threads : int, optional
         Number of threads; does not change the result. Default: all cores.
     progress : callable, optional
@@ -260,7 +262,10 @@ def read_for(
 
 
 def validation_documents(config: Any) -> Array | None:
-    """Return the starts of the documents in a run's validation part, and its length; None if it is one document."""
+    """Return the starts of the documents in the validation part of a run's text, followed by the length of this part.
+
+    The result is None if the part is one document.
+    """
     corpus, (training, part) = config.read_text(), text_parts(config)
     starts = corpus.documents - len(training)
     starts = starts[(starts >= 0) & (starts < len(part))]
@@ -308,7 +313,7 @@ def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols
 
 
 def interval(nats: Array, starts: Array) -> tuple[float | None, float | None]:
-    """Return the t interval of the mean loss over parts of a text of different sizes, which start at `starts`.
+    """Return the t interval of the mean loss of a text. Its parts, which start at `starts`, may differ in size.
 
     The mean is a ratio of two sums over the parts; its variance is linearised (Cochran 1977, "Sampling techniques",
     eq. 6.10).

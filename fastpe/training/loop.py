@@ -172,7 +172,7 @@ def _train(
     config: TrainConfig, out: str | Path | RunMaker | None, resume: bool, threads: int | None, notify: Listener
 ) -> TrainResult:
     config = config.tested()
-    if not resume:  # a finished run draws nothing
+    if not resume:  # with `resume`, the check follows below, because a finished run draws no data
         check_data(config)
     if out is not None and not callable(out):
         config = check_target(validation.path("out", out), config, resume)
@@ -353,7 +353,7 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
 
 
 def _tested(config: TrainConfig, model: Transformer, threads: int | None, notify: Listener) -> dict[str, Any]:
-    """Return `test` and `validation`; for a text the latter uses the complete validation part."""
+    """Return `test` and `validation`. For a text, `validation` uses the complete validation part."""
     if (symbols := config.symbols) is not None:
         tokens = text_parts(config)[1]
         lengths = [int(length) for length in config.test_lengths]

@@ -50,7 +50,7 @@ PRESETS: Mapping[str, Preset] = {
         {"text": {"validation": 240, "task_options": {"tokens": "characters"}}},
     ),
 }  # fmt: skip
-"""Presets by name. The hidden width is 4 times the width. An epoch is the interval of validations in the source."""
+"""Presets by name. The hidden width is 4 times the width. An epoch ends where the source's code validates."""
 
 
 def preset(

@@ -88,7 +88,7 @@ class Bar:
             self._progress.update(task, completed=self._done, before=printable(before), left=self.left(), refresh=True)
 
     def pace(self) -> float:
-        """Return the units per second; 0 as long as they are unknown."""
+        """Return the units per second; 0 as long as the speed is unknown."""
         seconds = 0.0 if self._begin is None else time.monotonic() - self._begin
         return self._counted / seconds if seconds else 0.0
 
@@ -117,7 +117,7 @@ def per_second(count: float, seconds: float, what: str = "sequences") -> str:
 
 
 def unit(config: TrainConfig) -> tuple[int, str]:
-    """Return how many units a sequence has and their name: tokens for a text.
+    """Return how many units of progress a sequence has, and the name of the unit. For a text, the units are tokens.
 
     >>> unit(TrainConfig("nope"))
     (1, 'sequences')

@@ -114,9 +114,11 @@ def receptive_field(
 
 
 def _twin(model: Transformer, length: int) -> Transformer:
-    """Return the model with an additional token for each position, so that gradients of its table are those of inputs.
+    """Return a copy of the model with `length` additional tokens, one for each position of a block.
 
-    The returned model has biases, 0 if the model has none, so that the logits of the additional tokens are `_NEVER`.
+    Each of these tokens occurs once. So the gradient of its row of the embedding table is the gradient with respect to
+    the input at its position. The copy always has biases, which are 0 if the model has none: the bias of the head gives
+    the additional tokens the logit `_NEVER`.
     """
     own = model.config
     vocabulary = (own.vocabulary or 0) + length

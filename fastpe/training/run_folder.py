@@ -41,7 +41,7 @@ FILES = (config_file.NAME, _CHECKPOINT, _START, metrics_file.NAME, _MODEL, resul
 class Run:
     """An open run folder, locked so that no other process can work in it.
 
-    `create`, `create_numbered` and `resume` open one. It is a context manager.
+    `create`, `create_numbered` and `resume` return an open run, which is a context manager.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Run:
         Raises
         ------
         RunError
-            If the folder exists, or cannot be created or written; nothing is left of it.
+            If the folder exists, or cannot be created or written. A new folder that cannot be written is removed.
         """
         path = Path(path)
         config_file.check_target(path, config, resume=False)
@@ -111,7 +111,7 @@ class Run:
                 files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
         except OSError as error:
-            if error.errno is None:  # raised by a signal handler
+            if error.errno is None:  # a signal handler raised it, not the operating system
                 raise
             raise config_file.unwritable(self.path, error) from error
 
@@ -119,8 +119,8 @@ class Run:
     def create_numbered(cls, config: TrainConfig, options: Mapping[str, Any], root: str | Path = "runs") -> Self:
         """Create ``<root>/<encoding>-<n>`` with the first free n, also if other processes do the same.
 
-        The pattern over layers "rope*3,nope" becomes "ropex3-nope", because some systems do not allow its characters in
-        the name of a folder.
+        The pattern over layers "rope*3,nope" becomes "ropex3-nope", because some systems do not allow the characters of
+        patterns in the name of a folder.
         """
         name = config.encoding.replace("*", "x").replace(",", "-")
         for number in itertools.count():
@@ -144,7 +144,7 @@ class Run:
         RunError
             If the folder belongs to a run with other settings, is in use, or is not a run folder.
         DamagedFileError
-            If its record is damaged, or, if `epochs` changes, its checkpoint.
+            If the record is damaged, or if `epochs` changes and the checkpoint is damaged.
         """
         path = Path(path)
         if not config_file.is_there(path):
@@ -185,7 +185,7 @@ class Run:
         """Set the new number of epochs, in an order that leaves a resumable run after a crash at any time.
 
         The old result and model are deleted first, which leaves an unfinished run. Its checkpoint stays valid, because
-        the updates up to it do not depend on the number of epochs.
+        the updates before the checkpoint do not depend on the number of epochs.
         """
         path, now = self.path / _CHECKPOINT, self.config.epochs
         if os.path.lexists(path):
@@ -207,7 +207,7 @@ class Run:
         self.notes.append(f"{self.path}: epochs was {stored.epochs}, now {now}")
 
     def _checked(self, file: TensorFile, config: TrainConfig) -> TensorFile:
-        """Check that a checkpoint belongs to these settings, or to these with an earlier number of epochs."""
+        """Check that a checkpoint belongs to these settings, with the current or an earlier number of epochs."""
         digest = _check_owner(file, config, *self._earlier(config))
         file.check_facts(forms.checkpoint(config, digest))
         return file
@@ -217,7 +217,7 @@ class Run:
         return [replace(config, epochs=each["epochs"]) for each in self._record["resumed"] if "epochs" in each]
 
     def _keep_record(self) -> None:
-        """Write the record again if it was deleted or changed, because the folder is unreadable without it."""
+        """Write the record again if it was deleted or changed, because the folder is unreadable without a record."""
         try:
             if config_file.digest(config_file.read(self.path)) == config_file.digest(self._record):
                 return
@@ -265,7 +265,8 @@ class Run:
             file, {f"{p}{n}": (t.shape, t.dtype) for p, group in groups.items() for n, t in group.items()}
         )
         tensors = file.read()
-        for prefix in ("model.", _BEST):  # always finite when written; moments of Adam may overflow without harm
+        # parameters are always finite when they are written; moments of Adam may overflow without harm
+        for prefix in ("model.", _BEST):
             for name in groups.get(prefix, ()):
                 if not np.isfinite(tensors[f"{prefix}{name}"]).all():
                     raise damaged(path, f"{prefix}{name} is not finite")
@@ -317,7 +318,7 @@ class Run:
         result_file.write(self.path, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        """Read the result of a finished run; None if there is none, or, with a note, if it is damaged."""
+        """Read the result of a finished run; None if there is no result or, with a note, if the result is damaged."""
         try:
             found = result_file.read(self.path, self.config)
         except DamagedFileError as error:
@@ -422,7 +423,7 @@ def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _check_owner(file: TensorFile, *configs: TrainConfig) -> str:
-    """Return the digest of the settings that the file belongs to; raise unless it is one of `configs`."""
+    """Return the digest of the settings that the file belongs to; raise unless they are one of `configs`."""
     digest = str(file.facts.get("config"))
     if file.facts.get("schema") != config_file.SCHEMA or digest not in map(_digest, configs):
         raise DamagedFileError(f"{file.path} does not belong to the {config_file.NAME} in its folder")

@@ -103,4 +103,4 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "test_sequences": Setting("Number of test sequences for each test length."),
     },
 }
-"""By group, in the order in which the options are listed; by name of the field in `TrainConfig`."""
+"""The settings by group, in the order in which `--help` lists them, and by name of the field in `TrainConfig`."""

@@ -133,13 +133,13 @@ def _parts(config: TrainConfig) -> tuple[Part, ...]:
 
 
 def _grows(part: Part) -> bool:
-    """Return whether the parameters of a term can be resized to a longer length with only the new length."""
+    """Return whether a term can resize its parameters to a longer length, given only the parameters and the length."""
     rule = part.encoding.resize
     return rule is not None and list(inspect.signature(rule).parameters) == ["params", "length"]
 
 
 def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the task that are not given, from the origin if it has the same task."""
+    """Return the task with its settings. Settings that are not given are the origin's if the task is the same."""
     task = given.get("task", origin.task)
     stored, symbols = origin.config, origin.model.vocabulary
     kind = load_task(task).kind

@@ -24,7 +24,7 @@ class Progress:
     solved: bool = False
 
     def validated(self, loss: float | None, exact: float | None) -> "Progress":
-        """Return the progress after validation of the epoch's model; a loss that is not finite is None."""
+        """Return the progress after validation of the epoch's model. A loss that is not finite is given as None."""
         better = loss is not None and (self.best_loss is None or loss < self.best_loss)
         found = replace(self, best_epoch=self.epoch, best_loss=loss) if better else self
         return replace(found, solved=exact == 1.0)

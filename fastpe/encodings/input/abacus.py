@@ -78,7 +78,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rows: int |
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, rows: int | None
 ) -> None:
-    """Add the gradient of every row to the row of the table that it is a copy of."""
+    """Every row of the slot is a copy of a row of `table`: add the gradient of the copy to the gradient of that row."""
     learned.pull(_with_rows(spec, rows), params, dslots, dparams, beyond="error", scale=1.0)
 
 

@@ -28,7 +28,7 @@ for sides 512 and 512 and widths 64 and 192. The map p -> (a, b) is one-to-one, 
 contrary to what is sometimes said.
 
 **Traps.** A prime training length has the sides 1 and N; give a larger `grid` instead. Rows that do not occur in
-training get no gradient, but every row of a short axis occurs after a few positions.
+training get no gradient, but all rows of the axis that varies fastest occur within a few positions.
 """
 
 import math
@@ -148,7 +148,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, order: str, combine: str,
     scale: float, **options: Any,
 ) -> None:  # fmt: skip
-    """Add the gradient of every row to the rows of the axes' tables that it is composed of."""
+    """Add the gradient of every row of the slot to the gradients of the rows of `axis0`, `axis1`, ... that form it."""
     gradients = pull_terms(dslots["table"], _terms(spec, params, order, combine), scale, _start(spec))
     for name, gradient in zip(params, gradients, strict=True):
         dparams[name] += gradient.astype(dparams[name].dtype)

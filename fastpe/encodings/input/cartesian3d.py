@@ -47,7 +47,8 @@ def remarks(spec: Spec, *, scale: float) -> tuple[str, ...]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, Any]:
-    """The formula, with x and y from the distance to the nearer pole, so that small values keep their digits."""
+    """The formula. x and y are computed from the distance to the nearer pole, so that small values keep their
+    digits."""
     lon, lat = np.radians(sphere.coordinates(spec))
     radius = np.sin(np.radians(sphere.from_pole(spec)))
     point = np.stack([radius * np.cos(lon), radius * np.sin(lon), np.sin(lat)], axis=-1)
@@ -74,6 +75,6 @@ ENCODING = Encoding(
     beyond="defined",
     direction="yes",
     source="Tseng, Kerner and Rolnick 2022, arXiv:2202.02124, released code",
-    ulp=32.0,  # an angle is rounded at up to 2 pi
+    ulp=32.0,  # an angle of up to 2 pi is rounded
     axes=sphere.two,
 )

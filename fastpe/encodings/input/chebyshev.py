@@ -80,7 +80,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, kind: int, scale: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), where T_l' = l U_{l-1}."""
+    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), with P_l = T_l or U_l; T_l' = l U_{l-1}."""
     degree = np.arange(float(spec.dim))
     if kind == 1:
         factor, follow = degree, np.ones(spec.dim)

@@ -53,7 +53,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, kernel: int
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, kernel: int) -> None:
-    """The gradient of the slot is that of the parameter."""
+    """The slot is the parameter itself, so both have the same gradient."""
     dparams["taps"] += dslots["taps"]
 
 

@@ -22,9 +22,9 @@ Positions, if given, are integers (t, y, x) on `grid`, or on the learned grid if
 class token is ignored.
 
 **Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W')
-cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W'). (When their helpers.py loads a
-checkpoint into another grid, it resamples by the index y W + x only.) `fastpe.resize` returns the tables for further
-training on a new grid. A coordinate outside the grid raises an error.
+cell (t, y, x) takes the vectors of floor(t T/T'), floor(y H/H') and floor(x W/W'). (The authors' helpers.py, which
+loads checkpoints into another grid, resamples by the index y W + x only.) `fastpe.resize` returns the tables for
+further training on a new grid. A coordinate outside the grid raises an error.
 
 **Traps.** Height and width share one table, so this is not a sum of three tables for time, height and width. It is also
 not ViViT's factorised encoder, which adds the table of time only before its second encoder.
@@ -133,7 +133,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
     train_grid: Grid, class_token: bool, scale: float,
 ) -> None:  # fmt: skip
-    """Add the gradient of every row to its place's row and its frame's row."""
+    """Add the gradient of every row of the slot to the gradients of the two rows of `space` and `time` that form it."""
     extra, dtable = int(class_token), dslots["table"]
     space, time = pull_terms(dtable[..., extra:, :], _terms(spec, params, grid, train_grid, extra), scale)
     dparams["space"][extra:] += space.astype(spec.dtype)

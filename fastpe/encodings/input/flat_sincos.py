@@ -17,8 +17,9 @@ get_sinusoid_encoding_table. It is often called a three-dimensional encoding, bu
 Positions, if given, are triples (t, y, x), real numbers, on the grid `grid`; `start` is added to p. Accuracy and speed
 are those of `sinusoidal`.
 
-**Past the training length**: defined, but a grid of another height or width changes the index of every token after the
-first row: the same place in the same frame gets a different vector.
+**Past the training length**: defined, but a grid of another width changes the index of every token after the first row,
+and a grid of another height that of every token after the first frame: the same place in the same frame gets a
+different vector.
 
 **Traps.** Vertical neighbours are W positions apart, and the same place in consecutive frames is H W positions apart;
 no channel represents these neighbourhoods.

@@ -168,7 +168,7 @@ def reference(
 
 
 def _in_radians(turns: np.ndarray) -> np.ndarray:
-    """2 pi times a sum of two float64 (2, .), again as a sum of two."""
+    """`turns` times 2 pi. The argument and the result are sums of two float64 arrays, (2, .)."""
     table = aligned_zeros(turns.shape, np.float64)
     table[0], lost = exact_product(turns[0], _TURN)
     table[1] = lost + turns[1] * _TURN + turns[0] * _TURN_REST
@@ -176,7 +176,8 @@ def _in_radians(turns: np.ndarray) -> np.ndarray:
 
 
 def _per_unit(matrix: np.ndarray, sides: tuple[int, ...]) -> np.ndarray:
-    """Turns for one unit of each coordinate, as sums of two float64: (D, 2, C/2 padded to whole vectors)."""
+    """The number of turns for one unit of each coordinate, as sums of two float64: (D, 2, C/2 padded to whole
+    vectors)."""
     table = aligned_zeros((matrix.shape[1], 2, whole_vectors(len(matrix), np.float64)), np.float64)
     for pair, column, side in zip(table[..., : len(matrix)], matrix.T, sides, strict=True):
         pair[0] = column / side
@@ -214,7 +215,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, coordinates: int,
     grid: Grid, scale: float, **options: Any,
 ) -> None:  # fmt: skip
-    """dB = 2 pi scale sum over p of (dsin cos - dcos sin) v^T."""
+    """dB = 2 pi scale sum over p of (dsin cos - dcos sin) v^T; dsin and dcos are the gradients of sines and cosines."""
     matrix = np.asarray(params["frequencies"], np.float64)
     sides = _sides(spec, coordinates, grid)
     v = _points(spec, coordinates, sides).reshape(-1, coordinates) / np.array(sides)

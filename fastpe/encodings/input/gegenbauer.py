@@ -11,8 +11,8 @@ Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1
 
 **Options** (N is the training length, not the length of the sequence)
 - `alpha`: a number larger than -1/2. The polynomials are orthogonal on [-1, 1] with the weight (1 - x^2)^(alpha - 1/2).
-  alpha = 1/2 gives the values of `legendre`, and alpha = 0, defined as the limit, those of `chebyshev`, both bit for
-  bit. alpha = 1 gives U_l / (l + 1), where U_l is Chebyshev's polynomial of the second kind.
+  For alpha = 1/2 the values equal those of `legendre` bit for bit, and for alpha = 0 (defined as the limit) those of
+  `chebyshev`. alpha = 1 gives U_l / (l + 1), where U_l is Chebyshev's polynomial of the second kind.
 - `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `log`:
   2 min(1, ln(1+p)/ln(1+N)) - 1. `clamp` and `log` treat a negative position as 0.
 - `gamma`: the steepness of `tanh`.
@@ -83,7 +83,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, alpha: float, scale: float,
     **options: Any,
 ) -> None:  # fmt: skip
-    """dgamma = sum over p and l of dPE[p, l] R_l'(x) (p/N) (1 - x^2), with R_l' from the family of alpha + 1."""
+    """dgamma = sum over p and l of dPE[p, l] R_l'(x) (p/N) (1 - x^2), with R_l' from R_{l-1} for alpha + 1."""
     factor, follow = slopes(alpha, spec.dim), follows(alpha + 1.0, spec.dim)
     add_gradient(spec, params, dslots["table"], dparams["gamma"], factor, follow, scale)
 

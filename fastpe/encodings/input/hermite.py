@@ -22,8 +22,8 @@ Transformer Models", section 6.2, with functions that are orthonormal on the who
 Positions may be real numbers.
 
 **Past the training length**: defined. Rows tend to zero, sooner for a larger span. With the default span and C = 64
-they are zero up to rounding from p = 1.2 N on; negative positions behave alike. With a third of the default span, the
-functions oscillate up to twice the training length.
+they are zero up to rounding from p = 1.2 N on, and up to p = -0.2 N. With a third of the default span, the functions
+oscillate up to twice the training length.
 
 **Facts.** Columns oscillate at different local frequencies, up to sqrt(2C - 1) / (2 pi) turns per unit of x. Entries
 are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less towards the
@@ -33,9 +33,10 @@ ends.
 oscillations if 2 span / N exceeds pi / sqrt(2C - 1); then the columns are linearly dependent, for example for C = 64
 and N = 50.
 
-**Accuracy.** Given x, an entry is within (4C + 16) 2^-52 of the exact value, times the row's largest entry if that is
-small; rounding x adds sqrt(2C) |x| 2^-52. The recurrence uses numbers with a wider range of exponents, so that nothing
-is lost where psi_0 is below the range of float64: psi_4095(90) is correct, although psi_0(90) = 1e-1759 is 0.
+**Accuracy.** Given x, an entry is within (4C + 16) 2^-52 of the exact value; in a row of small entries, this bound is
+multiplied by the largest of them. Rounding x adds sqrt(2C) |x| 2^-52. The recurrence uses numbers with a wider range of
+exponents, so that nothing is lost where psi_0 is below the range of float64: psi_4095(90) is correct, although
+psi_0(90) = 1e-1759 is 0.
 """
 
 import math
@@ -165,9 +166,10 @@ def _fill(
     x: Array, ground: Array, owed: Array, scale: float, first: Array, row_step: int, step: int, large: bool,
     rise: Array, fall: Array, columns: Array, block: Array, tile: Array,
 ) -> None:  # fmt: skip
-    # Lanes are positions; two vectors of them are processed together. A function is the value of the recurrence times
-    # 2^(-_POWER k), with one k for each position: psi grows with the degree until x is no longer past its turning
-    # point, and then stays below 1. In eight degrees it grows by less than 2^_POWER.
+    # Lanes are positions; two vectors of them are processed together. psi_l is the value of the recurrence times
+    # 2^(-_POWER k), with one k (`owed`) for each position. psi_l grows with l while x is past the turning point, and
+    # then stays below 1. In eight degrees it grows by less than 2^_POWER, so only every eighth degree is checked:
+    # values above 2^_POWER are divided by 2^_POWER, and their k is reduced by 1.
     width, dim = lanes(splat(0.0)), block.shape[1]
     rows = 2 * width
     for i in range(0, x.shape[0], rows):
@@ -215,13 +217,13 @@ def _lower(room, value):  # type: ignore[no-untyped-def]
 
 @inlined
 def _pay(room, owed):  # type: ignore[no-untyped-def]
-    """Subtract 1 from the powers owed in lanes that were divided."""
+    """Subtract 1 from k (`owed`) in the lanes where `room` is negative, whose values `_lower` divides."""
     return where_negative(room, owed - splat(1.0), owed)
 
 
 @inlined
 def _power(owed):  # type: ignore[no-untyped-def]
-    """2^(-_POWER k); 0 from k = 5 on, where every product is 0."""
+    """2^(-_POWER k) for k = `owed`; 0 from k = 5 on, where every product with it would be 0."""
     far = where_negative(owed - splat(4.5), splat(_FOUR_TIMES), splat(0.0))
     far = where_negative(owed - splat(3.5), splat(_THRICE), far)
     far = where_negative(owed - splat(2.5), splat(_TWICE), far)

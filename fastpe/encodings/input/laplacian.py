@@ -27,11 +27,11 @@ The edges alone determine the place of a node: `positions` must not be given, an
 **Choice of eigenvectors.** Each connected component has its own unit eigenvectors; the eigenvector with eigenvalue 0 is
 left out. The rows of a component therefore do not depend on other components. A node without edges has zeros, and a
 component with fewer than k + 1 nodes has zeros in the last columns. Eigenvalues that differ by at most 1e-9 of the
-largest one count as one repeated eigenvalue, and any rotation of its eigenvectors is valid. They are chosen by a rule
-that depends only on the eigenspace and the order of nodes: let P be the projector on the eigenspace. The first vector
-is the column of P at the node with the largest P_vv, divided by its norm. Its projector is subtracted from P, and the
-next vector is chosen in the same way. Renumbering the nodes of such a graph may change its rows; a remark says when
-that is possible.
+largest one count as one repeated eigenvalue, and any rotation of its eigenvectors is valid. The eigenvectors of such an
+eigenvalue are chosen by a rule that depends only on the eigenspace and the order of nodes: let P be the projector on
+the eigenspace. The first vector is the column of P at the node with the largest P_vv, divided by its norm. Its
+projector is subtracted from P, and the next vector is chosen in the same way. Renumbering the nodes of such a graph may
+change its rows; a remark says when that is possible.
 
 **Past the training length**: resized. The eigenvectors of the path stretch over its length, so all rows change when the
 path grows. Up to a factor, eigenvector t is cos(pi t (p + 1/2)/N) for D - A, and cos(pi t p/(N - 1)) times the square

@@ -129,7 +129,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, beyond: str
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, beyond: str, scale: float
 ) -> None:
-    """Add the gradient of every row to the one or two rows of the table that it comes from."""
+    """Add the gradient of every row of the slot to the gradients of the one or two rows of `table` that form it."""
     points = spec.points().ravel()
     low, weight = _places(spec, points, points.max(), beyond)
     _pull(low, weight, dslots["table"].reshape(-1, spec.dim), scale, dparams["table"])

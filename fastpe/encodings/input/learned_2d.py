@@ -141,11 +141,11 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
     train_grid: Grid, class_token: bool, scale: float,
 ) -> None:  # fmt: skip
-    """Add the gradient of every row to the rows of the table that it comes from."""
+    """Add the gradient of every row of the slot to the gradients of the rows of `table` that form it."""
     extra, dtable, dlearned = int(class_token), dslots["table"], dparams["table"]
     learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
     if spec.positions is None and extent(spec, grid, learned, extra=extra) == learned:
-        for rows, *_ in row_blocks(dlearned[extra:]):  # every token has its own row: no float64 sums
+        for rows, *_ in row_blocks(dlearned[extra:]):  # every token has its own row, so nothing is summed
             dlearned[extra:][rows] += scale * dtable[extra:][rows].astype(np.float64)
     else:
         terms = _terms(spec, params["table"][extra:], grid, train_grid, extra)

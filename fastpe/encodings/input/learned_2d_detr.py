@@ -83,7 +83,7 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *,
     grid: tuple[int, ...] | None, entries: int, scale: float,
 ) -> None:  # fmt: skip
-    """Add the gradient of every token to those of its row and its column."""
+    """Add the gradient of every token to the gradients of the vectors of its row and its column."""
     gradients = pull_terms(dslots["qk_table"], _terms(spec, params, grid), scale)
     for name, gradient in zip(("row", "column"), gradients, strict=True):
         dparams[name] += gradient.astype(spec.dtype)

@@ -87,7 +87,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, scale: float, **options: Any
 ) -> None:
-    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), with P_l' from the family of weight 1 - x^2."""
+    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), with P_l' from `gegenbauer` for alpha = 3/2."""
     factor, follow = slopes(0.5, spec.dim), follows(1.5, spec.dim)
     add_gradient(spec, params, dslots["table"], dparams["gamma"], factor, follow, scale)
 

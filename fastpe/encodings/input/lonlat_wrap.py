@@ -67,6 +67,6 @@ ENCODING = Encoding(
     beyond="defined",
     direction="yes",
     source="Rußwurm et al. 2024, arXiv:2310.06743, released code, after Mac Aodha et al. 2019, arXiv:1906.05272",
-    ulp=16.0,  # an angle is rounded at up to 2 pi
+    ulp=16.0,  # an angle of up to 2 pi is rounded
     axes=sphere.two,
 )

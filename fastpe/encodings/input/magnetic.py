@@ -21,9 +21,9 @@ eigenvalues as inputs.
   and 0>2. A repeated edge counts once. Default: the path 0>1>2>...
 - `count`: k, the number of eigenvectors.
 - `q`: the change of phase by an edge, in turns, from -1 to 1; 0 ignores directions.
-- `absolute`: whether q is used as given. By default it is divided by min(m, n), where n is the number of nodes and m
-  the number of pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns;
-  with the default q this limit is a right angle.
+- `absolute`: whether q is used as given. By default q is divided by min(m, n), where n is the number of nodes and m the
+  number of pairs of nodes with an edge in one direction only. No path then changes the phase by more than q turns; with
+  the default q this limit is a right angle.
 - `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors' results use the first.
 - `scale`: multiplies the table.
 
@@ -36,13 +36,13 @@ first one is used. (The authors' code relies on LAPACK to return a v_1 that is r
 the chosen node is rotated so that it is real and positive where its absolute value is largest.
 
 Each connected component has its own divisor of q and its own unit eigenvectors, and its lowest node takes the role of
-node 0. The rows of a component therefore do not depend on other components. A node without edges has zeros. If an
-eigenvalue repeats, to 1e-9 of the largest, the vectors depend on the order of the nodes, as in `laplacian`, and a
-remark says so.
+node 0. The rows of a component therefore do not depend on other components. A node without edges has zeros. If two
+eigenvalues differ by at most 1e-9 of the largest one, their vectors depend on the order of the nodes, as in
+`laplacian`, and a remark says so.
 
 **Past the training length**: resized. The eigenvectors of the path are those of `laplacian`, including the one with
-eigenvalue 0, times exp(-2 pi i q p), where q is divided by N - 1. They stretch over the length of the path, so all rows
-change when it grows. In a graph given by `edges`, nodes without edges have zeros.
+eigenvalue 0, times exp(-2 pi i q p), where q is divided by N - 1. These vectors stretch over the length of the path, so
+all rows change when the path grows. In a graph given by `edges`, nodes without edges have zeros.
 
 **Traps.** The node with the largest imaginary part may change with the order of nodes, and then the phases of all
 vectors change. With a large q phases wrap around, and directions along long paths are lost.
@@ -158,7 +158,8 @@ def _laplacian(a: Array, q: float, absolute: bool, normalisation: str) -> Array:
 
 
 def _of_path(length: int, count: int, q: float, normalisation: str) -> Basis:
-    """On a path the phases of edges can be moved to the nodes: L is that of `laplacian`, with rotated phases."""
+    """On a path the phases of edges can be moved to the nodes: the eigenvectors are those of `laplacian`, each entry
+    times the phase of its node."""
     plain = eigenvectors.of_path(length, count - 1, normalisation, "largest")
     degree = np.full(length, 2.0 if normalisation == "normalised" else 1.0)
     degree[[0, -1]] = 1.0
@@ -169,7 +170,11 @@ def _of_path(length: int, count: int, q: float, normalisation: str) -> Basis:
 
 
 def _turned(part: Part) -> Part:
-    """Apply the convention of phases to the vectors of a component; `gap` includes the error that this amplifies."""
+    """Apply the convention of phases to the vectors of a component.
+
+    The phase of a vector is less accurate if it is taken from a small entry. For this reason `gap` is multiplied by the
+    size of that entry relative to the largest entry of the vector, for the vector where this ratio is smallest.
+    """
     vectors, size = part.vectors, np.abs(part.vectors)
     first = vectors[:, 0] * (vectors[0, 0].conj() if size[0, 0] > _NOTHING else 1)
     real = np.abs(first.real)

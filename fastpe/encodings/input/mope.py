@@ -61,7 +61,8 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 
 class _Waves(NamedTuple):
-    """sigma, omega and the divisor of the envelope, (C/2,) each, and which omega is neither capped nor set by sigma."""
+    """sigma, omega and the divisor of the envelope; whether omega is neither capped nor set by sigma (`free`), and
+    whether sigma sets it (`held`). All arrays are (C/2,)."""
 
     width: Array
     frequency: Array

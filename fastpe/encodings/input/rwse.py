@@ -23,8 +23,8 @@ vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 The edges alone determine the place of a node: `positions` must not be given, and `start` has no effect.
 
 **Past the training length**: defined. On the path, all nodes farther than k/2 from both ends have the same features:
-f_t is t! / (t/2)!^2 / 2^t for even t and 0 for odd t. When the path grows, the different rows near its far end move to
-the new end.
+f_t is t! / (t/2)!^2 / 2^t for even t and 0 for odd t. When the path grows, the rows near its far end, which differ from
+the others, move to the new end.
 
 **Traps.** Unlike in `laplacian`, there is no sign to choose, but nodes with similar neighbourhoods get equal rows: both
 ends of a path, and all inner nodes of a long path. In a graph without odd cycles f_t is zero for odd t. A node without
@@ -145,7 +145,8 @@ def _features(length: int, edges: Edges, steps: int) -> tuple[Array, Array | Non
 
 
 def _of_path(length: int, steps: int) -> tuple[Array, Array]:
-    """Compute a shorter path that has all distinct rows, because its middle node is far from both ends."""
+    """The features of a shorter path, and the index of each node's row among them. In the shorter path, the middle node
+    is far from both ends: all nodes that are left out have the middle node's row."""
     short = min(length, 2 * steps + 3)
     middle, added = short // 2, length - short
     rows = np.concatenate([np.arange(middle), np.full(added, middle), np.arange(middle, short)])

@@ -163,14 +163,15 @@ def _maps(params: dict[str, Any], name: str) -> Maps:
 
 
 def _named(maps: Maps) -> dict[str, Array]:
-    """The arrays of a network by name, without the name of the network."""
+    """The arrays of a network by name, without the prefix `phi_` or `rho_`."""
     (w_in, b_in), *inner, (w_out, b_out) = maps
     between = {"w": np.stack([w for w, _ in inner]), "b": np.stack([b for _, b in inner])} if inner else {}
     return {"w_in": w_in, "b_in": b_in, **between, "w_out": w_out, "b_out": b_out}
 
 
 def _blocks(vectors: Array, phi: Maps) -> Iterator[tuple[slice, Array]]:
-    """Yield the entries of all eigenvectors at some nodes, with both signs, (2 nodes k, 1)."""
+    """Yield some nodes, and the entries of all eigenvectors there: first as they are, then negated,
+    `(2 * nodes * k, 1)`."""
     nodes, count = vectors.shape
     most = max(1, _BLOCK // (2 * count * len(phi[0][1])))
     for start in range(0, nodes, most):
@@ -195,7 +196,7 @@ def _forward(x: Array, maps: Maps) -> tuple[Array, list[Array]]:
 
 
 def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Array:
-    """Add the gradients of the maps to `found`; return that of the output of the first map, before the ReLU."""
+    """Add the gradients of the maps to `found`; return the gradient of the first map's output, before the ReLU."""
     for number, (x, (w, _), (dw, db)) in reversed(list(enumerate(zip(entering, maps, found, strict=True)))):
         dw += gemm(x.T, dout)
         db += column_sums(dout)
@@ -205,7 +206,7 @@ def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Ar
 
 
 def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, hidden: int, depth: int, **options: Any) -> Any:
-    """The error of an eigenvector, propagated by both networks, and sums of products that may cancel."""
+    """The error of an eigenvector, propagated by both networks, plus the errors of sums whose products may cancel."""
     of_vectors = eigenvectors.error(_basis(spec, edges, count, normalisation))
     return 4.0 * of_vectors + 64.0 + 32.0 * depth * math.sqrt(hidden)
 

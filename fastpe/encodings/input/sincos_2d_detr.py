@@ -17,8 +17,8 @@ positional encoding"; facebookresearch/detr, models/position_encoding.py, Positi
 - `base`: the slowest frequency is about 1/base.
 - `scale`: multiplies the table.
 
-Positions, if given, are pairs (y, x) of real numbers; DETR's positions in a padded image are the cumulative counts of
-valid cells minus one. H and W are then the largest coordinates of each sample plus one. With `normalize` positions must
+Positions, if given, are pairs (y, x) of real numbers, and H and W are the largest coordinates of each sample plus one.
+DETR's positions in a padded image are the cumulative counts of valid cells minus one. With `normalize` positions must
 not be negative.
 
 **Past the training length**: defined. With `normalize` the positions of a larger image lie between those of a smaller

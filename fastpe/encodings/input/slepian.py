@@ -106,7 +106,7 @@ def reference(spec: Spec, params: dict[str, Any], *, time_bandwidth: float | Non
     concentration = (vectors * linalg.matmul_toeplitz(_kernel(np.zeros(()), n, width), vectors)).sum(axis=0)
     table = np.zeros((*spec.batch, spec.length, spec.dim))
     table[..., :count] = (_kernel(spec.points(), n, width) @ vectors) / concentration
-    known = np.isin(spec.points(), places)  # the same rows, without the errors of the sum in small entries
+    known = np.isin(spec.points(), places)  # the sum gives the same rows, with less accurate small entries
     table[known, :count] = vectors[spec.points()[known].astype(np.int64)]
     return {"table": scale * np.sqrt(n) * table}
 

@@ -28,16 +28,17 @@ t = (p + 1/2)/N and N is the training length.
 **Past the training length**: defined everywhere. Without given positions, the spiral turns back at the north pole after
 N points; a longer sequence does not change the points of earlier positions.
 
-**Facts.** For complete degrees the dot product of two rows depends only on the angle between the points: sum_m Y_lm(a)
-Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and there is no discontinuity at ±180
-degrees or at the poles. For a model that can learn any rotation of a degree's channels, no direction is special.
+**Facts.** If the channels are complete degrees, the dot product of two rows depends only on the angle between the
+points: sum_m Y_lm(a) Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and there is no
+discontinuity at ±180 degrees or at the poles. For a model that can learn any rotation of the channels with the same l,
+no direction is special.
 
 **Traps.** The authors have two implementations, which differ in signs. This encoding follows the closed form. The
 expanded formulas of spherical_harmonics_ylm.py, which the authors use by default, omit (-1)^m, so their columns with
 odd m are the negatives of the columns here.
 
-**Speed.** Arithmetic is the bottleneck: two entries take one step of the recurrence and two products, and a row takes
-four sines and cosines.
+**Speed.** Arithmetic is the bottleneck: the entries of m and -m share one step of the recurrence and take one product
+each. A row takes four sines and cosines in total.
 
 **Accuracy.** The recurrence in l gives normalised functions and uses no factorials (which overflow past l = 80): the
 error of an entry is within (16 + 8L) 2^-52 times the table's largest entry.
@@ -69,7 +70,7 @@ from fastpe.kernels.simd import (
     whole_vectors,
 )
 
-_MOST = 1024  # the recurrence starts from sin^m, which would underflow past degree 1900 where it is not negligible
+_MOST = 1024  # the recurrence starts from sin^m; past degree 1900 it would underflow where it is not negligible
 
 
 def _degrees(spec: Spec, degrees: int | None) -> int:
@@ -123,7 +124,8 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, degrees: in
 def _recurrence(count: int) -> np.ndarray:
     """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, with each P normalised by its K_lm.
 
-    By order and degree, (L, L + 1, 2). At l = m: the factor of P_mm = -a_mm sin(theta) P_(m-1)(m-1).
+    The result (L, L + 1, 2) is indexed by order and degree. At l = m, it has the factor a_mm of
+    P_mm = -a_mm sin(theta) P_(m-1)(m-1).
     """
     order, degree = np.ogrid[0.0:count, 0.0 : count + 1]
     with np.errstate(divide="ignore", invalid="ignore"):  # for l <= m, which is not used
@@ -143,7 +145,8 @@ def _fill(
     places: np.ndarray, steps: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, large: bool,
     columns: np.ndarray, block: np.ndarray, tile: np.ndarray,
 ) -> None:  # fmt: skip
-    # lanes are positions; steps of one order depend on each other, so those of the next order run in parallel
+    # lanes are positions; the steps of one order depend on each other, but the processor can run steps of the next
+    # order at the same time
     width, dim, count = lanes(splat(0.0)), block.shape[1], places.shape[1]
     rows = 4 * width
     for i in range(0, count, rows):
@@ -163,7 +166,7 @@ def _harmonics(place, stride, left, steps, scale, column, rows, dim):  # type: i
     width, orders = lanes(splat(0.0)), steps.shape[0]
     x, up = load_first(place, 0, left), load_first(place, stride, left)
     turn_cos, turn_sin = load_first(place, 2 * stride, left), load_first(place, 3 * stride, left)
-    cosine, sine, corner = splat(scale * _ROOT), splat(0.0), splat(_LOWEST)  # of m alpha, and P_mm
+    cosine, sine, corner = splat(scale * _ROOT), splat(0.0), splat(_LOWEST)  # cos and sin of m alpha, and P_mm
     for m in range(orders):
         if m > 0:
             cosine, sine = fma(cosine, turn_cos, minus(sine * turn_sin)), fma(cosine, turn_sin, sine * turn_cos)

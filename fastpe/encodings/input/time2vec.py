@@ -10,9 +10,9 @@ src/models.py, learn_time_embedding.
 PyTorch's linear layer with one input.
 
 **Options**: none. Times other than 0, 1, 2, .. are passed as `positions`; they may be real numbers, and may differ
-between samples. Their unit matters: initial frequencies are below 1 radian per unit. mTAN divides times by the length
-of the record, t in [0, 1]. (For rotations by time, `rope` also accepts real positions: subtract the sample's first time
-in float64, and choose the unit so that a typical gap is about 1.)
+between samples. The unit of time matters: initial frequencies are below 1 radian per unit. mTAN divides times by the
+length of the record, t in [0, 1]. (For rotations by time, `rope` also accepts real positions: subtract the sample's
+first time in float64, and choose the unit so that a typical gap is about 1.)
 
 **Past the training length**: defined; the linear channel grows without bound.
 

@@ -50,8 +50,9 @@ the far ends of a few columns of a long filter reach a row, the norm is 1e-7 or 
 1e-13 (db20, width 12).
 
 **Speed.** Arithmetic is the bottleneck for rows inside the training length: about 40 of 64 columns are not zero and
-take about ten operations each for a vector of positions, and each of the six coarsest of 18 scales takes a refinement
-of L^2 products. For rows that no function reaches, memory bandwidth is the bottleneck.
+take about ten operations each for a vector of positions. The values of the coarsest scales (for example, six of 18) are
+not cached, and each of these scales takes a refinement of L^2 products. For rows that no function reaches, memory
+bandwidth is the bottleneck.
 """
 
 import math

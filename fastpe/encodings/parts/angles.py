@@ -69,7 +69,8 @@ def turns(theta: Frequencies) -> Array:
 
 
 def in_turns(theta: Frequencies) -> Array:
-    """Frequencies in turns per position, (1, 1, 2, .) float64: rounded value and rounding error, padded to vectors."""
+    """Frequencies in turns per position: rounded values and rounding errors, (1, 1, 2, .) float64, padded to whole
+    vectors."""
     table = np.zeros((1, 1, 2, whole_vectors(len(theta), np.float64)))
     with precise():
         for t, each in enumerate(theta):
@@ -80,7 +81,7 @@ def in_turns(theta: Frequencies) -> Array:
 
 
 def turns_of(theta: Array) -> Array:
-    """`turns` for float64 frequencies (H, axes, pairs): (H, axes, 2, .)."""
+    """As `in_turns`, for float64 frequencies (H, axes, pairs) in radians per position: (H, axes, 2, .)."""
     high, low = (turns((Decimal(1),))[0, 0, row, 0] for row in (0, 1))
     table = aligned_zeros((*theta.shape[:2], 2, whole_vectors(theta.shape[2], np.float64)), np.float64)
     product, lost = exact_product(theta, high)
@@ -153,7 +154,8 @@ def fill_raster(places: Sequence[Array], frequencies: Array, angles: Array) -> N
 
 
 def _on_grid(points: Array, frequencies: Array) -> Array:
-    """The turns (n, 2, .) of positions (n,) for frequencies (2, .), each as a sum of two numbers, see `on_grid`."""
+    """The turns (n, 2, .) of positions (n,) for frequencies (2, .), each as a sum of two numbers as returned by
+    `trig.on_grid`."""
     table = aligned_zeros((len(points), *frequencies.shape), np.float64)
     _turns(points, np.ascontiguousarray(frequencies), table)
     return table
@@ -222,15 +224,16 @@ def _fill_sums(
 
 @inlined
 def _straight(table, pairs, row_step, step, large):  # type: ignore[no-untyped-def]
-    """Whether rows are whole cache lines that bypass the caches, and whether no intermediate block is needed."""
+    """Whether rows may bypass the caches, because they are whole cache lines; and whether no intermediate block is
+    needed."""
     whole = step == 1 and row_step == pairs and pairs % lanes(table) == 0 and before_boundary(table) == 0
     return whole and large, step == 1 and (whole or not large)
 
 
 @inlined
 def _store_sums(high, low, others, padded, t, count, pairs, out, apart, past_caches):  # type: ignore[no-untyped-def]
-    """Store the angles of the frequencies from t on in some rows: the turns `high`, `low` plus `others` (count, 2,
-    padded)."""
+    """Store the angles of one vector of frequencies, from t on, in `count` rows. Row k has the turns `high` + `low`
+    plus the two numbers `others[k]`; `others` is (count, 2, padded)."""
     for k in range(count):
         part, rest = load(others, 2 * k * padded + t), load(others, (2 * k + 1) * padded + t)
         angles = radians_of_sum(high, low, part, rest)

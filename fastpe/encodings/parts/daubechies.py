@@ -3,9 +3,9 @@
     phi(x) = sqrt2 sum_k h_k phi(2x - k)      psi(x) = sqrt2 sum_k g_k phi(2x - k)      g_k = (-1)^k h_{L-1-k}
 
 Both vanish outside [0, L-1]. The values of phi at the integers are an eigenvector of these equations. The values at
-other arguments follow from them, because each binary digit D of the argument is applied as a matrix. With v the values
-of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 + a are T_D v, where T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies and
-Lagarias 1992, "Two-scale difference equations II"). A float64 has finitely many binary digits, so there is no
+other arguments follow from these values: for each binary digit D of the argument, a matrix is applied. With v the
+values of phi at f, f+1, ..., f+L-2, the values at (f+D)/2 + a are T_D v, where T_D[a, b] = sqrt2 h_{2a-b+D} (Daubechies
+and Lagarias 1992, "Two-scale difference equations II"). A float64 has finitely many binary digits, so there is no
 approximation.
 """
 
@@ -39,7 +39,7 @@ _MOST_DIGITS = 1074
 """The largest number of binary digits in the fraction of a float64."""
 
 _STACKED = 32
-"""The number of digits stored in one float64, the last digit as its first binary digit."""
+"""The number of digits stored in one float64; the digit that was added last comes first after the binary point."""
 
 _SUMMED = 64
 """The number of digits after which the values of phi are divided by their sum, which is 1 up to rounding."""
@@ -104,7 +104,7 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
     rows, columns = np.arange(1, count)[:, None], np.arange(1, count)
     index = 2 * rows - columns
     system = np.where((index >= 0) & (index <= count), low[np.clip(index, 0, count)], 0.0) - np.eye(count - 1)
-    # The equations are linearly dependent. Dropping the one of the largest value keeps small values precise.
+    # The equations are linearly dependent. The one of the largest value is left out: this keeps small values precise.
     give_up = 0
     for _ in range(2):
         trial, right = system.copy(), np.zeros(count - 1)
@@ -137,10 +137,10 @@ def scratch(filters: Filter) -> np.ndarray:
 
 @inner
 def _push_digits(x, stacks, lane):  # type: ignore[no-untyped-def]
-    """Write the binary digits of x - floor(x) to one lane, first to last; return their number; exact for negative x
-    too."""
+    """Write the binary digits of x - floor(x) to one lane, first to last, and return the number of digits. The digits
+    are exact for negative x, too."""
     count, width, raised = 0, lanes(stacks), 1.0 if x < 0.0 else 0.0
-    rest = x - (math.floor(x) + raised)  # the fraction of a negative x would be rounded; minus 1 it is exact
+    rest = x - (math.floor(x) + raised)  # for x < 0 the fraction would be rounded; minus 1, it is exact
     while rest > -raised:
         rest = rest + rest
         digit = 1.0 if rest >= 1.0 - 2.0 * raised else 0.0
@@ -164,8 +164,8 @@ def mixed_taps(taps, digit, mixed, count):  # type: ignore[no-untyped-def]
 
 @inner
 def refine(taps, values, phi, psi, count):  # type: ignore[no-untyped-def]
-    """phi[a] = sum_b taps[2a - b + 1] values[b]: T_D v; psi in the same way with g. About 2 L^2 operations for a
-    vector."""
+    """Apply a digit: phi[a] = sum_b taps[2a - b + 1] values[b], which is T_D v, and psi in the same way with the taps
+    of g. This takes about 2 L^2 operations for a vector."""
     width = lanes(values)
     high = at(taps, (count + 2) * width)
     for a in range(count):
@@ -187,7 +187,7 @@ def at_fractions(x, taps, integers, count, phi, psi, work):  # type: ignore[no-u
     for a in range(count):
         store(phi, a * width, splat(get(integers, a)))
     store(stacks, 0, splat(0.0))
-    longest = 1  # at least one digit, 0, which gives psi at an integer
+    longest = 1  # at least one step, for a digit 0: psi is only computed in steps
     for lane in range(width):
         number = _push_digits(get(x, lane), stacks, lane)
         put(known, lane, float(number))

@@ -52,8 +52,9 @@ _SHORT, _WIDE = 8, 512
 def geometric(length: int, dtype: np.dtype) -> Runs:
     """Runs that grow with the distance, for functions whose series in (r - m) / m have coefficients of at most 2.
 
-    Each of the first 64 distances is a run. Beyond, the length of a run is at most an eighth of its first distance.
-    This share decreases from distance 4096 on, to at most 1/64 from 2^15 on, so that far runs need fewer terms.
+    Each of the first 64 distances is a run. Beyond these, the length of a run is at most an eighth of its first
+    distance. This share decreases from distance 4096 on, to at most 1/64 from 2^15 on, so that far runs need fewer
+    terms.
     """
     begin, first = list(range(min(_ALONE, length))), _ALONE
     while first < length:

@@ -24,12 +24,12 @@ NORMALISATION = Option("normalised", "which Laplacian", str, ("normalised", "com
 
 _MOST_NODES = 2048
 _REPEATED = 1e-9
-_SHARE = {"largest": 1 - 2e-9, "first": 0.36}  # share of the largest square
+_SHARE = {"largest": 1 - 2e-9, "first": 0.36}  # the first entry with at least this share of the largest square
 
 
 class Basis(NamedTuple):
-    """Eigenvectors (N, k), the number of them with a repeated eigenvalue, the number that every component lacks, and
-    the smallest gap between eigenvalues."""
+    """Eigenvectors (N, k), the number of them with a repeated eigenvalue, the number of columns that are zero in every
+    component, and the smallest gap between eigenvalues, relative to the largest eigenvalue."""
 
     vectors: Array
     repeated: int
@@ -143,10 +143,10 @@ def joined(components: Iterable[Part], length: int, count: int, dtype: Any = np.
 
 
 def canonical(space: Array, sign: str) -> Array:
-    """The basis (n, m) that the rule chooses for the space of an orthonormal basis (n, m)."""
+    """The basis (n, m) that the rule chooses for the space that the orthonormal vectors `space` (n, m) span."""
     out = np.empty_like(space)
     for column in range(space.shape[1]):
-        size = np.square(np.abs(space)).sum(axis=1)  # the diagonal of the remainder of the projector
+        size = np.square(np.abs(space)).sum(axis=1)  # the diagonal of what is left of the projector
         pivot = _pivot(size, sign)
         out[:, column] = space @ space[pivot].conj() / np.sqrt(size[pivot])
         space = space - np.outer(out[:, column], out[:, column].conj() @ space)

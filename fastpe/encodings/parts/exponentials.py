@@ -3,7 +3,7 @@
 exp(x / s) / (2 pi) = 2^n (1 + e) / (2 pi), e = exp(t 2^6) - 1 with t = (x / s - n ln 2) / 2^6, all as unevaluated sums
 of two float64: t by division with a known remainder (Dekker 1971), exp(t) - 1 by Taylor's series, e from exp(t) - 1 by
 6 steps (1 + e)^2 - 1 = 2 e + e^2, which keep the accuracy. The relative error is below 2^-88. (`Decimal` would take
-some microseconds for each.)
+some microseconds for each number.)
 """
 
 import math
@@ -38,7 +38,7 @@ with localcontext() as _context:
     _THIRD_1, _THIRD_2 = _two(1 / Decimal(6))
     _FOURTH_1, _FOURTH_2 = _two(1 / Decimal(24))
 _C5, _C6, _C7, _C8, _C9, _C10, _C11 = (1.0 / math.factorial(n) for n in range(5, 12))
-_FAR = 2000.0  # beyond this exponentials are 0 or overflow, and n stays small
+_FAR = 2000.0  # exponents are clipped here: farther ones give 0 or overflow, and n stays small
 _PER_OCTAVE, _SMALLER = 1.0 / math.log(2.0), 2.0**-_DOUBLINGS
 
 

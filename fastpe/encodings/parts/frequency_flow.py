@@ -28,11 +28,11 @@ class Flow(NamedTuple):
     logarithms: Array  # l, (R/2,)
     up: Array  # Wu, (R/2, M)
     down: Array  # Wd, (M, R/2)
-    silu: bool  # whether act(h) is h sigmoid(h), or else tanh(h)
+    silu: bool  # if true, act(h) is h sigmoid(h), otherwise tanh(h)
 
 
 def flow(logarithms: Array, up: Any, down: Any, act: str) -> Flow:
-    """The ODE with these maps, whose dtype may be any."""
+    """The ODE with these maps, which may have any dtype."""
     wu, wd = (np.ascontiguousarray(each, np.float64) for each in (up, down))
     return Flow(np.asarray(logarithms, np.float64), wu, wd, act == "silu")
 
@@ -63,7 +63,7 @@ def pull(of: Flow, tau: float, step: float, du: Array, dup: Array, ddown: Array)
 
 @inner
 def _add_product(x, matrix, y):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """Y += x matrix."""
+    """Add x @ matrix to y."""
     for i in range(matrix.shape[0]):
         for j in range(matrix.shape[1]):
             y[j] += x[i] * matrix[i, j]

@@ -13,7 +13,7 @@ def needs_causal(scheme: str, spec: Spec) -> None:
 
 
 def gate_parameters(spec: Spec, *, weight: bool) -> dict[str, tuple[int, ...]]:
-    """A linear map from the model's width to one number per head, or only its bias."""
+    """A linear map from the model's width to one number per head; without `weight`, only the bias of this map."""
     return ({"weight": (spec.heads, spec.dim)} if weight else {}) | {"bias": (spec.heads,)}
 
 

@@ -35,8 +35,10 @@ _NO_COLUMN, _ALL = np.zeros(1, np.int64), np.ones(1)
 
 
 class Term(NamedTuple):
-    """The contribution of one table to every row: token a B + b, with B columns, gets row `rows[a] + columns[b]` of
-    `table`, times `weight[a] across[b]`.
+    """The contribution of one table to every row.
+
+    Token t = a * B + b, at row a and column b of a grid with B columns, gets row `rows[a] + columns[b]` of `table`,
+    multiplied by `weight[a] * across[b]`.
     """
 
     table: Array
@@ -67,14 +69,14 @@ def of_axis(axis: int, places: Sequence[Array]) -> tuple[Array, Array]:
 class _Plan(NamedTuple):
     """The terms as arrays, with terms of the same channels adjacent."""
 
-    flat: Array  # all parameters
-    start: Array  # where each term's table starts among them
+    flat: Array  # all tables, one after the other
+    start: Array  # where each term's table starts in `flat`
     width: Array
     channel: Array
-    group: Array  # the first term of each group that shares its channels, and the end
+    group: Array  # the first term of each group of terms with the same channels, and the number of terms
     rows: Array
     columns: Array
-    weight: Array  # None if all are 1
+    weight: Array  # (1, 0) if all are 1
     across: Array
 
 
@@ -172,8 +174,8 @@ def _copy(
 
 @inlined
 def _piece(source, two, second, target, count, past):  # type: ignore[no-untyped-def]
-    """Copy a part of a row, or the sum of two; the last vectors may overlap. `past`: bypass the caches (whole
-    lines)."""
+    """Copy a part of a row, or the sum of two such parts; the last two vectors may overlap. If `past` is true, `target`
+    must be whole cache lines, which bypass the caches."""
     most = lanes(source)
     whole = count // most * most
     for c in range(0, whole, most):

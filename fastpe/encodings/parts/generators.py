@@ -82,7 +82,7 @@ def trained_sides(
 
 
 def cells(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) -> Array:
-    """The undivided coordinates of every token after the first `extra`, (..., N, n)."""
+    """The coordinates of every token after the first `extra`, before the division by `trained_sides`, (..., N, n)."""
     if coordinates == 1:
         return spec.points()[..., : spec.length - extra, None]
     return coordinates_of(spec, grid, coordinates, extra=extra)
@@ -112,15 +112,15 @@ def exponentials(of: Spectrum, s: Array) -> Array:
 
 
 def derivative_back(of: Spectrum, s: Array, dr: Array) -> tuple[Array, Array]:
-    """The pullback of exp(s A) for gradients `dr`: the gradient of A, which is s times the adjoint derivative of exp at
-    s A, in the basis V, and the gradient of s.
+    """The pullback of exp(s A): from its gradient `dr`, return the gradients of A, in the basis V, and of s.
 
-    exp(s A) A = V diag(-i w exp(-i s w)) V^H, so only the diagonal of V^H dr V is needed.
+    The gradient of A is s times the adjoint derivative of exp at s A. For the gradient of s, only the diagonal of
+    V^H dr V is needed, because exp(s A) A = V diag(-i w exp(-i s w)) V^H.
     """
     turns = s[..., None] * of.frequencies
     half = np.exp(0.5j * turns)
     columns = np.concatenate([of.vectors.real, of.vectors.imag], axis=-1)
-    real, imaginary = np.split(_times(dr, columns), 2, axis=-1)  # dr V by real matrices
+    real, imaginary = np.split(_times(dr, columns), 2, axis=-1)  # dr V, computed with real matrices
     inner = np.swapaxes(_times(np.swapaxes(real + 1j * imaginary, -1, -2), of.vectors.conj()), -1, -2)
     diagonal = np.diagonal(inner, axis1=-2, axis2=-1)
     of_turns: Array = (-1j * of.frequencies * half.conj() ** 2 * diagonal.conj()).real.sum(axis=-1)

@@ -14,8 +14,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Axis(NamedTuple):
-    """The coordinates along one axis: `values` (..., cells) of all cells; or, for a raster, `values` (side,), with
-    `rows` and `columns` as in `gather.Term` for the index of each cell's value."""
+    """The coordinates along one axis. `values` (..., cells) has the coordinate of each cell. For a raster, `values` has
+    shape (side,), and `rows` and `columns` give the index of each cell's coordinate, as in `gather.Term`."""
 
     values: Array
     rows: Array | None = None

@@ -102,7 +102,7 @@ def learned_grid(
 ) -> tuple[int, ...]:
     """The learned grid: `train_grid`; or `grid` if its number of cells fits the training length; or the closest
     sides."""
-    fits = grid is not None and len(grid) == axes and min(grid) > 0  # if not, `extent` raises
+    fits = grid is not None and len(grid) == axes and min(grid) > 0  # if false, `extent` raises an error
     if train_grid is None and grid is not None and fits and math.prod(grid) == spec.train_length - extra:
         train_grid = grid
     return chosen_sides(spec, train_grid, axes, extra=extra, length=spec.train_length, option="train_grid")

@@ -1,7 +1,8 @@
 """Code shared by the four methods of Huang et al. (2020): learned weights of clipped offsets, one set for all heads or
-one for each.
+one for each head.
 
-With the authors' clip count K, all offsets from K - 1 on share one row on each side, so there are 2K-1 rows, not 2K+1.
+With the authors' clip count K, all offsets >= K - 1 share one row, and all offsets <= -(K - 1) share another one. So
+there are 2K-1 rows, not 2K+1.
 """
 
 from typing import Any

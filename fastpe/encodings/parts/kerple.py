@@ -1,5 +1,5 @@
-"""Code shared by KERPLE's two kernels, which are functions of the distance with learned numbers for each head, clamped
-to at least 0.01."""
+"""Code shared by KERPLE's two kernels, which are functions of the distance. Each head learns the numbers in them, which
+are clamped to at least 0.01."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -42,6 +42,6 @@ def totals(
 
 
 def add(params: Mapping[str, Array], values: Mapping[str, Array], found: Array, dparams: Mapping[str, Array]) -> None:
-    """Add gradients to those of the parameters; clamped parameters get 0."""
+    """Add the gradients `found` to `dparams`; clamped parameters get 0."""
     for name, total in zip(values, found, strict=True):
         dparams[name] += np.where(values[name] == params[name], total, 0.0)

@@ -30,7 +30,7 @@ _RUN = 32  # rows of a block, a multiple of four
 
 
 def fill(features: Array, weight: Array, scale: float, table: Array) -> None:
-    """table (N, C) = scale features (N, k) weight (k, C)."""
+    """Fill `table` (N, C) with `scale * features @ weight`, for features (N, k) and weight (k, C)."""
     wide = np.ascontiguousarray(scale * weight.astype(np.float64))
     block = aligned_zeros((_RUN, weight.shape[1]), table.dtype)
     for rows, first, row_step, step in row_blocks(table):
@@ -38,7 +38,7 @@ def fill(features: Array, weight: Array, scale: float, table: Array) -> None:
 
 
 def pull(features: Array, scale: float, dtable: Array, dweight: Array) -> None:
-    """Add scale features^T dtable to `dweight` (k, C)."""
+    """Add `scale * features.T @ dtable` to `dweight` (k, C)."""
     found = np.zeros(dweight.shape)
     _pull(features, dtable, found)
     dweight += scale * found

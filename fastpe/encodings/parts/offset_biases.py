@@ -54,7 +54,8 @@ def pairwise(spec: Spec) -> Array:
 
 
 def as_slots(spec: Spec, scores: Array) -> dict[str, Array]:
-    """The slot for (..., H, N, N) values of all pairs; for a `bias` only their first column and first row are used."""
+    """The slot for (..., H, N, N) values of all pairs; for a `bias` only the first column and the first row of each
+    matrix are used."""
     if spec.positions is not None:
         return {"scores": scores}
     return {"bias": np.concatenate([scores[:, :0:-1, 0], scores[:, 0, :]], axis=1)}

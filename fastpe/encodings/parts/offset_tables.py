@@ -1,10 +1,10 @@
-"""Tables over the offsets between two cells of a grid, query minus key: the index into a table, and its resampling.
+"""Tables with an entry for each offset between two cells of a grid, query minus key: index and resampling.
 
 Tokens are in raster order. In the table of a window of h by w cells, the offset (dy, dx) has entry
 (dy + h - 1) (2w - 1) + dx + w - 1. Tokens before the cells, such as a class token, have no cell.
 
-A bias that is a function of the offset is computed once for each entry of the tokens' grid, or, if positions are given,
-for every pair.
+A bias that is a function of the offset is computed once for each offset between cells of the tokens' grid; if positions
+are given, it is computed for every pair.
 """
 
 import math
@@ -58,8 +58,8 @@ def entries(window: Sides) -> int:
 
 
 def checked(params: Any, window: Any, new_window: Any, more: tuple[int, ...] = (0,)) -> tuple[Array, Sides, Sides]:
-    """Check the arguments of a `resize` function; return the table of `window`, which may have one of the numbers
-    `more` of additional rows, and both windows."""
+    """Check the arguments of a `resize` function; return the table of `window`, and both windows. `more` lists the
+    allowed numbers of additional rows of the table."""
     old, new = whole_sides("window", window, 2), whole_sides("new_window", new_window, 2)
     return only_table(params, tuple(entries(old) + each for each in more), "H"), old, new
 
@@ -106,7 +106,7 @@ def write_index(index: Array, spec: Spec, window: Sides, grid: Sides | None, ext
         places = (rows[:, None] * np.int32(width) + columns).reshape(-1)
     else:
         found = cells(spec, grid, extra)
-        found = found - found.min(axis=-2, keepdims=True)  # otherwise entries far from the origin would overflow int32
+        found = found - found.min(axis=-2, keepdims=True)  # otherwise cells far from the origin would overflow int32
         places = (found @ np.array([width, 1.0])).astype(np.int32)
     inner = index[..., extra:, extra:]
     np.subtract(places[..., :, None], places[..., None, :], out=inner)

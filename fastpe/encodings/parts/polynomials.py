@@ -154,7 +154,7 @@ def _fill(
 
 @inlined
 def _next(x, newer, older, follow):  # type: ignore[no-untyped-def]
-    """P_{l+1} = x P_l + f_l (x P_l - P_{l-1}); for f_l = 1 a single operation."""
+    """P_{l+1} = x P_l + f_l (x P_l - P_{l-1}); for f_l = 1 this is 2 x P_l - P_{l-1}, a single operation."""
     if follow == 1.0:
         return fma(x + x, newer, minus(older))
     return fma(splat(follow), fma(x, newer, minus(older)), x * newer)
@@ -181,7 +181,7 @@ def _tangent_series(terms: int) -> tuple[float, ...]:
     return tuple(map(float, series[1:]))
 
 
-_NEAR = 0.3  # up to here the series, whose terms shrink by (2 y / pi)^2 < 1/27; e^(-2y) would lose digits
+_NEAR = 0.3  # up to here tanh is a series, whose terms shrink by (2 y / pi)^2 < 1/27; 1 - e^(-2y) would lose digits
 _T3, _T5, _T7, _T9, _T11, _T13, _T15, _T17, _T19, _T21, _T23 = _tangent_series(11)
 
 

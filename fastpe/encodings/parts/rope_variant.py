@@ -33,8 +33,8 @@ def rope_variant(
     Parameters
     ----------
     frequencies : callable
-        (spec, theta, **options) -> the frequencies that `fill` uses. `theta` are those of `rope`. Both are tuples of
-        R/2 `Decimal`, in radians per position. It is called with the precision of `precise`.
+        (spec, theta, **options) -> the frequencies that `fill` uses. `theta` are the frequencies of `rope`. Both are
+        tuples of R/2 `Decimal`, in radians per position. The function is called with the precision of `precise`.
     printed : callable, optional
         A function with the same arguments that computes the frequencies for `reference`, by the formula that the source
         prints. Only needed if `frequencies` computes them in another way; by default `frequencies` is used.

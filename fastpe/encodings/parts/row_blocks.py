@@ -1,7 +1,8 @@
-"""Blocks of rows of the array that a fill writes to: any strides are possible without a temporary array of its size.
+"""Blocks of rows of the array that a fill writes to: any strides are possible without a temporary array of the same
+size.
 
 A compiled fill gets the first element of its table, and the strides in elements within a row (`step`) and between rows
-(`row_step`). In this way it is compiled once for each dtype, not for each memory layout.
+(`row_step`). In this way the fill is compiled once for each dtype, not for each memory layout.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Slots with a factor for the scores of each query, which grows with the number of its keys; see `temperatures`."""
+"""Slots with a factor for the scores of each query. The factor grows with the number of keys of the query; see
+`temperatures`."""
 
 from __future__ import annotations
 

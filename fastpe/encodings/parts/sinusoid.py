@@ -95,7 +95,7 @@ def fill_sinusoid(
 
 
 _RUN = 32  # rows of a block
-_CANCELLED = 2.0**-20  # recomputed below this share of its terms: the relative error stays below 2**-31
+_CANCELLED = 2.0**-20  # entries below this share of their terms are recomputed: the relative error stays below 2**-31
 
 
 @entry(label="sinusoidal table")
@@ -104,7 +104,7 @@ def _fill(
     first: Array, row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
     rows, dim, table, width = points.shape[0], blocks.shape[2], pointer(first), lanes(pointer(omega))
-    if turns is not None:  # noqa: SIM102 - alone in its condition: what it guards is then not compiled for float64
+    if turns is not None:  # noqa: SIM102 - a condition of its own: for float64, Numba does not compile its body
         if fresh and rows >= 2 * _RUN:
             _all_turns(omega, turns)
     aside = large and step == 1 and row_step == dim
@@ -134,7 +134,7 @@ def _fill(
 
 @inner
 def _in_steps_of_one(points, i):  # type: ignore[no-untyped-def]
-    # this test is exact, because at least one of a difference and two sums is not rounded
+    # this test is exact, because at least one of the three results is not rounded
     found = True
     for k in range(1, _RUN):
         first, later = points[i], points[i + k]
@@ -161,7 +161,7 @@ def _store(row, t, sine, cosine, dim, cosines):  # type: ignore[no-untyped-def]
 
 @inlined
 def _exact(position, omega, t, scale, row, dim, cosines):  # type: ignore[no-untyped-def]
-    """The channels of a vector of frequencies in one row."""
+    """Write the channels of one vector of frequencies to a row; every sine and cosine is computed directly."""
     sine, cosine = _pairs(position, omega, t)
     _store(row, t, splat(scale) * sine, splat(scale) * cosine, dim, cosines)
 
@@ -173,7 +173,7 @@ def _exact(position, omega, t, scale, row, dim, cosines):  # type: ignore[no-unt
 
 @inner
 def _all_turns(omega, turns):  # type: ignore[no-untyped-def]
-    """turns[vector, k] = cos kw, sin kw. Row 0, the identity, holds the largest |sin kw| instead."""
+    """turns[vector, k] = cos kw, sin kw. Row 0 would be the identity; it holds the largest |sin kw| instead."""
     width = turns.shape[2] // 2
     for vector in range(turns.shape[0]):
         out = pointer(turns[vector])
@@ -188,7 +188,7 @@ def _all_turns(omega, turns):  # type: ignore[no-untyped-def]
 
 @inner
 def _rotate(position, omega, cosines, turns, scale, block, dim, moved, last, table):  # type: ignore[no-untyped-def]
-    """Compute a block of rows: for each vector of frequencies the first row, then all others from it.
+    """Compute a block of rows: for each vector of frequencies the first row, then all other rows from the first one.
 
     Meanwhile the previous block, of `moved` elements, is copied to the table.
     """

@@ -89,7 +89,7 @@ def _spiral(points: Array, length: int) -> tuple[Array, Array]:
 
 
 def _from_poles(places: Array, length: int) -> tuple[Array, Array]:
-    """N t and N (1 - t), the distances of a point of the spiral from its ends."""
+    """N t and N (1 - t), with t folded into [0, 1]: the distances in positions from the ends of the spiral."""
     there = places % (2.0 * length)
     below = np.minimum(there, 2.0 * length - there)
     return below, length - below
@@ -100,7 +100,7 @@ _TURN, _DEGREE = ((float(unit), float(unit - Decimal(float(unit)))) for unit in 
 
 @entry(label="points of a spiral on the sphere")
 def _of_spiral(first: float, start: float, length: float, high: float, low: float, found: Array) -> None:
-    # a position makes high + low turns; whole turns and whole round trips are removed exactly
+    # the longitude makes high + low turns per position; whole turns and whole round trips are removed exactly
     out, count, twice = pointer(found), found.shape[1], splat(2.0 * length)
     for i in range(0, count, lanes(out)):
         place = counting(first + i) + splat(start) + splat(0.5)

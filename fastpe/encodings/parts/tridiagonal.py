@@ -1,4 +1,5 @@
-"""The largest eigenvalues of a symmetric tridiagonal matrix, and their eigenvectors; a few of them take linear time."""
+"""The largest eigenvalues of a symmetric tridiagonal matrix, and their eigenvectors. Computing a few of them takes
+linear time."""
 
 from typing import Any
 
@@ -38,7 +39,7 @@ def largest_eigenvectors(diagonal: Array, beside: Array, count: int) -> Array:
     return vectors.T
 
 
-_TWICE = 2  # the first factorisation improves the eigenvalue
+_TWICE = 2  # factorisations for each vector: the first one improves the eigenvalue
 
 
 @entry(label="eigenvectors of a tridiagonal matrix")

@@ -67,8 +67,8 @@ def fill_rows(
     step: int,
     large: bool,
 ) -> None:
-    # Lanes are positions. An entry of `values` is phi and psi of one level for one group of positions. The first ones
-    # belong to the current group on each level; the others are cached.
+    # Lanes are positions. An entry of `values` is phi and psi of one level for one group of positions. The first
+    # entries, one for each level, belong to the current group; the others are cached.
     levels, count, dim, width = amplitudes.shape[0], integers.shape[0], block.shape[1], lanes(pointer(points))
     wide, total_rows, number_of_runs = lanes(pointer(first)), points.shape[0], runs.shape[1]
     floors, source_of = part(pointer(indices), 0, width), part(pointer(indices), width, levels)
@@ -152,7 +152,7 @@ def _fill_levels(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Compute phi and psi on each level if they are not cached, and record where they are.
 
-    One more binary digit of the whole part leads from each level to the next coarser one.
+    Each level follows from the next finer one by one more binary digit of the integer part.
     """
     width = lanes(group)
     entry_size, before, start = 2 * count * width, values, levels

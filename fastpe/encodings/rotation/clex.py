@@ -132,7 +132,7 @@ def _flow(
 
 
 def _frequencies(spec: Spec, of: Flow, *, base: float, step: float, rotated: int | None, **options: Any) -> Frequencies:
-    """theta', which are the frequencies of `rope` times exp(u).
+    """theta', which are the frequencies of `rope` times exp(u), where u solves the ODE of `frequency_flow`.
 
     Raises
     ------

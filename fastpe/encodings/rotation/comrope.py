@@ -108,7 +108,8 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any
 ) -> None:  # fmt: skip
-    """dB = G - G^T with G the adjoint derivative of exp, summed over positions; ds = sum of dR times R (B - B^T)."""
+    """dB = G - G^T with G the sum over positions of s times the adjoint derivative of exp, applied to dR; ds = sum of
+    dR times R (B - B^T)."""
     s, blocks = _turns(spec, params, **options), dparams["generators"].shape[1]
     rows = s.reshape(-1, blocks)
     of_turns = np.zeros(rows.shape)

@@ -9,8 +9,8 @@ m = min(n, D/4).
 Source: Hua et al. 2024, "Fourier Position Embedding: Enhancing Attention's Periodic Extension for Length
 Generalization" (arXiv:2412.17739); TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py, FourierEmbedding.
 
-**Slots**: `rotors` (H, N, D/2, 2, 2), `pairs`, always `half`. **Learns**: nothing by default (Wc and Ws are drawn
-once), or with `learned` these matrices, `cosines` and `sines` (H, n, m). Each layer learns separate matrices.
+**Slots**: `rotors` (H, N, D/2, 2, 2), `pairs` (always `half`). **Learns**: nothing by default, because Wc and Ws are
+drawn once; with `learned`, Wc as `cosines` and Ws as `sines`, (H, n, m) each. Each layer learns separate matrices.
 
 **Initial values.** In both matrices, the entries (i ceil(n/m), i) are 1 and the others are 0; then a normal random
 number of standard deviation gain sqrt(2 / (n + m)) is added to each entry.
@@ -18,7 +18,7 @@ number of standard deviation gain sqrt(2 / (n + m)) is added to each entry.
 **Options**
 - `base`: the slowest frequency of `rope`, before any is dropped, is about 1/base.
 - `gain`: scale of the random part. The authors use 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
-- `learned`: whether both matrices are learned; by default the authors do not learn them.
+- `learned`: whether both matrices are learned. By default they are not, as in the authors' code.
 - `draw`: seed of the random matrices, if they are not learned. They do not depend on the seed of a model, and all
   layers share them.
 
@@ -64,7 +64,7 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _sizes(spec: Spec, base: float) -> tuple[int, int]:
-    """n, the number of frequencies that make a turn in the training length, at least 1, and m."""
+    """n and m. n is the number of frequencies that make a turn in the training length, but at least 1."""
     width = rotated_width(spec, None)
 
     def slow(t: int) -> bool:

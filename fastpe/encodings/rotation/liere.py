@@ -19,8 +19,9 @@ The lower triangles are not used.
 - `class_token`: whether the first token is a class token, which has no cell and is not rotated.
 
 Coordinates are x_k = p_k / (m_k - 1), where m_k is the training length or, with n > 1, the side of the training grid
-along axis k. At this size they run from 0 to 1, both included, as in the released code; at other sizes the steps of the
-code have a slightly different width. If positions are given, they are the p_k and may be real numbers.
+along axis k. In a sequence or grid of this size, coordinates run from 0 to 1, both included, as in the released code;
+at other sizes the steps of the code have a slightly different width. If positions are given, they are the p_k and may
+be real numbers.
 
 **Past the training length**: defined; x then exceeds 1.
 
@@ -31,7 +32,7 @@ about b 2^-53 (1 + |x|) times the size of the generator.
 generators do not commute and R(x)^T R(y) differs from R(y - x): the same offset gives different scores in different
 parts of a grid.
 
-**Traps.** The released code also subtracts 1/2 from the triangle of W; this cancels.
+**Traps.** The released code also subtracts 1/2 from every entry of U, including the zeros; this cancels in U - U^T.
 """
 
 import math

@@ -27,8 +27,8 @@ models/qwen3_vl/modeling_qwen3_vl.py, apply_interleaved_mrope; `time_last`: Vide
 - `pairs`: as for `rope`; the code uses `half`.
 
 If positions are given, they are (time, row, column) and may be real numbers. The three coordinates of a token of a text
-are equal. A text continues with the number after the largest coordinate before it, and the rows and columns of a video
-start at this number. The time of a token is
+are equal. Each text, image or video starts at the number after the largest coordinate before it; times, rows and
+columns are counted from this number. The time of a token is
 
 - the number of the frame (Qwen2-VL);
 - whole ticks of the frame's time, 25 per second (Qwen2.5-Omni's TM-RoPE);
@@ -115,14 +115,14 @@ def positions(
         The parts of the sequence in order: the number of tokens of a text, or (frames, rows, columns) of an image or
         video, whose tokens are in raster order.
     seconds : float
-        Seconds from one frame to the next. Time is then in whole ticks, floor(frame seconds per_second), as in Qwen2.5.
-        If 0, time is the number of the frame, as in Qwen2-VL, or twice this number if `centred`.
+        Seconds from one frame to the next. If not 0, time is in whole ticks, `floor(frame * seconds * per_second)`, as
+        in Qwen2.5. If 0, time is the number of the frame, as in Qwen2-VL, or twice this number if `centred`.
     per_second : float
         Ticks per second: 25 in Qwen2.5-Omni (TM-RoPE), 4 in Qwen2.5-VL.
     centred : bool
         If True, use VideoRoPE's layout: the row and the column of the middle of a frame equal the frame's time, and a
-        following text continues after the time of the last frame. If False, rows and columns are counted from the first
-        number of the part, and a following text continues after the largest number.
+        following text continues after the time of the last frame. If False, rows and columns are counted from the time
+        of the first frame, and a following text continues after the largest time, row or column of the part.
 
     Returns
     -------

@@ -6,7 +6,7 @@ Source: Gopalakrishnan, Csordas, Schmidhuber and Mozer 2025, "Decoupling the Wha
 Positional Embeddings" (arXiv:2509.10534); released in x-transformers (PolarEmbedding) and PoPE-pytorch.
 
 **Slots**: `polar` (H, D) holds phi, and `angles` (1, N, D) holds j theta_c. **Learns**: `phases` (H, D), shared by all
-layers; phi are the phases clipped to [-2 pi, 0].
+layers; phi are these phases, clipped to [-2 pi, 0].
 
 RoPE rotates two channels together, as one point in the plane, so the angle of that point also depends on the content,
 namely on the ratio of the two channels. Here an angle depends only on the positions and on a phase of the key that each

@@ -60,7 +60,7 @@ def printed(
 
 
 def frequencies(spec: Spec, theta: Frequencies, *, factor: float, rule: str, **options: Any) -> Frequencies:
-    """The frequencies of `printed`, computed by dividing each frequency of `rope`."""
+    """The frequencies of `printed`: frequency t of `rope` is divided by alpha^(t / (R/2 - 1))."""
     lengths = reach(spec) / spec.train_length
     alpha = 1 + Decimal(factor) * (lengths - 1)
     if rule == "steps":

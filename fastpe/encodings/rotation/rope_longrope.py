@@ -15,7 +15,7 @@ channels of query and key by mscale and the others by 1 (Phi-4-mini), and `scale
 The lists come from a search with the model that is extended; published models include their lists.
 
 **Options**
-- `short`, `long`: the lists, R/2 numbers each. By default all ones, which is `rope` with the temperature only.
+- `short`, `long`: the lists, R/2 numbers each. By default all ones; then only mscale differs from `rope`.
 - `start_tokens`: n0. Positions with |p| < n0 keep the frequencies of `rope`.
 - `factor`: s, fixed; the target length is then s L0. By default the largest position plus one, divided by the training
   length, but at least 1.
@@ -146,7 +146,7 @@ def _temperature(spec: Spec, factor: float | None, mscale: float | None) -> floa
 def plain(
     spec: Spec, *, factor: float | None, mscale: float | None, rotated: int | None, pairs: str, **options: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """The layout, and `scale`, which contains the temperature if all channels are rotated."""
+    """The layout, and `scale`, which contains the temperature mscale if all channels are rotated."""
     return {"pairs": pairs, "scale": sharper_scale(spec, rotated, _temperature(spec, factor, mscale))}
 
 

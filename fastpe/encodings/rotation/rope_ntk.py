@@ -45,7 +45,7 @@ def printed(
 
 
 def frequencies(spec: Spec, theta: Frequencies, *, factor: float | None, **options: Any) -> Frequencies:
-    """The frequencies of `printed`, computed by dividing each frequency of `rope`."""
+    """The frequencies of `printed`: frequency t of `rope` is divided by s^(t / (R/2 - 1))."""
     return of_larger_base(theta, stretch(spec, factor))
 
 

@@ -20,11 +20,11 @@ src/models/components/positional_embedding/rotary_resonance.py.
 - `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code uses 2 and 1 instead of YaRN's 32 and 1.
 - `base`, `pairs`, `rotated`: as for `rope`.
 
-Wavelengths halfway between two integers are rounded to the even one. Positions may be real numbers; between integers a
-pair then takes angles that do not occur at integers.
+Wavelengths halfway between two integers are rounded to the even one. Positions may be real numbers; between integers,
+pairs have angles that do not occur at integers.
 
-**Past the training length**: defined. Pairs with longer wavelengths still reach angles that did not occur in training;
-for this reason the paper rescales them.
+**Past the training length**: defined. Pairs whose wavelengths exceed the training length still reach angles that did
+not occur in training; for this reason the paper rescales them.
 
 **Traps.** Frequencies are rescaled first and rounded afterwards. The smallest wavelength is 6, for theta = 1; a
 frequency above 4 pi/3 would have wavelength 1, and its pair would not rotate at any integer position. The authors

@@ -34,7 +34,7 @@ the new length.
 
 **Traps.** hi is limited to R - 1, although the index of the last pair is R/2 - 1, so the ramp may stay below 1. With a
 training length below 2 pi no pair makes a full turn, hi falls below lo, and the ramp of the code runs backwards; here
-hi is then set to lo. Without a `factor` the angles and `scale` depend on the length of the sequence.
+hi is set to lo in this case. Without a `factor` the angles and `scale` depend on the length of the sequence.
 """
 
 import math

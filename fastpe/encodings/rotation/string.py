@@ -72,7 +72,7 @@ def shapes(spec: Spec, *, form: str, **options: Any) -> dict[str, tuple[int, ...
 
 
 def parameters(spec: Spec, *, form: str, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """For each head a triangle and frequencies, or a column for each axis."""
+    """For each head, the triangle of S and the frequencies; or, with the form `circulant`, a column c for each axis."""
     d = rotated_width(spec, None)
     if form == "circulant":
         return {"circulant": (spec.heads, coordinates, d)}
@@ -80,7 +80,8 @@ def parameters(spec: Spec, *, form: str, coordinates: int, **options: Any) -> di
 
 
 def init(spec: Spec, rng: Any, *, form: str, base: float, coordinates: int, **options: Any) -> dict[str, Any]:
-    """The identity as P, or the columns of least norm, and the frequencies of `rope`, assigned to the axes in turn."""
+    """S = 0, or the columns c of least norm that give the initial frequencies: those of `rope`, assigned to the axes in
+    turn."""
     shape = parameters(spec, form=form, coordinates=coordinates)
     t = np.arange(spec.head_dim // 2)
     ladder = base ** (-2.0 * t / spec.head_dim) * (t % coordinates == np.arange(coordinates)[:, None])
@@ -192,7 +193,8 @@ def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, form: str,
     coordinates: int, grid: Grid, **options: Any,
 ) -> None:  # fmt: skip
-    """df_kt = sum of x_k times dangles; dS = G - G^T, G = -(I + P)^T dP (I + S)^-T, or dc_m = 2 sum df_b sin."""
+    """df_kt = sum of x_k times dangles; dS = G - G^T with G = -(I + P)^T dP (I + S)^-T. With the form `circulant`,
+    dc_m = 2 sum over b of df_b sin(2 pi b m / D)."""
     d = rotated_width(spec, None)
     points = parts.cells(spec, coordinates=coordinates, grid=grid)
     turning = pull_angles(points, dslots["angles"])

@@ -94,7 +94,7 @@ class Ticket(NamedTuple):
 
 @inlined
 def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
-    """Compute exp(S - shifts) for the row's keys before `count`, but 0 for keys before `low`.
+    """Compute exp(S - shifts) for the row's keys low .. count - 1, and 0 for keys before `low`.
 
     Hidden keys get 0 even if S or the shifts are NaN. mask: None without a mask.
     """
@@ -199,7 +199,7 @@ def _tile_backward(head, terms, grads, tile, factor, ticket, case, scratch):
         products_backward(head, terms, grads, tile, case, scratch)
     _content_backward(head, terms, grads, tile, ticket, careful, case, scratch)
     if terms is not None:
-        rel_key_backward(head, terms, grads, tile, case, scratch)  # after `_wait`, so in order
+        rel_key_backward(head, terms, grads, tile, case, scratch)  # still in the turn that was waited for above
     add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # likewise
 
 
@@ -330,7 +330,8 @@ def clear_rows(rows, row, n, d):
 
 @inner
 def gradients_from_key(g, j0, case):
-    """The addresses `g` of gradients, where the gradients of keys and those over offsets start at key j0."""
+    """Return `g`, which has addresses of gradients for all keys, with gradients of keys and those over offsets starting
+    at key j0."""
     return HeadGradients(
         g.dout, g.lse, g.deltas, g.dq, g.dq_rest, at(g.dk, j0 * case.g_row), at(g.dk_rest, j0 * case.g_row),
         at(g.dv, j0 * case.gv_row), g.sums, g.whole, j0, g.dscale, columns_from_key(g.columns, j0),
@@ -346,7 +347,7 @@ def prepare_deltas(dout, out, deltas, block, end, case):
 
 @inner
 def prepare_key_block(head, terms, grads, number, case, scratch):
-    """Prepare what all heads with the same key block share, and clear the key block's gradients."""
+    """Transpose the key block's keys and values, for all heads that read them, and clear the key block's gradients."""
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
     if not _is_whole(head, case):
@@ -355,7 +356,7 @@ def prepare_key_block(head, terms, grads, number, case, scratch):
     if case.apart:
         clear_rows(grads.dk_rest, case.g_row, n, d)
     transpose_operand(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
-    by_block = False  # with growth, keys are prepared for every block of queries
+    by_block = False  # whether keys are prepared again for every block of queries, as with growth
     if terms is not None:
         by_block = bool(has_slot(head.table, GROWTH))
     if not (case.kept or by_block):

@@ -1,8 +1,8 @@
 """Keys and values as packed bfloat16 operands (`products.bfloat16.pack`), shared by all blocks of queries, in the
 forward pass.
 
-For each key block of TILE_KEYS keys there are the transposed keys and the values, each as operand B of products. They
-take as much memory as keys and values in bfloat16, whatever the number of queries.
+For each key block of TILE_KEYS keys, the transposed keys and the values are packed, each as operand B of products. The
+packed operands take as much memory as keys and values in bfloat16, for any number of queries.
 """
 
 from typing import Any, NamedTuple
@@ -91,7 +91,8 @@ def keys_of_tile(words, tile, otherwise):
 def packs_values(tile, case):
     """Whether the tile's values can be read from the packed panels.
 
-    Packed rows end at whole steps: after the tile's last key there may be arbitrary values that no query sees.
+    A product reads whole steps of STEP packed keys. If a tile ends before its key block and within a step, the rest of
+    that step holds values that no query of the tile sees, which may be NaN.
     """
     return tile.n == _keys_of(tile, case) or tile.n % STEP == 0
 

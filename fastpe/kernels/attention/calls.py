@@ -37,7 +37,7 @@ from fastpe.kernels.threads.task_counter import (
 )
 from fastpe.kernels.threads.team import on_team
 
-_OF_A_CLAIM = 2**15  # multiplications that cost as much as one change of the task counter
+_OF_A_CLAIM = 2**15  # number of multiplications that take as long as one change of the task counter
 
 
 @inlined
@@ -93,9 +93,10 @@ def _next_tasks(counters, worker, run, tasks):
 
 @inner
 def _run_of(blocks, packed, tasks, lanes, case):
-    """Number of tasks that a worker takes at once if a head is one block (all tasks then take equally long), else 0.
+    """Number of tasks that a worker takes at once if a head is one block, so that all tasks take equally long; else 0.
 
-    Loading a counter that another core has just changed takes as long as a query with a dozen keys.
+    Workers take several tasks at once because the shared counter is slow: loading it after another core has changed it
+    takes as long as computing a query with a dozen keys.
     """
     if blocks > 1 or packed > 0:
         return np.int64(0)
@@ -105,8 +106,8 @@ def _run_of(blocks, packed, tasks, lanes, case):
 
 @inner
 def _forward_worker(worker, counters, x, dropout, out, lse, case, layout, workspaces, isa, words):
-    """Each task is one block of queries of one head, longest rows first; before these, there is one task for each key
-    block to be packed."""
+    """Each task is one block of queries of one head; the blocks with the longest rows come first. Before these tasks,
+    there is one task for each key block to be packed."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads, packed = case.batch * case.heads, blocks_of_panels(words)
     memory = at(row(workspaces, worker), layout.size)
@@ -211,7 +212,7 @@ def _key_block(b, kh, number, x, dropout, g, tickets, case, layout, workspace, m
 
 @inner
 def subtract_dlse(deltas, dlse, block, case):
-    """Subtract dlse from deltas: the derivative of lse_i by S_ij is P_ij, so that dS = P (dP - (delta - dlse))."""
+    """Subtract dlse from deltas. The derivative of lse_i by S_ij is P_ij, so dS = P (dP - (delta - dlse))."""
     i0 = block * TILE_QUERIES
     add_scaled(at(deltas, i0), scalar(deltas, -1.0), at(dlse, i0), min(TILE_QUERIES, case.queries - i0))
 

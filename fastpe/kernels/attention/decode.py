@@ -1,4 +1,4 @@
-"""Attention of few queries over a key/value cache: one pass over the keys, softmax of the row, one pass over values.
+"""Attention of few queries over a key/value cache: one pass over the keys, a softmax, one pass over the values.
 
 Each task is one query of one head. Its scores are in a row of the worker's workspace, so there are no tiles and no
 running maximum. Keys and values are read in place, with any strides and a contiguous last axis.
@@ -116,7 +116,8 @@ def _add_bias(scores, bias, count, position, low, high):
 
 @inner
 def _add_offsets(scores, offsets, low, high, capped):
-    """scores[j] += offsets[j] - base; return the base, which keeps large offsets exact. With a soft cap it is 0."""
+    """scores[j] += offsets[j] - base. Return the base: the largest of the offsets, or 0 with a soft cap. Without a
+    base, the sums would round large offsets."""
     base = 0.0
     if high > low and not capped:
         base = get(offsets, low)

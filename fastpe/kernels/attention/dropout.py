@@ -10,7 +10,8 @@ from fastpe.kernels.simd import at
 def drop_cells(dropout, place, cells, tile, case):
     """Multiply the tile's weights by their factors. place: the number of the head in dropout.
 
-    If a tile's first key is not the first of a dropout cell, the unused columns before it are multiplied, too.
+    If a tile's first key is not the first of a dropout cell, the cell's unused elements before that key are multiplied,
+    too.
     """
     if dropout is None:
         return

@@ -33,8 +33,8 @@ def expand_relative_bias(x, heads, count, first, n, m, unfolded):
     """Fill an array with an entry for each offset from -(n - 1) - first to m - 1 - first.
 
     x: (L, H, K) flattened, over the clipped offsets -(K // 2) .. K // 2. first: (B or 1,), the position of the first
-    query. unfolded: (S, H, N + M - 1) flattened, where S is L or the size of `first`. Sample s reads sample s of x and
-    of `first`, or the only one.
+    query. unfolded: (S, H, N + M - 1) flattened, where S is L or the size of `first`. Sample s of `unfolded` reads
+    sample s of x and of `first`; if x or `first` has only one sample, all read that one.
     """
     met, leads = n + m - 1, x.size // (heads * count)
     for lead in range(unfolded.size // (heads * met)):

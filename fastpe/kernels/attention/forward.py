@@ -75,10 +75,10 @@ def _score_row(row, factors, offsets, has_bias, mask, low, count):
 
 @inner
 def soften(head, tile, factor, tops, sums, case, scratch):
-    """Overwrite scores with exp(score - running maximum), for hidden keys with 0; rescale sums so far to the new
+    """Overwrite scores with exp(score - running maximum), or with 0 for hidden keys. Rescale the sums so far to the new
     maximum.
 
-    If all weights are kept, they are normalised immediately.
+    If weights are kept (`case.kept`), a row has only this tile, so its weights are normalised immediately.
     """
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
@@ -118,7 +118,8 @@ def soften(head, tile, factor, tops, sums, case, scratch):
 
 @inner
 def _mix_values(words, v, cells, tile, mode, y, y_row, case):
-    """y = weights v (+ y) by a matrix product; v is read from the packed operands in `words` if there are any."""
+    """y = weights v, plus y if `mode` says so, by a matrix product; v is read from the packed operands in `words` if
+    there are any."""
     _, m, _, n = tile
     if words is not None and packs_values(tile, case):
         packed, row = values_of_tile(words, tile, case)
@@ -172,8 +173,8 @@ def _second(out, mixed, kept):
 
 @intrinsic
 def _mixed_in(typingctx, out, mixed, kept):
-    """The array in which values are mixed: `out` itself if weights are kept, because it then never has half
-    precision; otherwise `mixed`."""
+    """The array in which values are mixed: `out` itself if weights are kept, otherwise `mixed`. If weights are kept,
+    `out` never has half precision, so both arrays have the same type."""
     return overload_by_type(typingctx, _either if out == mixed else _second, (out, mixed, kept))
 
 

@@ -31,15 +31,18 @@ class Case(NamedTuple):
         model, forward   -                    -                 -                -          yes
         model, step      where raw is needed  -                 rotated or grown one key block  yes
 
-    keep_raw: products before the scale are kept (`score.keeps_raw`); all passes then process whole tiles, also on the
-    diagonal.
-    skip: tiles may be skipped (`score.bounded`); with keep_raw only if nothing but the scale needs raw products.
-    apart: gradients of q and k before rotation (dq_rest, dk_rest) are separate from those that are rotated back.
-    kept: a head is one key block, whose weights the forward pass keeps for the backward pass, instead of lse; not with
-    keep_raw, growth, rel_gain and counts, whose gradients need intermediate results of the scores.
+    keep_raw: products before the scale are kept (`score.keeps_raw`). If this is set, all passes process whole tiles,
+    also on the diagonal.
+    skip: tiles may be skipped (`score.bounded`). If keep_raw is also set, only the gradient of the scale needs raw
+    products.
+    apart: the gradients of q and k from terms that read them before rotation (dq_rest, dk_rest) are stored separately
+    from the gradients that must be rotated back.
+    kept: a head has only one key block, and the forward pass keeps its weights, instead of lse, for the backward pass.
+    Not set with keep_raw, growth, rel_gain or counts, because their gradients need intermediate results of the scores.
     alone: one thread processes all key blocks of a head, in their order, without waiting for turns.
-    dropped: weights are dropped out; those of a tile are then recomputed, not kept.
-    joined: in the model, whether slots other than those of the content contribute to gradients of queries and keys.
+    dropped: weights are dropped out. The backward pass then recomputes the weights of each tile.
+    joined: in the model, whether one of rel_gain, rel_key, rel_query, key_bias, growth and counts is given. Tiles then
+    add to the gradients of queries and keys; otherwise a tile may overwrite them (`backward._is_whole`).
     """
 
     batch: int
@@ -82,8 +85,8 @@ class Case(NamedTuple):
 
 @inner
 def ends(head, case):
-    """The number of queries and of keys that have rows. In a call, these are all, including padding; in the model, they
-    are those of the sequence, because rows of another sequence may follow."""
+    """The number of queries and of keys that have rows. In a call, all have rows, including padding; in the model, only
+    those of the sequence, because rows of another sequence may follow."""
     if case.alone:
         return head.query_length, head.key_length
     return case.queries, case.keys
@@ -97,10 +100,11 @@ def place(table, slot, b, h):
 
 @inner
 def terms_of(slots, b, h):
-    """Return which parts of the slots a head reads, or None in a call without slots, columns and dropout, for which no
-    code for these is compiled.
+    """Return which parts of the slots a head reads. Return None if the call has no dropout, no terms other than a bias
+    and a mask, and needs no products before the scale.
 
-    All other calls use kernels that are compiled for all of these: for each subset, compilation would take as long.
+    Kernels for such calls are compiled without code for dropout and all other terms. Kernels for other calls are
+    compiled with code for all of them, because compiling a subset would take as long.
     """
     if slots is None:
         return None
@@ -123,7 +127,8 @@ def gradient_of(gradients, slot):
 
 @inner
 def offset_gradient_of(grads, slot):
-    """As `gradient_of`, for a slot over offsets, from the entry for the last query and the key block's first key on."""
+    """As `gradient_of`, for a slot over offsets. The address is that of the entry for the call's last query and the key
+    block's first key."""
     return at(gradient_of(grads.sums, slot), grads.shift)
 
 
@@ -175,7 +180,7 @@ class Head(NamedTuple):
     columns: Any  # `key_query_offsets.HeadColumns`, None without terms
     running_counts: int  # of `contextual_positions`
     words: Any  # `bf16_panels.HeadPanels`, None if keys and values are not packed in advance
-    path: HeadPath | None  # None without reflections, for which no code is compiled then
+    path: HeadPath | None  # None without reflections; then no code for them is compiled
 
 
 class SlotGradients(NamedTuple):
@@ -188,10 +193,10 @@ class SlotGradients(NamedTuple):
 
 
 class HeadGradients(NamedTuple):
-    """Pointers for the backward pass of one head: the gradient of its output, lse and deltas, which are read, and the
-    gradients that are filled or added to.
+    """Pointers for the backward pass of one head. It reads lse, deltas and the gradient of the output, and it fills or
+    adds to the other gradients.
 
-    Gradients of queries belong to the whole head; those of keys begin at the key block's first key.
+    Gradients of queries start at the head's first query; those of keys start at the key block's first key.
     """
 
     dout: int
@@ -226,7 +231,7 @@ def first_offset(head, tile):
 
 @inner
 def at_offset(x, tile, case):
-    """The entry that (0, 0) of the tile reads in an array over offsets (see `expand_relative_bias`)."""
+    """A pointer to the entry of x for the tile's entry (0, 0); x: an array over offsets (`expand_relative_bias`)."""
     return at(x, tile.j0 - tile.i0 + case.queries - 1)
 
 
@@ -260,7 +265,7 @@ class Inputs(NamedTuple):
     columns: Any  # `key_query_offsets.Columns`, or None
     q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
-    # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
+    # (B or 1, H, 2, chunks), float64: log sum exp of all biases up to each chunk of CHUNK offsets, and from it on
     bias_tails: np.ndarray
     table: np.ndarray
     limits: tuple[float, float]  # as in `Guard`
@@ -269,9 +274,9 @@ class Inputs(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """The arrays that the backward pass reads and fills: (B, H, ...) each, k and v (B, Hk, M, D).
+    """The arrays that the backward pass reads and fills: (B, H, ...) each; dk, dk_rest and dv (B, Hk, M, ...).
 
-    dq and dk are those of the content (after rotation), dq_rest and dk_rest those of all other terms.
+    dq and dk come from the content (after rotation), dq_rest and dk_rest from all other terms.
     """
 
     out: np.ndarray

@@ -62,8 +62,8 @@ def in_place(case):
 
 @inner
 def prepare_keys(head, terms, tile, case, scratch):
-    """Transpose the tile's rotated keys. With growth, they are first scaled for the block of queries from tile.i0 on.
-    With `rel_gain`, or if they are read in place, they are not transposed."""
+    """Transpose the tile's rotated keys. With growth, the keys are first scaled for the block of queries from tile.i0
+    on. With `rel_gain`, and if keys are packed or read in place, they are not transposed."""
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
     if terms is not None and has_slot(head.table, GROWTH):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
@@ -86,8 +86,8 @@ def _has_gain(terms, table):
 
 @inner
 def columns_of(n, cells):
-    """Number of columns to compute in a product that needs n: a whole panel takes less time than more than half of its
-    vectors one by one."""
+    """Number of columns to compute in a product that needs n. If more than half of the last panel is needed, all of it
+    is computed, because this takes less time than computing the needed vectors one by one."""
     panel = PANEL * lanes(cells)
     return n if n % panel <= panel // 2 else n + panel - n % panel
 
@@ -116,7 +116,7 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
 
 @inner
 def make_products(head, terms, tile, case, scratch):
-    """cells = inner; the tile's keys are as `prepare_keys` leaves them."""
+    """cells = inner. `prepare_keys` has prepared the tile's keys."""
     table, keys = head.table, at(head.kr, tile.j0 * case.kr_row)
     content, content_row = at(head.qr, tile.i0 * case.qr_row), case.qr_row
     if has_factors(table):
@@ -128,7 +128,7 @@ def make_products(head, terms, tile, case, scratch):
         return
     else:
         make_content(content, content_row, keys, case.kr_row, head, tile, case, scratch)
-    # tested here: passing arguments costs more than the entries of few queries
+    # tested here, because for few queries passing the arguments takes longer than computing the entries
     if has_slot(table, REL_KEY) or has_slot(table, REL_QUERY) or has_slot(table, KEY_BIAS):
         add_relative_products(head, terms, tile, case, scratch)
 
@@ -165,8 +165,12 @@ def _reads_keys_once(head, terms, tile, case, scratch):
 
 @inner
 def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, scratch):
-    """cells = content + key_bias . k + k . rel_query[o], for keys that are not rotated and that all read one row of
-    `rel_query`: the other factors of keys are added to the queries, so that each key is loaded once."""
+    """cells = content + key_bias . k + k . rel_query[o], if keys are not rotated and all read the same row of
+    `rel_query`.
+
+    The three vectors by which a key is multiplied (query, key_bias, row of rel_query) are added first, so that each key
+    is loaded only once.
+    """
     d, table, summed = case.width, head.table, scratch.q_scaled
     key_bias = floats_of(table, KEY_BIAS, terms, summed)
     offsets = offsets_of(terms, REL_QUERY, head, tile, case, scratch)
@@ -218,8 +222,10 @@ def _add_key_terms(cells, key_bias, k, tile, case, scratch):
 
 @inner
 def products_backward(head, terms, grads, tile, case, scratch):
-    """Add the gradients of all terms but the content, and without the part of dq from rel_key. `dcells` holds the
-    gradient of inner."""
+    """Add the gradients that come from all terms of `inner` except the content. `dcells` holds the gradient of `inner`.
+
+    The part of dq that comes from rel_key is not added here, but in `backward.rel_key_backward`.
+    """
     table, dcells = head.table, scratch.dcells
     q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     if wants_gradient(table, REL_KEY):

@@ -6,10 +6,11 @@
     S = c tanh(S / c) where there is a `softcap` c
     S + mask
 
-Each term is a file in `terms`. `scores_of_products` calls them in order, each a pass over the tile; `scores_backward`
-calls their derivatives in reverse. The bias (unless there is a soft cap) and the scale (if no term comes between it
-and the bias) are applied to one vector of entries at a time wherever scores are read (`score`, `score_backward`). The
-mask is added where keys are hidden (`visibility`).
+Each term has a file in `terms`. `scores_of_products` applies the terms in order, each in one pass over the tile;
+`scores_backward` applies their derivatives in reverse order. Two terms usually need no pass: the bias, unless there is
+a soft cap, and the scale, if no term comes between the scale and the bias. `score` applies these two to one vector of
+entries at a time, where scores are read, and `score_backward` applies their derivatives. The mask is added where keys
+are hidden (`visibility`).
 
 To add a term, see CONTRIBUTING.md.
 """
@@ -75,9 +76,10 @@ def in_passes(terms: frozenset[str]) -> bool:
 
 @inner
 def make_scores(head, terms, tile, back, case, scratch):
-    """Compute the tile's scores before masks, in `cells`, in the form that `score` takes; return their factor.
+    """Compute in `cells` the tile's scores before masks, in the form that `score` takes. Return the factor by which
+    `score` multiplies them.
 
-    The tile's keys are as `prepare_keys` leaves them. back: whether this is the backward pass.
+    `prepare_keys` has prepared the tile's keys. back: whether this is the backward pass.
     """
     if terms is None:
         keys = at(head.kr, tile.j0 * case.kr_row)
@@ -97,14 +99,14 @@ def _make_all_scores(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_of_products(head, terms, tile, back, case, scratch):
-    """As `make_scores`, from the products in `cells`; columns are added only if there is a soft cap."""
+    """As `make_scores`, but start from the products in `cells`, and add columns only if there is a soft cap."""
     cells = scratch.cells
     if case.keep_raw:
         copy_cells(cells, scratch.raw, TILE_KEYS, tile.m, tile.n)
     if not case.in_passes:
         return head.scale
     scale_products(head, terms, tile, case, cells)
-    if has_slot(head.table, COUNTS):  # tested here: passing arguments costs more than the entries of few queries
+    if has_slot(head.table, COUNTS):  # tested here, as in `make_products`
         add_counts(head, terms, tile, back, case, scratch)
     add_values(head, terms, tile, case, cells)
     add_scores(head, terms, tile, case, cells)
@@ -117,8 +119,8 @@ def scores_of_products(head, terms, tile, back, case, scratch):
 
 @inner
 def scores_backward(head, terms, grads, tile, case, scratch):
-    """Overwrite the gradient of the result of `make_scores`, in `dcells`, with the gradient of the products, and add
-    the gradients of all terms between the two."""
+    """Overwrite the gradient of the result of `make_scores`, in `dcells`, with the gradient of the products. Add the
+    gradients of all terms that `make_scores` applies to the products."""
     if terms is None:
         return
     if case.options.softcap > 0.0:
@@ -154,8 +156,8 @@ def score_factor(head, terms, case):
 
 @inlined
 def score(x, j, left, factors, bias, has_bias):
-    """Return S of `left` entries from j on, given the result x of `make_scores`. bias: pointer to the bias of the row's
-    first entry."""
+    """Return the scores S of `left` entries of a row from entry j on. x: the result of `make_scores` for these entries;
+    bias: pointer to the bias of the row's first entry."""
     s = x * factors
     if has_bias:
         s = s + load_first(bias, j, left)
@@ -179,7 +181,7 @@ def bound(head, tile, number, ahead, case):
     """Return `slope` and `term` such that log sum exp(scores) over the tile and all tiles beyond it is at most
     slope |q_i| + term.
 
-    ahead: 1 if tiles beyond it have larger offsets, as for keys after the query, else 0.
+    ahead: 1 if the tiles beyond it have larger offsets, as for keys after the query, else 0.
     """
     chunks = (case.queries + case.keys - 1 + CHUNK - 1) // CHUNK
     first = tile.j0 - tile.i0 + case.queries - 1
@@ -193,7 +195,7 @@ def bound(head, tile, number, ahead, case):
 
 @inner
 def negligible(head, tile, slope, term, floors):
-    """Whether slope |q_i| + term is below floor_i + `limit` for every row."""
+    """Whether slope |q_i| + term, with the results of `bound`, is below floor_i + `limit` for every row i."""
     held, norms = True, at(head.guard.q_norms, tile.i0)
     for i in range(tile.m):
         held &= slope * np.float64(get(norms, i)) + term < np.float64(get(floors, i)) + head.guard.limit
@@ -204,7 +206,8 @@ def negligible(head, tile, slope, term, floors):
 def faint(head, tile, factor, slope, floors, case, scratch):
     """Whether every score of the tile is below its row's floor + `cell_limit`.
 
-    The maximum ignores NaN. So 0 times slope |q_i| is added to it, which is NaN if some score may be NaN.
+    The maximum of a row ignores NaN. So `0 * slope * |q_i|` is added to the maximum: this product is NaN if one of the
+    scores may be NaN.
     """
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), has_slot(head.table, BIAS)
     width, factors, none = lanes(cells), splat(factor), splat(scalar(cells, -np.inf))

@@ -9,7 +9,8 @@ from fastpe.kernels.compile.decorators import entry
 
 @entry(label="sinks")
 def apply_sinks(out, lse, sinks):
-    """Scale down the weights of each row, and add one extra key to its lse. out (B, H, N, Dv), sinks (H,)."""
+    """Add the score of a head's sink to lse (B, H, N), and multiply each row of out (B, H, N, Dv) by the weight that
+    the sink leaves to the keys. sinks: (H,)."""
     samples, heads, queries = lse.shape
     for b in range(samples):
         for h in range(heads):

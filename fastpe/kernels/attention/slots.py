@@ -24,20 +24,20 @@ class Slot(NamedTuple):
         "q": the dtype of q; "float64": any float dtype, converted to float64; "q or float64": as "q", but float64 is
         accepted and rounded to the dtype of q; "int32": integers.
     batched : bool
-        Whether an axis B is allowed before these axes.
+        Whether an axis B is allowed before `axes`.
     layout : str
-        How kernels read it: "offsets", expanded to one entry for each offset of key and query in the call; "cells", one
-        entry for each query and key; "rows", unchanged; "" if the scores of a tile do not read it.
+        How kernels read the array: "offsets", expanded to one entry for each offset of key and query in the call;
+        "cells", one entry for each query and key; "rows", unchanged; "" if the scores of a tile do not read the array.
     gradient : str
-        How attention kernels compute its gradient: "sum", summed over the queries and keys of a head, in order;
-        "cells", one entry for each query and key; "" if it is not computed in these kernels.
+        How attention kernels compute the array's gradient: "sum", summed over the queries and keys of a head, in order;
+        "cells", one entry for each query and key; "" if these kernels do not compute the gradient.
     bounded : bool
         Whether the score is still at most |scale| |q| |k| + bias + key_offset with this slot, so that tiles may be
         skipped (see the docstring of `kernels.attention`). With any slot that is not bounded, no tile is skipped.
     needs_products : bool
-        Whether the backward pass needs the products before they are scaled.
+        Whether the backward pass needs the products of queries and keys before the scale is applied.
     in_passes : bool
-        Whether it is added in a separate pass over the tile, between the products and the bias.
+        Whether the term is applied in a separate pass over the tile, between the products and the bias.
     """
 
     axes: tuple[str, ...]
@@ -162,7 +162,7 @@ QUERY_SLOPE, REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, SCORES, VALUES = map(
 GIVEN, WANTED, BATCH, HEAD, ROW_COUNT, COUNT, ADDRESS, SIZE = (np.int64(number) for number in range(8))
 COLUMNS = np.int64(8)
 SIZES = int(ADDRESS)
-"""Number of leading columns that are equal for all calls with equal sizes; the address and size differ."""
+"""Number of leading columns. These are equal for all calls with equal shapes; the columns after them may differ."""
 
 
 @inner
@@ -192,7 +192,10 @@ class Terms(NamedTuple):
 
 @inner
 def floats_of(table, slot, terms, like):
-    """One head's array of a slot, kept alive by the arguments of the call. like: a pointer to elements of its type."""
+    """A pointer to the part of a slot's array that belongs to one head. The caller of the kernel keeps the array alive.
+
+    like: a pointer to elements of the same type.
+    """
     row = slot * COLUMNS
     whole = float_pointer(get(table, row + ADDRESS), get(table, row + SIZE), like)
     return part(whole, _start(table, row, terms), get(table, row + COUNT))

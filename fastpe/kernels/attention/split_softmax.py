@@ -20,8 +20,8 @@ def _log_of_sum(a, b):
 
 @entry(label="the weights of parts of keys")
 def weigh(lses, sinks, lse):
-    """Fill lse (B, H, N), over all parts and the optional sinks (H,), and overwrite lses (parts, B, H, N), the lse of
-    each part, with the weights of the parts. All arrays are float64."""
+    """Fill lse (B, H, N) with the log-sum-exp over all parts and the optional sinks (H,). lses (parts, B, H, N) holds
+    the log-sum-exp of each part, and is overwritten with the weights of the parts. All arrays are float64."""
     parts, samples, heads, queries = lses.shape
     for b in range(samples):
         for h in range(heads):

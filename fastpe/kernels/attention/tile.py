@@ -28,8 +28,8 @@ from fastpe.kernels.simd import (
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
 SUBTILE = np.int64(32)  # number of keys whose reflections are applied together
 FEW = np.int64(4)  # number of queries up to which reading keys in place costs less than transposing a tile of them
-AHEAD = 16  # rows that are prefetched; the hardware prefetcher finds those after them
-_VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # number per cache line
+AHEAD = 16  # number of rows that are prefetched; the hardware prefetcher loads the rows after these
+_VECTORS = np.int64(max(1, 64 // REGISTER_BYTES))  # vectors per cache line
 PACKED = np.int64(32)  # columns of transposed `counts` are rounded up to a multiple of this
 BAND = np.int64(256)  # elements between rows of a band: TILE_QUERIES + TILE_KEYS - 1, rounded up
 
@@ -45,7 +45,8 @@ def dot(x, y, n):
 
 @inner
 def dots(x, y, y_row, n, d, out):
-    """out = x . y for n rows y, of d elements each; four rows at a time, whose sums are independent."""
+    """out = x . y for n rows y, of d elements each. Four rows are processed at a time, because their sums do not depend
+    on each other."""
     width, four = lanes(x), n // 4 * 4
     whole = d // width * width
     for j in range(0, four, 4):
@@ -70,8 +71,8 @@ def dots(x, y, y_row, n, d, out):
 def add_rows(weights, x, x_row, n, d, y):
     """y += weights . x over n rows x, of d elements each.
 
-    Even and odd rows have separate sums that start at zero: y, a sum over many tiles, is rounded once per tile, not
-    once per row.
+    The sum over even rows and the sum over odd rows start at zero and are then added to y. So y, a sum over many tiles,
+    is rounded once per tile, not once per row.
     """
     width, even = lanes(y), n // 2 * 2
     c = np.int64(0)
@@ -136,7 +137,7 @@ def clear(x, n):
 
 @inner
 def cell_sums(cells, sums, m, n, by_key):
-    """Sums over the rows of the tile, or over its columns."""
+    """Fill `sums` with the sum of each key's column if `by_key`, otherwise with the sum of each query's row."""
     if by_key:
         for j in range(0, n, lanes(sums)):
             column = zeros(sums)

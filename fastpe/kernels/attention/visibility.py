@@ -40,7 +40,7 @@ def visible_of_block(i0, m, head, case):
 
 @inner
 def hide(x, j, low, high, lowest, width):
-    """A vector of scores of the keys from j on, with minus infinity outside low .. high - 1."""
+    """Return x, a vector with an entry for each key from j on, with `lowest` for keys outside low .. high - 1."""
     if high - j < width:
         x = blend(x, high - j, lowest)
     if low > j:
@@ -50,13 +50,13 @@ def hide(x, j, low, high, lowest, width):
 
 @inner
 def where_shown(x, added, lowest, none):
-    """Return x, or `none` where the mask adds minus infinity, even if x is NaN there."""
+    """Return x, but `none` where the mask adds minus infinity, even if x is NaN there. added: what the mask adds."""
     return where_negative(minus(added - lowest), x, none)
 
 
 @inner
 def masked(x, added, lowest):
-    """Return x + added; where minus infinity is added, the result is minus infinity even if x is NaN."""
+    """Return x + added. Where minus infinity is added, the result is minus infinity, even if x is NaN."""
     return where_shown(x + added, added, lowest, lowest)
 
 
@@ -85,8 +85,8 @@ def shown_of_block(i0, m, low, high, head, case):
 
 @inner
 def may_hide(head, case):
-    """Whether a key may be hidden from a query and visible to another one of its block; always false in the model,
-    whose rows are finite."""
+    """Whether NaN or infinity could spread within a block: whether a key may be hidden from one of its queries and
+    visible to another one. Always false in the model, whose rows are finite."""
     return not case.alone and (case.causal or case.window or case.spanned or has_slot(head.table, MASK))
 
 
@@ -112,9 +112,10 @@ def masked_out(i0, number, head, case):
 
 @inner
 def on_diagonal(head, tile, case):
-    """Whether the tile's first query and first key have the same position, and causal attention skips half of the tile.
+    """Whether causal attention skips half of the tile, because its first query and first key have the same position.
 
-    If intermediate results are kept for the backward pass, whole tiles are computed: skipped entries could hold NaN.
+    If intermediate results are kept for the backward pass, whole tiles are computed, because entries that are skipped
+    could hold NaN.
     """
     return case.causal and not (case.keep_raw or case.keep_slopes) and tile.i0 + head.visibility.start == tile.j0
 

@@ -125,7 +125,7 @@ def layout_for(case: Case, table: np.ndarray, *, backward: bool, reflected: bool
 
 
 def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few: bool) -> PathLayout:
-    """Lay out the memory for reflections. The backward pass keeps x and its products with reflectors for every
+    """Lay out the memory for reflections. The backward pass keeps x and the products of x with reflectors for every
     sub-tile, and the content of every tile."""
     d, lanes, sub = case.width, int(TILE_QUERIES), int(SUBTILE)
     if few and not backward:  # rows of x, and one step for each
@@ -145,7 +145,7 @@ def _path_layout(case: Case, take: Callable[[Any], int], *, backward: bool, few:
 
 
 def gradient_size(slot: str, table: np.ndarray, case: Case) -> int:
-    """Number of elements of the gradient of one head's slot, as kernels sum it."""
+    """Number of elements of a slot's gradient for one head, in the form in which kernels sum it."""
     if ROWS[slot].gradient == "cells":
         return case.queries * case.keys
     return int(table[slot_number(slot), COUNT])
@@ -188,7 +188,7 @@ class PathScratch(NamedTuple):
     x: int  # (D, L), in the backward pass for each sub-tile; forward with few queries, rows
     along: int  # (SUBTILE, L), in the backward pass for each sub-tile
     steps: int  # (SUBTILE, L)
-    content: int  # (SUBTILE, L), of one sub-tile; in the backward pass then its gradient
+    content: int  # (SUBTILE, L), of one sub-tile; in the backward pass also the gradient of that content
     contents: int  # cells of every tile
     v_columns: int  # the values of every tile, transposed
     back: int  # (SUBTILE, L)
@@ -212,7 +212,8 @@ class Scratch(NamedTuple):
     rows: int
     k_columns: int
     v_columns: int
-    q_scaled: int  # rows with growth, or with vectors of keys' terms added; with growth, followed by memory for one row
+    # queries times growth, or queries plus the vectors of terms of keys; with rel_gain, also memory for one row
+    q_scaled: int
     k_scaled: int
     q_factors: int
     k_factors: int
@@ -220,7 +221,7 @@ class Scratch(NamedTuple):
     dq_scaled: int
     dk_scaled: int
     stats: int
-    gates: int  # of `contextual_positions`, like all that follow
+    gates: int  # of `contextual_positions`, like all up to `count_columns`
     places: int
     wholes: int
     count_range: int
@@ -262,7 +263,7 @@ def _path_scratch(workspace, layout):
 
 @inner
 def at_block(scratch, i0, case):
-    """The scratch memory for the block of queries from i0 on: kept weights of blocks follow one another."""
+    """The scratch memory for the block of queries from i0 on. If weights are kept, each block has separate cells."""
     moved = i0 * TILE_KEYS if case.kept else np.int64(0)
     return with_tile(scratch, at(scratch.cells, moved), scratch.v_columns)
 

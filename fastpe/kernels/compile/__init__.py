@@ -10,8 +10,8 @@ Only the first three of these modules, `threads.team`, `threads.openmp` and `sim
 comment at each use says what happens if a version of Numba lacks the interface. Without the interfaces that this
 package uses, Numba's default pipeline compiles everything, or everything is compiled again in every process.
 
-Pointers have a type in llvmlite, and Numba reads it in fifty places; in LLVM they have none. Kernels also work with
-LLVMLITE_ENABLE_IR_LAYER_TYPED_POINTERS=0, with which llvmlite writes pointers without types (.ci/run tests this). Once
-llvmlite and Numba drop typed pointers, each `load`, `gep` and call of an address in `simd`, `threads.team` and
-`products.bfloat16` must name the type (`typ` for `load`, `source_etype` for `gep`).
+In llvmlite, a pointer has the type of its element, which Numba reads in fifty places. In LLVM, pointers have no such
+type. Kernels also work with LLVMLITE_ENABLE_IR_LAYER_TYPED_POINTERS=0, with which llvmlite writes pointers without
+types (.ci/run tests this). Once llvmlite and Numba drop typed pointers, each `load`, `gep` and call of an address in
+`simd`, `threads.team` and `products.bfloat16` must name the type (`typ` for `load`, `source_etype` for `gep`).
 """

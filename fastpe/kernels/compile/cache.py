@@ -2,8 +2,8 @@
 
 Numba's own cache checks only the file of a cached function for changes. If a *helper* in another file changed, or was
 upgraded with the package, stale machine code would be used. Here the name of a cache file contains the digest of all
-sources that its machine code can come from (`sources`), and the last few old versions are kept. After an edit, only the
-functions that the edit can have changed are compiled; after the edit is undone, none.
+sources that the machine code in it can come from (`sources`), and the last few old versions are kept. After an edit,
+only the functions that the edit can have changed are compiled. If the edit is undone, nothing is compiled.
 
 A cache file is a pickle that contains machine code. So the folder is private to the user (mode 0700), and nobody else
 may replace it: every folder above it must belong to the user or to root, and must not be writable by others unless it
@@ -32,7 +32,7 @@ on_compile: Callable[[str], None] | None = None
 """Called with a short description whenever something is compiled because it is not in the cache."""
 
 problem: str | None = None
-"""Why this process caches nothing on disk; None if it does."""
+"""The reason why this process caches nothing on disk, or None if it caches machine code."""
 
 
 def root() -> Path:
@@ -56,7 +56,8 @@ def _private_folder(path: Path) -> None:
 
 
 def _check_path(folder: Path) -> None:
-    """Raise PermissionError if another user could replace a folder or one above it, as OpenSSH does for its files.
+    """Raise PermissionError if another user could replace this folder or a folder above it. OpenSSH checks the folders
+    of its files in the same way.
 
     `folder` must be a real path. Folders are checked from the root down, so that checked folders cannot change later.
     """
@@ -132,7 +133,7 @@ class Cache:
 
     @property
     def cache_path(self) -> str | None:
-        """The cache folder, as Numba's dispatchers ask for it."""
+        """The cache folder. Numba's dispatchers read this property."""
         return None if folder is None else str(folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -181,7 +182,8 @@ class Cache:
         return {path: name[2] for path, name in found.items() if name is not None and name[1] == self._name}
 
     def _prune(self) -> None:
-        """Keep only the entries of the source versions used last; another process may delete files at the same time."""
+        """Keep only the entries of the source versions used last. Another process may delete files at the same time, so
+        a missing file is no error."""
         used: dict[str, float] = {}
         for path, digest in (files := self._files()).items():
             used[digest] = max(used.get(digest, 0.0), path.stat().st_mtime)

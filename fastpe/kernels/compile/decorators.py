@@ -20,8 +20,8 @@ except (ImportError, AttributeError):
 
 # No fast-math: sums keep their written order, so that equal sources give equal bits, and infinity works.
 _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if switches.CHECK_BOUNDS else {})}
-# The checked build uses Numba's default pipeline: it need not compile fast, and with the shorter pipeline some of its
-# functions were missing, so that the gradients of attention called address 0.
+# The checked build uses Numba's default pipeline: it need not compile fast, and with the shorter pipeline some
+# functions of the checked build were missing, so that the gradients of attention called address 0.
 _WHOLE, _LINKED = ({}, {}) if switches.PLAIN_NUMBA or switches.CHECK_BOUNDS else compilers()
 
 
@@ -72,12 +72,12 @@ def _keep(dispatcher: Any, kept: cache.Cache) -> None:
 
 
 def _shield(dispatcher: Any) -> None:
-    """Keep exceptions of signal handlers out of Numba's compiler: they would leave its tables, such as the table of
-    known functions, inconsistent.
+    """Keep exceptions of signal handlers out of Numba's compiler. Such an exception would leave the compiler's tables,
+    for example the table of known functions, inconsistent.
 
-    Private to Numba: a dispatcher calls `_compile_for_args` if machine code is missing, and the compiler has a lock.
-    Without either, compilation takes longer, and an interrupt during compilation may leave Numba broken, as in any
-    program that uses Numba.
+    Private to Numba: a dispatcher calls `_compile_for_args` if machine code is missing, and the compiler has a lock. If
+    one of the two is missing, compilation takes longer, and an interrupt during compilation may leave Numba broken, as
+    in any program that uses Numba.
     """
     if _is_compiling is not None and hasattr(dispatcher, "_compile_for_args"):
         compile_quickly = undisturbed()(dispatcher._compile_for_args)

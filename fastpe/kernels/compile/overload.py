@@ -10,8 +10,8 @@ Only the selected function is compiled, and nothing is tested at run time.
 
 
 def overload_by_type(typingctx, function, arguments, convert=None, own=None):
-    """Return the signature and the code generator of an intrinsic that calls `function`, made by `inner`, with
-    arguments of the types `arguments`.
+    """Return the signature and the code generator of an intrinsic that calls `function`, a function made by `inner`.
+    `arguments` is the tuple of the types of its arguments.
 
     If the intrinsic itself has other arguments, `own` is the tuple of their types, and ``convert(context, b, values)``
     returns the LLVM values of the function's arguments, given the values of the intrinsic's arguments.

@@ -1,11 +1,13 @@
-"""The compiler pipeline: Numba's passes without those that the functions of fastpe do not need.
+"""The compiler pipeline: Numba's passes, except passes that the functions of fastpe do not need.
 
-A training step consists of about 170 functions, and Python calls only one of them. Two thirds of its compile time are
-spent in Numba, which is written in Python, and the rest in LLVM. The steps that are left out do not change any result.
+A training step consists of about 170 functions, and Python calls only one of them. Two thirds of the time to compile a
+step are spent in Numba, which is written in Python, and the rest in LLVM. The steps that are left out do not change any
+result.
 
 All of this uses private names of Numba, so `pyproject.toml` allows only versions that were tested. If a version lacks
 one of the names, everything is compiled with Numba's default pipeline (`FASTPE_PLAIN_NUMBA=1` does the same), which
-takes two to three times as long. A version in which one of the names has another meaning must be excluded there.
+takes two to three times as long. A version in which one of the names has another meaning must be excluded in
+`pyproject.toml`.
 """
 
 import gc
@@ -20,18 +22,19 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     calls.
 
     A function that only compiled code calls is typed and lowered, but not compiled to separate machine code. By default
-    Numba optimises and assembles every function separately, and optimises it again as a part of each caller. For
-    functions in a deep call tree the separate code is not used, and producing it takes half of the time. The code of
-    such a function is also not copied into each of its callers: a function that Python calls links all functions below
-    it once, without the arguments that none of them reads (`_drop_arguments`).
+    Numba optimises and assembles every function separately, and optimises it again as a part of each caller. The
+    separate code of functions in a deep call tree is not used, and producing it takes half of the time. Here, the code
+    of a function that only compiled code calls is also not copied into each of its callers. Instead, a function that
+    Python calls links all functions below it once, without the arguments that none of these functions reads
+    (`_drop_arguments`).
 
-    Such a function does not count references to its array arguments, which saves a twentieth of the time: its caller
-    holds them. Therefore it must not create arrays, or return arrays to a function that Python calls, which does count
-    references (`_check_ownership`).
+    A function that only compiled code calls does not count references to its array arguments, because its caller holds
+    references to them. This saves a twentieth of the time. Therefore such a function must not create arrays. Nor may it
+    return arrays to a function that Python calls, because that function counts references (`_check_ownership`).
 
     In both kinds, Numba does not search for closures and for expressions of whole arrays, which saves a tenth of the
-    time: kernels have none. A kernel with a closure would not compile, and one that adds arrays would create a
-    temporary array for each operation.
+    time: kernels have neither. A kernel with a closure would not compile, and a kernel that adds whole arrays would
+    create a temporary array for each operation.
     """
     try:
         from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -47,7 +50,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
 
             def run_pass(self, state: Any) -> Any:
                 state.library = whole_library(state.targetctx.codegen(), state.func_id.func_qualname)
-                state.library.enable_object_caching()  # as Numba's
+                state.library.enable_object_caching()  # as Numba does
                 return super().run_pass(state)
 
         @register_pass(mutates_CFG=True, analysis_only=False)
@@ -66,7 +69,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
             def define_pipelines(self) -> Any:
                 passes = nopython_pipeline(self.state)
                 passes.add_pass_after(ownership, NopythonTypeInference)
-                if not self.state.flags.auto_parallel.enabled:  # `prange` needs both
+                if not self.state.flags.auto_parallel.enabled:  # `prange` needs the two passes
                     unused = (InlineClosureLikes, NopythonRewrites)
                     passes.passes = [(each, why) for each, why in passes.passes if each not in unused]
                     passes.passes = [(self.lowering if p is NativeLowering else p, why) for p, why in passes.passes]
@@ -174,12 +177,13 @@ def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
 
 @contextmanager
 def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
-    """Remove the arguments that the functions of a module do not read, and those that are equal in all calls.
+    """Remove the arguments that the functions of a module do not read, and arguments with the same value in all calls.
 
     The functions of kernels take whole tuples of numbers and pointers, a hundred in total, and most functions read only
-    a few of them. LLVM changes the arguments only of functions with internal linkage. During the optimisation that
-    follows, they have their previous linkage again: LLVM would inline an internal function that is called once,
-    whatever its size, which takes long to compile and makes nothing faster.
+    a few of these values. LLVM changes only the arguments of functions with internal linkage, so the functions get
+    internal linkage for this step. During the optimisation that follows, they have their previous linkage again: LLVM
+    would inline an internal function that is called once, whatever its size, which takes long to compile and makes
+    nothing faster.
     """
     from llvmlite.binding import Linkage
 
@@ -192,7 +196,7 @@ def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
     passes.run(module, builder)
     _link_as(Linkage.linkonce_odr, module, own)
     yield
-    _link_as(Linkage.internal, module, own)  # other modules have functions of these names with other arguments
+    _link_as(Linkage.internal, module, own)  # other modules call functions of these names with other arguments
 
 
 def _argument_passes(codegen: Any) -> tuple[Any, Any] | None:
@@ -236,8 +240,8 @@ def _ownership_pass() -> type:
 
 
 def _check_ownership(state: Any) -> None:
-    """Raise TypeError if a function that counts references to arrays gets an array from one that does not, or the
-    reverse: the count of the array would be wrong."""
+    """Raise TypeError if a function gets an array from a function that it calls, and only one of the two functions
+    counts references to arrays. The count of such an array would be wrong."""
     from numba.core import ir, types
 
     models, counts = state.targetctx.data_model_manager, bool(state.flags.nrt)
@@ -267,7 +271,7 @@ def undisturbed() -> Iterator[None]:
     time, and the objects that Numba creates live to the end of the process anyway. Timing takes a twentieth: each call
     is timed by the timers of all functions in its call stack.
 
-    Several threads may use this context at the same time; the last one to leave restores both.
+    Several threads may use this context at the same time; the last thread to leave it turns both on again.
     """
     global _within, _collects
     with _counting:

@@ -1,8 +1,9 @@
 """Digests of fastpe's sources: of all sources, and of the sources that the machine code of one module can come from.
 
-The latter are the module, all modules that it imports (at the top or in a function), and all modules that those import.
-This is complete: a function must be imported before it can be compiled into another, and the code that registers a type
-with Numba is in the module that defines the type.
+The machine code of a module can come from the module, from all modules that it imports (at the top or in a function),
+from all modules that these import, and so on. No source is missing from this list: a function must be imported before
+it can be compiled into another function, and the code that registers a type with Numba is in the module that defines
+the type.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from fastpe.kernels.compile import switches
 
 PACKAGE = Path(__file__).resolve().parents[2]
 _START = time.time()
-# both begin with letters, not with the start of a line (^): such expressions are found many times faster
+# The expressions begin with letters, not with the start of a line (^), because the search is then many times faster.
 _FROM = re.compile(rb"from (fastpe[\w.]*) import (\([^)]*\)|[^\n]*)")
 _IMPORT = re.compile(rb"import (fastpe[\w.]*)")
 _NAME = re.compile(r"\w+")
@@ -46,7 +47,7 @@ def source_digest(without: Sequence[str] = ()) -> str:
 
 
 def _surroundings() -> bytes:
-    """Return what machine code depends on besides sources and the CPU, which is part of the names of cache files."""
+    """Return what machine code depends on, except the sources and the CPU. (Names of cache files contain the CPU.)"""
     versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine())
     builds = {"checked": switches.CHECK_BOUNDS, "plain": switches.PLAIN_NUMBA}
     return "".join(f"{each}\0" for each in (*versions, *(build for build, chosen in builds.items() if chosen))).encode()
@@ -56,8 +57,8 @@ def digest_of(module: str) -> str | None:
     """Digest of a module of fastpe, of all modules that it imports, of versions and of the build.
 
     The result is None if `module` is not a module of fastpe, if one of the files cannot be read, or if one of them was
-    changed after this process had started, because the imported version may then differ from the file. The times are
-    checked in every call.
+    changed after this process had started, because the imported version may then differ from the file. Every call
+    checks when the files were changed.
     """
     if _file_of(module) is None:
         return None
@@ -74,8 +75,8 @@ def digest_of(module: str) -> str | None:
 
 
 def closure(module: str) -> set[str]:
-    """A module of fastpe and all modules imported with it, including packages, but not `fastpe` itself, which imports
-    everything on demand and compiles nothing."""
+    """Return a module of fastpe and all modules that are imported with it, including packages. `fastpe` itself is left
+    out, because it imports everything on demand and compiles nothing."""
     found, coming = {"fastpe"}, [module]
     while coming:
         name = coming.pop()
@@ -100,7 +101,7 @@ def _file_of(module: str) -> Path | None:
 
 @cache
 def _read(module: str) -> tuple[Path, bytes, set[str]]:
-    """A module's file, its digest, and the modules of fastpe that it imports."""
+    """Return the file of a module, the digest of this file, and the modules of fastpe that the module imports."""
     if (path := _file_of(module)) is None:
         raise FileNotFoundError(f"{module} has no source file")
     source = path.read_bytes()

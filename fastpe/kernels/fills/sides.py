@@ -12,7 +12,7 @@ from fastpe.kernels.simd import at, backwards, lanes, load_wide, store_rounded
 PIECE = 2048
 """Number of distances that are computed before they are moved."""
 SLACK = 64
-"""Number of elements that may be written past the end of a piece: they are overwritten later, or unused."""
+"""Number of elements that may be written past the end of a piece. They are overwritten later, or never used."""
 
 
 @inlined
@@ -31,13 +31,14 @@ def store_ahead(line, j, value):
 
 @inlined
 def store_behind(line, j, value):
-    """As `store_ahead`, for the line of the other side, which ends with the first distance of the piece."""
+    """As `store_ahead`, for the line of the other side. There, the last element has the first distance of the piece."""
     store_rounded(line, PIECE + SLACK - lanes(value) - j, backwards(value), lanes(value))
 
 
 @inner
 def move_sides(ahead, behind, start, count, row, reach, step, large):
-    """Move the first `count` distances of both lines, which begin at distance `start`, to a row over -reach .. reach.
+    """Move the values of `count` distances from both lines to a row over -reach .. reach. Both lines begin at distance
+    `start`.
 
     The value at distance 0 is taken from the line `behind`.
     """
@@ -54,10 +55,11 @@ def move_sides(ahead, behind, start, count, row, reach, step, large):
 
 @inner
 def move_edges_of(piece):
-    """Move the elements at the edges of both lines that do not fill a cache line; return how many precede the first
-    whole cache line on each side.
+    """Move the elements at the edges of both lines that do not fill a cache line. Return for each side how many of
+    these elements precede the first whole cache line.
 
-    `piece`: its two lines, its first distance (not 0), the row, which must be contiguous, and the reach of the row.
+    `piece` is a tuple: the two lines, the first distance of the piece (not 0), the row, and the reach of the row. The
+    row must be contiguous.
     """
     ahead, behind, start, row, reach = piece
     head = move_edges(ahead, at(row, reach + start), PIECE)
@@ -76,8 +78,8 @@ def move_lines(piece, heads, line, of_ahead, of_behind):
 
 @inlined
 def load_sides(ahead, behind, row, reach, distance, width):
-    """Load a vector of elements of a contiguous row from `distance` on, as float64; if both sides are requested, return
-    their sum."""
+    """Load the elements of a contiguous row for the distances from `distance` on, as a float64 vector. If both sides
+    are requested, return the sum of their vectors."""
     if not behind:
         return load_wide(at(row, reach + distance), 0, width)
     other = backwards(load_wide(at(row, reach + 1 - distance - width), 0, width))

@@ -1,8 +1,8 @@
 """Move the rows of a fill into a table. A fill computes them in a block that stays in cache, and moves them from there.
 
 The arithmetic therefore does not depend on the strides and the alignment of the table, and whole cache lines are
-written in order. A table that is larger than the caches is written with non-temporal stores: no line is read before it
-is overwritten.
+written in order. A table that is larger than the caches is written with non-temporal stores, so that no cache line is
+read before it is overwritten.
 """
 
 import numpy as np
@@ -36,8 +36,8 @@ LARGE = 2**24
 
 @inner
 def move_rows(block, rows, dim, table, row_step, step, large):
-    """Move the first `rows` rows (dim,) of a contiguous block to a table; row_step, step: the distances of its rows and
-    of the elements of a row, in elements."""
+    """Move the first `rows` rows (dim,) of a contiguous block to a table. row_step: the distance between rows of the
+    table; step: the distance between elements of such a row; both in elements."""
     if step == 1 and row_step == dim:
         move(block, table, rows * dim, large)
     elif step == 1:
@@ -51,7 +51,7 @@ def move_rows(block, rows, dim, table, row_step, step, large):
 
 @inner
 def move(source, target, count, large):
-    """Move `count` elements, past the caches if they are part of a large table."""
+    """Move `count` elements; `large`: past the caches."""
     start, stop, width = 0, count // lanes(source) * lanes(source), lanes(source)
     if large:
         start = min(before_boundary(target), count)
@@ -71,8 +71,8 @@ def move(source, target, count, large):
 
 @inner
 def move_edges(block, table, count):
-    """Move the elements of a block that share a cache line with another block; return how many precede the first whole
-    cache line."""
+    """Move the elements of a block that share a cache line with another block. Return how many of these elements
+    precede the first whole cache line."""
     head, width = before_boundary(table), lanes(block)
     if head > 0:
         tail = (count - head) // width * width + head
@@ -94,8 +94,8 @@ def move_line(block, table, head, line, count):
 def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, step, large):
     """Move the first `count` rows of the transpose of `columns` (dim, rows) to a table, as `move_rows` does.
 
-    `rows` is a multiple of the vector length L. `columns` has memory for (dim + L, rows) elements, `block` for all rows
-    of the table, and `tile` for (L, L) elements.
+    `rows` is a multiple of the vector length L. `columns` has memory for (dim + L, rows) elements, `block` for (rows,
+    dim) and `tile` for (L, L).
     """
     width = lanes(columns)
     in_lines = dim % width == 0 and row_step % width == 0 and before_boundary(table) == 0
@@ -105,7 +105,7 @@ def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, st
         for c in range(0, dim, width):
             whole = c + width <= dim
             target, target_row = (at(out, i * apart + c), apart) if whole else (tile, width)
-            # a single call in the source, because it takes long to compile
+            # only one call in the source, because each takes long to compile
             transpose_block(at(columns, c * rows + i), rows, target, target_row, direct and large)
             if not whole:
                 for k in range(width):
@@ -116,10 +116,11 @@ def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, st
 
 @entry(label="the largest of an array")
 def largest_of(values: np.ndarray) -> float:
-    """Return max |x| of a flat array, or NaN if an element is not finite. One pass, limited by the speed of memory."""
+    """Return max |x| of a flat array, or NaN if an element is not finite. The array is read once, and the speed of
+    memory is the bottleneck."""
     x, width = pointer(values), lanes(pointer(values))
     found0, found1, found2, found3 = zeros(x), zeros(x), zeros(x), zeros(x)
-    lost0, lost1, lost2, lost3 = zeros(x), zeros(x), zeros(x), zeros(x)  # x * 0: no longer 0 after an infinity or NaN
+    lost0, lost1, lost2, lost3 = zeros(x), zeros(x), zeros(x), zeros(x)  # sums of x * 0: NaN after an infinity or NaN
     for j in range(0, values.size, 4 * width):
         left = values.size - j
         x0, x1 = load_first(x, j, left), load_first(x, j + width, left - width)

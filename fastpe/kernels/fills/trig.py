@@ -73,7 +73,7 @@ def sincos(position, high, low):
     angle = position * high
     rest = fma(position, low, product_error(position, high, angle))
 
-    # subtract the nearest multiple of pi/2, one of its three parts after the other; add the rounding errors to `rest`
+    # subtract the nearest multiple of pi/2, in three parts; collect the rounding errors in `rest`
     shifted = fma(angle, splat(_TWO_OVER_PI), splat(_ROUNDER))
     turns = shifted - splat(_ROUNDER)
     first = angle - turns * splat(_HALF_PI_1)
@@ -182,8 +182,8 @@ def radians_of(first, second):
 
 @inlined
 def on_grid(first, second):
-    """Return the same sum of two numbers, with a first number that is a multiple of 2**-52: two such numbers are added
-    without error."""
+    """Return two other numbers whose sum is first + second. The first of these is a multiple of 2**-52, and two such
+    multiples are added without error."""
     high = ((first + second) + splat(1.5)) - splat(1.5)
     return high, (first - high) + second
 

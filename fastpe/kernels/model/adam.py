@@ -7,8 +7,8 @@ decay (Loshchilov and Hutter 2019, algorithm 2), and clipping by the norm of all
     with rate = lr / (1 - beta1^t), correction2 = 1 / (1 - beta2^t), keep = 1 - lr decay for decaying parameters, else 1
 
 and share = min(1, limit / (norm + 1e-6)), as in PyTorch. Per parameter, the update reads G + 3 elements, where G is the
-number of groups, and writes 3: the cache is the bottleneck, not arithmetic. Clipping reads 3 more, as the norm of all
-gradients must be known first.
+number of groups, and writes 3: the cache is the bottleneck, not arithmetic. With clipping, the summed gradient is also
+written and read again, because the norm of all gradients must be known before the update.
 """
 
 import math
@@ -25,9 +25,9 @@ KEEP, LIMIT = 7, 8  # indices in `numbers`
 def adam(p, first, second, gradients, stride, groups, start, stop, numbers, decays, share):
     """Update the parameters [start, stop); gradient j of group g is gradients[g * stride + j].
 
-    numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, keep and limit, in p's type; each
-    is rounded once (float32(1) - float32(0.999) is off by 5e-5). decays: whether weight decay applies to these
-    parameters.
+    numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, keep and limit, in p's type. Each
+    of them is computed in float64 and rounded once, because float32(1) - float32(0.999) is off by 5e-5. decays: whether
+    weight decay applies to these parameters.
     """
     rates, keep1, keep2, new1 = splat(numbers[0]), splat(numbers[1]), splat(numbers[2]), splat(numbers[3])
     new2, corrections, epsilons = splat(numbers[4]), splat(numbers[5]), splat(numbers[6])
@@ -48,7 +48,8 @@ def adam(p, first, second, gradients, stride, groups, start, stop, numbers, deca
 
 @inner
 def add_up(gradients, stride, groups, start, stop):
-    """Sum the groups' gradients [start, stop) into the first group's; return the sum of their squares."""
+    """Add the gradients [start, stop) of all other groups to those of the first group; return the sum of the squares of
+    the results."""
     squares = zeros(gradients)
     for j in range(start, stop, lanes(gradients)):
         n = stop - j
@@ -62,8 +63,8 @@ def add_up(gradients, stride, groups, start, stop):
 
 @inner
 def clipped_share(squares, numbers):
-    """Return the factor of the gradients from the sums of their squares over ranges of parameters; 1 if there are no
-    sums."""
+    """Return the factor by which clipping multiplies all gradients. squares: the sums of squares of the gradients of
+    each range of parameters; if there are none, return 1."""
     if squares.size == 0:
         return 1.0
     whole = 0.0

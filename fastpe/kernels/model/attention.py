@@ -5,9 +5,9 @@
     o = attention of each head
 
 q^ and k^ are q and k after the maps, the polar form, the rotation and the factors of `model.content`, as far as the
-encoding has them. If a sequence has at most TILE_KEYS positions, so that its keys form one block, the weights of
-attention are kept in the workspace for the backward pass; for longer sequences they are computed again. If the encoding
-uses reflections or a network that transforms the scores, nothing is rounded to bfloat16."""
+encoding has them. If sequences have at most TILE_KEYS positions, so that their keys form one block, the weights of
+attention are usually kept in the workspace for the backward pass (`Case.kept`); otherwise they are computed again. If
+the encoding uses reflections or a network over scores, the products of attention are not rounded to bfloat16."""
 
 import numpy as np
 
@@ -76,7 +76,8 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, w
 
 @inner
 def attention_forward(layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Compute `mixed` from `qkv` for one sequence. place_of_first: dropout number of the first head's weights."""
+    """Compute `mixed` from `qkv` for one sequence. place_of_first: the number, among the model's dropouts, of the first
+    head's weights."""
     c, case = sizes.width, position.case
     make_content(layer, act, workspace, position, own, sizes, a)
     rest = exact(act), exact(workspace), position, dropout, place_of_first, own, sizes, a
@@ -114,7 +115,7 @@ def attention_backward(layer, act, workspace, slot_gradients, position, dropout,
                 for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
                     prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
             prepare_key_block(head, terms, grads, key_block, case, scratch)
-            ticket = Ticket(pointer(position.places), NONE, key_block)  # without waiting: one thread does all
+            ticket = Ticket(pointer(position.places), NONE, key_block)  # never waited for: one thread does all
             key_block_backward(head, terms, grads, key_block, ticket, case, scratch)
     if moves(sizes) or case.apart:
         content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a)

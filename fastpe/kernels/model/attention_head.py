@@ -14,8 +14,8 @@ from fastpe.kernels.simd import at, part, pointer
 
 @inner
 def head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a):
-    """Return the arrays of one head. Sequences are short, so no tile is skipped, and the data for skipping is not
-    read."""
+    """Return the arrays of one head. The data for skipping tiles is a placeholder: in the model no tile is skipped,
+    because sequences are short."""
     return reflected_head_of(None, layer, h, act, position, dropout, place_of_first, own, sizes, a)
 
 
@@ -71,8 +71,8 @@ def lse_of(h, act, position, own, a):
 
 @inner
 def _deltas(h, workspace, position, sizes, a):
-    """Return the memory of a head's deltas. A network over scores needs the deltas of all heads at once, so each head
-    then has separate memory."""
+    """Return the memory of a head's deltas. All heads share it, except in a model with a network over scores, which
+    needs the deltas of all heads at once."""
     return at(workspace, a.deltas + h * position.case.queries * (sizes.units > 0))
 
 

@@ -1,8 +1,8 @@
 """The model on a batch: the parallel loops over sequences, and over the parameters to update.
 
-Results are bitwise equal for any number of threads: a batch is cut into a fixed number of *groups* of sequences, each
-group sums its gradients in order into its own row, and the rows are added in order. The number of threads only decides
-which thread runs which group (`kernels.threads.team`). A whole training step starts its threads once.
+Results are bitwise equal for any number of threads. A batch is cut into a fixed number of *groups* of sequences. The
+gradients of each group are summed in order in a separate row, and the rows are added in order. The number of threads
+only decides which thread runs which group (`kernels.threads.team`). A whole training step starts its threads once.
 
 Sequences of a batch may differ in length: positions beyond the end of a sequence are neither read nor computed, and the
 slots are those of the longest possible sequence.
@@ -47,8 +47,11 @@ def _own(p, workspace, sizes, a):
 
 @inner
 def _clear_gradients(g, stride, sizes, o):
-    """Clear all gradients except those of the layers' matrices, which the first sequence overwrites. Gradients of fused
-    ends stay 0, as they were allocated, except in the first group's row, which gets the sums of all groups."""
+    """Clear all gradients except those of the layers' matrices, which the group's first pack overwrites.
+
+    No group writes the gradients of layers' matrices that are fused. They stay 0, as they were allocated, except in the
+    first group's row, in which `decompose` overwrites them with the sums over all groups.
+    """
     clear(g, o.layers)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
@@ -62,8 +65,11 @@ def _group_gradients(
     x, target, shares, step, lengths, places, first, last, only, turns, w, wt, g, stride, loss, workspace, position,
     dropout, sizes, o, t, a,
 ):  # fmt: skip
-    """Add the loss to loss[0] and the gradients to g, for the sequences first .. last - 1 of a group, or for one of its
-    packs while other workers process the other packs. The first pack overwrites."""
+    """Add the loss to loss[0] and the gradients to g, for all packs of a group, the sequences first .. last - 1. The
+    first pack overwrites both.
+
+    If `only` is not ALL, process only the pack with this number, while other workers process the other packs.
+    """
     head, done, number, previous = at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first, ALL, ALONE
     while done < last:
         pack, grow = pack_from(done, last, sizes.length, lengths, places), OVERWRITE if done == first else FROM
@@ -88,9 +94,8 @@ def _group_gradients(
 
 @inner
 def _packs_of_a_group(lanes, starts, lengths, sizes):
-    """Return the number of packs of a group to process in parallel: 1 if a worker takes a whole group, and all of them
-    if there are more workers than groups. The results are equal, but workers that share gradients move them between
-    caches."""
+    """Return the number of packs of a group to process in parallel: all of them if there are more workers than groups,
+    otherwise 1. The results are equal, but workers that add to the same gradients move these between caches."""
     most = np.int64(1)
     if lanes > starts.size - 1:
         for group in range(starts.size - 1):
@@ -209,11 +214,11 @@ def step(
 class Asked(NamedTuple):
     """The requested result of a forward pass: one of `outputs`, `losses` and `logits`."""
 
-    y: Array  # (B, n), or (B, n V) logits, 0 beyond the lengths; for the last token alone (1, V)
+    y: Array  # outputs (B, n) or logits (B, n V), 0 beyond the lengths; logits of only the last token (1, V)
     target: Array  # (B, n)
     shares: Array  # as for a step
     starts: Array  # (G + 1,) groups, as for a step, so that sums have the same order
-    losses: Array  # (G,), losses of the groups, which add up to the mean
+    losses: Array  # (G,): each group's part of the mean; the parts add up to it
     before: Array  # (1,): number of earlier positions whose keys and values are in the workspace, in every layer
 
     @classmethod
@@ -300,9 +305,9 @@ def _logits(worker, counters, x, lengths, places, asked, head, w, workspaces, po
 
 @entry(label="the forward pass")
 def forward(team, counters, x, lengths, places, asked, head, w, workspaces, position, sizes, o, t, a):
-    """Compute the result that `asked` selects, for a batch x (B, n); one workspace per worker. head (C V,).
+    """Compute the result that `asked` selects, for a batch x (B, n); one workspace per worker. head: (C * V,).
 
-    Outputs, losses and logits are compiled as one function: most of each is the model.
+    Outputs, losses and logits are compiled as one function, because most of their code is the same: the model.
     """
     on_team(
         team, _forward_worker,

@@ -2,8 +2,8 @@
 factors.
 
 If content rows differ from q and k, they are stored in `turned`, whose rows hold the queries of all heads and then the
-keys. In polar form, a channel takes two elements in `turned` (`kernels.rows.polar`) and in `dcontent`, whose rows then
-have no space for values.
+keys. In polar form, a channel takes two elements in `turned` (`kernels.rows.polar`) and in `dcontent`. The rows of
+`dcontent` then have no space for values.
 """
 
 from fastpe.kernels.attention.slots import GROWTH, ROW_COUNT, WANTED
@@ -62,7 +62,8 @@ def _place_of_phases(layer, h, sizes):
 
 @inner
 def _circles(polar, layer, which, h, sizes):
-    """Return the cosines of the phases, followed by the sines, for queries (where they are 1 and 0) or for keys."""
+    """Return the cosines of the phases, followed by the sines, for queries (`which` is 0) or for keys (1). All phases
+    of queries are 0."""
     head = sizes.width // sizes.heads
     return at(pointer(polar), which * 2 * (head + _place_of_phases(layer, h, sizes)))
 
@@ -137,7 +138,10 @@ def make_content(layer, act, workspace, position, own, sizes, a):
 
 @inner
 def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
-    """Return the product of a mapped (or polar) query and the gradient of its content row without the factor."""
+    """Return the gradient of a query's factor: the product of the mapped (or polar) query, without the factor, and dq.
+
+    dq: the gradient of the query's content row, rotated back, before it is multiplied by the factor.
+    """
     head = sizes.width // sizes.heads
     if rotors is None:
         return dot(q, dq, head)
@@ -181,7 +185,7 @@ def content_backward(layer, act, workspace, slot_gradients, position, own, sizes
     """Rotate and map back the gradients of content rows and add them to dqkv; add the gradients of angles, growth,
     factors, maps and phases.
 
-    The gradient of a factor is computed from the query without the factor (`_content_of_factor`).
+    `_content_of_factor` computes the gradient of a factor.
     """
     c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)

@@ -35,7 +35,7 @@ def convolution_forward(x, taps, count, causal, z, before, n, c):
 
 @inner
 def convolution_backward(dz, x, taps, count, causal, dx, dtaps, wants_taps, n, c):
-    """Overwrite dx with its gradient; add the gradient of the taps to dtaps."""
+    """Write the gradient of x to dx; add the gradient of the taps to dtaps."""
     for j in range(0, n * c, lanes(x)):
         store_first(dx, j, load_first(dz, j, n * c - j), n * c - j)
     for k in range(count):

@@ -39,8 +39,8 @@ class Network(NamedTuple):
 
 
 def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
-    """Return the gradient of a slot (layers, ...). `found`, the sums of the kernels, has the shape of the slot, but in
-    its memory the axes of each layer are taps, units, heads."""
+    """Return the gradient of a slot (layers, ...). `found` holds the sums of the kernels: it has the shape of the slot,
+    but in memory the axes of each layer have the order taps, units, heads."""
     if slot == "mlp_bias":
         return found
     layers, first, second, taps = found.shape
@@ -94,10 +94,10 @@ def _net(net, layer, sizes):
 
 @inner
 def network_forward(net, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Return whether the model has a network; if it has one, compute `mixed` from `qkv`, or from rotated rows, for one
+    """Return whether the model has a network. If it has one, compute `mixed` from `qkv`, or from rotated rows, for one
     sequence.
 
-    place_of_first: dropout number of the first head's weights.
+    place_of_first: the number, among the model's dropouts, of the first head's weights.
     """
     if net is None:
         return False

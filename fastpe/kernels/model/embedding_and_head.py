@@ -5,8 +5,8 @@
     add             z + table                         table (n, c)
     head            y_i = z_i . weight (+ bias)       weight (c,), bias a scalar
 
-z: n rows of c contiguous elements; tokens are integers, held in the type of z. Each takes at most 2 n c FLOP in the
-forward pass; the cache is the bottleneck. The logits of all tokens are a matrix product (see `model.transformer`).
+z: n rows of c contiguous elements; tokens are integers, held in the type of z. Each operation takes at most 2 n c FLOP
+in the forward pass; the cache is the bottleneck. The logits of tokens are a matrix product (see `model.transformer`).
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ def add(x, y, sums, n):
 @inner
 def embed_tokens_forward(tokens, weight, z, n, c):
     """z_i = weight[token_i]."""
-    # zeros plus rows: for loops that copy, LLVM generates four times the code, which takes longer to compile
+    # rows are added to zeros: for loops that copy, LLVM generates four times the code, which takes longer to compile
     clear(z, n * c)
     for i in range(n):
         row = at(z, i * c)
@@ -87,7 +87,7 @@ def head_forward(z, weight, bias, y, n, c, biased, onto):
 
 @inner
 def head_backward(dy, z, weight, dz, dweight, dbias, n, c, biased):
-    """Overwrite dz with its gradient; add the gradients of weight and bias to dweight and dbias."""
+    """Write the gradient of z to dz; add the gradients of weight and bias to dweight and dbias."""
     if biased:
         total_bias = get(dbias, 0)
         for i in range(n):

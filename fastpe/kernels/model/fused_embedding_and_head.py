@@ -1,11 +1,12 @@
 """Fused ends of the model: in a training step, two consecutive linear maps are computed as one.
 
-    rows through both    (X A) B = X M,  M = A B computed once, with fewer rows than X
-    their gradients      dM = X^T dY summed over the batch, then once  dA = dM B^T  and  dB = A^T dM
+    forward      (X A) B = X M;  M = A B is computed once, and has fewer rows than X
+    backward     dM = X^T dY is summed over the batch;  dA = dM B^T  and  dB = A^T dM  are then computed once
 
-At the input, A is the embedding and B the first layer's map to queries, keys and values. A row of X has one number
-(or a one at its token), and a one at its position. So A and M have a row for the number (or one for each token),
-followed by the table, with a row for each position:
+At the input, A is the embedding, and B is the first layer's map to queries, keys and values. A row of X holds a number
+(or, in a model with a vocabulary, a one at its token), and a one at its position. So A and M begin with `first` rows:
+one row for the number, or a row for each token of the vocabulary. Then comes the table, with a row for each of n
+positions:
 
     A = [embed.weight; embed.bias + table]  (first + n, c)      M = [weight; table]  (first + n, 3 c)
 
@@ -13,9 +14,10 @@ At the output, A is the last layer's second feed-forward map, and B the head of 
 
     A = [ff.weight; ff.bias]  (f + 1, c)                        M = [weight; bias]  (f + 1,)
 
-Values that residual connections carry past the two maps are multiplied separately, only by A or only by B. If both ends
-are fused, a step saves 3 * 2 n (3 c^2 + c f) FLOP of matrix products per sequence; the operations that replace them are
-limited by the cache. `fastpe.model.scratch` decides which models have fused ends.
+Residual connections carry values past one of the two maps: past B at the input, past A at the output. Such values are
+multiplied separately, by the other map. If both ends are fused, a step saves 3 * 2 n (3 c^2 + c f) FLOP of matrix
+products per sequence; the operations that replace these products are limited by the cache. `fastpe.model.scratch`
+decides which models have fused ends.
 """
 
 import numpy as np
@@ -96,9 +98,10 @@ def input_backward(dy, x, dmap, n, width, sizes):
 
 @inner
 def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, a):
-    """Compute the gradients of both maps from dM of all groups, and write them to the first row of g.
+    """Compute the gradients of both maps from dM of all groups, in the first group's row of g.
 
-    The gradient of the layer's matrix overwrites its memory, to which no group has written; all others are added.
+    The gradient of the layer's matrix overwrites this memory, to which no group has written; all other gradients are
+    added.
     """
     c, whole, first, wide = sizes.width, sizes.length, _first_rows(sizes), 3 * sizes.width
     embedding, dprojection, layer = at(workspace, a.embedding), at(g, o.projection), at(g, o.layers)
@@ -113,7 +116,7 @@ def decompose_input(w, wt, g, stride, groups, workspace, position, sizes, o, t, 
     if sizes.biased:
         add_column_sums(dpositions, wide, whole, wide, at(layer, o.qkv_bias))
     transposed, rows = at(wt, t.qkv_weight), first + whole
-    gemm(dprojection, wide, ONE, transposed, c, embedding, c, rows, c, wide, OVERWRITE, w, NONE, w, NONE)  # dA for A
+    gemm(dprojection, wide, ONE, transposed, c, embedding, c, rows, c, wide, OVERWRITE, w, NONE, w, NONE)  # dA
     dweight, dpositions = at(g, o.embed_weight), at(embedding, first * c)
     add(dweight, embedding, dweight, first * c)
     if sizes.biased and not sizes.vocabulary:
@@ -149,7 +152,7 @@ def output_forward(x, map, y, n, sizes):
 
 @inner
 def output_backward(dy, x, dmap, n, sizes):
-    """dM += X^T dy. The gradient of x is a product with M, as with any map (`model.layer.feedforward_backward`)."""
+    """dM += X^T dy. `model.layer.feedforward_backward` computes the gradient of X, as for any other map."""
     f = sizes.hidden
     gemm(dy, NONE, ONE, x, f, dmap, f, ONE, f, n, FROM, dmap, f, dmap, NONE)
     if sizes.biased:

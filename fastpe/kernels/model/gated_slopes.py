@@ -3,8 +3,7 @@
     S_h,ij += (j - i) (s_h(k_j) + s_h(q_i)),      s_h(x) = sigma_h softplus(w_h) softplus(u_h . x / (|u_h| sqrt(D)))
 
 q and k are taken before rotation; sigma is fixed; w and u are learned, separately for keys and queries (GRAPE, gated
-ALiBi).
-Layers without gated slopes add 0. In a layer's activations the slopes follow the data of `model.gates` for each head.
+ALiBi). In layers without gated slopes, all slopes are 0. `model.gates` says where a layer's activations hold them.
 """
 
 import math
@@ -34,7 +33,7 @@ _LEAST_NORM = 1e-6
 
 @inner
 def _rows(qkv, own, h, of_keys, sizes):
-    """Return the first query or key of a head of a sequence; the next one is three widths further on."""
+    """Return the first query, or key if `of_keys`, of a head of a sequence. Queries (and keys) are 3 * width apart."""
     c = sizes.width
     return at(qkv, own.start * 3 * c + of_keys * c + h * (c // sizes.heads))
 
@@ -101,8 +100,8 @@ def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
 
 @inner
 def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """As `slopes_backward`, for keys or for queries; z is computed again. The component along u of the gradient of u is
-    summed as a scalar, and subtracted at the end."""
+    """As `slopes_backward`, for keys or for queries. What is added to du for each row also has a component along u,
+    which the gradient of u does not have. This component is summed as a scalar and subtracted at the end."""
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = ONE + ONE - of_keys
     for sequence in range(pack.first, pack.last):

@@ -2,17 +2,16 @@
 
     z = u W^T + b;   K_h,j = rate_h sum over t <= j of softplus(sign z_h,t);   S_h,ij += K_h,j
 
-u is the layer's input after its norm. In a causal model, the score of key j is lowered by K_i - K_j at query i; the
-part K_i is left out, because the softmax does not depend on it. The forget gate of Lin et al. 2025 has sign -1, where
-softplus(-z) is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j, where s_j is the row of the rotations that a
-rule selects for token j; in BiPE, this is the number of earlier segments. Sums are float64. Layers without a gate add
-0. A model
-without any gate and without `model.gated_slopes` is not `gated`, and may have None as `gates` (see
-`model.memory.Position`).
+u is the layer's input after its norm. In a causal model, the score of key j at query i is to be lowered by K_i - K_j.
+K_i is left out, because the softmax does not depend on it, so K_j is added. The forget gate of Lin et al. 2025 has sign
+-1, where softplus(-z) is -log sigmoid(z). The sign STEPS means K_h,j = slope_h s_j, where s_j is the number of the row
+of the rotations that a rule selects for token j; in BiPE, s_j is the number of earlier segments. Sums are float64. In
+layers without a gate, K is 0. A model without any gate and without `model.gated_slopes` is not `gated`, and may have
+None as `gates` (see `model.memory.Position`).
 
-A layer's activations hold, for each head, z, then K, then the bases of its blocks of queries
-(`attention.terms.key_query_offsets`), then slopes of keys and of queries (`model.gated_slopes`); the workspace holds
-gradients of K and of the two slopes.
+A layer's activations hold for each head, in this order: z; K; the bases of its blocks of queries
+(`attention.terms.key_query_offsets`); the slopes of keys, and those of queries (`model.gated_slopes`). The workspace
+holds the gradients of K and of the two kinds of slopes.
 """
 
 import math
@@ -28,12 +27,13 @@ from fastpe.kernels.simd import at, get, put, scalar
 
 WEIGHT, BIAS, RATE, SIGN, FACTOR, KEY_DIRECTION, QUERY_DIRECTION = (np.int64(number) for number in range(7))
 """Columns of `Position.gates`, which has a row for each layer. SIGN is the column of the sign, 0 for a layer without a
-gate; the others hold the start of a parameter of the layer in the flat array, or -1 if the layer does not have it."""
+gate. Each other column holds the start of a parameter of the layer in the flat array, or -1 if the layer does not have
+that parameter."""
 _LOGITS, _OFFSETS, _BASES, KEY_SLOPES, QUERY_SLOPES = (np.int64(number) for number in range(5))
 ARRAYS, GRADIENTS = 5, 3
 NONE, ONE = np.int64(0), np.int64(1)
 STEPS = np.int64(2)
-"""Replaces the sign in a layer whose columns depend only on tokens."""
+"""The sign of a layer whose K is computed from tokens only, not from its input."""
 
 
 def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:

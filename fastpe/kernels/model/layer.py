@@ -3,13 +3,14 @@
     u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + drop(o Wout + bout)   (`model.attention`)
     w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
 
-In a model without norms, `u` and `w` are `z` and `y`. "z +" and "y +" apply only with residual connections, and biases
-only if the model has them. f is an activation (`rows.activation`); for SWIGLU it takes two adjacent maps in Win. drop
-applies `dropout`; if the model has no dropout, `dropout` may be None, and no code for it is compiled.
+In a model without norms, `u` and `w` are `z` and `y`. "z +" and "y +" are left out in a model without residual
+connections, and biases in a model without biases. f is an activation (`rows.activation`). SWIGLU takes the results of
+two maps, which are adjacent in Win. drop applies `dropout`; if the model has no dropout, `dropout` may be None, and no
+code for dropout is compiled.
 
-If an end of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k, v are already computed, or
-the last layer's Wff maps h to the model's output. In both cases the layer does not apply its maps, and their gradients
-are computed elsewhere."""
+If the input of the model is fused (`model.fused_embedding_and_head`), the first layer's q, k and v are already
+computed. If the output is fused, the last layer's Wff is part of the map from h to the model's output. In both cases
+the layer skips this map (Wqkv or Wff); the map and the gradients of its parameters are computed elsewhere."""
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from fastpe.kernels.rows.norm import norm_backward, norm_forward
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
-_LARGE = np.int64(2**17)  # a gradient with at least so many elements leaves the caches before it is read
+_LARGE = np.int64(2**17)  # a gradient with at least this many elements leaves the caches before it is read
 _LINE = np.int64(16)  # elements of one cache line in float32, of two in float64
 ONE, NONE = np.int64(1), np.int64(0)
 
@@ -122,7 +123,7 @@ def _matrix(w, wt, place, packed, sizes, t):
 
 @inner
 def row_of(depth, columns, sizes):
-    """Return the row stride, for products, of a layer's matrix of `depth` rows, or of a transpose with as many rows."""
+    """Return the row stride that products take for one of a layer's matrices, or its transpose, with `depth` rows."""
     return -depth if sizes.packed else columns
 
 
@@ -175,10 +176,9 @@ def layer_forward(z, out, layer, all_w, w, wt, act, workspace, position, dropout
 
 @inner
 def _dropped(dropout, dz, target, c, place, pack):
-    """Return the gradient before dropout, written to `target`, from dz, the gradient after dropout; without dropout,
-    return dz.
+    """Write the gradient of the input of dropout to `target`, and return it. dz: the gradient of dropout's output.
 
-    dz is not changed, because the residual connection also needs it.
+    dz is not changed, because the residual connection also needs it. Without dropout, return dz.
     """
     if not drops(dropout):
         return dz
@@ -192,7 +192,7 @@ def _dropped(dropout, dz, target, c, place, pack):
 @inner
 def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pack, sizes, o, t, a):
     """Backward pass of the feed-forward part. dz: the gradient of the layer's output on entry, of `middle` on return.
-    grow: mode of the matrices' gradients."""
+    grow: the mode of the products that are gradients of matrices."""
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
     hidden, dhidden, middle = at(act, a.hidden), at(workspace, a.dhidden), at(act, a.middle)
     dout, columns, transposed, row = at(workspace, a.output), ONE, at(workspace, a.readout), f

@@ -4,11 +4,11 @@ outputs.
     squared error   sum_i share_i (y_i - target_i)^2                    dy_i = 2 (y_i - target_i) share_i
     cross entropy   sum_i share_i (log sum_v exp z_iv - z_i[token_i])   dz_iv = (softmax(z_i)_v - [v = token_i]) share_i
 
-share_i: the weight of target i in the batch's mean, divided by the sum of all weights; it is shares[i step], and step
-is 0 if all are equal. If share_i is 0, the target does not count: neither the target nor the output is read. y: n
-elements. z: n rows of `vocabulary` contiguous elements; tokens are integers in [0, vocabulary), held in the type of z.
-Sums are float64. Cross entropy passes over a row three times, in cache, with about 20 FLOP per element, most of them
-for exp.
+share_i: the weight of target i in the batch's mean, divided by the sum of all weights. It is `shares[i * step]`, where
+step is 0 if all shares are equal. If share_i is 0, the target does not count: neither the target nor the output is
+read. y: n elements. z: n rows of `vocabulary` contiguous elements; tokens are integers in [0, vocabulary), held in the
+type of z. Sums are float64. Cross entropy passes over a row three times, in cache, with about 20 FLOP per element, most
+of them for exp.
 """
 
 import math

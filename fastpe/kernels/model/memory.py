@@ -73,12 +73,12 @@ class Sizes(NamedTuple):
     wants_rotors: int
     wants_polar: int
     wants_net: int
-    gathers_table: int  # whether a rule selects each token's row of the table, and of the rotations
-    gathers_angles: int
-    restarts: int  # whether convolutions and sums of layers start again with every document
+    gathers_table: int  # whether a rule selects each token's row of the table
+    gathers_angles: int  # whether a rule selects each token's row of the rotations
+    restarts: int  # whether the convolutions and sums with which layers compute angles start again with every document
     slots: int  # elements of the gradients of slots that all layers may share
-    fused_input: int  # whether the ends are fused: `model.fused_embedding_and_head`
-    fused_output: int
+    fused_input: int  # whether the input end is fused: `model.fused_embedding_and_head`
+    fused_output: int  # whether the output end is
     packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
     products: Isa | None  # instruction set of products with operands rounded to bfloat16; None: no rounding
 
@@ -128,11 +128,11 @@ class Position(NamedTuple):
     """The slots of a model at one length, and the layout of attention's slots.
 
     Missing slots are placeholder arrays that are not read. `numbers` and `places` have a row for each of attention's
-    slots. `rotors`, `polar`, `gates`, `selective` and `slots` are either all present or all None: a model that uses
-    none of them is compiled without them, and any other model with all of them, because compiling each subset would
-    take as long as all of them together. If any of these or `net` is present, code for dropout is compiled, too.
+    slots. `rotors`, `polar`, `gates`, `selective` and `slots` are either all present or all None. A model that uses
+    none of them is compiled without code for them. Any other model is compiled with code for all of them, because
+    compiling a subset would take as long. If any of these or `net` is present, code for dropout is compiled, too.
 
-    Workers receive it with pointers in place of one-dimensional arrays (`simd.with_pointers`).
+    Workers receive a `Position` with pointers in place of one-dimensional arrays (`simd.with_pointers`).
     """
 
     table: np.ndarray
@@ -155,7 +155,7 @@ class Position(NamedTuple):
     net: Network | None  # over scores: one for each layer, or one for all
     net_layout: DapeLayout | None
     no_guard: np.ndarray  # float64, not read: for short sequences no tile is skipped
-    slots: int | None  # 1, or None if there are no slots but those above
+    slots: int | None  # 1, or None if there are only the slots above
     numbers: np.ndarray  # the table of `kernels.attention`, with layers in place of the batch
     places: np.ndarray  # in the gradients of `slots`: start, strides of layers and of heads, size for a head
     case: Case
@@ -165,7 +165,7 @@ class Position(NamedTuple):
 class Transposed(NamedTuple):
     """Start of the transposed matrices in the flat array of transposes; for layer l add l * `layer_stride`.
 
-    In bfloat16 the transposed matrices of the layers are packed; the matrices that are not transposed, also packed,
+    In bfloat16 the transposed matrices of the layers are packed. The same matrices, packed without being transposed,
     follow `words` elements further on.
     """
 
@@ -240,7 +240,7 @@ def attention_case(
     sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, spanned: bool, backward: bool,
     dropped: bool,
 ) -> tuple[Case, Layout]:  # fmt: skip
-    """Return the sizes of the attention of one sequence, and the layout of its scratch memory.
+    """Return the sizes and flags of attention for one sequence, and the layout of the scratch memory of attention.
 
     more: whether there are slots other than a bias. spanned: whether queries have spans of keys.
     """
@@ -285,8 +285,9 @@ def arena_layout(sizes: Sizes, case: Case, layout: Layout, more: int, *, backwar
     """Return the offsets of the regions of the workspace. Without a backward pass, all layers share the memory of
     activations.
 
-    more: memory that attention needs instead of `layout`. rows: number of positions that pass through the model at a
-    time while the keys and values of others are cached in every layer; 0 if whole sequences are processed at once.
+    more: size of the memory of a network over scores, which is used instead of `layout`. rows: number of positions that
+    pass through the model at a time while the keys and values of the others are cached in every layer; 0 if whole
+    sequences are processed at once.
     """
     whole_n, n, c, f, cursor = sizes.length, rows or sizes.length, sizes.width, sizes.hidden, 0
     norms, tokens, rotated = sizes.norms, sizes.vocabulary > 0, _rotates(sizes)

@@ -1,13 +1,14 @@
 """Packs: sequences of a batch that are processed together, and the rows of each sequence.
 
 Matrix products of few rows take longer than their FLOPs suggest, because every matrix and its gradient must be read or
-written for each product. So consecutive short sequences of a batch are packed: their rows follow one another, for as
-many sequences as fit, and only operations that depend on positions process sequences one by one. The packing depends
-only on lengths.
+written for each product. So consecutive short sequences of a batch are packed, as many as fit: their rows follow one
+another in memory, and only operations that depend on positions process the sequences one by one. Which sequences form a
+pack depends only on lengths.
 
-Packs of a group may be processed in parallel, by separate workers. They add to the same gradients, in a fixed order:
-the additions are divided into *turns*, the same number for each pack, and a pack has its turn after the previous pack
-had the same turn. Between turns, both packs continue with other work.
+Packs of a group may be processed in parallel, by separate workers. They add to the same gradients, in a fixed order.
+For this purpose the additions of each pack are divided into *turns*, the same number for every pack. A pack has its
+first turn after the first turn of the previous pack, its second after the second, and so on. Between its turns, a pack
+continues with other work.
 """
 
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def pack_from(first, last, layout, lengths, places):
 @inner
 def side_by_side(pack, turns, previous):
     """Return the pack, with each of its turns after the same turn of the pack that begins with the sequence `previous`.
-    If `previous` is ALONE, it waits for no pack."""
+    If `previous` is ALONE, the pack does not wait."""
     own, before = pack.first * LINE, previous * LINE if previous >= 0 else ALONE
     return Pack(pack.first, pack.last, pack.rows, pack.lengths, pack.places, pack.before, turns, own, before)
 
@@ -78,7 +79,7 @@ def packs_in(first, last, layout, lengths):
 
 @inner
 def take_turn(pack):
-    """Wait until the previous pack has had this turn and its additions are visible."""
+    """Wait until the previous pack has had the same turn and its additions are visible."""
     if pack.previous >= 0:
         turns = pointer(pack.turns)
         wait_for_ticket(turns, pack.previous, shared_count(turns, pack.own) + 1)

@@ -14,8 +14,8 @@ from fastpe.kernels.simd import at
 
 @inner
 def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, own, sizes, a):
-    """Return one head with its reflections and the products of reflections and keys; with few queries, these products
-    are needed only in the backward pass."""
+    """Return one head with its reflections, and compute the products of reflectors and keys. With few queries, the
+    forward pass (`back` is false) does not need these products."""
     w, beta = made_of_head(h, act, own, sizes, a)
     path, case = HeadPath(w, beta, scratch.path.products), position.case
     head = reflected_head_of(path, layer, h, act, position, dropout, place_of_first, own, sizes, a)
@@ -28,8 +28,10 @@ def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, ow
 
 @inner
 def reflected_forward(reflections, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Return whether the layer computes reflections; if it does, compute `mixed` from `qkv` for one sequence.
-    place_of_first: dropout number of the first head's weights."""
+    """Return whether the layer computes reflections. If it does, compute `mixed` from `qkv` for one sequence.
+
+    place_of_first: the number, among the model's dropouts, of the first head's weights.
+    """
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:

@@ -1,4 +1,5 @@
-"""Reflections (PaTH): a layer computes them from its input, and those between a query and a key act on the query.
+"""Reflections (PaTH): a layer computes one for each token from its input. Those between a key and a query act on the
+query.
 
     p = u down up;   y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );   w_t = y_t / sqrt(|y_t|^2 + 1e-6), head by head
     beta_t = 2 sigmoid(u_t W^T + b)
@@ -6,9 +7,9 @@
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C), taps (3, C), W (H, C); p is 0 before the
 start of the sequence, or of the document if documents are separate. `attention.path` computes attention with w and
 beta, one sequence at a time. Nothing here is rounded to bfloat16. A layer without reflections has the `rank` 0; a model
-in which no layer has them has None as `Position.reflections`.
+in which no layer has reflections has None as `Position.reflections`.
 
-The activations of a layer hold u down, p, w and beta, the last two by head. Generation continues from them.
+The activations of a layer hold the product `u down`, p, and for each head w and beta. Generation continues from them.
 """
 
 import math
@@ -38,19 +39,18 @@ from fastpe.kernels.simd import (
 )
 
 DOWN, UP, TAPS, WEIGHT, BIAS, RANK = (np.int64(number) for number in range(6))
-"""Columns of a row of `Reflections.layers`: start of each parameter of a layer in the flat array, and the rank of its
-maps."""
+"""Columns of a row of `Reflections.layers`: start of each parameter of a layer in the flat array, and the rank of the
+layer's maps."""
 _COUNT = np.int64(3)  # number of taps
 _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Reflections(NamedTuple):
-    """The reflections of a model's layers: the starts of their parameters, (layers, 6) int64, and whether they start
-    again with every document."""
+    """The reflections of a model's layers."""
 
-    layers: np.ndarray
-    apart: int
+    layers: np.ndarray  # (layers, 6) int64, see `DOWN`
+    apart: int  # whether the convolution starts again with every document
 
 
 class Kept(NamedTuple):
@@ -195,7 +195,7 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
     none = zeros(steps)
     for j in range(0, width, lanes(steps)):
         left = width - j
-        f1, f2, later = none, none, none  # f1, f2: of rows i + 1, i + 2, or 0 if they do not read row i; later: next f2
+        f1, f2, later = none, none, none  # of rows i + 1, i + 2, or 0 if these do not read row i; the next f2
         t0, t1, t2 = none, none, none
         for back in range(own.length):
             i = own.length - 1 - back
@@ -214,8 +214,8 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
 
 @inner
 def _far_back(places, layer, h, u, du, w, g, beta, dbeta, n, c):
-    """Given the gradients of a head's beta, add to the gradients of the map that computes it, and to the gradients du
-    of the rows of a sequence."""
+    """Given the gradients of a head's beta, add to the gradients of the map that computes beta, and to the gradients du
+    of a sequence's rows."""
     weight, of_bias = places[layer, WEIGHT] + h * c, 0.0
     for i in range(n):
         far = np.float64(get(beta, i))

@@ -3,15 +3,21 @@
     u^ = u, the channels of each head divided by their norm;      p_t = u^_t down up
     f_t = sum over k < 4 of taps_k p_{t-3+k};      angles_t = tau (f_0 + ... + f_t)
 
-Sums and convolution start again with every document if positions do (`Sizes.restarts`).
+If positions start again with every document, so do the sums and the convolution (`Sizes.restarts`).
 
-u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2). So p_t, f_t and angles_t
-have one number for each pair of channels of each head. Nothing is rounded to bfloat16, sums over positions are float64,
-and whole turns are subtracted before sines and cosines are computed. A model in which no layer computes angles has the
-`rank` 0, and may have None as `selective` (see `model.memory.Position`).
+u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2), tau (C/2,)
+(`Position.frequencies`). So p_t, f_t and angles_t have one number for each pair of channels of each head. Nothing is
+rounded to bfloat16, sums over positions are float64, and whole turns are subtracted before sines and cosines are
+computed. A model in which no layer computes angles has the `rank` 0, and may have None as `selective` (see
+`model.memory.Position`).
 
-A layer's activations hold u^ down, p, the sums (each as two numbers of the model's type; generation continues from
-them) and, for every row, the factors of its rotation: all heads' cosines, sines, and sines of the inverse rotation.
+A layer's activations hold
+
+- the product `u^ down`;
+- p;
+- the sums f_0 + ... + f_t at the last row, from which generation continues, each as two numbers of the model's type;
+- for every row, the factors of its rotation: the cosines, the sines, and the sines of the inverse rotation, each for
+  all heads.
 """
 
 import math
@@ -41,8 +47,8 @@ from fastpe.kernels.simd import (
 )
 
 DOWN, UP, TAPS, RANK = (np.int64(number) for number in range(4))
-"""Columns of a row of `Position.selective`: start of each parameter of a layer in the flat array, and the rank of its
-maps, 0 if it computes no angles."""
+"""Columns of a row of `Position.selective`: start of each parameter of a layer in the flat array, and the rank of the
+layer's maps, 0 if the layer computes no angles."""
 KINDS = 3  # kinds of factors of rotation: cosines, sines, sines of the inverse rotation
 _COUNT = np.int64(4)  # number of taps
 _LEAST = 1e-6
@@ -87,8 +93,8 @@ def _row(steps, i, ago, place, j, width, left):
 
 @inlined
 def _place(new, own, sizes):
-    """Return the number of rows before a sequence's new row; if there are documents, count only the rows of its
-    document."""
+    """Return the number of rows before a sequence's new row; if there are documents, only rows of the same document are
+    counted."""
     return place_of(1, new, own) if sizes.restarts else own.before + new
 
 
@@ -115,7 +121,8 @@ def make_angles(selective, layer, tau, u, w, act, workspace, pack, sizes, a):
 
 @inner
 def _sum_up(steps, taps, tau, sums, factors, own, width, sizes):
-    """Compute the factors of one sequence from its steps p, including the steps of earlier rows; the sums are kept."""
+    """Compute the factors of a sequence's new rows from the steps p of these rows and of earlier ones, and keep the
+    sums for later rows."""
     half = sizes.half
     row = factors_of_row(width, half)
     for j in range(0, width, lanes(pointer(tau))):

@@ -1,8 +1,8 @@
 """The small transformer on a pack of sequences (`model.pack`), forward and backward: its two ends, and the layers
 (`model.layer`) between them.
 
-A whole pack is processed forward and backward before the next (`model.batch`), in the workspace of its thread; only
-parameters, gradients and the input are accessed outside of it. For a sequence of n positions, the forward pass takes
+A thread processes a whole pack forward and backward before its next pack (`model.batch`). It does so in its workspace;
+only parameters, gradients and the batch are outside of it. For a sequence of n positions, the forward pass takes
 2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP per layer (3 c f instead of 2 c f with SWIGLU), and 2 n c V for logits over V tokens,
 if all targets count. The backward pass takes twice as many. In training steps, fused ends save some of the products
 (`model.fused_embedding_and_head`).
@@ -158,8 +158,8 @@ def head_of_rows(rows, n, head, w, workspace, sizes, o, a):
 
 @inner
 def _gathered(count, pack):
-    """Whether the `count` rows whose targets count are gathered. If the pack is a single sequence and all its targets
-    count, rows and targets are used in place."""
+    """Whether the rows whose targets count are copied together; count: their number. If the pack is a single sequence
+    and all its targets count, rows and targets are used in place."""
     return count < pack.rows or pack.last - pack.first > 1
 
 
@@ -184,7 +184,7 @@ def _gather(target, shares, step, workspace, pack, sizes, a):
 
 @inner
 def _scatter(drows, shares, step, dz, pack, sizes):
-    """Copy the gradients of gathered rows to their rows, 0 in all others."""
+    """Copy the gradients of gathered rows back to the places of these rows in dz, and write 0 to all other rows."""
     c, found, start = sizes.width, NONE, NONE
     for sequence in range(pack.first, pack.last):
         own, first = rows_of(pack, sequence, start), sequence * sizes.length
@@ -194,7 +194,8 @@ def _scatter(drows, shares, step, dz, pack, sizes):
 
 @inner
 def _head_backward(head, w, wt, g, shares, step, count, workspace, pack, sizes, o, t, a):
-    """Compute dz, the gradient of the residual stream, from the gradient of the output; `count` targets count."""
+    """Compute dz, the gradient of the residual stream, from the gradient of the output. count: the number of targets
+    that count."""
     c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(workspace, a.dz), rows_of_stream(workspace, sizes, a)
     doutput, dhead_bias = at(workspace, a.output), at(g, o.head_bias)
     if not tokens:
@@ -256,7 +257,8 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, workspace, posit
 
 @inner
 def pack_loss(target, shares, step, head, w, workspace, pack, sizes, o, a):
-    """Return the pack's contribution to the loss, and the number of its targets that count, if needed.
+    """Return the pack's contribution to the loss, and the number of its targets that count (in a model of numbers, the
+    number of its rows).
 
     The gradient overwrites the output. With tokens, the head is applied only to rows whose targets count.
     """

@@ -1,12 +1,14 @@
-"""Matrix products in float32 or float64. `products.gemm.gemm` calls `float_gemm` unless it rounds to bfloat16.
+"""Matrix products in float32 or float64. `products.gemm.gemm` calls `float_gemm` unless operands are rounded to
+bfloat16.
 
     C[i, j] = f( start[i, j] + sum_k A[i, k] B[k, j] )        i < m, j < n, k < depth
 
     A[i, k] = a[i * a_row + k * a_col]      any strides: plain (a_col = 1) or transposed (a_row = 1)
-    B[k, j] = b[k * b_row + j]              rows contiguous; to multiply by B^T, transpose it first (`transpose`).
+    B[k, j] = b[k * b_row + j]              rows contiguous; call `transpose` first to multiply by a transpose.
                                             In bfloat16 products, b_row = -r means that b holds a packed matrix of
                                             r rows (`products.bfloat16.pack`), and B is its first rows and columns
-    C[i, j] = c[i * c_row + j]              rows contiguous; C may be D, never A or B
+    C[i, j] = c[i * c_row + j]              rows contiguous; C may be the same memory as D (see
+                                            FROM and ONTO), but not as A or B
 
 `mode` is a sum of flags that say where the sum starts and what f is:
 
@@ -18,25 +20,25 @@
     RELU            f = max(., 0)
     WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
 
-and which parts of the product may be skipped, for causal attention:
+Further flags say which parts of the product may be skipped, for causal attention:
 
-    LOWER_A         A[i, k] is zero for k > i: the sums stop there
-    UPPER_A         A[i, k] is zero for k < i: the sums start there
+    LOWER_A         A[i, k] is zero for k > i: the sums may stop at k = i
+    UPPER_A         A[i, k] is zero for k < i: the sums may start at k = i
     LOWER_C         C[i, j] is needed for j <= i only; other entries may or may not be written
 
-and a hint, allowed only if all rows of C begin on cache lines:
+The last flag is a hint, allowed only if all rows of C begin on cache lines:
 
     NOT_SOON        C is not read soon: stores may bypass the caches, if that is faster
 
-A product takes 2 m n depth FLOP, about half of that if a part is skipped. All operands are expected in cache. Loop
-order: column panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of
-C for the whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per
-row, and does rows x `PANEL` multiply-adds.
+A product takes 2 m n depth FLOP, about half of that if a part is skipped. All operands are expected in cache. The loops
+are, from the outermost to the innermost: column panels of B (`PANEL` vectors wide), blocks of rows, depth. The part of
+C that belongs to one block and one panel stays in registers for the whole depth. So each step of the innermost loop
+loads `PANEL` vectors of B, broadcasts one element of A per row, and does rows x `PANEL` multiply-adds.
 
-Accuracy. The rounding error of one running sum grows with its length. So more than `TERMS` terms are summed in pieces
-of `TERMS`, and each finished piece is added to C; the start value of the mode is added to the first piece. This costs a
-load, an addition and a store per `TERMS` multiply-adds. Pieces begin at multiples of `TERMS`, even if the first terms
-are skipped, so that the order of a sum does not depend on the block that its row is in.
+Accuracy. The rounding error of one running sum grows with its length. So a sum of more than `TERMS` terms is computed
+in pieces of `TERMS` terms. Each finished piece is added to C; the start value of the mode is added to the first piece.
+This costs a load, an addition and a store per `TERMS` multiply-adds. Pieces begin at multiples of `TERMS`, even if the
+first terms are skipped, so that a sum has the same order in every block of rows.
 
 Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= (ROWS - 1) (ROWS - 2) exactly; for smaller m,
 the last rows may be processed one at a time. The columns after the last whole panel are processed one vector at a time,
@@ -71,7 +73,7 @@ OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO, NO
 ROWS = 6
 PANEL = 4 if REGISTER_BYTES == 64 else 2
 TERMS = np.int64(256)  # largest number of terms of one running sum
-FEWER_ROWS = ROWS - 1  # named, because Numba treats a global as a literal, but not an expression
+FEWER_ROWS = ROWS - 1  # has a name, because Numba treats a global as a literal, but not an expression
 ONE_ROW, ONE_VECTOR = 1, 1
 
 
@@ -144,7 +146,7 @@ def tile_add(typingctx, tile, p, p_row, count):
 
 @intrinsic
 def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
-    """tile + (column a[i * a_row]) (row b[j])."""
+    """Return tile + the product of the column a[i * a_row] and the row b[j]."""
 
     def emit(context, b, signature, arguments):
         packed, column, a_row, row, count = arguments
@@ -207,9 +209,10 @@ def tile_store(typingctx, tile, c, c_row, count):
 def _block(
     a, a_row, a_col, b, b_row, c, c_row, count, before, depth, mode, d, d_row, e, e_row, rows, columns
 ):  # fmt: skip
-    """Compute one register tile of C over the whole depth. If the tile is one vector wide, it has `count` columns.
+    """Compute one register tile of C over the whole depth. If the tile is one vector wide, only its first `count`
+    columns are read and written.
 
-    before: number of terms of the whole product that are skipped before the first one.
+    before: number of terms of the whole product that are skipped at the start.
     """
     tile, done, end = tile_zeros(c, rows, columns), np.int64(0), min(TERMS - before % TERMS, depth)
     whole = end == depth

@@ -1,7 +1,7 @@
 """Matrix products: every product of the model is one call of `gemm`.
 
-The pointers decide how it multiplies: with pointers of the package `bfloat16`, it rounds the operands; with all others,
-it calls `float_gemm`, which documents the arguments.
+The pointer to C decides how `gemm` multiplies: if it is a pointer that rounds (package `bfloat16`), the operands are
+rounded; otherwise `gemm` calls `float_gemm`. The module `float_gemm` documents the arguments.
 """
 
 from numba import types
@@ -16,8 +16,8 @@ from fastpe.kernels.simd import pointers
 
 @intrinsic
 def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
-    """C = f(start + A B); see `float_gemm` for every argument. If the pointer to C is a `RoundingPointer`, operands are
-    rounded to bfloat16 and stored in the memory that this pointer carries."""
+    """C = f(start + A B); see the module `float_gemm` for every argument. If the pointer to C is a `RoundingPointer`,
+    operands are rounded to bfloat16 and stored in the memory that this pointer carries."""
     arguments = (a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row)
     if not isinstance(c, pointers.RoundingPointer):
         return overload_by_type(typingctx, float_gemm, arguments)
@@ -25,8 +25,9 @@ def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d
 
 
 def _called_rounding(typingctx, function, arguments, place):
-    """The result of an intrinsic that calls a function with plain pointers. The function has two more arguments at the
-    start: the instruction set and the memory of the rounding pointer `arguments[place]`."""
+    """Return the signature and the code generator of an intrinsic that calls a function with plain pointers. The
+    function has two more arguments at the start: the instruction set and the memory of the rounding pointer
+    `arguments[place]`."""
     plain = pointers.pointer_type(arguments[place].dtype)
     kinds = [plain if isinstance(kind, pointers.RoundingPointer) else kind for kind in arguments]
 
@@ -39,11 +40,11 @@ def _called_rounding(typingctx, function, arguments, place):
 
 @intrinsic
 def transpose_operand(typingctx, source, source_row, target, target_row, m, n):
-    """Write the transpose of m rows of n elements to `target`, as operand B of products: packed if `target` is a
-    `RoundingPointer`, otherwise as plain rows.
+    """Write the transpose of m rows of n elements to `target`, to be used as operand B of products. The transpose is
+    packed if `target` is a `RoundingPointer`, and stored as plain rows otherwise.
 
-    The row stride for products is `row_of_transposed`. `target` needs memory for max(n, 16) rows of m elements, where m
-    is rounded up to a multiple of 32.
+    `row_of_transposed` returns the stride b_row to pass to these products. `target` needs memory for max(n, 16) rows of
+    m elements, with m rounded up to a multiple of 32.
     """
     arguments = (source, source_row, target, target_row, m, n)
     if not isinstance(target, pointers.RoundingPointer):
@@ -53,7 +54,8 @@ def transpose_operand(typingctx, source, source_row, target, target_row, m, n):
 
 @intrinsic
 def row_of_transposed(typingctx, target, target_row, n):
-    """The row stride for products of the result of `transpose_operand` for rows of n elements."""
+    """Return the stride b_row for products whose operand B is the result of `transpose_operand` for rows of n
+    elements."""
 
     def emit(context, b, signature, arguments):
         return b.neg(arguments[2]) if isinstance(target, pointers.RoundingPointer) else arguments[1]

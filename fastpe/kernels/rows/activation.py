@@ -1,22 +1,23 @@
 """The activations of the feed-forward map. Each is x times a smooth step:
 
     gelu        x Phi(x), Phi the normal distribution function: the exact form (Hendrycks and Gimpel 2016)
-    gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): their approximation, GPT-2's "gelu_new"
-    swiglu      x / (1 + exp(-x)) times y, x and y two maps of the same input (Shazeer 2020)
+    gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): the approximation in the same paper, called
+                "gelu_new" in GPT-2
+    swiglu      x / (1 + exp(-x)) times y, where x and y are two maps of the same input (Shazeer 2020)
 
-ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`products.float_gemm.RELU`), and so
-is its backward pass (`products.float_gemm.WHERE_POSITIVE`).
+ReLU needs no kernel here. A flag of the preceding matrix product applies it (`products.float_gemm.RELU`), and another
+flag computes its backward pass (`products.float_gemm.WHERE_POSITIVE`).
 
 With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u). So `gelu_tanh` and `swiglu` each need one exponential per
 element, computed at -|t| so that nothing overflows, and about 30 FLOP.
 
-Phi(-t) for t >= 0 is exp(-t^2/2) r(t), so that the far tail keeps its relative precision, and Phi(t) = 1 - Phi(-t). The
-ratio r, half of the scaled complementary error function, has no simple form. But (1 + 1.25 t) r(t) is smooth in u =
-(t - K)/(t + K), which maps [0, inf) to [-1, 1), and is approximated there by a polynomial in u. `gelu` takes about 30
-(float32) or 60 (float64) FLOP per element.
+For t >= 0, Phi(-t) is computed as exp(-t^2/2) r(t), so that the relative error is small even where Phi(-t) is close to
+0, and Phi(t) as 1 - Phi(-t). The ratio r, half of the scaled complementary error function, has no simple form. But (1 +
+1.25 t) r(t) is a smooth function of w = (t - K)/(t + K), with the constant K of `_CENTRE`. w maps [0, inf) to [-1, 1),
+and the function is approximated by a polynomial in w. `gelu` takes about 30 (float32) or 60 (float64) FLOP per element.
 
-Forward passes overwrite their input with the derivatives, called slopes: most of their cost is already paid for the
-values, and the backward pass then only has to multiply.
+Forward passes overwrite their input with the derivatives, called slopes. The derivatives cost little once the values
+are computed, and the backward pass then only has to multiply by them.
 """
 
 import math
@@ -45,8 +46,8 @@ RELU, GELU, GELU_TANH, SWIGLU = (np.int64(number) for number in range(4))
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 _TANH_SLOPE, _TANH_CUBE = 2.0 * math.sqrt(2.0 / math.pi), 0.044715  # 2u = slope (x + cube x^3)
 
-# Interpolation at the Chebyshev nodes, in 40 digits with mpmath: K, then the coefficients from the highest power of u.
-# Largest relative error of r: 5e-8 and 2e-16.
+# K, and the coefficients from the highest power of w: interpolation at the Chebyshev nodes, in 40 digits with mpmath.
+# Largest relative error of r: 5e-8 (float32) and 2e-16 (float64).
 _CENTRE = {32: 4.0, 64: 5.0}
 _COEFFICIENTS = {
     32: (
@@ -84,7 +85,8 @@ def _tail_ratio(typingctx, t):
 
 @inner
 def gelu(x, y, n):
-    """y = x Phi(x) for n elements; x <- its slope, Phi(x) + x phi(x), phi the normal density."""
+    """y = x Phi(x) for n elements. x is overwritten with the slope, Phi(x) + x phi(x), where phi is the normal
+    density."""
     one, half, density = splat(scalar(x, 1.0)), splat(scalar(x, -0.5)), splat(scalar(x, _DENSITY))
     for j in range(0, n, lanes(x)):
         v = load_first(x, j, n - j)
@@ -106,7 +108,7 @@ def logistic(t, one):
 
 @inner
 def gelu_tanh(x, y, n):
-    """y = x s(2u) for n elements; x <- its slope, s + x s' (2u)'."""
+    """y = x s(2u) for n elements. x is overwritten with the slope, s + x s' (2u)'."""
     one, slope, cube = splat(scalar(x, 1.0)), splat(scalar(x, _TANH_SLOPE)), splat(scalar(x, _TANH_CUBE))
     three = splat(scalar(x, 3.0))
     for j in range(0, n, lanes(x)):
@@ -119,8 +121,8 @@ def gelu_tanh(x, y, n):
 
 @inner
 def swiglu(both, y, rows, n):
-    """y = x s(x) y'. x and y' are adjacent rows of n elements each; they are overwritten with the derivatives of y by x
-    and by y'."""
+    """y = x s(x) z. `both` holds x and z as adjacent rows of n elements each. x is overwritten with the derivative of y
+    by x, z with the derivative of y by z."""
     one = splat(scalar(both, 1.0))
     for i in range(rows):
         gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
@@ -152,8 +154,8 @@ def _times(slopes, dy, dx, n):
 
 @inner
 def activate_backward(slopes, dy, rows, n, which):
-    """Overwrite dy, the gradient of `activate`'s y (for SWIGLU in the second half of every row), with the gradient of
-    its x."""
+    """Overwrite dy, the gradient of `activate`'s y, with the gradient of `activate`'s x. For SWIGLU, rows of dy are
+    twice as wide, and hold the gradient of y in their second halves."""
     if which != SWIGLU:
         _times(slopes, dy, dy, rows * n)
         return

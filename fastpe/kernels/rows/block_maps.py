@@ -1,12 +1,12 @@
 """Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels; all blocks have the same size b.
 
-Block r is channels r b, r b + 1, ...; or, with `half`, r, r + D/b, r + 2 D/b, ... (with b = 2 these are the pairs of
-`rows.rotate`). A row takes 2 D b FLOP. If every row has a different map, reading the maps from memory is the
-bottleneck.
+Block r consists of channels r b, r b + 1, ...; with `half`, of channels r, r + D/b, r + 2 D/b, ... (for b = 2 these are
+the pairs of `rows.rotate` with `half`). A row takes 2 D b FLOP. If every row has a different map, reading the maps from
+memory is the bottleneck.
 
 The maps of one row have D b elements. If b is a power of 2, their layout (`lie_in`) allows computing with whole vectors
-and without sums across lanes: R_r[i, i ^ d] is at d D + r b + i, where ^ is the exclusive or. Otherwise the maps are
-stored one after the other, each row by row.
+and without sums across lanes: the element R_r[i, i ^ d] is at d D + r b + i, where ^ is the exclusive or. If b is not a
+power of 2, the maps are stored one after the other, each row by row.
 
 The result of a row depends only on that row, and the gradient of a map is one sum in the order of samples, heads and
 rows.
@@ -35,7 +35,7 @@ from fastpe.kernels.threads.task_counter import next_task
 from fastpe.kernels.threads.team import on_team
 
 ROWS_OF_A_TASK = 64
-CHANNELS_OF_A_TASK = 16  # of a gradient, if all rows have the same maps; whole vectors
+CHANNELS_OF_A_TASK = 16  # of `map_gradients`, if all rows have the same maps; a multiple of every vector's length
 
 
 def scratch_size(width: int) -> int:
@@ -53,7 +53,7 @@ def lie_in(maps: np.ndarray) -> np.ndarray:
 
 
 def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Invert `lie_in`: return maps of this shape."""
+    """Return maps of this shape, given the result of `lie_in` for them."""
     *leading, count, b, _ = shape
     if not _is_power(b):
         return flat.reshape(shape)
@@ -62,14 +62,14 @@ def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _partners(b: int) -> np.ndarray:
-    """Return an array (b, b) whose element [d, i] is the position of R[i, i ^ d] in a map."""
+    """Return an array (b, b) whose element [d, i] is the position of R[i, i ^ d] in a map stored row by row."""
     channels = np.arange(b)
     return channels * b + (channels ^ channels[:, None])
 
 
 def _places(b: int) -> np.ndarray:
-    """Return an array (b, b) whose element [i, j] is (i ^ j) b + i, the position of R[i, j] among the elements of its
-    block."""
+    """Return an array (b, b) whose element [i, j] is (i ^ j) b + i: the position of R[i, j] among the elements of R in
+    the order of `_partners`."""
     channels = np.arange(b)
     return (channels[:, None] ^ channels) * b + channels[:, None]
 
@@ -157,8 +157,8 @@ def map_row(x, maps, y, width, block, half, back, scratch):
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T for the rows first .. last - 1 of the maps. The rows of all maps of x are numbered together, so
-    that there is one for each channel; a vector must begin at `first`."""
+    """dmaps += dy x^T for the rows first .. last - 1 of the maps, where row r b + i is row i of map r. `first` must be
+    a multiple of a vector's length."""
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)
@@ -220,11 +220,11 @@ def _gradient_worker(worker, counters, x, dy, starts, dmaps, shape, of_maps, hal
 
 @entry(label="maps of channels")
 def map_rows(team, counters, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
-    """Apply the map of each row to x, or its transpose with `back`, and write y (B, H, N, D), contiguous.
+    """Multiply each row of x by its maps, or by their transposes with `back`, and write y (B, H, N, D), contiguous.
 
-    strides: of batch, head and row of x, in elements. of_maps: numbers of samples, heads and positions with separate
-    maps (1 if shared), and of channels of a block. starts: the position of each sample's first row. scratch:
-    `scratch_size` elements for every worker.
+    strides: of batch, head and row of x, in elements. of_maps: the numbers of samples, of heads and of positions with
+    separate maps (1 if shared), and the number b of channels of a block. starts: the position of each sample's first
+    row. scratch: `scratch_size` elements for every worker.
     """
     on_team(
         team, _map_worker, (pointer(counters), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)

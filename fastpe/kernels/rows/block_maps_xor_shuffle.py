@@ -1,8 +1,9 @@
 """Apply a linear map to each block of b channels (b a power of 2), one vector register at a time. See
 `rows.block_maps`; `rows.block_maps.lie_in` describes the layout of the maps.
 
-Channel i is combined with channel i ^ d of its block for every d below b. If both channels lie in the same vector,
-lanes 1, 2, 4 or 8 apart are exchanged; otherwise the two vectors are combined.
+Channel i is combined with channel i ^ d of its block for every d below b, where ^ is the exclusive or. For d below the
+length of a vector, the two channels lie in the same vector, and lanes 1, 2, 4 or 8 apart are exchanged. For larger d,
+the other vector is loaded first.
 """
 
 from fastpe.kernels.compile.decorators import inlined, inner
@@ -118,7 +119,7 @@ def _add_one(d, x, dmaps, place, left):
 
 @inner
 def add_apart(x, dy, dmaps, first, last, width, block):
-    """dmaps += dy x^T for the channels first .. last - 1; a vector must begin at `first`."""
+    """dmaps += dy x^T for the channels first .. last - 1 of dy; `first` must be a multiple of a vector's length."""
     span = min(block, lanes(x))
     for c in range(first, last, lanes(x)):
         left, own = last - c, load_first(dy, c, last - c)

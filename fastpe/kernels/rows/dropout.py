@@ -1,16 +1,17 @@
 """Dropout (Srivastava et al. 2014): an element is multiplied by 0 with probability r, otherwise by 1 / (1 - r).
 
-Whether an element is kept is a pure function of (seed, step, sequence, place, row, column), so that the backward pass,
-with any number of threads, finds the same elements without storing them. Each element has a random 32-bit word, drawn
-by Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). An element is dropped if its word
-is below r 2^32.
+Whether an element is kept is a pure function of the seed, the step, the sequence, the number of the dropout in the
+model, and the element's row and column. So the backward pass, with any number of threads, drops the same elements
+without storing which ones. Each element has a random 32-bit word, drawn by Philox4x32-10 (Salmon et al. 2011, "Parallel
+random numbers: as easy as 1, 2, 3"). An element is dropped if its word is below r 2^32.
 
 64 adjacent elements of a row form a *cell*, which uses the four words of each of 16 Philox blocks. Word w of block b
 belongs to element 16 w + b, so no shuffling is needed for registers of any width. Block b of cell g has the counter
 (16 g + b, place, step mod 2^32, step / 2^32); the key is derived from the seed.
 
-Cells are numbered row by row. A place is a number that combines a sequence and one of the model's dropouts
-(`places_of`). Dropout takes about ten integer operations per element.
+Cells are numbered row by row. The place in a counter is one number for the sequence and the dropout together: sequence
+times number of dropouts (`places_of`) plus number of the dropout, modulo 2^32. Dropout takes about ten integer
+operations per element.
 """
 
 from typing import NamedTuple
@@ -41,15 +42,16 @@ class Dropout(NamedTuple):
     step_high: int
     threshold: int  # r 2^32
     scale: float  # 1 / (1 - r)
-    places: int  # number of places of a sequence
+    places: int  # number of dropouts, and so of places for one sequence
 
 
 NO_DROPOUT = Dropout(0, 0, 0, 0, 0, 1.0, 0)
 
 
 def places_of(layers: int, heads: int) -> int:
-    """The number of dropouts of a model. Dropout 0 is at the input. Those of layer l start at 1 + l (2 + heads): at the
-    output of attention, at the output of the feed-forward map, and at the weights of every head."""
+    """Return the number of dropouts of a model. Dropout 0 is at the input. The dropouts of layer l are numbered from
+    1 + l (2 + heads) on: at the output of attention, at the output of the feed-forward map, and at the weights of every
+    head."""
     return 1 + layers * (2 + heads)
 
 
@@ -158,7 +160,8 @@ def drop_rows(dropout, x, n, c, place):
 
 @inner
 def place_in(dropout, sequence, place):
-    """The place (see the head of this file) of the model's dropout number `place` in a sequence of the batch."""
+    """Return the place (see the head of this file) of dropout number `place` of the model in a sequence of the
+    batch."""
     if dropout is None:
         return place
     return (sequence * dropout.places + place) & _MOST

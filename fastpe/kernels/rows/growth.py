@@ -1,8 +1,8 @@
 """Growth (xPos): pairs of channels of queries are multiplied by powers, pairs of keys by the inverse powers.
 
-The powers are given as float64 logarithms, R per row: channels 2c and 2c + 1, or c and c + R with `half`, share one;
-channels from 2 R on are unchanged. The power of a row is relative to an origin, the first query of a block, because the
-power itself may overflow. In addition to the powers, an element takes two to three FLOP.
+The powers are given as float64 logarithms, R per row: channels 2c and 2c + 1, or c and c + R with `half`, share one
+logarithm; channels from 2 R on are unchanged. The power of a row is relative to an origin, the first query of a block,
+because the power itself may overflow. An element takes two to three FLOP, not counting the computation of the powers.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from fastpe.kernels.simd import (
     where_negative,
 )
 
-_HIGHEST = 708.0  # beyond it, exp overflows float64, or nearly so
+_HIGHEST = 708.0  # exp of larger numbers overflows float64, or nearly so
 
 
 @inner

@@ -3,7 +3,8 @@
     layernorm (Ba, Kiros, Hinton 2016)   y = weight (x - mean) rstd + bias,   1 / rstd^2 = mean((x - mean)^2) + eps
     rmsnorm (Zhang, Sennrich 2019)       y = weight x rstd,                   1 / rstd^2 = mean(x^2) + eps
 
-over each row. The second is the first with 0 in place of the mean (not `centred`) and without bias (not `biased`).
+The means are over the elements of a row. rmsnorm is layernorm with 0 in place of the mean (`centred` is False) and
+without bias (`biased` is False).
 
 x, y: m rows of n contiguous elements. `stats`: m pairs (mean, rstd), kept for the backward pass.
 """
@@ -29,8 +30,8 @@ from fastpe.kernels.simd import (
 
 @inner
 def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
-    """Normalise m rows of n elements, in two passes: the mean first, then the mean of the squared deviations from
-    it."""
+    """Normalise m rows of n elements. The mean is computed first, and the squared deviations from it in a second pass
+    over the row."""
     width, zero = lanes(x), scalar(x, 0.0)
     for i in range(m):
         row, out = at(x, i * n), at(y, i * n)
@@ -55,8 +56,8 @@ def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
 
 @inner
 def norm_backward(dy, x, weight, stats, dx, dweight, dbias, m, n, residual, centred, biased):
-    """Compute the gradients of `norm_forward`. They are added to dweight and dbias, and, if `residual`, to dx;
-    otherwise dx (which may be dy) is overwritten.
+    """Compute the gradients of `norm_forward`. The gradients of weight and bias are added to dweight and dbias. The
+    gradient of x is added to dx if `residual`; otherwise it overwrites dx, which may be dy.
 
     With h = (x - mean) rstd and g = weight dy:  dx = rstd (g - mean(g) - h mean(g h)), without mean(g) if not centred.
     """

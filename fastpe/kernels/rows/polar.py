@@ -2,9 +2,9 @@
 
 The first numbers of all channels come before the second numbers, so that channels c and c + D are a pair that
 `rows.rotate` rotates with `half`. The caller passes D factors cos phi and D factors sin phi. softplus(x) = log(1 + e^x)
-is max(x, 0) + log(1 + t), t = exp(-|x|), where log(1 + t) = 2 artanh(t / (2 + t)) is computed by its series. Neither
-term is negative, so the far tail keeps its relative precision. A channel takes about 40 (float32) or 60 (float64)
-FLOP."""
+is computed as max(x, 0) + log(1 + t), with t = exp(-|x|), and log(1 + t) = 2 artanh(t / (2 + t)) by the series of
+artanh. Neither of the two terms is negative, so softplus has a small relative error even where it is close to 0. A
+channel takes about 40 (float32) or 60 (float64) FLOP."""
 
 from numba.extending import intrinsic
 
@@ -36,7 +36,7 @@ _TERMS = {32: 8, 64: 18}  # the omitted terms are below 9^-8 / 17 and 9^-18 / 37
 
 @intrinsic
 def _artanh_ratio(typingctx, u):
-    """artanh(s) / s = 1 + u / 3 + u^2 / 5 + ..., u = s^2 up to 1/9."""
+    """Return artanh(s) / s = 1 + u / 3 + u^2 / 5 + ... for u = s^2, which is at most 1/9."""
 
     def emit(context, b, signature, arguments):
         count, (value,) = _TERMS[u.dtype.bitwidth], arguments
@@ -106,7 +106,7 @@ def _lane(worker, counters, x, strides, factors, own, y, dy, shape):
 
 @entry(label="factors of radii")
 def fill_factors(phases, width, factors):
-    """For each group of `width` adjacent phases (float64), write their cosines, then their sines."""
+    """For each group of `width` adjacent phases (float64), write the cosines of the group, then its sines."""
     for first in range(0, phases.size, width):
         angles, cos = at(pointer(phases), first), at(pointer(factors), 2 * first)
         for j in range(0, width, lanes(angles)):
@@ -120,8 +120,8 @@ def fill_factors(phases, width, factors):
 def lift_rows(team, counters, x, strides, factors, own, y, shape):
     """Compute y (B, H, N, 2 D), contiguous, from x (B, H, N, D).
 
-    strides: of batch, head and row of x, in elements. factors: D cosines, then D sines, for every head that has
-    separate factors; own: the strides of factors over batch and head, 0 if shared. shape: the shape of x.
+    strides: of batch, head and row of x, in elements. factors: groups of D cosines and D sines. own: the strides of the
+    groups over batch and head, 0 if shared. shape: the shape of x.
     """
     on_team(team, _lane, (pointer(counters), x, strides, factors, own, y, None, shape))
 

@@ -1,13 +1,13 @@
 """Rotation of pairs of channels (Su et al. 2021, RoFormer, eq. 34): (x, y) -> (x cos - y sin, x sin + y cos).
 
-x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R;
-the others are copied. Angles: R per row, float64. Sine and cosine are computed in float64 (for float32 rows with a
-relative error of 2^-36), or passed by the caller, and rounded to x's type. A pair takes 6 FLOP; memory is the
-bottleneck.
+x: rows of `width` elements. The first 2 R channels are R pairs: channels 2c and 2c + 1 or, with `half`, c and c + R.
+The other channels are copied. Angles: R per row, float64. Sine and cosine are computed in float64 (for float32 rows
+with a relative error of 2^-36) or passed by the caller, and then rounded to x's type. A pair takes 6 FLOP; memory is
+the bottleneck.
 
-A task is a block of rows of a few heads: its sines and cosines are computed in a cache, once for all heads that share
-angles. They are stored as factors of whole vectors: without `half` a row is x C + x' S, where x' is x with neighbours
-swapped, C = cos, cos, ... and S = -sin, sin, ... for each pair.
+A task is a block of rows of a few heads. The sines and cosines of a task are computed once for all heads that share
+angles, and stay in cache. They are stored as factors of whole vectors: without `half` a rotated row is x C + x' S,
+where x' is x with neighbours swapped, C = cos, cos, ... and S = -sin, sin, ... for each pair.
 """
 
 from numba import types
@@ -77,7 +77,8 @@ def _make_nearly(angles, sign, cos, sin, n, half):
 
 @intrinsic
 def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
-    """As `_make_factors` with angles; float32 factors are computed with lower precision than float64 factors."""
+    """Compute the factors of n angles, as `_make_factors` does if `sines` is None. For float32 factors, sine and cosine
+    are computed with lower precision than for float64 factors."""
     own = _make_nearly if cos.dtype == types.float32 else _make_exactly
     return overload_by_type(typingctx, own, (angles, sign, cos, sin, n, half))
 
@@ -95,8 +96,9 @@ def _make_factors(turns, sines, place, sign, cos, sin, n, half):
 
 @entry(label="cosines and sines")
 def make_factors(angles, half, found):
-    """Compute the factors with which `rotate_row` rotates by the angles of one row, and back: cosines, sines, and sines
-    with the opposite sign. found: (3, number of angles), or twice as many columns without `half`."""
+    """Compute the factors with which `rotate_row` rotates by the angles of one row, and back. The rows of `found`
+    become the cosines, the sines, and the sines with the opposite sign. found: (3, number of angles), or twice as many
+    columns without `half`."""
     cos, sin, back = row(found, 0), row(found, 1), row(found, 2)
     _make_factors(angles, None, 0, 1.0, cos, sin, angles.size, half)
     for j in range(0, found.shape[1], lanes(sin)):
@@ -161,7 +163,7 @@ def _add(sums, c, x, left):
 
 @inlined
 def _add_of_pairs(sums, c, x, left):
-    """Add the lane of each pair's first channel to the sums, for `left` channels from c on."""
+    """Add the lanes of x that belong to first channels of pairs to the sums, for `left` channels from c on."""
     met = min(left, lanes(sums)) // 2
     store_first(sums, c // 2, load_first(sums, c // 2, met) + evens_first(x), met)
 
@@ -199,9 +201,9 @@ def _rotate_worker(worker, counters, x, strides, turns, sines, sign, turn_stride
 def rotate(team, counters, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
     """Rotate x by the angles times `sign` (1 or -1) into y (B, H, N, D), contiguous; y may be x.
 
-    turns, sines: angles and None, or cosines and sines. strides: the strides of batch, head and row of x, in elements.
-    turn_strides: the strides of batch and head of the angles, 0 if shared. factors: scratch memory of `scratch_size`
-    elements for every worker.
+    turns, sines: either angles and None, or cosines and sines. strides: the strides of batch, head and row of x, in
+    elements. turn_strides: the strides of batch and head of the angles, 0 if shared. factors: scratch memory of
+    `scratch_size` elements for every worker.
     """
     on_team(
         team, _rotate_worker,

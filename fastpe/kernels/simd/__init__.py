@@ -8,7 +8,7 @@ vectors instead. A kernel gets *pointers* to float32 or float64 elements and wor
 
 The pointer determines the element type, and the CPU the width: 64 bytes with AVX-512, 32 with AVX2, 16 otherwise. The
 source is the same for all of them. Everything here is inlined into its caller, and bounds are not checked: callers are
-responsible for sizes. To check them, run with FASTPE_CHECK_BOUNDS=1: in this build, pointers hold the bounds of their
+responsible for sizes. To check bounds, run with FASTPE_CHECK_BOUNDS=1: in this build, pointers hold the bounds of their
 memory (`pointers.py`).
 
 Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so rows of any length work.

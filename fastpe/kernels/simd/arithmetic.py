@@ -174,7 +174,7 @@ def _in_order(x, order):
 
 
 def _exchanged(x, distance):
-    """Lane i of the result is lane i ^ distance of x; undefined for vectors with fewer lanes."""
+    """Lane i of the result is lane i ^ distance of x. x must have more than `distance` lanes."""
     return _in_order(x, [(lane ^ distance) % x.lanes for lane in range(x.lanes)])
 
 

@@ -19,7 +19,7 @@ from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, mod
 
 
 class ByAddress(types.Type):
-    """A named tuple in memory; named tuples in it are of this type, too."""
+    """A named tuple in memory. Its members that are named tuples are of this type, too."""
 
     def __init__(self, members: types.BaseNamedTuple) -> None:
         self.members, self.instance_class = members, members.instance_class
@@ -58,8 +58,8 @@ def _member(context: Any, b: Any, kind: ByAddress, value: Any, name: str) -> Any
 def by_address(typingctx: Any, record: Any) -> Any:
     """Pass a named tuple by its address; None is returned unchanged.
 
-    The tuple is stored on the stack of the calling function, once for each call in the source: in a loop, it is valid
-    until the next iteration. Its arrays must outlive it.
+    The tuple is copied to the stack of the calling function. Each call of `by_address` in the source has one place on
+    the stack, so in a loop the copy is valid until the next iteration. The arrays in the tuple must outlive the copy.
     """
     if not isinstance(record, types.BaseNamedTuple):
         return record(record), lambda context, b, signature, values: values[0]

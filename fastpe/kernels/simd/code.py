@@ -23,7 +23,7 @@ available."""
 
 
 class Part(NamedTuple):
-    """Some lanes of a register, with the attributes of a `Vector` that the pieces of LLVM code use."""
+    """A vector that need not fill a register, with the attributes of a `Vector` that the pieces of LLVM code use."""
 
     dtype: types.Float
     lanes: int
@@ -58,8 +58,8 @@ def multiply_add(b, kind, x, y, z):
 
 
 def address_of(b, kind, pointer, offset, count=None):
-    """Return the address of the element `offset` of `pointer`, for an access to `count` lanes of a vector (or
-    all)."""
+    """Return the address of the element `offset` of `pointer`, for an access to the first `count` lanes of a vector, by
+    default to all."""
     place = element(b, pointer, offset, kind.lanes if count is None else count)
     return b.bitcast(place, llvm_vector(kind).as_pointer())
 
@@ -145,7 +145,7 @@ def store_lanes(b, kind, dtype, pointer, offset, value, count):
 
 
 def sum_by_offset(b, kind, vector, combine):
-    """Combine all lanes by a halving tree of fixed shape."""
+    """Combine all lanes to one: combine the two halves of the vector, then the two halves of the result, and so on."""
     width = kind.lanes
     while width > 1:
         width //= 2
@@ -160,8 +160,8 @@ def sum_by_offset(b, kind, vector, combine):
 def totals(b, kind, vectors):
     """Return a vector that holds the sum of all lanes of each vector, added in the same order as in `sum_by_offset`.
 
-    Each round replaces two vectors by one: it holds the sums of the two halves of the first vector, then those of the
-    second.
+    Each round replaces two vectors by one. The new vector holds the sum of the two halves of the first vector, then the
+    sum of the two halves of the second vector.
     """
 
     def chosen(lanes, x, y=None):
@@ -199,8 +199,8 @@ def where_positive(b, kind, x, y):
 
 
 def interleave(b, dtype, kind, x, y):
-    """Return the lanes x0, y0, x1, y1, ... of two vectors of type `kind`, rounded to `dtype` (which may be the vectors'
-    own type): their description as a `Part`, and their LLVM value."""
+    """Return the vector x0, y0, x1, y1, ... of the lanes of two vectors of type `kind`, rounded to `dtype` (which may
+    be the type of the lanes). The result consists of a `Part` that describes the vector, and its LLVM value."""
     part, both = Part(dtype, kind.lanes), Part(dtype, 2 * kind.lanes)
     if dtype != kind.dtype:
         x, y = (b.fptrunc(wide, llvm_vector(part)) for wide in (x, y))
@@ -215,7 +215,7 @@ def store_vector_past_caches(b, kind, dtype, pointer, offset, value):
 
 
 def transpose(b, kind, dtypes, source, source_row, target, target_row, past_caches):
-    """Transpose a square block in log2(lanes) rounds; each swaps off-diagonal blocks of half the previous size.
+    """Transpose a square block in log2(lanes) rounds. Each round swaps off-diagonal blocks of half the previous size.
     `dtypes` are the element types of source and target."""
     width = kind.lanes
     integers = ir.VectorType(I32, width)

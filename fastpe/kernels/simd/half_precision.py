@@ -1,9 +1,9 @@
 """Numbers of half precision in memory. Both float16 and bfloat16 are read as float32; only bfloat16 is also written,
 with rounding.
 
-Numba has no arrays of them. Kernels receive their bits as arrays of integers; pointers to these have the element type
-`FLOAT16` or `BFLOAT16`. Loads through such a pointer widen to float32, and stores round (to nearest, ties to even), so
-the code of a kernel does not depend on the precision.
+Numba has no arrays of half precision. Kernels receive the bits of the numbers as arrays of integers. Pointers to these
+arrays have the element type `FLOAT16` or `BFLOAT16`. Loads through such a pointer widen to float32, and stores round
+(to nearest, ties to even), so the code of a kernel does not depend on the precision.
 """
 
 from typing import Any

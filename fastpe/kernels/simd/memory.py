@@ -36,7 +36,7 @@ _BYTES = ir.IntType(8).as_pointer()
 
 @intrinsic
 def pointer(typingctx, array):
-    """Pointer to the first element of an array. The array must outlive it."""
+    """Return a pointer to the first element of an array. The array must outlive the pointer."""
 
     def emit(context, b, signature, arguments):
         kind = signature.args[0]
@@ -55,7 +55,7 @@ def _pointer_at(context, b, kind, address, size):
 
 @intrinsic
 def float_pointer(typingctx, address, size, like):
-    """Return the pointer to `size` elements at an address; like: a pointer to elements of the same type."""
+    """Return the pointer to `size` elements at an address. `like` is a pointer to elements of the same type."""
     kind = pointers.pointer_type(like.dtype)
     return kind(types.intp, types.intp, like), lambda context, b, signature, a: _pointer_at(context, b, kind, *a[:2])
 
@@ -171,7 +171,7 @@ def put(typingctx, p, offset, value):
 
 @intrinsic
 def put_totals(typingctx, p, offset, x, y, z, w):
-    """Store the sums of all lanes of four vectors next to each other; each is equal to `total` of the vector."""
+    """Store four sums next to each other: the sum of all lanes of each vector, equal to `total` of the vector."""
 
     def emit(context, b, signature, arguments):
         sums = totals(b, x, arguments[2:])

@@ -1,12 +1,12 @@
 """Pointers: addresses, or, in the build that checks bounds, addresses with the bounds of their memory.
 
 With FASTPE_CHECK_BOUNDS=1 in the environment, every pointer carries the first and the last byte that may be accessed
-through it. These are the bounds of the array that the pointer was made from, or of the part of scratch memory that it
-was cut from; adding to a pointer does not change them. All code that reads or writes memory gets the address from
-`element`, which checks the bounds. On a violation, a message on standard error names the line of the kernel, and the
-process ends, because a thread of a kernel cannot raise an exception. Arrays that kernels index directly are checked by
-Numba. Without the variable, a pointer is only an address, and the machine code has no checks. The cache stores the
-machine code of the two builds separately. With checks, kernels are about ten times slower:
+through it. These are the bounds of the array that the pointer was made from, or of the part of scratch memory that the
+pointer was cut from. Adding to a pointer does not change its bounds. All code that reads or writes memory gets the
+address from `element`, which checks the bounds. On a violation, a message on standard error names the line of the
+kernel, and the process ends, because a thread of a kernel cannot raise an exception. Arrays that kernels index directly
+are checked by Numba. Without the variable, a pointer is only an address, and the machine code has no checks. The cache
+stores the machine code of the two builds separately. With checks, kernels are about ten times slower:
 
     FASTPE_CHECK_BOUNDS=1 python -m pytest --capture=sys tests/kernels
 
@@ -14,7 +14,7 @@ machine code of the two builds separately. With checks, kernels are about ten ti
 turns the start of each part into a number that also holds the part's size; `at` returns a pointer to the part:
 
     region + number     an element of the region
-    number + region     the same region in a record that begins at this number; region + region likewise
+    number + region     the same region, in a record that begins at this number; region + region likewise
     plain(region)       the number alone: a pointer made with it may leave the region
 """
 
@@ -64,8 +64,9 @@ class RoundingPointer(types.Type):
     """A pointer to float32 elements that matrix products round to bfloat16 when they read them
     (`kernels.products.bfloat16`).
 
-    It carries a pointer to the thread's memory for the rounded numbers. All other compiled code treats it as any other
-    pointer: only the type of its pointers decides whether a model computes with bfloat16 products.
+    It carries a pointer to the thread's memory for the rounded numbers. All compiled code outside of matrix products
+    treats it as a plain pointer. Whether a model computes with bfloat16 products is decided only by the type of the
+    model's pointers.
     """
 
     def __init__(self, dtype: Any, isa: str) -> None:
@@ -200,7 +201,8 @@ def _packed(b: Any, *parts: Any) -> Any:
 
 
 def check_status(b: Any, failed: Any) -> None:
-    """End the process if the function of a worker has failed, as it does if Numba finds an index out of bounds."""
+    """End the process if the function of a worker has failed, for example because Numba found an index out of
+    bounds."""
     if CHECK_BOUNDS:
         with b.if_then(failed, likely=False):
             _report(b, *[ir.Constant(I64, 0)] * 5)
@@ -265,7 +267,7 @@ def region(start: int, size: Any) -> int:
 
 
 class RegionType(types.Type):
-    """The type of a `Region` in compiled code, together with the index of an element in it."""
+    """The type of a `Region` in compiled code. A value also holds the index of an element of the region."""
 
     def __init__(self) -> None:
         super().__init__(name="Region")
@@ -294,7 +296,7 @@ def _unbox_region(kind: RegionType, value: Any, c: Any) -> NativeValue:
 
 
 def place_of(b: Any, region: Any) -> Any:
-    """Return the offset that a region stands for."""
+    """Return the offset of the element that a region with an index stands for."""
     return b.add(b.extract_value(region, 0), b.extract_value(region, 2))
 
 

@@ -73,8 +73,8 @@ _ONE = slice(1)
 
 
 def start_of(x: np.ndarray) -> np.ndarray:
-    """Return the first element of x with the shape (1,). Kernels compute the addresses of the others, so they are
-    compiled only once for all shapes and strides.
+    """Return the first element of x with the shape (1,). Kernels compute the addresses of the other elements, so
+    kernels are compiled only once for all shapes and strides.
 
     In the build that checks bounds, the result extends to the last element of x, or is x itself if a stride is
     negative. Half precision is replaced by its bits (`half_precision.bits_of`).

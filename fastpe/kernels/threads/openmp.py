@@ -1,5 +1,5 @@
-"""Start Numba's threads with settings of GNU OpenMP for how they wait for work, without changing the settings of other
-libraries in the process."""
+"""Start Numba's threads, with settings that tell GNU OpenMP how idle threads wait for work. The settings of other
+libraries in the process are not changed."""
 
 import ctypes
 import os
@@ -16,10 +16,11 @@ def start_threads() -> None:
     """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` say
     otherwise.
 
-    By default OpenMP's idle threads spin. When another process needed a core, that made the median training step 2.3
-    times as long as with one thread. But a sleeping thread takes 60 microseconds to wake, a spinning one 4, and calls
-    often follow each other closely. So GNU's threads spin for a quarter of a millisecond, and then sleep. OpenMP reads
-    the variables once, when it is loaded: other OpenMP libraries in the process must not see them.
+    By default OpenMP's idle threads spin. When another process needed a core, the median training step with spinning
+    threads took 2.3 times as long as with one thread. But a sleeping thread takes 60 microseconds to wake, a spinning
+    thread 4, and calls often follow each other closely. So GNU's threads spin for a quarter of a millisecond, and then
+    sleep. This is set by environment variables, which an OpenMP library reads once, when it is loaded. They are removed
+    afterwards, so that other OpenMP libraries in the process do not see them.
     """
     # Replace a lock that an interrupted earlier start may have left taken. It is private to Numba; in a version without
     # this lock, the assignment has no effect.
@@ -47,8 +48,8 @@ def _start_and_leave_openmp_as_it_is() -> None:
 
 
 def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP library that Numba's threads use, or None. It is searched as the dynamic loader does: globally visible
-    symbols come first."""
+    """Return the OpenMP library that Numba's threads use, or None. As in the dynamic loader, a library whose symbols
+    are globally visible comes first."""
     try:
         pool = import_module("numba.np.ufunc.omppool").__file__
         libraries = map(ctypes.CDLL, (None, pool))

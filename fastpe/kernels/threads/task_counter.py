@@ -33,7 +33,7 @@ def _fetch_add(typingctx, p, offset, step):
 
 @intrinsic
 def shared_count(typingctx, p, offset):
-    """The value of a shared counter; all that was written before it reached that value is visible."""
+    """Return the value of a shared counter. All that was written before the counter reached this value is visible."""
 
     def emit(context, b, signature, arguments):
         return b.load_atomic(element(b, *arguments), "acquire", 8)
@@ -55,15 +55,15 @@ def _give_way(typingctx):
 
 @inner
 def next_task(counters):
-    """The number of a task that the caller must run; numbers beyond the last task mean that nothing is left."""
+    """Return the number of a task that the caller must run. If it is beyond the last task, nothing is left to do."""
     return _fetch_add(counters, np.int64(0), _ONE)
 
 
 @inner
 def next_task_from_ends(counters, worker, tasks):
     """As `next_task`, for fewer than 2^31 independent tasks: workers with odd numbers start from the last task, all
-    others from the first. Two workers then process one half each, as do the threads of other libraries that wrote the
-    inputs."""
+    others from the first. Two workers then process one half of the tasks each. Two threads of other libraries divide an
+    array in the same way when they write the inputs."""
     back = worker & 1
     claimed = _fetch_add(counters, np.int64(0), _ONE << (32 * back))
     front, last = claimed & _LOW, claimed >> 32
@@ -86,8 +86,8 @@ def wait_for(counters, tasks):
 
 @inner
 def wait_for_ticket(turns, place, turn):
-    """Return when the shared counter at `place` has reached `turn`. Turns fix the order in which workers add to a
-    sum."""
+    """Return when the shared counter at `place` has reached `turn`. With such turns, workers add to a sum in a fixed
+    order."""
     looks = 0
     while shared_count(turns, place) < turn:
         looks += 1
@@ -97,5 +97,5 @@ def wait_for_ticket(turns, place, turn):
 
 @inner
 def pass_ticket(turns, place):
-    """Pass the turn to the next ticket."""
+    """Increase the shared counter at `place`, so that the worker that waits for the next turn continues."""
     _fetch_add(turns, place, _ONE)

@@ -54,14 +54,14 @@ _RUNS_WORKERS = types.void(types.intp, types.intp, types.intp, types.intp)  # si
 
 
 def threads_for(threads: int | None) -> int:
-    """The checked number of threads; None stands for `default_threads`."""
+    """Return the number of threads after checking it. None stands for `default_threads`."""
     if threads is None:
         return default_threads()
     return whole("threads", threads, 1, _MOST_THREADS)
 
 
 def default_threads() -> int:
-    """Number of threads if the caller gives none: `numba.get_num_threads()`; by default all cores."""
+    """Return the number of threads for calls that give none: `numba.get_num_threads()`, by default all cores."""
     if not (_threads_started or getattr(parallel, "_is_initialized", False)):
         return int(numba.config.NUMBA_NUM_THREADS)  # asking Numba would start the threads
     # `numba.get_num_threads` first takes a lock in Python, which an interrupt may leave taken. Private to Numba: the
@@ -70,8 +70,8 @@ def default_threads() -> int:
 
 
 def workers_for(work: int, tasks: int) -> int:
-    """Number of workers for `work` multiplications that are divided into `tasks` tasks. It is 1 if there is little
-    work, because waking a worker takes longer."""
+    """Return the number of workers for `work` multiplications that are divided into `tasks` tasks. It is 1 if there is
+    little work, because waking another worker would take longer than the work."""
     if tasks < 2 or work <= _LITTLE:
         return 1
     return min(_most.get(), tasks, default_threads())
@@ -95,7 +95,8 @@ class at_most:
 
 
 class Team(NamedTuple):
-    """A team: address of the machine code that runs all workers, their number, and the number of Numba's threads."""
+    """A team: the address of the machine code that runs all workers, the number of workers, and the number of Numba's
+    threads that run them."""
 
     run: int
     workers: int
@@ -109,8 +110,8 @@ _ALONE = Team(0, 1, 1)
 
 
 def run_exclusively(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of an entry ``function(team, counters, *arguments)``, run with `threads.team` workers, one such call
-    at a time.
+    """Return the result of an entry ``function(team, counters, *arguments)``, run with `threads` workers. Only one such
+    call runs at a time; others wait.
 
     Numba's default threading layers abort the process if two threads enter them at once, and kill a child that was
     forked after their first use.
@@ -131,7 +132,7 @@ def _refuse_lost_threads() -> None:
 
 
 def _team_of(workers: int) -> Team:
-    """The team with this many workers; the caller holds `_team_lock`."""
+    """Return the team with this many workers. The caller must hold `_team_lock`."""
     global _threads_started
     if not _threads_started:
         start_threads()
@@ -140,18 +141,19 @@ def _team_of(workers: int) -> Team:
 
 
 def run_team(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """As `run_exclusively`, for a function whose outputs no other call uses: a single worker is the calling thread, and
-    runs in parallel with other calls."""
+    """As `run_exclusively`, for a function whose outputs no other call uses. With one worker, the function runs in the
+    calling thread, possibly at the same time as other calls."""
     if threads > 1:
         return run_exclusively(threads, function, *arguments)
     return function(_ALONE, np.zeros(COUNTERS, np.int64), *arguments)
 
 
 def run_short(workers: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of an entry ``function(run, workers, *arguments)`` that needs no counters: as `run_team`, but with at
-    most as many workers as threads.
+    """As `run_team`, for an entry ``function(run, workers, *arguments)`` that needs no counters, and with at most as
+    many workers as threads.
 
-    Numba takes 3 microseconds to unpack a `Team` and counters, as long as the attention of one query over 64 keys.
+    This saves time in short calls: Numba takes 3 microseconds to unpack a `Team` and counters, as long as the attention
+    of one query over 64 keys.
     """
     if workers == 1:
         return function(0, 1, *arguments)
@@ -163,7 +165,7 @@ def run_short(workers: int, function: Callable[..., Any], *arguments: Any) -> An
 
 @intrinsic
 def _run_worker(typingctx, thunk, record, worker):
-    """Call the C function at the address `thunk` with an address and a number."""
+    """Call the C function at the address `thunk` with the address of a record and the number of a worker."""
 
     def emit(context, b, signature, arguments):
         function = b.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer())
@@ -177,12 +179,12 @@ def _run_worker(typingctx, thunk, record, worker):
 def _exchange_threads(typingctx, threads):
     """Set the number of Numba's threads; returns the previous number.
 
-    This is compiled code, so that no interrupt comes before the number is restored. Numba's own function is not used:
-    it compares the number with a limit that is compiled into it, and the cache would carry this limit into other
-    processes.
+    This is compiled code, so that no interrupt comes before the number is restored. Numba's own function is not used,
+    because the machine code of that function contains a limit for the number: the cache would carry this limit into
+    other processes.
 
-    Private to Numba: the symbols `get_num_threads` and `set_num_threads` of its threads. Without them nothing runs on
-    several threads.
+    Private to Numba: the symbols `get_num_threads` and `set_num_threads`. Without them, nothing runs on several
+    threads.
     """
 
     def emit(context, b, signature, arguments):
@@ -206,9 +208,10 @@ def _all_workers(thunk, record, workers, threads):
 
 @cache
 def _address_of_all_workers() -> int:
-    """Address of the machine code of `_all_workers`, compiled now if necessary; Numba never frees it.
+    """Return the address of the machine code of `_all_workers`. The function is compiled first if necessary. Numba
+    never frees the machine code.
 
-    Private to Numba, here and below: the convention by which it calls a compiled function (`call_conv`, `fndesc`), and
+    Private to Numba, here and below: its calling convention for compiled functions (`call_conv`, `fndesc`), and
     the library that holds the machine code (`library`). Without these nothing runs on several threads.
     """
     compiled = _all_workers.get_compile_result(_RUNS_WORKERS)
@@ -223,8 +226,8 @@ def on_team(typingctx, team, function, arguments):
     calls `function`. `_all_workers` gets only the addresses of the thunk and the record, so it is compiled only once. A
     single worker is the calling thread.
 
-    Workers do not count references to the arrays, because each count takes a locked instruction; the caller holds the
-    arrays.
+    Workers do not count references to the arrays, because each count takes a locked instruction. The arrays stay alive
+    because the caller holds references to them.
     """
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
@@ -233,7 +236,7 @@ def on_team(typingctx, team, function, arguments):
         record = cgutils.alloca_once_value(b, _uncounted(b, signature.args[2], values[2]))
         thunk = _thunk_of(context, b.module, function, called, values[2].type)
         _call_workers(context, b, (run, workers, threads), thunk, b.ptrtoint(record, _I64))
-        # compiled code calls `function` from the thunk only: tell Numba that the two belong together
+        # only the thunk, which Numba does not know, calls `function`: tell Numba that the library is needed
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
@@ -241,7 +244,7 @@ def on_team(typingctx, team, function, arguments):
 
 
 def _call_workers(context, b, team, thunk, record):
-    """Call a thunk once for each worker of a team (as LLVM values), with the address of a record."""
+    """Call a thunk once for each worker of a team, with the address of a record. `team` is a tuple of LLVM values."""
     run, workers, threads = team
     kind = context.call_conv.get_function_type(types.void, _RUNS_WORKERS.args)
     result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # Numba's calling convention
@@ -254,9 +257,10 @@ def _call_workers(context, b, team, thunk, record):
 
 
 def _uncounted(b, kind, value):
-    """A value whose arrays have no owner of their memory, so that Numba does not count references to them."""
+    """Return the value with arrays that have no owner of their memory, so that Numba does not count references to
+    them."""
     if isinstance(kind, types.Array):
-        # private to Numba: the first field of an array is its owner; otherwise another field would be null in workers
+        # private to Numba: the first field of an array is its owner (if it were another field, workers would get null)
         return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)
     for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
         value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)

@@ -38,7 +38,7 @@ def _line(x: tuple[float, float], y: tuple[float, float], kind: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value + 0.0:.3g}"  # + 0.0: -0 is 0
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value + 0.0:.3g}"  # + 0.0 turns -0 into 0
 
 
 def _axes(x: Scale, y: Scale, names: tuple[str, str], height: int) -> Iterator[str]:

@@ -29,7 +29,8 @@ class KeyQuantity:
     meaning : str
         One sentence that says how to read the value.
     keys : tuple of str
-        The keys of its records. Encodings have different slots, so the first key that a page has is used.
+        The keys of the records that can hold the quantity. The first key that a page has is used, since encodings fill
+        different slots.
     at : str
         The length that the value belongs to: `TRAINED`, `LONGEST` (only if it exceeds the training length) or
         `ALL_LENGTHS`.
@@ -44,7 +45,7 @@ class KeyQuantity:
 
 @dataclass(frozen=True)
 class KeyRow:
-    """A row of the table: a key quantity at one length, with its value on each page, or "-" if a page has none."""
+    """A row of the table: a key quantity at one length, and its value on each page ("-" if the page lacks it)."""
 
     label: str
     unit: str
@@ -156,11 +157,14 @@ KEY_QUANTITIES = (
         ("parameters",),
     ),
 )  # fmt: skip
-"""In the order of the table: resolution, relative position, reach, longer texts, precision, limits, cost."""
+"""The key quantities in the order of the table.
+
+They are about resolution, relative position, reach, longer texts, precision, limits and cost.
+"""
 
 
 def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[KeyRow]:
-    """Yield the table of the key quantities that at least one page has, then the probes of a run's layers.
+    """Yield the rows of the table: key quantities that at least one page has, then the probes of a run's layers.
 
     Parameters
     ----------
@@ -205,7 +209,7 @@ def key_rows(subjects: Sequence[Subject], pages: Sequence[Page]) -> Iterator[Key
 
 
 def _column(quantity: KeyQuantity, subject: Subject) -> int | None:
-    """Return the length that the value belongs to, or 0, which no record has, if there is no such length."""
+    """Return the length that the value belongs to; None for all lengths; 0, which finds no record, if there is none."""
     if quantity.at == ALL_LENGTHS:
         return None
     longest = subject.columns[-1]

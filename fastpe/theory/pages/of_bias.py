@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 _ADDED = {"bias", "scores", "index"}
 _BLOCK = 2**21  # number of scores in memory at once
-_MOST_PAIRS = 2**28  # largest number of weights (heads, queries, keys) that are all computed
+_MOST_PAIRS = 2**28  # largest number of weights (heads * queries * keys) for which all are computed
 
 
 def records(subject: Subject) -> Iterator[Record]:
@@ -64,7 +64,10 @@ def _at(subject: Subject, slots: Slots, length: int) -> dict[str, Value | None]:
 
 
 def _row(slots: Slots, length: int, causal: bool) -> tuple[Array, Array]:
-    """Return the biases of one query and the offsets of its keys: the last query, or without a mask the middle one."""
+    """Return the biases of one query and the offsets of its keys.
+
+    The query is the last one if the model is causal, else the middle one.
+    """
     query = length - 1 if causal else (length - 1) // 2
     row = biases.rows(slots, length, query, query + 1)[:, 0]
     keys = np.arange(query + 1 if causal else length)
@@ -113,7 +116,7 @@ def _without_end(subject: Subject) -> Iterator[Record]:
 
 
 def subject_scheme(subject: Subject) -> str:
-    """Return the keys of the first layer as a sum."""
+    """Return the keys of the encodings of the first layer, joined by "+"."""
     return "+".join(part.scheme for part in subject.parts)
 
 

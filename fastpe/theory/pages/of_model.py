@@ -24,8 +24,8 @@ from fastpe.theory.value import certified, exact
 Array = np.ndarray[Any, Any]
 
 SAMPLES = 10_000  # number of training samples in the protocol of Li (2025), for `occam`
-_OWN_WIDTH = 256  # up to this width, symmetries are tested at the width of the page; wider models have the same ones
-_CONTENT = 1.0  # norm of tokens without positions
+_OWN_WIDTH = 256  # largest width at which symmetries are tested; wider models have the same symmetries
+_CONTENT = 1.0  # norm of the tokens, before the encoding adds to them
 _SYMMETRIC = 16  # number of positions at which symmetries are tested
 
 

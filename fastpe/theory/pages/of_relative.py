@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def records(subject: Subject) -> Iterator[Record]:
-    """Yield the records of the vectors and gains of an encoding. If it has several heads, the worst one counts."""
+    """Yield the records of the vectors and gains of an encoding. With several heads, the values are the worst ones."""
     for slot in VECTORS:
         if slot in subject.filled():
             yield from _of_slot(subject, slot)
@@ -68,7 +68,7 @@ def _reach(slot: str, given: Any) -> int:
 
 
 def _by_distance(rows: Array, length: int, causal: bool) -> Array:
-    """Return the vectors of all offsets in a text of this length, from the farthest key before the query on."""
+    """Return the vectors of all offsets in a text of this length, in the order of the keys."""
     far = len(rows) // 2
     offsets = np.arange(1 - length, 1 if causal else length)
     found: Array = rows[offsets.clip(-far, far) + far]
@@ -76,7 +76,7 @@ def _by_distance(rows: Array, length: int, causal: bool) -> Array:
 
 
 def _within_reach(heads: list[Array], reach: int, length: int, causal: bool) -> list[Array]:
-    """Return the vectors of the offsets up to the largest one that has its own vector."""
+    """Return the vectors of the offsets up to `reach` in size. Larger offsets have no vectors of their own."""
     least = max(0, length - 1 - reach)
     return [each[least:] if causal else each[least : len(each) - least] for each in heads]
 

@@ -14,7 +14,7 @@ from fastpe.theory.value import Value, certified
 
 Array = np.ndarray[Any, Any]
 
-_PARTS = 8  # fractions of a position; between two of them no channel of any rotation makes more than half a turn
+_PARTS = 8  # frequencies are measured in steps of 1/8 position, in which no channel makes more than half a turn
 
 
 def records(subject: Subject) -> Iterator[Record]:
@@ -59,9 +59,11 @@ def _of_frequencies(subject: Subject, trained: Array) -> Iterator[Record]:
 
 
 def _speeds(subject: Subject) -> Array | None:
-    """Return the true frequencies; angles at integer positions show them only modulo a full turn.
+    """Return the true frequencies, measured at fractions of a position.
 
-    The result is None if the encoding takes no positions, and for a model, whose frequencies may be learned.
+    Angles at integer positions are not enough, because full turns from one position to the next cannot be seen in them.
+    The result is None if the encoding takes no positions, or if the subject is a model, as its frequencies may be
+    learned.
     """
     if subject.model is not None:
         return None

@@ -102,7 +102,10 @@ def _of_rounding(subject: Subject, slot: str) -> Iterator[Record]:
 
 
 def _many(subject: Subject, slot: str) -> Array:
-    """Return up to 4,096 rows for rounding or, if rows depend on the length, the rows of the longest length."""
+    """Return the rows that are rounded: at least 4,096, or fewer if the table ends before.
+
+    If rows depend on the length, they are the rows at the longest length of the page.
+    """
     tested = [slots[slot] for column in subject.columns if (slots := subject.slots(column)) and slot in slots]
     longest, trained = tested[-1], subject.trained(slot)
     shared = min(len(longest), len(trained))
@@ -110,5 +113,5 @@ def _many(subject: Subject, slot: str) -> Array:
         return np.asarray(longest)
     remarks = len(subject.remarks)
     slots = subject.slots(_POSITIONS)
-    del subject.remarks[remarks:]  # the page does not have this length
+    del subject.remarks[remarks:]  # remarks on this length are not wanted, because the page does not have it
     return np.asarray(longest if slots is None else slots[slot])

@@ -90,7 +90,7 @@ class Subject:
             try:
                 self._check_memory(_within("length", length, MOST_LENGTH))
             except BeyondTrainingLength:
-                pass  # there are no slots at this length; `slots` adds a remark
+                pass  # there are no slots at this length; the method `slots` adds a remark
             except ValueError as error:
                 self.remarks.append(f"length {length} is left out: {error}")
                 continue

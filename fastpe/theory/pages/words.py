@@ -18,7 +18,7 @@ _ACTS = {
     "row_scale": "scales the scores of each query", "counts": "counts keys by content",
     "mlp_in": "corrects scores by a network",
 }  # fmt: skip
-_ROUNDING = 1e-12  # smaller numbers are rounding errors, since their terms are about 1
+_ROUNDING = 1e-12  # smaller numbers are rounding errors: they are sums whose terms are about 1
 
 
 def number(value: float) -> str:

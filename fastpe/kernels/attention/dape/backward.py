@@ -34,8 +34,8 @@ from fastpe.kernels.simd import at, get
 
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
-    """Compute the gradients of the network's scores of a head, in `dcells`, from these scores in `cells`; add to the
-    gradients of all terms that follow the network."""
+    """Compute the gradients of a head's scores as they leave the network, in `dcells`; `cells` holds these scores. Add
+    to the gradients of all terms that follow the network."""
     bring_tile_near(grads.dv, case.gv_row, tile.n, case.v_width)
     factor = finish_scores(head, terms, tile, case, scratch)
     transpose_operand(at(head.v, tile.j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, tile.n, case.v_width)

@@ -76,7 +76,7 @@ def _net_of(net):
 
 @inner
 def _forward(worker, counters, x, net, dropout, out, lse, case, layout, workspaces):
-    """Each task is one block of queries, longest rows first."""
+    """Each task is one block of queries; the blocks with the longest rows come first."""
     n, blocks, task = case.queries, count_blocks(case.queries), next_task(counters)
     while task < case.batch * blocks:
         b, i0 = task % case.batch, start_of_block(blocks - 1 - task // case.batch, n)
@@ -104,12 +104,13 @@ def _backward(worker, counters, x, net, dropout, gradients, dnet, parts, case, l
 
 @entry(label="attention through a network over scores")
 def forward(team, counters, x, net, dropout, out, lse, case, layout, workspaces):
-    """Fill out (B, H, N, Dv) and lse (B, H, N), except for padding queries; x: `Inputs`; net: `Net` with arrays."""
+    """Fill out (B, H, N, Dv) and lse (B, H, N), except for padding queries. x: `Inputs`; net: `Net` with arrays in
+    place of pointers."""
     on_team(team, _forward, (pointer(counters), x, net, dropout, out, lse, case, layout, workspaces))
 
 
 @entry(label="gradients of attention through a network over scores")
 def backward(team, counters, x, net, dropout, gradients, dnet, parts, case, layout, workspaces):
-    """Add to all gradients, and to those of the network, (B parts, ...) each."""
+    """Add to all gradients. Those of the network have one row for each task: (B * parts, ...)."""
     rest = dropout, gradients, dnet, parts, case, layout, workspaces
     on_team(team, _backward, (pointer(counters), x, net, *rest))

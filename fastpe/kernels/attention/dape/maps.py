@@ -4,8 +4,8 @@
 
 y has a grid for each i, and x one for each k; grids are `GRID` elements apart. An entry of a grid is a cell. Keys are
 adjacent in a row, so that a tap is a shift by a whole number of elements. A register tile of y is computed over the
-whole depth and all taps, and f is applied before it is stored: all units together are larger than a core's first
-cache, and another pass over them would cost as much as a product.
+whole depth and all taps, and f is applied before the tile is stored. A separate pass for f would cost as much as a
+product, because all units together are larger than a core's first cache.
 """
 
 import numpy as np
@@ -28,18 +28,18 @@ from fastpe.kernels.simd import at, code, fma, get, lanes, load, put, total, zer
 
 ROWS = np.int64(26)  # largest number of queries of a grid
 GRID = ROWS * TILE_KEYS + np.int64(80)
-"""Elements between grids. The padding between two grids puts cells at the same position of all grids, which are read
-together, into different sets of the caches."""
+"""Elements between grids. Cells at the same position of all grids are read together; the padding between two grids puts
+these cells into different sets of the caches."""
 LEAK = 0.01  # slope of a unit below 0
 FROM, BOTH, LEAKY, SLOPED = (np.int64(number) for number in range(4))
 """The function f of a map, and the role of its argument d:
 
     FROM     the identity; the start is the grids d
-    BOTH     the identity; the start is the grids d plus the grids that follow them, as many as y has
+    BOTH     the identity; the start is the sum of the grids d and of as many grids that follow them
     LEAKY    lrelu; the start is a number for each grid, in d
     SLOPED   multiplication by the slope of lrelu at the grids d; the start is 0
 """
-_MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids and vectors of tiles: Numba treats globals as literals
+_MANY, _FEWER, _SOME, _ONE, _WIDE = 6, 5, 4, 1, 2  # grids (_WIDE: vectors) of a tile; Numba treats globals as literals
 
 
 @intrinsic
@@ -57,7 +57,7 @@ def _leaky(typingctx, tile):
 
 @intrinsic
 def _sloped(typingctx, tile, d, d_row, count):
-    """The tile where D is positive; elsewhere the tile times the slope of lrelu."""
+    """The tile times the slope of lrelu at D: 1 where D is positive, elsewhere LEAK."""
 
     def emit(context, b, signature, arguments):
         packed, start, d_row, count = arguments
@@ -73,7 +73,7 @@ def _sloped(typingctx, tile, d, d_row, count):
 
 @inner
 def _tile(a, strides, taps, depth, way, ones, x, y, f, d, behind, grids):
-    """One tile: `grids` grids of y, two vectors wide. strides: of A's rows, columns and taps."""
+    """Compute one tile: `grids` grids of y, two vectors wide. strides: of A's rows, columns and taps."""
     tile, count = tile_zeros(y, grids, _WIDE), _WIDE * lanes(y)
     if f in (FROM, BOTH):
         tile = tile_add(tile, d, GRID, count)
@@ -131,7 +131,8 @@ def column_step(x):
 
 @inner
 def add_products(a, m, b, n, rows, columns, out):
-    """out[i, j] += the product of the grids i < m of a and j < n of b; rows and columns as for `map_cells`."""
+    """out[i, j] += the sum over cells of grid i of a times grid j of b, for i < m and j < n; rows and columns as for
+    `map_cells`."""
     for i in range(0, m, 4):
         a0 = at(a, i * GRID)
         a1, a2, a3 = (

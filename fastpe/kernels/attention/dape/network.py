@@ -8,22 +8,22 @@ W1 and W2 are T taps of a convolution along the keys. All else is as in any atte
 rows over offsets, `rectify` and gains are in C; `bias`, `values` and `scores` are in b; columns, the soft cap and the
 mask come after the network.
 
-x is 0 for a head where a key is hidden from it. u is 0 where the key is hidden from all heads; in causal attention this
-applies only to keys before those that the query sees. After the last key both are 0. In a model, as many keys as the
-taps reach may follow the last key (`Net.follow`), so that the outputs of its last tokens do not change when more tokens
-are appended.
+In x, the entries of a head (C_h and b_h) are 0 where the key is hidden from that head. u is 0 where the key is hidden
+from all heads, but in causal attention not for keys after those that the query sees. After the last key x and u are 0,
+with one exception: in a causal model, u is also computed for as many keys after the last one as the taps reach
+(`Net.follow`), so that the outputs of the last tokens do not change when more tokens are appended.
 
 A block of at most ROWS queries processes its keys in chunks, with the cells of all heads in memory: a grid of ROWS x
-TILE_KEYS cells for each head's C, for its b, for each unit, and for each head's scores, with rows as in `tile`. So each
-head's part of a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is
-limited, so that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys;
-with fewer queries, the gradients of keys and values would be read and written more often. The first key of a chunk is
-in column 2 R of its row, with R the reach of the taps: on either side of a chunk u is computed for R more keys, and x
-for 2 R.
+TILE_KEYS cells for C, b and the scores of each head, and for each unit, with rows as in `tile`. So each head's part of
+a chunk is an ordinary tile, with a separate workspace (`head_scratch`). The number of columns in use is limited, so
+that all grids fit into a core's second cache. With more queries in a block, a chunk would have fewer keys; with fewer
+queries, the gradients of keys and values would be read and written more often. With R the reach of the taps, u is
+computed for R more keys on either side of a chunk, and x for 2 R more keys. So the first key of a chunk is in column
+2 R of its row.
 
-The backward pass recomputes all of that. The scores of a chunk also contribute to gradients of x and u beyond its
-edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there and
-the rest is linear. The forward pass takes 6 H W FLOP per cell and tap, the backward pass three times as many.
+The backward pass recomputes x, u and the scores. The scores of a chunk also contribute to gradients of x and u beyond
+its edges. These contributions are computed with the chunk, which is possible because the slopes of u are known there
+and the rest is linear. The forward pass takes 6 H W FLOP per cell and tap, the backward pass three times as many.
 """
 
 from collections.abc import Callable
@@ -54,28 +54,28 @@ from fastpe.kernels.compile.overload import overload_by_type
 from fastpe.kernels.simd import at, lanes, load_first, maximum, put, region, scalar, splat, store_first, zeros
 
 MOST_TAPS = 63
-"""The largest number of taps: after 4 R columns for its edges, a chunk then has four keys left."""
-_CELLS = np.int64(48)  # largest number of columns of a row in use, and of keys of a chunk, ...
-_FEW = np.int64(64)  # except if a block has at most this many keys, which are one chunk
-_BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # for TILE_QUERIES queries, which share their bases
-_NARROW = np.int64(3)  # reach up to which the columns at the edges of a chunk are included in _CELLS
+"""The largest number of taps. With so many taps, 4 R columns belong to the edges of a chunk, and four keys are left."""
+_CELLS = np.int64(48)  # largest number of keys of a chunk, ...
+_FEW = np.int64(64)  # except that a block with at most this many keys is one chunk
+_BLOCKS = (TILE_QUERIES + ROWS - ONE) // ROWS  # number of blocks for TILE_QUERIES queries, which share their bases
+_NARROW = np.int64(3)  # reach up to which _CELLS includes the columns at the edges of a chunk
 _LEAD = np.int64(64)  # elements before the first grid, which taps and dropout may access
 
 
 class Net(NamedTuple):
-    """The network: pointers to W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T); and what it reads in addition to products."""
+    """The network: pointers to W1 (W, 2 H, T), b1 (W,) and W2 (H, W, T), and its sizes."""
 
     into: Any
     bias: Any
     out: Any
     units: int
     taps: int
-    biased: int  # whether heads have a bias; the table of slots has none, as it is not added again after the network
-    follow: int  # number of keys that may follow the last one
+    biased: int  # whether heads have a bias; in the table of slots it is missing, so that it is not added a second time
+    follow: int  # number of keys after the last one for which u is computed, in causal attention
 
 
 class NetGradients(NamedTuple):
-    """Pointers to the network's gradients, which are added to: (T, W, 2 H), (W,) and (T, W, H)."""
+    """Pointers to the network's gradients, to which kernels add: (T, W, 2 H), (W,) and (T, W, H)."""
 
     into: Any
     bias: Any
@@ -183,7 +183,8 @@ def grids_of(workspace, layout):
 
 @inner
 def head_scratch(grids, h, cells, column, case):
-    """The `Scratch` of a head whose cells are in a grid of `cells`, and gradients in one of `dx`, from a column on."""
+    """The `Scratch` of head h: its cells are in grid h of `cells`, and their gradients in grid h of `dx`, both from a
+    column on."""
     mixed, stats = at(grids.mixed, h * ROWS * case.v_width), at(grids.stats, h * 2 * TILE_QUERIES)
     place = h * GRID + column
     return with_cells(grids.scratch, at(cells, place), at(grids.dx, place), mixed, stats)
@@ -203,7 +204,7 @@ class Block(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A range of keys with scores, of keys with nonzero x, and of keys with nonzero u."""
+    """Three ranges of keys: those with scores, those with nonzero x, and those with nonzero u."""
 
     scores: Tile
     x: Tile
@@ -211,18 +212,19 @@ class Chunk(NamedTuple):
     u_end: int
     reach: int
     columns: int  # number in use, a multiple of `column_step`
-    cleared: int  # number that is cleared: `columns` and, with taps, further ones that the taps reach
+    cleared: int  # number that is cleared: `columns` and, with taps, further columns that the taps reach
 
 
 @inner
 def count_blocks(n):
-    """The number of blocks for n queries: blocks of TILE_QUERIES, and the rest, are each cut into equal blocks."""
+    """The number of blocks for n queries. Each TILE_QUERIES queries are cut into equal blocks, and so are the remaining
+    ones."""
     return n // TILE_QUERIES * _BLOCKS + (n % TILE_QUERIES + ROWS - ONE) // ROWS
 
 
 @inner
 def _size_of_blocks(first, n):
-    """The size of the blocks into which the queries from `first` on, a multiple of TILE_QUERIES, are cut."""
+    """The size of the blocks into which up to TILE_QUERIES queries from `first` on are cut."""
     left = min(TILE_QUERIES, n - first)
     count = (left + ROWS - ONE) // ROWS
     return (left + count - ONE) // count
@@ -230,7 +232,7 @@ def _size_of_blocks(first, n):
 
 @inner
 def start_of_block(number, n):
-    """The first query of a block, of n queries in all."""
+    """The first query of the block with this number; n: the number of all queries."""
     first = number // _BLOCKS * TILE_QUERIES
     return first + number % _BLOCKS * _size_of_blocks(first, n)
 
@@ -245,7 +247,7 @@ def end_of_block(i0, n):
 
 @inner
 def block_of(source, i0, rows, case, grids):
-    """Return the block of queries from i0 on, at most `rows`, without padding; reset the sums and maxima of all
+    """Return the block of at most `rows` queries from i0 on, without padding. Reset the sums and maxima of all
     heads."""
     head = head_in(source, NONE).head
     m = max(NONE, min(rows, head.query_length - i0))
@@ -350,7 +352,8 @@ def _hide_masked(row, mask, n):
 
 @inner
 def _hide_units(source, net, u, chunk, case, scratch):
-    """Set u, or its gradients, to zero where a query does not see a key; in causal attention only for earlier keys."""
+    """Set u, or its gradients, to zero where a query does not see a key; in causal attention, only for keys before
+    those that the query sees."""
     head, (i0, m, _, _) = head_in(source, NONE).head, chunk.scores
     for i in range(m):
         low, high = visible(i0 + i, head, case)
@@ -366,7 +369,7 @@ def _hide_units(source, net, u, chunk, case, scratch):
 
 @inner
 def _mask_of_all(source, i, j0, n, case, out):
-    """The largest number that the mask of any head adds for query i."""
+    """Write the largest number that the mask of any head adds to `out`, for query i and each of n keys from j0 on."""
     for h in range(case.heads):
         mask = mask_of_row(i, j0, head_in(source, h).head)
         for j in range(0, n, lanes(out)):
@@ -433,7 +436,7 @@ def inputs_backward(source, net, dnet, chunk, case, grids):
             taken = at(grids.x, tap - chunk.reach)
             add_products(grids.du, w, taken, 2 * heads, m, whole, at(dnet.into, tap * w * 2 * heads))
     strides = net.taps, 2 * heads * net.taps, ONE
-    for half in range(ONE, -ONE, -ONE):  # biases first: both start from the gradients of scores
+    for half in range(ONE, -ONE, -ONE):  # biases first; products then overwrite the scores' gradients, where both start
         first = half * heads
         map_cells(
             at(net.into, first * net.taps), strides, net.taps, w, -ONE, grids.ones, grids.du,

@@ -1,16 +1,18 @@
 """Backward pass through reflections: gradients of queries, keys, values, and directions and strengths of reflections.
 
-A block of queries processes its keys once more, from near to far, and stores x at the start of every sub-tile, because
-a reflection has no inverse where it projects. Then it processes them from far to near. A tile's weights and the
-gradients of its scores are computed as without reflections. With e the gradient of the content, y the gradient of x at
-the end of the sub-tile, and g_j = -beta_j u_j:
+A block of queries processes its keys once more, from near to far, and stores x as it is before every sub-tile. x cannot
+be computed backward, because a reflection with beta = 1 is a projection, which has no inverse. Then the block processes
+its keys from far to near. A tile's weights and the gradients of its scores are computed as without reflections. With x,
+r and t as in `path.content`, e the gradient of the content, y the gradient of x as it is after the sub-tile, and
+g_j = -beta_j u_j:
 
     u_j = w_j . y + sum_n (e_n k_n . w_j + g_n w_n . w_j)      over the sub-tile's n < j
     dk_j = sum_i e_j x_j,   dw_j = sum_i (g_j x_j + r_j y_j),   dbeta_j = -sum_i t_j u_j
     x_j = x + sum_(n > j) r_n w_n,   y_j = y + sum_(n < j) (e_n k_n + g_n w_n)
 
 and y becomes y + sum_n (e_n k_n + g_n w_n). The sums over a block's queries i are matrix products with x and y, and
-products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and reflectors. An entry takes about 30 D FLOP.
+products of the matrices E R^T and G R^T, SUBTILE x SUBTILE, with keys and reflectors. E, G and R hold e, g and r: a row
+for each key, a column for each query. An entry takes about 30 D FLOP.
 
 Each head processes its blocks in order, and has separate gradients, so there is no waiting for turns.
 """
@@ -130,7 +132,7 @@ def _content_of(tile, case, own):
 
 @inner
 def _keep_lanes(x, beyond, count, d):
-    """Copy the lanes to which a sub-tile does not apply."""
+    """Copy the first `count` lanes of x, to which a sub-tile does not apply, to `beyond`."""
     for c in range(d):
         for i in range(0, count, lanes(x)):
             store(beyond, c * TILE_QUERIES + i, load(x, c * TILE_QUERIES + i))
@@ -138,8 +140,8 @@ def _keep_lanes(x, beyond, count, d):
 
 @inner
 def _scores_backward(head, terms, grads, tile, case, scratch):
-    """Compute the gradient of the content, in `dcells`, from the content in `cells`; add all gradients except those of
-    the content's factors."""
+    """Compute the gradient of the content, in `dcells`, from the content in `cells`. Add all gradients except those of
+    the rows and reflectors from which the content is computed."""
     factor = scores_of_content(head, terms, tile, True, case, scratch)
     recompute_weights(head, tile, factor, grads.lse, case, scratch)
     careful = needs_care(head, at(grads.dout, tile.i0 * case.o_row), tile, case)
@@ -186,7 +188,8 @@ def _subtile_backward(head, path, grads, of_path, i0, m, first, count, visible, 
 
 @inner
 def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
-    """Overwrite w_j . y, in `back` (with the terms of e already added), with g_j = -beta_j u_j; add to dbeta."""
+    """Overwrite `back` with g_j = -beta_j u_j, and add to dbeta. On entry, `back` holds w_j . y plus the terms of u_j
+    that contain e."""
     for first in range(0, count, CHAIN):
         own, u = min(CHAIN, count - first), at(back, first * TILE_QUERIES)
         if first > 0:
@@ -197,7 +200,7 @@ def _carry_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
-    """`_carry_back` for few keys; each key waits for the one before it."""
+    """`_carry_back` for few keys; each key needs the results of all keys processed before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count):
@@ -215,7 +218,7 @@ def _carry_chain_back(products, beta, along, back, dbeta, n, count, ahead):
 
 @inner
 def _make_steps(along, beta, steps, n, count):
-    """Compute r from t."""
+    """Compute r, in `steps`, from t, in `along`."""
     for j in range(count):
         far = splat(-get(beta, j))
         for i in range(0, n, lanes(along)):

@@ -34,13 +34,13 @@ def _products_worker(worker, counters, x, case, workspaces):
 
 @entry(label="products of reflectors")
 def make_products(team, counters, x, case, workspaces):
-    """Fill `Path.products`. workspaces: D SUBTILE elements per worker."""
+    """Fill `Path.products`. workspaces: `D * SUBTILE` elements per worker."""
     on_team(team, _products_worker, (pointer(counters), x, case, workspaces))
 
 
 @inner
 def _head_gradients(g, head, case):
-    """The addresses of the gradients of one head; those of its keys are separate for each head."""
+    """The addresses of the gradients of one head. Heads that read the same keys have separate gradients of them."""
     n, m, d, dv = case.queries, case.keys, case.width, case.v_width
     slots = SlotGradients(pointer(g.slots), pointer(g.places), NONE, head)
     return HeadGradients(
@@ -76,5 +76,6 @@ def _backward_worker(worker, counters, x, dropout, g, of_path, case, layout, wor
 
 @entry(label="the gradients of attention through reflections")
 def backward(team, counters, x, dropout, g, of_path, case, layout, workspaces):
-    """As `attention.calls.backward`; in g, keys and values are (B, H, M, ...), too; of_path: `PathGradients`."""
+    """As `attention.calls.backward`, but in g the gradients of keys and values are (B, H, M, ...). of_path:
+    `PathGradients`."""
     on_team(team, _backward_worker, (pointer(counters), x, dropout, g, of_path, case, layout, workspaces))

@@ -1,23 +1,23 @@
-"""The content of a tile if queries are reflected by every token between them and a key (PaTH).
+"""The content of a tile if every token between a key and a query reflects the query (PaTH).
 
     content_ij = x_ij . k_j,   x_ii = q_i,   x_i,j-1 = x_ij + r_j w_j,   r_j = -beta_j t_j,   t_j = w_j . x_ij
 
-q and k are content rows. All other parts of a tile are as without reflections: this content replaces that of
-`products.make_content`.
+x_ij is the query i after the reflections of the tokens j + 1 .. i. q and k are content rows. All other parts of a tile
+are as without reflections: this content replaces that of `products.make_content`.
 
 A block of queries processes keys from near to far. x is stored transposed: its rows are channels, its columns (lanes)
-are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. With x at the start of the sub-tile,
+are queries. A tile of keys is divided into sub-tiles of SUBTILE keys. With x as it is before the sub-tile is processed,
 
     t_j = w_j . x + sum_n r_n w_j . w_n,   content_j = k_j . x + sum_n r_n k_j . w_n      over the sub-tile's n > j
 
-and x becomes x + sum_n r_n w_n: three matrix products, and sums of at most SUBTILE terms with W W^T and K W^T of the
-sub-tile, which `subtile_products` computes once for all blocks. An entry takes 8 D + 2 SUBTILE FLOP, and half of that
-for keys that no query sees, because these reflect, too. A query before key j has t_j = r_j = 0. A sub-tile skips groups
-of lanes whose queries are all before it.
+and x becomes x + sum_n r_n w_n. A sub-tile takes three matrix products, and sums of at most SUBTILE terms with the
+matrices W W^T and K W^T of the sub-tile, which `subtile_products` computes once for all blocks. An entry takes
+8 D + 2 SUBTILE FLOP. Keys that no query sees also reflect; their entries take half as many. A query before key j has
+t_j = r_j = 0. A sub-tile skips groups of lanes whose queries are all before it.
 
-The lanes of a block cost the same for one query as for several. So few queries are processed one at a time: x is a row,
-and one pass over its channels for each key reflects it by the key before and multiplies it with the next key and
-reflector. An entry takes 6 D FLOP, and no products are computed in advance.
+The lanes of a block cost the same for one query as for several. So few queries are processed one at a time, with x as a
+row. For each key, one pass over the channels of x applies the reflection of the key processed before, and multiplies
+the result with the key and its reflector. An entry takes 6 D FLOP, and no products are computed in advance.
 """
 
 import numpy as np
@@ -53,8 +53,8 @@ OF_PAIR = SUBTILE * SUBTILE  # elements of W W^T, and of K W^T, of a sub-tile
 # number of lanes that process a tile's keys together: their memory fits into the nearest cache; with wide vectors,
 # whole panels of products matter more
 _TOGETHER = TILE_QUERIES if REGISTER_BYTES == 64 else TILE_QUERIES // 2
-CHAIN = np.int64(11)  # keys of a sub-tile that depend on each other in sequence; products handle the others
-GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple for vectors of any width
+CHAIN = np.int64(11)  # number of keys of a sub-tile that are processed one by one; between such groups, by products
+GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple, with vectors of any width
 
 
 @inner
@@ -92,14 +92,14 @@ def subtile_products(w, k, k_row, d, count, columns, products):
 
 @inner
 def keys_reflecting(queries_end, head):
-    """The end of the keys that reflect a block's last query, which is before `queries_end`."""
+    """The end of the range of keys that reflect a block's last query; queries_end: the query after that one."""
     return min(queries_end + head.visibility.start, head.key_length)
 
 
 @inner
 def keys_met(path, queries_end, low, high, head):
-    """The end of the keys that a block with keys low .. high - 1 processes; with reflections, the block processes all
-    keys up to its queries."""
+    """The end of the range of keys that a block processes, if its queries see keys in low .. high - 1. With
+    reflections, the block processes all keys up to its last query."""
     if path is None:
         return high
     return max(keys_reflecting(queries_end, head), high) if low < high else high
@@ -114,8 +114,9 @@ def lanes_of(m, like):
 
 @inner
 def lanes_met(first, i0, begin, head, like):
-    """The first of the block's lanes, from `begin` on, to which a sub-tile applies; and the position of the sub-tile's
-    first key relative to the query of that lane, at least -SUBTILE, as vectors count lanes in 32 bits."""
+    """Return the first of the block's lanes, from `begin` on, to which a sub-tile applies; and the position of the
+    sub-tile's first key relative to the query of that lane. The position is at least -SUBTILE, because vectors count
+    lanes in 32 bits."""
     group, ahead = GROUP * lanes(like), first - (i0 + head.visibility.start)
     lane = max(ahead // group * group, begin)
     return lane, max(ahead - lane, -SUBTILE)
@@ -248,13 +249,13 @@ def _carry(products, beta, along, steps, n, count, ahead):
 
 @inner
 def _carry_chain(products, beta, along, steps, n, count, ahead):
-    """`_carry` for few keys; each key waits for the one before it."""
+    """`_carry` for few keys; each key needs the results of all keys processed before it."""
     width, none = lanes(along), zeros(along)
     for i in range(0, n, GROUP * width):
         for j in range(count - 1, -1, -1):
             t, off = at(along, j * TILE_QUERIES + i), ahead + j - i
             t0, t1, t2 = load(t, 0), load(t, width), load(t, 2 * width)
-            for later in range(count - 1, j, -1):  # the most recent one comes last
+            for later in range(count - 1, j, -1):  # the key processed most recently comes last
                 r, f = at(steps, later * TILE_QUERIES + i), splat(get(products, j * SUBTILE + later))
                 t0, t1, t2 = fma(load(r, 0), f, t0), fma(load(r, width), f, t1), fma(load(r, 2 * width), f, t2)
             t0, t1, t2 = blend(none, off, t0), blend(none, off - width, t1), blend(none, off - 2 * width, t2)

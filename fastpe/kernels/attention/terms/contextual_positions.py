@@ -3,21 +3,23 @@
     g_ij = sigmoid(u_ij),    p_ij = min(sum of g_it over the keys t >= j that query i sees, P - 1)
     S_ij = u_ij + (1 - w) z_i[floor p_ij] + w z_i[ceil p_ij],    w = p_ij - floor p_ij,    z_im = q_i . counts[m]
 
-u includes `scale` and `gain`; q is not rotated. The vectors that a tile reads depend on all nearer keys. In the forward
-pass tiles are processed from the nearest to the farthest, and a query's running count holds the count so far. Once the
-count is P - 1, all farther keys have this count: counting stops, and one number is added to the row. In the backward
-pass, key blocks are processed from the farthest to the nearest, and each subtracts its sum from the running count. So a
-key block waits for its turn with a block of queries before it computes scores. With e the gradient of S,
+u is the product of query and key, with `scale` and `gain`; q is not rotated. Which vectors a tile reads depends on the
+gates of all nearer keys. In the forward pass, tiles are processed from the nearest to the farthest, and the running
+count of a query holds its count so far. Once the count is P - 1, all farther keys have this count: counting stops, and
+one number is added to the row. In the backward pass, key blocks are processed from the farthest to the nearest, and
+each subtracts its sum of gates from the running count. So a key block waits for its turn with a block of queries before
+it computes scores. With e the gradient of S,
 
     t_ij = e_ij (z_i[ceil p_ij] - z_i[floor p_ij]),    dg_ij = sum of t_it over t <= j,    du = e + dg g (1 - g)
 
-where a count that is clamped or an integer has no slope. A tile computes only the columns of z between its smallest and
-its largest count, and adds their gradients to those of q and of the vectors at once, so no memory grows with N P.
+where t_ij is 0 if p_ij is clamped or an integer. A tile computes z only for the counts between its smallest and its
+largest count. The gradients of z are not stored for all tiles: each tile adds its part to the gradients of q and of the
+vectors. So no memory grows with N P.
 
-A count is stored as an integer and a remainder. The remainder of a running count is summed in float64; the remainder of
-an entry is relative to the integer at the start of its vector of entries. Otherwise float32 would have only four digits
-left for the fraction of counts of thousands, and none for small counts near the query, which the backward pass computes
-by subtraction."""
+A count is stored as an integer and a remainder. The remainder of a running count is summed in float64. The entries of a
+row are processed in SIMD vectors; all entries of a vector have the same integer, and separate remainders. With a single
+float32 number, counts of thousands would have only four digits left for their fraction, and small counts near the
+query, which the backward pass computes by subtraction, would have none."""
 
 import numpy as np
 
@@ -59,7 +61,8 @@ from fastpe.kernels.simd import (
 
 RUNNING_COUNT = np.int64(4)
 """Number of elements, of the arrays' type, in the running count of a query."""
-# the count so far (backward: what is left) as integer and remainder; the farthest key block that counts; the sum of t
+# the count so far (backward: what is left) as integer and remainder; the farthest key block whose keys are counted; the
+# sum of t
 _WHOLE, _REST, _LAST, _SLOPE = (np.int64(number) for number in range(4))
 
 
@@ -94,7 +97,7 @@ def start_running_counts(head, terms, i0, m, case):
 
 @inner
 def _counts(own, j0):
-    """Whether a query counts the keys of a key block: its count had not reached the last vector before."""
+    """Whether a query counts the keys of a key block: whether its count was below P - 1 before that block."""
     return np.float64(j0 // TILE_KEYS) >= np.float64(get(own, _LAST))
 
 
@@ -147,9 +150,9 @@ def _gate_row(row, gates, mask, first, end):
 
 @inner
 def _tally(own, found, top, back):
-    """Add the count of a row of a tile to its running count, or subtract it if `back`.
+    """Add `found`, the sum of the gates of a tile's row, to the running count of the row, or subtract it if `back`.
 
-    Return the count at the row's near end: an integer of 0 .. top, and the remainder, both 0 for NaN.
+    Return the count of all keys nearer than the tile: an integer of 0 .. top, and the remainder; both are 0 for NaN.
     """
     whole, rest = np.float64(get(own, _WHOLE)), np.float64(get(own, _REST))
     far = rest - found if back else rest + found
@@ -168,7 +171,8 @@ def _place_row(gates, places, wholes, whole, rest, top, first, end):
     """Compute the clamped counts of the entries of a row: an integer for each vector of entries, and a remainder for
     each entry.
 
-    whole, rest: the count before the nearest entry. Returns the first and the last row of `counts` that they read.
+    whole, rest: the count before the nearest entry. Return the first and the last row of `counts` that the entries
+    read.
     """
     if end <= first:
         return top, NONE
@@ -206,7 +210,7 @@ def _make_z(head, terms, tile, low, wide, case, scratch):
 
 @inner
 def _look_up(row, places, wholes, z, low, first, end):
-    """Add z at the positions of a row; z starts at the count `low`."""
+    """Add to each entry of a row z at its count, interpolated; `z` starts at the count `low`."""
     for j in range(first, end):
         place = get(places, j)
         steps = np.int64(place)
@@ -217,7 +221,7 @@ def _look_up(row, places, wholes, z, low, first, end):
 
 @inner
 def add_counts(head, terms, tile, back, case, scratch):
-    """Compute S from u, in `cells`; gates and positions are kept for `counts_backward`."""
+    """Compute S from u, in `cells`; gates and counts are kept for `counts_backward`."""
     if not has_slot(head.table, COUNTS):
         return
     i0, j0, top, masked = tile.i0, tile.j0, rows_of(head.table, COUNTS) - 1, has_slot(head.table, MASK)
@@ -293,7 +297,7 @@ def _sum_of_row(row, first, end):
 @inner
 def counts_backward(head, terms, grads, tile, case, scratch):
     """Overwrite the gradients of S in `dcells` with those of u, and add the gradients of queries and of the vectors. It
-    must be the turn of the key block."""
+    must be the key block's turn."""
     if not has_slot(head.table, COUNTS):
         return
     i0, m, j0, _ = tile

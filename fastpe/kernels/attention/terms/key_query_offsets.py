@@ -2,10 +2,10 @@
 
     S_ij += key_offset_j + o (key_slope_j + query_slope_i),      o the offset of key and query
 
-Offsets of keys may be sums over a whole sequence; only their differences matter. They are float64. Each tile subtracts
-a *base* from them, the largest offset among the keys that its block of queries may see, so that the offsets of the keys
-with the highest scores are small. Weights do not depend on the base, and `lse` is smaller by it. Under a soft cap,
-which needs complete scores, the base is 0.
+Key offsets (`key_offset`) may be sums over a whole sequence, but only their differences matter. They are float64. Each
+tile subtracts a *base* from them: the largest key offset among the keys that its block of queries may see. So the key
+offsets of the keys with the highest scores become small. Weights do not depend on the base; `lse` is smaller by the
+base. A soft cap needs complete scores, so with a soft cap the base is 0.
 
 The gradients of a key block's columns are written only by that block. The gradients of query_slope are sums over key
 blocks; the blocks add to them in turn, as they do to the gradients of the queries."""
@@ -24,7 +24,7 @@ from fastpe.kernels.attention.slots import (
     has_slot,
     wants_gradient,
 )
-from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear, scale_row
+from fastpe.kernels.attention.tile import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.compile.decorators import inner
 from fastpe.kernels.simd import (
     at,
@@ -57,7 +57,8 @@ class Columns(NamedTuple):
     key_slope: np.ndarray
     query_slope: np.ndarray
     bases: np.ndarray  # float64, one for each block of queries of each head, chosen by the forward pass
-    # float64, (rows of key_offset, 2, key blocks): log sum exp, or the largest, up to each key block, and from it on
+    # float64, (rows of key_offset, 2, key blocks): log sum exp (with a bias, the largest) of all key offsets up to each
+    # key block, and from it on
     tails: np.ndarray
 
 
@@ -82,7 +83,7 @@ class ColumnGradients(NamedTuple):
 
 @inner
 def columns_of(columns, table, b, h, case):
-    """Return the columns of one head; None if only a bias is compiled (`inputs.terms_of`)."""
+    """Return the columns of one head; None if no code for columns is compiled (`inputs.terms_of`)."""
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -104,7 +105,7 @@ def has_columns(table):
 
 @inner
 def column_gradients(gradients, head, j0, keys, case):
-    """Return the gradients of one head, those for keys cut to `keys` keys from j0 on."""
+    """Return the gradients of one head; those for keys are cut to the `keys` keys from j0 on."""
     if gradients is None:
         return None
     queries = case.queries
@@ -117,7 +118,7 @@ def column_gradients(gradients, head, j0, keys, case):
 
 @inner
 def columns_from_key(columns, j0):
-    """Return the gradients, those for keys starting at this key."""
+    """Return the gradients of one head; those for keys start at key j0."""
     if columns is None:
         return None
     return ColumnGradients(at(columns.dkey_offset, j0), at(columns.dkey_slope, j0), columns.dquery_slope)
@@ -165,19 +166,6 @@ def with_columns(columns, factor, head, tile, case, scratch):
 
 
 @inner
-def with_slopes(columns, factor, head, tile, cells):
-    """As `with_columns`, but without offsets of keys."""
-    if columns is None:
-        return factor
-    if not _has_slopes(head.table):
-        return factor
-    for i in range(tile.m):
-        scale_row(at(cells, i * TILE_KEYS), tile.n, factor)
-    _add_slopes(columns, head, tile, cells)
-    return scalar(cells, 1.0)
-
-
-@inner
 def _has_slopes(table):
     return has_slot(table, KEY_SLOPE) or has_slot(table, QUERY_SLOPE)
 
@@ -205,8 +193,8 @@ def _add_slopes(columns, head, tile, cells):
 
 @inner
 def columns_backward(columns, grads, head, tile, scratch):
-    """Add the gradients of the columns of keys, and leave the block's gradient of query_slope in `stats`. dcells: the
-    gradients of the scores."""
+    """Add the gradients of key_offset and key_slope, and leave the tile's part of the gradient of query_slope in
+    `stats`. `dcells` holds the gradients of the scores."""
     if columns is None:
         return
     if not has_columns(head.table):
@@ -236,7 +224,7 @@ def columns_backward(columns, grads, head, tile, scratch):
 
 @inner
 def add_query_slopes(columns, grads, table, tile, scratch):
-    """Add what `columns_backward` left in `stats`; it must be the key block's turn."""
+    """Add what `columns_backward` left in `stats` to the gradient of query_slope; it must be the key block's turn."""
     if columns is None:
         return
     if wants_gradient(table, QUERY_SLOPE):
@@ -245,8 +233,8 @@ def add_query_slopes(columns, grads, table, tile, scratch):
 
 @inner
 def tail_of_keys(columns, table, tile, number, ahead, case):
-    """Return an upper bound of the offsets of the keys in a tile and of all keys beyond it: see the docstring of
-    `kernels.attention`."""
+    """Return what the offsets of the keys in a tile and of all keys beyond it add to the bound of their scores: see the
+    docstring of `kernels.attention`."""
     if columns is None:
         return 0.0
     if not has_slot(table, KEY_OFFSET):

@@ -3,13 +3,13 @@
 These arrays have a row for each offset -reach .. reach; offsets beyond the reach read the first or last row.
 
 A *band* is a matrix with a row for each query (or key) of a tile and m + n - 1 columns, one for each offset in the
-tile, so all products with such an array are matrix products; entries are copied between bands and tiles. A tile that is
-entirely beyond the reach of the array reads a single row, and its band is one column.
+tile. With bands, all products with such an array are matrix products; entries are copied between bands and tiles. A
+tile that is entirely beyond the reach of the array reads a single row, and its band is one column.
 
-If a tile has few queries, it is read row by row instead.
+A tile with few queries is processed row by row, without a band, except for the gradient of the array.
 
-An entry takes 2 D (m + n - 1) / n FLOP, or 2 if it is clipped. rel_gain has a factor for every channel, which matrix
-products do not support: it takes 2 D FLOP per entry, and its gradients take 8 D.
+An entry takes 2 D (m + n - 1) / n FLOP, or 2 if the tile is entirely beyond the reach. rel_gain has a factor for every
+channel, which matrix products do not support: it takes 2 D FLOP per entry, and its gradients take 8 D.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 class Offsets(NamedTuple):
-    """An array with a vector for each offset, and a tile that reads it: `first` is the offset of its entry (0, 0)."""
+    """An array with a vector for each offset, and a tile that reads it. first: the offset of its entry (0, 0)."""
 
     rel: int  # pointer
     reach: int
@@ -68,8 +68,8 @@ def clipped_row(offsets):
 
 @inner
 def _beyond_reach(offsets, i):
-    """Return two keys: with query i, all keys before the first one read the first row, and all keys from the second one
-    on read the last row."""
+    """Return two keys, for query i: all keys before the first of them read the array's first row, and all keys from the
+    second of them on read its last row."""
     own = i - offsets.first
     low = min(max(own - offsets.reach + 1, NONE), offsets.n)
     return low, min(max(own + offsets.reach, low), offsets.n)
@@ -77,7 +77,8 @@ def _beyond_reach(offsets, i):
 
 @inner
 def _collect_rows(offsets, transposed):
-    """Copy the rows that the tile reads, from offset first - (m - 1) on: (m + n - 1, width), or the transpose."""
+    """Copy the rows that the tile reads, from offset first - (m - 1) on, to `rows`: (m + n - 1, width), or the
+    transpose."""
     rel, reach, width, first, m, n, _, rows = offsets
     for t in range(m + n - 1):
         source = at(rel, _row_of(first - (m - 1) + t, reach) * width)
@@ -91,7 +92,7 @@ def _collect_rows(offsets, transposed):
 
 @inner
 def _band_onto_cells(band, cells, m, n, by_key):
-    """Add the band to the cells: cells[i, j] += band[i or j, column of j - i]."""
+    """Add the band to the cells: cells[i, j] += band[i, column of j - i], or band[j, column of j - i] if `by_key`."""
     for i in range(m):
         row = at(cells, i * TILE_KEYS)
         if by_key:
@@ -105,7 +106,7 @@ def _band_onto_cells(band, cells, m, n, by_key):
 
 @inner
 def _cells_into_band(cells, band, m, n, by_key):
-    """Copy the cells into the band: band[i or j, column of j - i] = cells[i, j]; other entries are zero."""
+    """Copy the cells into the band, in the order of `_band_onto_cells`; other entries of the band become zero."""
     rows = n if by_key else m
     for r in range(rows):
         for t in range(0, m + n - 1, lanes(band)):

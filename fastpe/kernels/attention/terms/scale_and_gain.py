@@ -69,7 +69,7 @@ def scale_backward(head, terms, tile, scratch):
 
 @inner
 def _scale_cells(cells, scale, rectify, gain, has_gain, m, n):
-    """cells *= scale, then max(cells, 0) if `rectify`, then times gain; gain: at the tile's entry (0, 0)."""
+    """cells *= scale, then max(cells, 0) if `rectify`, then times gain. gain: pointer to the gain of entry (0, 0)."""
     factor = splat(scale)
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(gain, -i)

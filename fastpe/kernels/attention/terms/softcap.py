@@ -1,8 +1,8 @@
 """Soft caps: a score S becomes c tanh(S / c), as in Gemma 2 (2024, arXiv:2408.00118, section 2).
 
-The error of tanh is at most about two units in the last place. It is computed by its series near 0, and elsewhere by
-(1 - e) / (1 + e) with e = exp(-2 |x|), a formula in which digits cancel near 0. An entry takes about 35 FLOP in
-float32.
+The error of tanh is at most about two units in the last place. tanh |x| is computed by its series near 0, and
+elsewhere by (1 - e) / (1 + e) with e = exp(-2 |x|), a formula in which digits cancel near 0. An entry takes about 35
+FLOP in float32.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ from fastpe.kernels.simd import (
 )
 
 _NEAR = 0.25  # the series is used up to here
-# tanh(x) / x in powers of x^2; the series is cut where its next term is below half a unit
+# tanh(x) / x in powers of x^2; the series is cut where its next term is below half a unit in the last place
 _SERIES = (
     1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875,
     6404582 / 10854718875, -443861162 / 1856156927625, 18888466084 / 194896477400625,
@@ -82,9 +82,9 @@ def cap_cells(cells, slopes, cap, m, n, keeps):
 
 @inner
 def cap_cells_backward(cells, slopes, m, n):
-    """Overwrite the gradient of `cap_cells`' result in `cells` with the gradient of its input."""
+    """Overwrite the gradient of the result of `cap_cells`, in `cells`, with the gradient of its input."""
     for i in range(m):
         row, slope = at(cells, i * TILE_KEYS), at(slopes, i * TILE_KEYS)
         for j in range(0, n, lanes(cells)):
             d = load_first(row, j, n - j)
-            store_first(row, j, where_zero(d, d, d * load_first(slope, j, n - j)), n - j)  # NaN for a hidden key
+            store_first(row, j, where_zero(d, d, d * load_first(slope, j, n - j)), n - j)  # slope may be NaN

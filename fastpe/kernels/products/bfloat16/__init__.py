@@ -5,11 +5,12 @@ selects the product by the pointers. There are three instruction sets; the faste
 
     amx          tiles of 16 x 16 sums, 32 terms per instruction (AMX-BF16); a process must ask Linux for permission
     avx512bf16   pairs of terms in vectors (AVX512_BF16)
-    shifts       any CPU: pairs are widened by shifts, then float32 multiply-adds; not faster than float32
+    shifts       any CPU: shifts widen the numbers to float32 for multiply-adds; not faster than float32 products
 
 All three round the operands to the same bits; values below 2^-126 become zero. They differ in the order of the float32
-sums, and the instructions treat denormal sums as zeros, so results agree within the error bound of a sum of that many
-terms. On one machine, all threads use the same instruction set, so results are bitwise equal for any number of threads.
+sums, and the instructions of AMX and AVX512 treat denormal sums as zeros. So results agree within the error bound of a
+float32 sum with as many terms. On one machine, all threads use the same instruction set, so results are bitwise equal
+for any number of threads.
 
     isa.py       the instruction set, and pointers that round
     pack.py      operands in the order that the instructions read

@@ -42,7 +42,7 @@ class Avx512(NamedTuple):
 
 
 class Shifts(NamedTuple):
-    """Float32 multiply-adds of widened numbers."""
+    """No instructions for bfloat16: the numbers are widened to float32 by shifts, then multiplied and added."""
 
     terms: int = 1
 
@@ -78,7 +78,7 @@ def _tiles_granted() -> bool:
 
 
 def ways() -> tuple[Isa, ...]:
-    """The instruction sets that work here, fastest first.
+    """Return the instruction sets that work on this machine, fastest first.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def ways() -> tuple[Isa, ...]:
 
 @cache
 def fastest() -> Isa:
-    """The first of `ways`."""
+    """Return the fastest instruction set that works on this machine."""
     return ways()[0]
 
 

@@ -39,7 +39,7 @@ def _pack(isa, matrix, square, words, words_of_transpose):
 
 
 def packed(matrix: Array, isa: Isa | None = None) -> tuple[Array, Array]:
-    """The words of a float32 matrix as operand B of products, and the words of its transpose."""
+    """Return the words of a float32 matrix, packed as operand B of products, and the words of its transpose."""
     words, of_transpose = (np.full(packed_words(*matrix.shape), np.nan, np.float32) for _ in range(2))
     _pack(isa or fastest(), matrix, aligned_zeros(int(STEP * STEP), np.float32), words, of_transpose)
     return words, of_transpose
@@ -52,7 +52,8 @@ def _turn(isa, memory, rows, words):
 
 
 def turned_into(words: Array, rows: Array, isa: Isa | None = None) -> None:
-    """Write the transpose of a float32 matrix to `words`, packed as operand B of products. Its rows may have gaps."""
+    """Write the transpose of the float32 matrix `rows` to `words`, packed as operand B of products. There may be gaps
+    between the rows in memory."""
     _turn(isa or fastest(), aligned_zeros(MEMORY, np.float32), rows, words)
 
 

@@ -3,11 +3,11 @@
     A    blocks of 16 rows x 16 words, one after the other along the depth, then the next 16 rows
     B    a panel of `PANEL_COLUMNS` columns: row p holds the words of rows 2 p and 2 p + 1 of B
 
-Matrices are padded with zeros to whole blocks: no instruction is masked, and nothing outside a matrix is read. Packing
-is limited by the caches: each element is read once, and half as many bytes are written.
+Matrices are padded with zeros to whole blocks, so that the products need no masks. Nothing outside a matrix is read.
+The speed of packing is limited by the caches: each element is read once, and half as many bytes are written.
 
-A matrix that is operand B of many products is packed once, and so is its transpose (`pack_band`): panel after panel,
-each over the whole depth.
+A matrix that is operand B of many products is packed once, together with its transpose (`pack_band`). Panels are stored
+one after the other, each over the whole depth.
 """
 
 import math
@@ -36,8 +36,9 @@ def _row_of_words(isa, row, depth, out):
 
 @inner
 def _columns_to_words(isa, a, a_col, m, depth, turned, out):
-    """Pack A, whose columns are contiguous: make the words of squares of `lanes` rows, and transpose the squares.
-    Columns are read in parallel, from start to end, because this is the fastest way to read memory."""
+    """Pack A, whose columns are contiguous. The words of a few columns and of `lanes` rows form a square, which is
+    transposed into its block. All rows of these columns are read before the next columns, because memory is read
+    fastest in order."""
     width, steps = lanes(a), (depth + STEP - 1) // STEP
     for k in range(0, steps * STEP, 2 * width):
         for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
@@ -53,7 +54,7 @@ def _columns_to_words(isa, a, a_col, m, depth, turned, out):
 
 @inner
 def pack_rows(isa, a, a_row, a_col, m, depth, spare, out):
-    """Pack A (m, depth). spare: memory for a row of A, or for a square of words."""
+    """Pack A (m, depth). spare: memory for a row of A, or for a square of `lanes` x `lanes` words."""
     steps = (depth + STEP - 1) // STEP
     if a_row == 1 and a_col != 1:
         _columns_to_words(isa, a, a_col, m, depth, spare, out)
@@ -92,14 +93,14 @@ def pack_panels(isa, b, b_row, n, depth, out):
 
 
 def packed_words(rows: int, columns: int) -> int:
-    """Return the number of words of a packed matrix, or of its transpose."""
+    """Return the number of words of a packed matrix; its packed transpose has the same number."""
     return math.ceil(rows / STEP) * math.ceil(columns / STEP) * int(STEP * STEP // 2)
 
 
 @inner
 def pack_band(isa, matrix, first, rows, columns, turned, words, words_of_transpose):
-    """Pack a band of a matrix, the rows from `first` on (at most STEP), and the same part of the transpose. Calls for
-    all bands pack the whole matrix and its transpose.
+    """Pack a band of a matrix, i.e. at most STEP rows from `first` on, and the same part of the transpose. To pack the
+    whole matrix and its transpose, call this function for every band.
 
     matrix: pointer to the first element of the whole matrix. turned: memory for a square of words.
     """

@@ -1,14 +1,14 @@
 """The product of matrices rounded to bfloat16, with float32 sums: `products.gemm` for pointers that round.
 
 Arguments and results are those of `kernels.products.gemm`. The depth is divided into slabs of `SLAB` terms, which are
-added to C one after the other. In a slab, as many rows of A as fit into the memory are packed (`pack`), then as many
-columns of B as fit, which are processed panel by panel. Each block of 32 x 32 sums is computed over all of the slab's
-depth in registers; then start is added, f is applied, and the block is stored to C. Meanwhile the next block of C and
-the next panel of B are prefetched (`sums`), because C is as large as a core's cache, and each weight is read only once
-for all rows.
+added to C one after the other. In a slab, as many rows of A are packed (`pack`) as fit into the scratch memory, then as
+many columns of B as fit. The packed columns are processed panel by panel. Each block of 32 x 32 sums is computed over
+all of the slab's depth in registers; then start is added, f is applied, and the block is stored to C. Meanwhile the
+next block of C and the next panel of B are prefetched (`sums`). They are usually not in a core's cache: C is as large
+as that cache, and each weight (an element of B) is read only once for all rows.
 
 A product takes 2 m n depth FLOP. In addition, A (m depth elements) is packed once, and B (n depth elements) once for
-every `_ROWS` words of A, or not at all if it is already packed. Both are read in the order of memory.
+every `_ROWS` words of A, or not at all if B is already packed. A and B are read in the order of memory.
 """
 
 import numpy as np
@@ -57,7 +57,7 @@ from fastpe.kernels.simd import (
 
 SLAB = np.int64(4096)
 _ROWS = np.int64(192 * 1024)  # words of A at a time: with panels of B they fit into a core's cache
-_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)  # words of one panel of depth SLAB, or of several with a smaller depth
+_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)  # words of one panel of depth SLAB, or of several panels of smaller depth
 _SUMS = np.int64(BLOCK * BLOCK)
 _AT_PANEL, _AT_SUMS, _AT_SPARE = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
 MEMORY = int(_AT_SPARE + SLAB)
@@ -109,7 +109,8 @@ def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
 
 @inner
 def _put_past_caches(sums, c, c_row):
-    """C = sums, for a whole block, bypassing the caches: a line that is written without them need not be read first."""
+    """C = sums, for a whole block. The stores bypass the caches, so that the cache lines of C need not be read
+    first."""
     for i in range(BLOCK):
         for j in range(0, PANEL_COLUMNS, lanes(sums)):
             store_past_caches(c, i * c_row + j, load(sums, i * BLOCK + j))
@@ -117,9 +118,10 @@ def _put_past_caches(sums, c, c_row):
 
 @inlined
 def _ahead(mode, c, c_row, i, rows, b, steps, more, far):
-    """Return what to prefetch while the sums of the rows from i on are computed, in the panel of C that starts at c.
+    """Return what to prefetch during the computation of one block of sums. This block begins at row i of the panel of C
+    that starts at c.
 
-    b: the next panel of B; more: whether there is one; far: whether it may be far away in memory.
+    b: the next panel of B. more: whether there is a next panel. far: whether B was passed in packed form.
     """
     c_count, b_count, below = np.int64(0), np.int64(0), i + BLOCK < rows
     if not mode & NOT_SOON and (below or more):
@@ -145,7 +147,7 @@ def _panel_of_panels(b, panels, far, j, wide, stride):
 @intrinsic
 def _panel(typingctx, b, panels, far, j, wide, stride):
     """Return the panel of the columns from j on: a panel of B if B was passed in packed form (`far`), otherwise one of
-    the panels that `_slab` has packed. If B is an array of bfloat16 numbers, it cannot be in packed form."""
+    the panels that `_slab` has packed. An array of bfloat16 numbers is never in packed form."""
     own = _panel_of_either if b == panels else _panel_of_panels
     return overload_by_type(typingctx, own, (b, panels, far, j, wide, stride))
 

@@ -24,18 +24,18 @@ from fastpe.kernels.simd import REGISTER_BYTES, at, bring_near
 
 BLOCK = np.int64(32)  # rows and columns of the sums that are computed at a time
 
-# the tile of sums in vector registers
+# the size of a tile of sums in vector registers
 TILE_ROWS = 8 if REGISTER_BYTES == 64 else 2
 TILE_VECTORS = 128 // REGISTER_BYTES
 
 
 class Ahead(NamedTuple):
-    """What is prefetched while sums are computed: rows of 32 elements of the block of C that is written next, and of
-    the panel of B after this one; each step of the depth prefetches some of both."""
+    """What is prefetched while sums are computed: rows of 32 elements of the block of C that is written next, and rows
+    of 32 words of the next panel of B. Each step of the depth prefetches some rows of both."""
 
     c: int  # pointer
     c_row: int
-    c_count: int  # per step
+    c_count: int  # rows per step
     b: int  # pointer
     b_count: int
 
@@ -101,7 +101,8 @@ def _sums_in_vectors(isa, a, a_block, b, first, last, rows, sums, row, ahead):
 
 @intrinsic
 def sums_of_block(typingctx, isa, a, a_block, b, first, last, rows, sums, row, ahead):
-    """Compute sums[i * row + j] for a block of 32 x 32 sums, or of 16 x 32 if `rows` is at most 16."""
+    """Compute a block of 32 x 32 sums, or of 16 x 32 if `rows` is at most 16. Sum (i, j) is stored at
+    sums[i * row + j]."""
     own = _sums_in_tiles if isa.isa == AMX.name else _sums_in_vectors
     return overload_by_type(typingctx, own, (isa, a, a_block, b, first, last, rows, sums, row, ahead))
 

@@ -43,7 +43,8 @@ def _picked(b, x, y, lanes):
 
 
 def _rounded(b, kind, x):
-    """Bits of x, rounded to the upper half of each lane: NaN is kept, values below 2^-126 become zero."""
+    """Return the bits of x, rounded to bfloat16 in the upper half of each lane. NaN is kept; values below 2^-126 become
+    zero."""
     bits = b.bitcast(x, _integers(kind))
     odd = b.and_(b.lshr(bits, _every(kind, 16)), _every(kind, 1))
     nearest = b.add(bits, b.add(odd, _every(kind, 0x7FFF)))
@@ -60,7 +61,7 @@ def _words_by_shifts(b, kind, first, second):
 
 
 def _words_at_once(b, kind, x, y):
-    """The lanes of x, then those of y, rounded to bfloat16: one vector of words."""
+    """Return one vector of words: the lanes of x, then the lanes of y, all rounded to bfloat16."""
     name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
     return code.call_intrinsic(b, name, _bfloats(2 * kind.lanes), [y, x])
 
@@ -97,7 +98,8 @@ def words_across(typingctx, x, y, isa):
 
 @intrinsic
 def tile_multiply_words(typingctx, tile, a, a_row, words, isa):
-    """tile + (column of words a[i * a_row]) (row of words): two terms of each sum."""
+    """Return tile + the product of the column of words a[i * a_row] and a row of words. This adds two terms to each
+    sum."""
     vector = tile.vector
 
     def widened(b, word):
@@ -159,7 +161,8 @@ def _do(b, name, arguments):
 
 
 def _rows_of(b, pointer, row):
-    """LLVM's values for the rows of a tile in memory, `row` elements apart: the address, and the stride in bytes."""
+    """Return the address and the stride in bytes of the rows of a tile in memory, `row` elements apart, as LLVM
+    values."""
     end = b.add(b.mul(row, ir.Constant(I64, ROWS_OF_TILE - 1)), ir.Constant(I64, WORDS_OF_ROW))
     address = b.bitcast(element(b, pointer, ir.Constant(I64, 0), end), ir.IntType(8).as_pointer())
     return [address, b.mul(row, ir.Constant(I64, 4))]
@@ -183,7 +186,7 @@ def begin_tiles(typingctx):
 
 @intrinsic
 def end_tiles(typingctx):
-    """Release the tile registers: until then every thread switch saves them."""
+    """Release the tile registers. As long as they are in use, every thread switch must save them."""
 
     def emit(context, b, signature, arguments):
         _do(b, "tilerelease", [])
