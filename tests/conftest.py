@@ -22,7 +22,9 @@ collect_ignore = [f"support/peers/{name}.py" for name in ("make_torch_values", "
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run all tests, not the default selection")
-    parser.addoption("--rest", action="store_true", help="run all tests that did not pass in the last default selection")
+    parser.addoption(
+        "--rest", action="store_true", help="run all tests that did not pass in the last default selection"
+    )
 
 
 def pytest_configure(config):
