@@ -60,7 +60,7 @@ class Kind(Generic[Record]):
 
 
 class Source(NamedTuple):
-    """A file or a module that a user named, before it runs.
+    """A file or module that a user named and that has not run yet.
 
     `way` is how another process registers this source: the path of the file, or the name of the module. `package` is
     the package that contains the module.

@@ -4,7 +4,7 @@
 
 Source: an own construction.
 
-**Slot**: `bias` (H, 2N-1), row j - i + N - 1.
+**Slot**: `bias` (H, 2N-1); the pair (i, j) uses element j - i + N - 1 of its head's row.
 **Learns**: `slope` (H,), initially uniform in (0, 1).
 
 **Options**

@@ -24,8 +24,9 @@ def dape(
     q, k, v : (..., H, N, D) array
         Queries, keys and values.
     bias : (H, 2N-1) or (H, N, N) array
-        b, a static bias: either by offset, with the row j - i + N - 1, like the slot ``bias`` of ALiBi; or for every
-        query and key, like the slot ``scores``.
+        b, a static bias. The first shape, as in the slot ``bias`` of ALiBi, has a value for every offset: the pair
+        (i, j) uses element j - i + N - 1 of its head's row. The second, as in the slot ``scores``, has a value for
+        every query and key.
     w1 : (W, 2H) or (W, 2H, T) array
         W1. In version 2 it has an odd number of taps T, the middle one of which is at the key itself.
     b1 : (W,) array

@@ -12,8 +12,8 @@ power of the base.
 - `digits`: "ordinary", most significant digit first; "reversed", least significant digit first, so that a carry is
   known when it is needed; or "answer_reversed", reversed in answers only.
 - `base`: the base of the numbers.
-- `padded`: zeros before the most significant digit make the shorter number as long as the other one, and the answer one
-  digit longer; an input of length 2 n + 1 then has numbers of at most n digits.
+- `padded`: an input of length 2 n + 1 has two numbers of at most n digits. Zeros pad both numbers to n digits, and the
+  answer to n + 1; they are leading zeros, so a reversed number ends with them.
 
 **Positions**: "digits:K" (Abacus) counts the digits along a number, and is meant for "reversed". "coupled:L" gives
 digits of the same significance the same position. With "ordinary" answers, "coupled:L" needs `padded`. Otherwise the

@@ -14,7 +14,10 @@ def vocabulary(chosen: Chosen) -> int | None:
 
 
 def positions(chosen: Chosen, length: int, causal: bool) -> int:
-    """The number of positions of the longest sequence for an input of this length.
+    """The number of positions in the longest sequence that a model reads for an input of the given length.
+
+    For tokens, the sequence also has the begin token. If the task asks for an answer, it also has the separator, the
+    answer or the blanks in its place and, unless `causal`, a blank for the end.
 
     >>> from fastpe.tasks.registry import choose
     >>> positions(choose("reverse"), 50, causal=True), positions(choose("running_sum"), 50, causal=True)

@@ -195,8 +195,8 @@ def largest_jacobian(
     -------
     dict of str to Value
         - "frobenius": the largest |J^T u| / |u|;
-        - "token": for an output, the sum over tokens of the norm of its gradient with respect to the token. This is the
-          largest sum, for outputs at up to 8 positions.
+        - "token": the largest, over the sequences and over outputs at up to 8 positions, of the sum over tokens of the
+          norm of the output's gradient with respect to the token.
 
         Both slopes occur in the model, so they are certified lower bounds of the model's Lipschitz constants.
 

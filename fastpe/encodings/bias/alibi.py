@@ -7,10 +7,10 @@ Extrapolation" (arXiv:2108.12409), section 3; the list of slopes: ofirpress/atte
 fairseq/models/transformer.py, get_slopes. Li (2025), section 5.3 and eq. (9), uses one slope alpha = 0.1 / N_train for
 its one head.
 
-**Slot**: `bias` (H, 2N-1), row j - i + N - 1. If positions are given, the distance is not a function of j - i; then
-`scores` (H, N, N), with a value for every pair, is filled instead.
-**Learns**: nothing by default; with `learned`, `slope` (H,), and in the form `nonsymmetric` also `slope_future` (H,)
-for j > i.
+**Slot**: `bias` (H, 2N-1); the pair (i, j) uses element j - i + N - 1 of its head's row. If positions are given, the
+distance is not a function of j - i; then `scores` (H, N, N), with a value for every pair, is filled instead.
+**Learns**: nothing by default. The option `learned` trains `slope` (H,); the form `nonsymmetric`, which needs this
+option, also trains `slope_future` (H,), used for j > i.
 
 **Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, let n be the largest power of two below
 H: the slopes of n heads come first, followed by the first, third, fifth, ... slope of 2n heads, until there are H.
@@ -37,8 +37,8 @@ repository):
   Improves ALiBi Extrapolation", arXiv:2310.13017). `log`: ln(1 + N_train) / ln(1 + N), a construction of this library
   that lies between these two: Li (2025), section 8, asks for slopes that adapt to the length but gives no formula.
 
-The released code adds slope * j instead. In a causal model this gives the same weights after the softmax; in a
-bidirectional model it is wrong. The bias is not multiplied by 1/sqrt(D).
+The paper's released code adds slope_h * j instead of -slope_h |j - i|. In a causal model this gives the same weights
+after the softmax; in a bidirectional model it is wrong. The bias is not multiplied by 1/sqrt(D).
 
 **Past the training length**: defined; the penalty keeps growing with the distance. A `schedule` makes it grow more
 slowly, and changes the penalty at every distance.

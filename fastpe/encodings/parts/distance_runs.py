@@ -1,9 +1,9 @@
-"""Functions of the distance, one for each head, evaluated by runs of distances on which they are short series.
+"""Functions of the distance, one for each head; on each run of consecutive distances, a short series gives the values.
 
 A slot has 2N-1 elements for each head. The function must be smooth in the distance r, such as a logarithm or a power,
-or constant on long runs of distances. It is computed exactly once for each run. A vector of elements then takes as many
-operations as its series has terms, for any function. If keys before and after the query have the same values, these are
-computed once for both sides:
+or constant on long runs of distances. The function itself is computed only once for each run. After that, the cost does
+not depend on the function: one SIMD vector of elements takes one multiply-add for each term of the run's series. If the
+function has the same values before and after the query, they are computed once for both sides. On a run:
 
     value(r) = level + gain (c_1 u + ... + c_n u^n),    u = rate (r - middle)
 

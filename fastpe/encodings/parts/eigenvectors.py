@@ -3,8 +3,8 @@
 Eigenvalues that differ by at most 1e-9 of the largest one count as one repeated eigenvalue. Its vectors depend only on
 the eigenspace and the order of nodes: let P be the projector on the eigenspace. The first vector is the column of P at
 a node v with a large P_vv, divided by its norm. Its projector is subtracted from P, and the next vector is chosen in
-the same way. Entry v of this vector is positive, so the rule also fixes the sign or phase of an eigenvector whose
-eigenvalue does not repeat.
+the same way. Each vector is real and positive at its own node v, so the rule also fixes the sign or phase of an
+eigenvector whose eigenvalue does not repeat.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,8 @@
-"""A small network that maps offsets to a number for every head; the encoding defines the functions between its maps.
+"""A small network that maps each offset to one number for every head.
 
     z_0 = x w_in + b_in,    z_l = f(z_(l-1)) w_(l-1) + b_(l-1),    u = f(z_last) w_out + b_out
 
-Rows of x are offsets. The function f may have parameters.
+Rows of x are offsets. The encoding that uses the network chooses the function f, which may have parameters.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -4,7 +4,8 @@ Each task is one query of one head. Its scores are in a row of the worker's work
 running maximum. Keys and values are read in place, with any strides and a contiguous last axis.
 
 Kernels get the first element and the strides of q, k and v, so that they are compiled once for all strides. Optional
-arrays are contiguous, with all their axes, and have size 0 if they are not given. `functional.decode` prepares them.
+arrays are contiguous and always have all their axes; one that is not given has size 0. `functional.decode` prepares
+them.
 """
 
 import math

@@ -76,8 +76,10 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, w
 
 @inner
 def attention_forward(layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
-    """Compute `mixed` from `qkv` for one sequence. place_of_first: the number, among the model's dropouts, of the first
-    head's weights."""
+    """Compute `mixed` from `qkv` for one sequence.
+
+    place_of_first: the number of the dropout at the first head's weights, as counted in `rows.dropout.places_of`.
+    """
     c, case = sizes.width, position.case
     make_content(layer, act, workspace, position, own, sizes, a)
     rest = exact(act), exact(workspace), position, dropout, place_of_first, own, sizes, a

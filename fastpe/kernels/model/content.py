@@ -104,8 +104,8 @@ def _lift_rows(polar, qkv, turned, own, layer, sizes):
 def _turn(qkv, turned, act, own, layer, position, sizes, a):
     """Rotate the queries and keys of all heads, and scale queries, for a sequence's rows from `before` on.
 
-    Rows that are mapped or in polar form are rotated in place. Keys that are not mapped, not in polar form and not
-    rotated are not copied.
+    Rows that are mapped or in polar form are rotated in place. Keys are written to `turned` only if they are
+    mapped, in polar form or rotated.
     """
     c, pairs, wide = sizes.width, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)

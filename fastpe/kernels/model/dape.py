@@ -97,7 +97,7 @@ def network_forward(net, layer, act, workspace, position, dropout, place_of_firs
     """Return whether the model has a network. If it has one, compute `mixed` from `qkv`, or from rotated rows, for one
     sequence.
 
-    place_of_first: the number, among the model's dropouts, of the first head's weights.
+    place_of_first: the number of the dropout at the first head's weights, as counted in `rows.dropout.places_of`.
     """
     if net is None:
         return False

@@ -191,8 +191,11 @@ def _dropped(dropout, dz, target, c, place, pack):
 
 @inner
 def feedforward_backward(dz, layer, w, wt, g, grow, act, workspace, dropout, pack, sizes, o, t, a):
-    """Backward pass of the feed-forward part. dz: the gradient of the layer's output on entry, of `middle` on return.
-    grow: the mode of the products that are gradients of matrices."""
+    """Backward pass of the feed-forward part.
+
+    dz: on entry, the gradient of the layer's output; on return, the gradient of `middle`.
+    grow: the mode of the matrix products that compute the gradients of the weights: OVERWRITE, or FROM to add.
+    """
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
     hidden, dhidden, middle = at(act, a.hidden), at(workspace, a.dhidden), at(act, a.middle)
     dout, columns, transposed, row = at(workspace, a.output), ONE, at(workspace, a.readout), f
@@ -232,8 +235,11 @@ def _made_backward(layer, u, du, w, g, act, workspace, position, pack, sizes, a)
 def attention_layer_backward(
     dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, workspace, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
-    """Backward pass of the attention part. dz: the gradient of `middle` on entry, of the layer's input z on return.
-    all_w, all_g: all parameters of the model and their gradients; slot_gradients: the slot gradients of the pack."""
+    """Backward pass of the attention part.
+
+    dz: on entry, the gradient of `middle`; on return, the gradient of the layer's input z.
+    all_w, all_g: all parameters of the model and their gradients; slot_gradients: the slot gradients of the pack.
+    """
     n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(workspace, a.dmixed), at(workspace, a.dqkv)
     dout = _dropped(dropout, dz, at(workspace, a.dbranch), c, _place(layer, 0, sizes), pack)

@@ -30,7 +30,7 @@ def _head_of(back, layer, h, act, scratch, position, dropout, place_of_first, ow
 def reflected_forward(reflections, layer, act, workspace, position, dropout, place_of_first, own, sizes, a):
     """Return whether the layer computes reflections. If it does, compute `mixed` from `qkv` for one sequence.
 
-    place_of_first: the number, among the model's dropouts, of the first head's weights.
+    place_of_first: the number of the dropout at the first head's weights, as counted in `rows.dropout.places_of`.
     """
     if reflections is None:
         return False
