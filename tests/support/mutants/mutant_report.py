@@ -48,6 +48,22 @@ def markdown(done: dict[str, dict[str, Any]], seed: int) -> str:
     return "\n\n".join(parts).rstrip() + "\n"
 
 
+def selections(default: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]]) -> str:
+    """A table of what the default selection finds. rest: results of the other tests, for its survivors."""
+    open_ = {key: line for key, line in default.items() if not judged(line).startswith("equivalent")}
+    rows = []
+    for group in (*sorted({line["group"] for line in open_.values()}), "**all**"):
+        members = {key: line for key, line in open_.items() if group in (line["group"], "**all**")}
+        first = sum(line["end"] == "killed" for line in members.values())
+        later = sum(rest.get(key, line)["end"] == "killed" for key, line in members.items()) - first
+        share = f"{100 * first / (first + later):.0f} %" if first + later else "-"
+        rows.append(f"| {group} | {len(members)} | {first} | {later} | {len(members) - first - later} | {share} |")
+    return "\n".join([
+        "| group | mutants | default selection | only `--full` | no test | share of the default selection |",
+        "|---|---|---|---|---|---|", *rows,
+    ])  # fmt: skip
+
+
 def _row(name: str, lines: list[dict[str, Any]]) -> str:
     killed = sum(line["end"] == "killed" for line in lines)
     left = sum(is_open(line) for line in lines)

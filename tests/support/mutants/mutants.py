@@ -247,9 +247,13 @@ def main() -> None:
     parser.add_argument("--examples", choices=["few", "many"], default="many", help="few: as in the default selection")
     parser.add_argument("--only", help="one mutant, PATH:NUMBER, its tests' output shown; nothing is written")
     parser.add_argument("--report", type=Path, help="write the figures as Markdown; runs nothing")
+    parser.add_argument("--rest", type=Path, help="results of all tests for what survived --results: prints a table")
     options = parser.parse_args()
     os.chdir(ROOT)
     done = mutant_report.read(options.results)
+    if options.rest:
+        print(mutant_report.selections(done, mutant_report.read(options.rest)))
+        return
     if options.report:
         options.report.write_text(mutant_report.markdown(done, options.seed))
         return
