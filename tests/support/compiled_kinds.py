@@ -105,6 +105,6 @@ def _kind(arguments: dict[str, Any]) -> str:
         given["rounded"] = arguments["sizes"].products
         dtype = arguments["w"].dtype
     else:
-        given = {"terms": arguments["dropout"], "path": x.path}
+        given = {"terms": arguments.get("dropout"), "path": x.path}
         dtype = x.v.dtype
     return " ".join([str(dtype), *(name for name, part in given.items() if part is not None)])
