@@ -51,7 +51,8 @@ def test_outputs_are_those_of_numpy_and_gradients_those_of_jaxs_checker(names):
     plain = {name: np.asarray(x) for name, x in {**given, **index}.items()}
     expected = fastpe.attention(**plain, **options, lengths=[5, 4])
     for call in (function, jax.jit(function)):
-        np.testing.assert_array_equal(call(given), expected)
+        # few queries of NumPy arrays go through the decode path, whose sums may round differently
+        np.testing.assert_allclose(call(given), expected, rtol=1e-13, atol=1e-15)
         check_grads(call, (given,), order=1, modes=["rev"])
 
 
