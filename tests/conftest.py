@@ -12,7 +12,7 @@ except ImportError:  # the adapters are also tested where there are frameworks a
     settings = None
 else:  # the same examples for everybody; others, for every change, are drawn by tests/fuzz
     settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
-    settings.register_profile("many", derandomize=True, deadline=None, max_examples=40)
+    settings.register_profile("many", derandomize=True, deadline=None, max_examples=60)
 
 PASSED = "fastpe/passed"  # in pytest's cache: node ids
 

@@ -42,9 +42,11 @@ def remarks(key: str) -> list[str]:
     """Return remarks on facts that a task does not state."""
     own, page = TASKS.get(key), TASKS.page(key)
     wanted = {"Source:": "its source"} | {f"`{option}`": f"option {option!r}" for option in own.options}
-    unsaid = [meaning for word, meaning in wanted.items() if word not in page]
-    unsaid = unsaid if page else ["anything, because it is empty"]
-    found = [f"the page (the docstring) does not mention {meaning}" for meaning in unsaid]
+    if page:
+        missing = [meaning for word, meaning in wanted.items() if word not in page]
+    else:
+        missing = ["anything, because it is empty"]
+    found = [f"the page (the docstring) does not mention {meaning}" for meaning in missing]
     found += [f"TASK has no {name}" for name in ("summary", "source") if not getattr(own, name)]
     if len(own.summary) > SUMMARY:
         found.append(f"the summary has {len(own.summary)} characters, but lists have room for only {SUMMARY}")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpe
@@ -24,6 +24,7 @@ def view_of(whole, axes, start, dtype):
     return np.lib.stride_tricks.as_strided(whole[start:].view(dtype), shape, strides)
 
 
+@settings(max_examples=5 * settings().max_examples)
 @given(one=STRIDES, other=STRIDES, start=st.integers(0, 60), dtype=st.sampled_from([np.uint8, np.float32, np.float64]))
 def test_memory_is_shared_where_a_byte_is(one, other, start, dtype):
     whole = np.zeros(4096, np.uint8)

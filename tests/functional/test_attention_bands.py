@@ -19,6 +19,7 @@ NAMES = [name for name in OPTIONS if name not in APART]
 
 def banded_problem(rng, names=(), *, b=2, h=2, n=23, m=None, d=8, dtype=np.float64, count=3, pairs=None, **sizes):
     m = m or n
+    names = sorted(names, key=lambda name: name == "sinks")  # whose gradient comes last
     arguments = problem(rng, (), b=b, h=h, n=n, m=m, d=d, dtype=dtype, **sizes)
     arguments |= {"theta": rng.standard_normal(pairs or d // 2), **options(rng, names, b, h, n, m, d, dtype)}
     return arguments, random_bands(rng, b, n, m, count)

@@ -186,3 +186,29 @@ def test_tensors_take_them_too():
     )  # fmt: skip
     for x, gradient in zip(tensors, found.values(), strict=True):
         torch.testing.assert_close(x.grad, torch.from_numpy(gradient).to(torch.bfloat16), rtol=0, atol=0)
+
+
+@fast
+def test_no_float32_copy_of_arrays(monkeypatch):
+    widths = []
+
+    class Seen(passes.Pass):
+        def _forward(self):
+            widths.extend(x.dtype.itemsize for x in (*self.inputs[:5], self.out))
+            super()._forward()
+
+    monkeypatch.setattr(host, "Pass", Seen)
+    given = [bfloat16(x) for x in problem(200, 300)]
+    for slots, expected in (({}, [2] * 6), ({"softcap": 4.0}, [4] * 6), ({"sinks": np.zeros(2, np.float32)}, [4] * 6)):
+        widths.clear()
+        fastpe.attention(*given, causal=True, **slots)
+        assert widths == expected
+
+
+def test_numpys_bfloat16_takes_them_too():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    q, k, v = problem(200, 300)
+    out = host.attention(*(x.astype(bfloat16) for x in (q, k, v)))
+    assert out.dtype == bfloat16
+    right = host.rounded(q, k, v, **USUAL)[0]
+    np.testing.assert_array_equal(out.astype(np.float32), right.astype(bfloat16).astype(np.float32))

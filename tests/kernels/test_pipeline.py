@@ -8,7 +8,8 @@ import threading
 import numba
 import numpy as np
 import pytest
-from llvmlite.binding import ffi
+from llvmlite.binding import ffi, parse_assembly
+from numba.core.registry import cpu_target
 
 from fastpe.encodings.bias import alibi
 from fastpe.kernels.compile import decorators, pipeline
@@ -137,3 +138,30 @@ def test_calls_of_llvm_are_timed_again_afterwards():
             assert clocks == []
         assert clocks == []
     assert clocks == before
+
+
+_MODULE = """
+define linkonce_odr i64 @inner(i64 %read, i64 %unread, i64 %same) {
+  %sum = mul i64 %read, %same
+  ret i64 %sum
+}
+
+define i64 @entry(i64 %x, i64 %y) {
+  %first = call i64 @inner(i64 %x, i64 %y, i64 7)
+  %second = call i64 @inner(i64 %y, i64 %x, i64 7)
+  %both = add i64 %first, %second
+  ret i64 %both
+}
+"""
+
+
+@pytest.mark.skipif(
+    pipeline._argument_passes(cpu_target.target_context.codegen()) is None, reason="this Numba lacks LLVM's passes"
+)
+def test_arguments_that_are_not_read_and_those_that_are_always_the_same_are_dropped():
+    module = parse_assembly(_MODULE)
+    with pipeline._drop_arguments(module, cpu_target.target_context.codegen()):
+        assert re.search(r"define linkonce_odr .*@inner\((.*)\)", str(module))[1].count("%") == 1
+    assert re.search(r"define internal .*@inner\((.*)\)", str(module))[1].count("%") == 1
+    assert re.search(r"define i64 @entry\((.*)\)", str(module))[1].count("%") == 2  # Python calls it
+    assert str(module).count(", 7\n") == 1  # where it is multiplied by

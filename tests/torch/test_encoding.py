@@ -129,3 +129,40 @@ def test_encodings_of_gates_are_refused(name):
     """It would be a module that does nothing."""
     with pytest.raises(ValueError, match=f"^name must be of encodings that fill slots, not '{name}', whose gates"):
         Encoding(f"alibi+{name}", dim=8, heads=2, train_length=4, causal=True)
+
+
+@pytest.mark.parametrize("name", ["kerple_log", "transformer_xl", "rope_mixed"])
+def test_gradients_are_those_of_pytorchs_checker(name):
+    encoding = Encoding(name, dim=8, heads=2, train_length=6, dtype=torch.float64)
+    q = torch.randn(1, 2, 4, 4, dtype=torch.float64)
+    keys = [name for name, _ in encoding.named_parameters()]
+
+    def function(*parameters):
+        return torch.func.functional_call(Attending(encoding), {f"encoding.{key}": x for key, x in
+                                                                zip(keys, parameters, strict=True)}, (q,))  # fmt: skip
+
+    assert torch.autograd.gradcheck(function, tuple(x.detach().clone().requires_grad_() for x in encoding.parameters()))
+
+
+class Attending(torch.nn.Module):
+    def __init__(self, encoding):
+        super().__init__()
+        self.encoding = encoding
+
+    def forward(self, q):
+        return attention(q, q, q, **self.encoding(q.shape[2]))
+
+
+def test_training_moves_parameters_towards_a_target():
+    torch.manual_seed(0)
+    encoding = Encoding("t5", dim=8, heads=2, train_length=8)
+    q = torch.randn(4, 2, 8, 4)
+    target = attention(q, q, q, bias=-torch.arange(-7, 8).abs() * torch.ones(2, 1), scale=1.0)
+    optimiser = torch.optim.Adam(encoding.parameters(), lr=0.1)
+    losses = []
+    for _ in range(60):
+        optimiser.zero_grad()
+        losses.append((attention(q, q, q, **encoding(8)) - target).square().mean())
+        losses[-1].backward()
+        optimiser.step()
+    assert losses[-1] < losses[0] / 20
