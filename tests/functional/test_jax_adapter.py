@@ -50,7 +50,7 @@ def test_outputs_are_those_of_numpy_and_gradients_those_of_jaxs_checker(names):
         return attention(**given, **index, **options, lengths=jnp.array([5, 4]))
 
     plain = {name: np.asarray(x) for name, x in {**given, **index}.items()}
-    expected, _ = fastpe.attention_vjp(**plain, **options, lengths=[5, 4])  # not by the decode path, as in JAX
+    expected = fastpe.attention(**plain, **options, lengths=np.array([5, 4]))
     for call in (function, jax.jit(function)):
         np.testing.assert_array_equal(call(given), expected)
         check_grads(call, (given,), order=1, modes=["rev"])
