@@ -57,8 +57,8 @@ def register(module_or_path: Any) -> str:
     """Register a user-defined encoding. It can then be used like those of fastpe: by its key, in sums, and in training.
 
     The docstring of the file is the page of the encoding. The file defines `ENCODING` and the functions that
-    `fastpe.Encoding` lists; only `reference` is required. ``fastpe check --template`` prints a template of
-    such a file, and ``fastpe check FILE`` tests a file.
+    `fastpe.Encoding` lists; only `reference` is required. ``fastpe check --template`` prints a template of such a
+    file, and ``fastpe check FILE`` tests a file.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ def parameters(spec: Spec, *, hidden: int, **options: Any) -> dict[str, tuple[in
 
 
 def init(spec: Spec, rng: Any, *, hidden: int, initial_c: float, **options: Any) -> dict[str, Any]:
-    """`c` is `initial_c`, `multiplier` is 1; the network is uniform in +-1/sqrt(fan in), as PyTorch's linear layers."""
+    """`c` is `initial_c`, `multiplier` is 1; the network is uniform in +-1/sqrt(fan in), like PyTorch's linear maps."""
     drawn = 2.0 * rng.uniform(2 * hidden + hidden * spec.heads + spec.heads) - 1.0
     w1, b1, w2, b2 = np.split(drawn, [hidden, 2 * hidden, 2 * hidden + hidden * spec.heads])
     inner, outer = w2.reshape(hidden, spec.heads) / np.sqrt(hidden), b2 / np.sqrt(hidden)

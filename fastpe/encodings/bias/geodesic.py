@@ -141,8 +141,9 @@ _ARC_TANGENT = np.array([(-1.0) ** k / (2 * k + 1) for k in range(21, 0, -1)])  
 def _angles(points, i, series, angles):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
     """The angles between point i and all points: 4 arctan(|a - b| / (2 + |a + b|)).
 
-    Half the angle has the sine |a - b| / 2 and the cosine |a + b| / 2. Because tan(x/2) = sin x / (1 + cos x), the
+    Half the angle has the sine |a - b| / 2 and the cosine |a + b| / 2. Because tan(h/2) = sin h / (1 + cos h), the
     argument of the arc tangent is the tangent of a quarter of the angle.
+
     For x above tan(pi/8), arctan(x) = pi/4 + arctan((x - 1) / (x + 1)), which keeps the series short.
     """
     n, none, two = points.shape[1], splat(0.0), splat(2.0)

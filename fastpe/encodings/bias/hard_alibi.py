@@ -14,8 +14,8 @@ skips tiles in which a head sees no key. **Learns**: nothing.
 - `masked`: the number of heads with windows. Default: 8, as in the authors' code, or all heads if there are fewer.
 
 Head 0 sees only the key at the query's position; head h also sees the h nearest keys before it. The model must be
-causal, so that keys after the query are masked; other models raise an error. Given positions may be real; i - j is
-their difference.
+causal, so that keys after the query are masked; otherwise an error is raised. Given positions may be real; i - j
+is their difference.
 
 **Past the training length**: defined: the windows do not change, and the other heads use no positions.
 

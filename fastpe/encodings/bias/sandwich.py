@@ -98,7 +98,6 @@ def _around(anchors: np.ndarray, sine: np.ndarray, cosine: np.ndarray, dbar: int
 
     `sine` and `cosine` (dbar/2, half + 1) hold the sines and cosines of distances 0 .. half. Two matrix products give
     the terms of cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w) for all a and k.
-
     """
     sine_a, cosine_a = _waves(anchors, dbar)
     even, odd, half = gemm(cosine_a, cosine), gemm(sine_a, sine), sine.shape[1] - 1

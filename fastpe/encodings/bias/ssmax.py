@@ -11,7 +11,7 @@ Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501
 
 **Options**
 - `initial`: the initial s. The default, 0.43, is the value in the paper's figure 1. The initial value of the paper's
-  models was not verified. The paper's form with a bias, s_h ln(i + 1) + b_h, is not implemented.
+  models was not verified. Nor was the paper's form with a bias, s_h ln(i + 1) + b_h, which is not implemented.
 
 **Past the training length**: defined; the encoding is made for longer texts.
 

@@ -21,7 +21,7 @@ layer. The weights start as N(0, 0.02^2), b1 as zeros.
 Given positions have shape (N, 2) or (B, N, 2), row and column, and may be real.
 
 **Past the training length**: defined, which is the purpose of this encoding: the input l grows slowly, from at most
-1.06 in the window to at most 1.36 on a grid with twice its sides.
+1.06 in the window to about 1.4 on a grid with twice its sides.
 
 **Traps.** Only the bias is implemented: the published attention also replaces the product q . k by a cosine with a
 learned scale per head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which does not change the

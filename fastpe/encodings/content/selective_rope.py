@@ -23,16 +23,15 @@ Initial values are uniform in +-1/sqrt(fan in), which is +-1/2 for the taps. The
 convolutions in the authors' framework. At first a head rotates only a little from token to token. The authors' language
 models draw all of them with a standard deviation of 0.02, so initially almost nothing rotates.
 
-**Past the training length**: defined. The sums behave like a random walk, and training covers only a limited range
-of it. For causal models only.
+**Past the training length**: defined. The sums behave like a random walk, and training covers only a part of its
+range. For causal models only.
 
 **Traps.** Sums of angles over a long text lose their digits in float32; here they are computed in float64, and whole
 turns are removed. The angle between two tokens depends on all tokens between them, not only on key - query. A cache
 must hold the last sums and the last three p in addition to the keys. With `--positions documents:SEP`, the sums and the
-convolution restart with each document.
-Options that are off by default in the authors' code are not implemented: a gate or a bias for f, an activation after
-the convolution, and a learned or different tau. In "rope+selective_rope" the angles add up; both encodings must rotate
-all pairs in the same layout. "fox+selective_rope" adds a forget gate.
+convolution restart with each document. Options that are off by default in the authors' code are not implemented: a
+gate or a bias for f, an activation after the convolution, and a learned or different tau. In "rope+selective_rope" the
+angles add up; both encodings must rotate all pairs in the same layout. "fox+selective_rope" adds a forget gate.
 """
 
 from typing import Any

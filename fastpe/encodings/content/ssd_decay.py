@@ -6,7 +6,7 @@ x is the input of a layer after normalisation. In the softmax, the exponential o
 exp(-exp(a) sum of D), the weight that the state space model gives token j at token i.
 
 Source: Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 7.2 for the decay; initial values of
-state-spaces/mamba, modules/mamba2.py. Its use as a bias of softmax attention is an own construction: Mamba-2 has no
+state-spaces/mamba, modules/mamba2.py. Its use as a bias of softmax attention is our own construction: Mamba-2 has no
 softmax, and also multiplies the key by D_j.
 
 **Slots**: none that can be filled beforehand: the encoding acts through `key_offset`, which the model's layers compute

@@ -5,9 +5,9 @@
 p is the position of a digit within its run of digits, 1, 2, ...; tokens that are not digits have p = 0. The setting
 ``positions="digits:K"`` of a model computes p and gives the table 1024 rows. Each training step draws one random number
 from 0 .. K and adds it to the positions of all digits, so that rows for longer numbers than those of the training data
-are trained, too. `fastpe train` and `fastpe compare` use ``"digits:99"`` by default (K = 99, as the authors), and raise
-an error for other kinds of positions and for tasks without digits. With `fastpe.build`, or in a model with another
-setting of `positions`, the encoding works like `learned`, with different initial values.
+are trained, too. `fastpe train` and `fastpe compare` use ``"digits:99"`` by default (the authors' K), and raise an
+error for other kinds of positions and for tasks without digits. With `fastpe.build`, or in a model with another setting
+of `positions`, the encoding works like `learned`, with different initial values.
 
 Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3.
 The initial values, N(0, 1), are those of the released code (mcleish7/arithmetic, abacus.py).

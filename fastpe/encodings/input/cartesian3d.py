@@ -47,8 +47,7 @@ def remarks(spec: Spec, *, scale: float) -> tuple[str, ...]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, Any]:
-    """The formula. x and y are computed from the distance to the nearer pole, so that small values keep their
-    digits."""
+    """The formula, with x and y from the distance to the nearer pole, so that small values keep their digits."""
     lon, lat = np.radians(sphere.coordinates(spec))
     radius = np.sin(np.radians(sphere.from_pole(spec)))
     point = np.stack([radius * np.cos(lon), radius * np.sin(lon), np.sin(lat)], axis=-1)

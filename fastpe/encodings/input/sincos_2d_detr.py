@@ -24,8 +24,8 @@ not be negative.
 **Past the training length**: defined. With `normalize` the positions of a larger image lie between those of a smaller
 one, within the same range, so adjacent tokens differ less.
 
-**Accuracy.** The accuracy is that of `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an
-entry by at most 2^-50.
+**Accuracy.** As for `sinusoidal`; with `normalize` the coordinate is rounded first, which changes an entry by at most
+2^-50.
 
 **Traps.** Positions count from 1, and y comes first. The learned alternative, `learned_2d_detr`, has x first.
 """

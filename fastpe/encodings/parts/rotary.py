@@ -179,8 +179,7 @@ def interpolated(theta: Frequencies, s: Decimal) -> Frequencies:
 
 
 def of_larger_base(theta: Frequencies, s: Decimal) -> Frequencies:
-    """The frequencies for a base that is s^(R/(R-2)) times larger: frequency t of the R/2 is divided by
-    s^(t/(R/2-1))."""
+    """The frequencies for the base times s^(R/(R-2)): frequency t of the R/2 is divided by s^(t/(R/2-1))."""
     last = max(len(theta) - 1, 1)
     with precise():
         return tuple(each / s ** (Decimal(t) / last) for t, each in enumerate(theta))

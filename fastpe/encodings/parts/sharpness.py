@@ -1,5 +1,7 @@
-"""Slots with a factor for the scores of each query. The factor grows with the number of keys of the query; see
-`temperatures`."""
+"""Factors on the products of each query and its keys, which grow with the number of these keys, as slots.
+
+See `fastpe.temperatures`.
+"""
 
 from __future__ import annotations
 

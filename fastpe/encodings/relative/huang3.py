@@ -15,8 +15,8 @@ the slot's shape; initially 1, which changes nothing (a choice of fastpe: the au
 
 **Past the training length**: clipped; on each side, all distances from K - 1 on share one vector.
 
-**Traps.** Every offset has its own factors on the channels, so there is no product of query and key that all offsets
-share. The score of this encoding is the most expensive of all encodings. Positions cannot be given.
+**Traps.** The products of channels must be multiplied by the weights of the offset before they are summed, which makes
+the score of this encoding the most expensive of all. Positions cannot be given.
 """
 
 from typing import Any

@@ -3,8 +3,8 @@
     theta'_t = theta_t / lambda_t                                        (`rope`: theta_t = base^(-2t/R))
     mscale   = sqrt(1 + ln s / ln L0),   scale = mscale^2 / sqrt(D)      s = target length / training length L0
 
-lambda is the list `long` if the target length is larger than L0, and the list `short` otherwise; the option `chosen_by`
-uses the length of the sequence instead of the target length. The first n0 tokens keep theta_t.
+lambda is the list `long` if the target length is larger than L0, and the list `short` otherwise. With `chosen_by` =
+`sequence`, the length of the sequence decides instead of the target length. The first n0 tokens keep theta_t.
 
 Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), section
 3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su; `chosen_by` = `sequence`: the Phi-3 models,

@@ -38,8 +38,8 @@ A circulant frequency is a sum of D products, and its rounding error is multipli
 orthogonal P for all positions (theorem 3.4). The outer P^T cancels in a score, so P could also be a part of the maps to
 queries and keys. Learning P therefore changes how a model learns, not which functions it can represent.
 
-**Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. Only the differences c_m
-- c_(D-m) have an effect, so half of the numbers in c are redundant.
+**Traps.** With -S instead of S, P becomes its inverse; eq. (10) can also be read in this way. Only the differences
+c_m - c_(D-m) have an effect, so half of the numbers in c are redundant.
 """
 
 import math
