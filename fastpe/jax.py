@@ -171,8 +171,8 @@ def init(name: str, **request: Any) -> dict[str, Array]:
 def build(name: str, length: int, *, params: Mapping[str, Array] | None = None, **request: Any) -> dict[str, Any]:
     """`fastpe.build` for JAX, differentiable in `params`: it works under `jax.jit`, `jax.grad`, `jax.vjp`, `jax.vmap`.
 
-    Pass the result to `attention`: ``attention(q, k, v, **build(name, n, params=params))``. First remove the
-    slots that act elsewhere: "table", "qk_table" and "taps".
+    Pass the result to `attention`: ``attention(q, k, v, **build(name, n, params=params))``. First remove the slots that
+    act elsewhere: "table", "qk_table" and "taps".
 
     Parameters
     ----------

@@ -239,8 +239,8 @@ def check_pairs(pairs: Any) -> str:
 def visibility(
     given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
 ) -> tuple[Mask | None, Array | None, Array | None]:
-    """Return the mask, the spans, and the mask as it was passed. If spans can express the mask, it is merged into
-    the returned spans, and the mask returned first is None."""
+    """Return the mask, the spans, and the mask as it was passed. If spans can express the mask, it is merged into the
+    returned spans, and the mask returned first is None."""
     spans = None if given.get("spans") is None else check_spans(given["spans"], sizes, batched)
     if given.get("mask") is None:
         return None, spans, None

@@ -155,7 +155,7 @@ def channels_of_pairs(count: int, pairs: str) -> tuple[slice, slice]:
 
 def angle_gradient(x: Array, dx: Array, count: int, pairs: str) -> Array:
     """Return the gradient of the angle of each pair, x_1 dx_2 - x_2 dx_1, in float64. x is the array after the
-    rotation."""
+    rotation, and dx its gradient."""
     (first, second), x = channels_of_pairs(count, pairs), x.astype(np.float64)
     return np.asarray(dx[..., second] * x[..., first] - dx[..., first] * x[..., second])
 

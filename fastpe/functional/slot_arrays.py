@@ -21,7 +21,7 @@ from fastpe.kernels.rows.dropout import NO_DROPOUT, Dropout
 Array = np.ndarray[Any, Any]
 
 _MOST_GROWTH = 0.9  # largest change of growth within a block of queries, as a fraction of the dtype's largest exponent
-_APART = {"bias", "mask", *COLUMN_SLOTS}  # calls with only these use kernels compiled without other slots
+_APART = {"bias", "mask", *COLUMN_SLOTS}  # slots that kernels take as separate arguments; see `Arrays.slots`
 _TABLE = len(ROWS), int(COLUMNS)
 
 

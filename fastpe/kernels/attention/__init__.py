@@ -22,7 +22,7 @@ depend on the number of threads.
 
 Skipping, first rule. It applies if all terms are `bounded` in the table of slots. Then, with the scale s,
 S_ij <= |s| |q_i| |k_j| + bias[j - i] (by Cauchy and Schwarz; rotations keep norms). The queries' tile is the tile of
-keys that contains the position of the block's last query. For a tile J before the queries' tile, let K be the largest
+keys that contains the position of the block's last query. For this tile or a tile before it, J, let K be the largest
 |k_j| of all keys up to the end of J, o the largest offset between a row and a key of J, and T(o) the logarithm of the
 sum of exp(bias[o']) over all o' <= o. No two keys have the same offset from a row. So all keys up to the end of J
 together add at most exp(|s| |q_i| K + T(o)) to the sum over j of exp(S_ij). In the forward pass, J and all tiles beyond
@@ -45,8 +45,8 @@ the value at the far end of the chunk is used.
 NaN and infinity. A hidden key has the weight 0, but 0 times NaN is NaN, so a product of a whole tile would spread NaN.
 In the forward pass, a block of queries whose result holds NaN or infinity is computed a second time, without such
 products. In the backward pass, the rows of partly hidden tiles are checked first. Only tiles that are partly hidden and
-hold NaN or infinity use the slow products of `nonfinite`. In a model (`Case.alone`) rows are finite, and nothing of
-this is done.
+hold NaN or infinity use the slow products of `nonfinite`. With `Case.alone`, as in models, whose rows are finite, none
+of this is done.
 
 Files:
 

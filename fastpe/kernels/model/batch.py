@@ -161,7 +161,7 @@ def _step_worker(
 def _turn(isa, w, wt, panels, number, spare):
     """Transpose a panel of a matrix, or pack it, both as it is and transposed.
 
-    The six columns of `panels` (P, 6) have another meaning for matrices that are packed:
+    The meaning of the six columns of `panels` (P, 6) depends on whether the matrix is transposed or packed:
 
         transposed   start of the panel in w, rows, columns, start of its transpose in wt, row stride of the transpose,
                      -1

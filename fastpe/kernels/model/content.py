@@ -104,8 +104,8 @@ def _lift_rows(polar, qkv, turned, own, layer, sizes):
 def _turn(qkv, turned, act, own, layer, position, sizes, a):
     """Rotate the queries and keys of all heads, and scale queries, for a sequence's rows from `before` on.
 
-    Rows that are mapped or in polar form are rotated in place. Keys are written to `turned` only if they are
-    mapped, in polar form or rotated.
+    Rows that are mapped or in polar form are rotated in place. Keys are written to `turned` only if they are mapped, in
+    polar form or rotated.
     """
     c, pairs, wide = sizes.width, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
@@ -183,10 +183,7 @@ def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
 @inner
 def content_backward(layer, act, workspace, slot_gradients, position, own, sizes, o, a):
     """Rotate and map back the gradients of content rows and add them to dqkv; add the gradients of angles, growth,
-    factors, maps and phases.
-
-    `_content_of_factor` computes the gradient of a factor.
-    """
+    factors, maps and phases."""
     c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     places, growing = position.places, position.numbers[GROWTH, ROW_COUNT]

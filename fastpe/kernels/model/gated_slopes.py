@@ -100,8 +100,11 @@ def slopes_backward(gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
 
 @inner
 def _backward(first, of_keys, gates, layer, sigma, w, g, act, workspace, pack, sizes, a):
-    """As `slopes_backward`, for keys or for queries. What is added to du for each row also has a component along u,
-    which the gradient of u does not have. This component is summed as a scalar and subtracted at the end."""
+    """As `slopes_backward`, for keys or for queries.
+
+    Slopes do not depend on |u|, so the gradient of u has no component along u. What each row adds to du has one; these
+    components are summed as a scalar, `along`, and subtracted at the end.
+    """
     c, head, start = sizes.width, sizes.width // sizes.heads, NONE
     which = ONE + ONE - of_keys
     for sequence in range(pack.first, pack.last):

@@ -195,7 +195,8 @@ def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
     none = zeros(steps)
     for j in range(0, width, lanes(steps)):
         left = width - j
-        f1, f2, later = none, none, none  # of rows i + 1, i + 2, or 0 if these do not read row i; the next f2
+        # gradients of rows i + 1 and i + 2, or 0 if these do not read row i; f2 of the next step
+        f1, f2, later = none, none, none
         t0, t1, t2 = none, none, none
         for back in range(own.length):
             i = own.length - 1 - back

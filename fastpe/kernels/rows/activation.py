@@ -12,9 +12,10 @@ With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u). So `gelu_tanh` and `sw
 element, computed at -|t| so that nothing overflows, and about 30 FLOP.
 
 For t >= 0, Phi(-t) is computed as exp(-t^2/2) r(t), so that the relative error is small even where Phi(-t) is close to
-0, and Phi(t) as 1 - Phi(-t). The ratio r, half of the scaled complementary error function, has no simple form. But (1 +
-1.25 t) r(t) is a smooth function of w = (t - K)/(t + K), with the constant K of `_CENTRE`. w maps [0, inf) to [-1, 1),
-and the function is approximated by a polynomial in w. `gelu` takes about 30 (float32) or 60 (float64) FLOP per element.
+0, and Phi(t) as 1 - Phi(-t). The ratio r, half of the scaled complementary error function, has no simple form. But
+(1 + 1.25 t) r(t) is a smooth function of w = (t - K)/(t + K), with the constant K of `_CENTRE`. w maps [0, inf) to
+[-1, 1), and the function is approximated by a polynomial in w. `gelu` takes about 30 (float32) or 60 (float64) FLOP per
+element.
 
 Forward passes overwrite their input with the derivatives, called slopes. The derivatives cost little once the values
 are computed, and the backward pass then only has to multiply by them.

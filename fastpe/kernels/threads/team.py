@@ -211,8 +211,8 @@ def _address_of_all_workers() -> int:
     """Return the address of the machine code of `_all_workers`. The function is compiled first if necessary. Numba
     never frees the machine code.
 
-    Private to Numba, here and below: its calling convention for compiled functions (`call_conv`, `fndesc`), and
-    the library that holds the machine code (`library`). Without these nothing runs on several threads.
+    Private to Numba, here and below: its calling convention for compiled functions (`call_conv`, `fndesc`), and the
+    library that holds the machine code (`library`). Without these, nothing runs on several threads.
     """
     compiled = _all_workers.get_compile_result(_RUNS_WORKERS)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))

@@ -436,7 +436,8 @@ def inputs_backward(source, net, dnet, chunk, case, grids):
             taken = at(grids.x, tap - chunk.reach)
             add_products(grids.du, w, taken, 2 * heads, m, whole, at(dnet.into, tap * w * 2 * heads))
     strides = net.taps, 2 * heads * net.taps, ONE
-    for half in range(ONE, -ONE, -ONE):  # biases first; products then overwrite the scores' gradients, where both start
+    # biases first: both sums start with the gradients of scores, which the gradients of products overwrite
+    for half in range(ONE, -ONE, -ONE):
         first = half * heads
         map_cells(
             at(net.into, first * net.taps), strides, net.taps, w, -ONE, grids.ones, grids.du,

@@ -53,7 +53,8 @@ OF_PAIR = SUBTILE * SUBTILE  # elements of W W^T, and of K W^T, of a sub-tile
 # number of lanes that process a tile's keys together: their memory fits into the nearest cache; with wide vectors,
 # whole panels of products matter more
 _TOGETHER = TILE_QUERIES if REGISTER_BYTES == 64 else TILE_QUERIES // 2
-CHAIN = np.int64(11)  # number of keys of a sub-tile that are processed one by one; between such groups, by products
+# size of groups of keys that are processed one by one; before each group, a product applies all groups processed so far
+CHAIN = np.int64(11)
 GROUP = 3  # vectors of lanes that are in registers together; TILE_QUERIES is a multiple, with vectors of any width
 
 

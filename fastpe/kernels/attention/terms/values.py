@@ -41,7 +41,7 @@ def _add_values(cells, index, index_row, values, m, n):
 def _values_backward(cells, index, index_row, dvalues, own, count, m, n):
     """dvalues[index[i, j]] += cells[i, j].
 
-    Unless there are more values than cells, the tile is first summed in `own`.
+    If there are at most as many values as cells, the tile is first summed in `own`.
     """
     if count > m * n:
         _add_by_index(cells, index, index_row, dvalues, m, n)

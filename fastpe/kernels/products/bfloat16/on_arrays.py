@@ -62,7 +62,7 @@ def product_into(
     isa: Isa | None = None, times: int = 1, memory: Array | None = None, packed_rows: int = 0,
 ) -> None:  # fmt: skip
     """Compute c = f(start + a b) for float32 matrices a (m, k), plain or transposed, and b (k, n), which are rounded to
-    bfloat16; mode as in `kernels.products.gemm`.
+    bfloat16; mode as in `kernels.products.float_gemm`.
 
     d, e: (m, n) or (1, n). isa: by default the fastest instruction set. memory: MEMORY elements. packed_rows: if b is
     packed, the number of rows of the packed matrix, of which the first k rows and n columns are used.
