@@ -118,7 +118,7 @@ def made_itself():
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
-        (handed_on, [np.ones(3)], "takes arrays from handed_on, which counts no references to them"),
+        (handed_on, [np.ones(3)], "takes arrays from handed_on, but only one of them counts references"),
         (made_itself, [], "Only accept returning of array passed into the function"),
     ],
 )

@@ -250,7 +250,7 @@ def _check_ownership(state: Any) -> None:
             callee = state.typemap[call.func.name]
             if isinstance(callee, types.Dispatcher) and callee.dispatcher.targetoptions.get("_nrt", True) != counts:
                 names = state.func_id.func_qualname, callee.dispatcher.py_func.__name__
-                raise TypeError("{} takes arrays from {}, which counts no references to them".format(*names))
+                raise TypeError("{} takes arrays from {}, but only one of them counts references".format(*names))
 
 
 class _NoEnvironment:

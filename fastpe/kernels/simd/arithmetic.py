@@ -12,13 +12,13 @@ from fastpe.kernels.simd.code import (
     call_intrinsic,
     constant,
     exponential,
+    fold_lanes,
     interleave,
     lanes_below,
     larger,
     multiply_add,
     rectified,
     suffix,
-    sum_by_offset,
 )
 from fastpe.kernels.simd.vector import Vector, llvm_vector
 
@@ -143,13 +143,13 @@ def exp(typingctx, x):
 @intrinsic
 def total(typingctx, x):
     """The sum of all lanes, in a fixed order."""
-    return x.dtype(x), lambda context, b, signature, a: sum_by_offset(b, x, a[0], b.fadd)
+    return x.dtype(x), lambda context, b, signature, a: fold_lanes(b, x, a[0], b.fadd)
 
 
 @intrinsic
 def largest(typingctx, x):
     """The largest of all lanes."""
-    return x.dtype(x), lambda context, b, signature, a: sum_by_offset(b, x, a[0], lambda u, v: larger(b, u, v))
+    return x.dtype(x), lambda context, b, signature, a: fold_lanes(b, x, a[0], lambda u, v: larger(b, u, v))
 
 
 @intrinsic

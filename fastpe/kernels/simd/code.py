@@ -144,7 +144,7 @@ def store_lanes(b, kind, dtype, pointer, offset, value, count):
             call_intrinsic(b, f"llvm.masked.store.{name}.p0", ir.VoidType(), arguments)
 
 
-def sum_by_offset(b, kind, vector, combine):
+def fold_lanes(b, kind, vector, combine):
     """Combine all lanes to one: combine the two halves of the vector, then the two halves of the result, and so on."""
     width = kind.lanes
     while width > 1:
@@ -158,7 +158,7 @@ def sum_by_offset(b, kind, vector, combine):
 
 
 def totals(b, kind, vectors):
-    """Return a vector that holds the sum of all lanes of each vector, added in the same order as in `sum_by_offset`.
+    """Return a vector that holds the sum of all lanes of each vector, added in the same order as in `fold_lanes`.
 
     Each round replaces two vectors by one. The new vector holds the sum of the two halves of the first vector, then the
     sum of the two halves of the second vector.
