@@ -52,8 +52,8 @@ def selective(x: Any, down: Any, up: Any, taps: Any, *, frequencies: Any, before
         heads.
     before : pair of arrays, optional
         State after the preceding tokens: the inputs x of the last n of these tokens, (B, n, C), and the angles of the
-        last token, (B, H, 1, D/2). n is 3, or the number of preceding tokens if there are fewer. The state has no
-        gradient.
+        last token, (B, H, 1, D/2). n is at least 3, or the number of preceding tokens if there are fewer. The state
+        has no gradient.
 
     Returns
     -------

@@ -16,7 +16,7 @@ _ROUNDS = 1000
 
 
 class Draws:
-    """The random numbers of a task: every call returns new numbers, which depend on the number of earlier calls.
+    """The random numbers of a task: every call returns new numbers, which depend on the stream and the number of calls.
 
     Each call has a separate part of the stream, so its numbers do not depend on how many numbers earlier calls drew. If
     the first axis is that of sequences, the first ten of twenty sequences are the same as in a draw of ten sequences.

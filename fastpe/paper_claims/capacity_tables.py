@@ -1,4 +1,4 @@
-"""Table 2 of Li (2025): the 15 cells on generalisation. The numbers are computed for B_x = L_trans = 1, m = 10,000."""
+"""Table 2 of Li (2025): the 15 cells on generalisation. Nominal numbers are for B_x = 1, L_trans = 1, m = 10,000."""
 
 from fastpe.paper_claims import claim, complexity, generalisation
 from fastpe.paper_claims.cell import Cell, On, Own, row

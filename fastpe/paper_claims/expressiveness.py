@@ -44,9 +44,10 @@ def nearest_rows() -> Values:
 
 
 def collision() -> Values:
-    """Return the collision radii (P4), and the distance of two tokens whose embeddings have this norm (C15).
+    """Return the collision radii of three tables (P4), and the distance of two tokens that collide (C15).
 
-    The embeddings are those that make the two tokens equal, so the distance is 0 up to rounding.
+    The embeddings of the two tokens have the norm of the sinusoidal radius and make the tokens equal, so the distance
+    is 0 up to rounding.
     """
     rows, inside = table("sinusoidal"), (0, TRAINED)
     move = (rows[1] - rows[0]) / 2.0

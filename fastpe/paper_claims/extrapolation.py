@@ -79,7 +79,7 @@ def _neighbours() -> Values:
 
 
 def _softmax() -> Values:
-    """Return the largest slope of one weight, and the weights of two keys for which the bound of P6 is attained."""
+    """Return the largest slope of one weight, the bound of P6 and a change of two weights that attains this bound."""
     logits = np.linspace(-8.0, 8.0, 4001)
     share = 1.0 / (1.0 + np.exp(-logits))
     pair = weights(np.array([[-0.5, 0.5], [0.5, -0.5]]))
@@ -189,9 +189,9 @@ CLAIMS = (
         "C63", "section 5.1", "From position 10000 on there is partial ambiguity, and the risk grows with "
         "pos.", AMBIGUOUS,
         "The least distance is {within:.10g} for lags below 10000 and {beyond:.10g} for lags up to 1e6. No channel "
-        "repeats at integer positions, at any width (P1). But narrow rows come close to repeating: their least "
-        "distance is {d_2:.7g} at d = 2, {d_4:.7g} at d = 4, {d_6:.10g} at d = 6, {d_8:.7g} at d = 8 and {d_16:.9g} "
-        "at d = 16",
+        "repeats at integer positions, at any width (P1). But narrow rows come close to repeating: at some lags "
+        "below 10^7 the distance is {d_2:.7g} at d = 2, {d_4:.7g} at d = 4, {d_6:.10g} at d = 6, {d_8:.7g} at d = 8 "
+        "and {d_16:.9g} at d = 16",
         far_lags,
         {
             "within": "1.471848048122478", "beyond": "1.471848048122478", "d_2": "5.495795e-7", "d_4": "2.955805e-5",
@@ -220,8 +220,8 @@ CLAIMS = (
     Claim(
         "C66", "section 5.3", "The bias dominates when |i - j| is large.",
         HoldsIf(lambda tested: tested.value < 200, lambda long: long.value < 2048, "|i - j| > 2 S / alpha"),
-        "At the paper's slope, content scores of size S = 1 can outweigh every distance below {long:.0f}, that is, "
-        "all distances of a text of length 200",
+        "At the paper's slope, content scores of size S = 1 can outweigh every distance below {long:.0f}, which "
+        "includes all distances of a text of length 200",
         _dominated, {"tested": "inf", "long": "1001"},
     ),
     Claim(

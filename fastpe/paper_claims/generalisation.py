@@ -138,9 +138,9 @@ CLAIMS = (
     Claim(
         "C46", "section 4.2", "R_m = O(L_trans (B_x + B_p) / sqrt m) with learned encodings.",
         HoldsIf(at_the_rate, lambda claimed, linear: low(claimed) >= linear.value, "the class is x -> <w, x + p>"),
-        "The bound is not derived. The class contains the class of C43, whose complexity is larger by the factor "
-        "{d_4:.7g} (d = 4) and {d_64:.5g} (d = 64). For linear functions the complexity is B_w (E|sum s x| + B_p "
-        "E|sum s|) / m = {linear:.4g} and the bound {claimed:.6g}, with E|sum s| = {signs:.10g} at m = 50",
+        "The bound is not derived. The class contains the class of C43, whose complexity exceeds this rate by the "
+        "factor {d_4:.7g} (d = 4) and {d_64:.5g} (d = 64). For linear functions the complexity is B_w (E|sum s x| + "
+        "B_p E|sum s|) / m = {linear:.4g} and the bound {claimed:.6g}, with E|sum s| = {signs:.10g} at m = 50",
         linear_class,
         FACTORS | {"linear": "0.84 .. 0.86", "claimed": "0.941421", "signs": "5.613758633"},
         ("d_2", "d_3", "limit", "signs"),

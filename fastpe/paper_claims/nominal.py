@@ -1,4 +1,4 @@
-"""The numbers of Table 2 of Li (2025), and the bounds of tokens, logits and random rows that they are computed from."""
+"""The nominal numbers of Table 2 of Li (2025), and bounds on norms of tokens, logits and norms of random rows."""
 
 import math
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ def nominal_complexity(token_norm: float, samples: int = 10000, lipschitz: float
 def logit_bounds(
     content: float, vector: float, *, weight: float = 1.0, head_width: int = 64, direction: float = 1.0
 ) -> dict[str, Value]:
-    """Bound the size of a logit with vectors of offsets. A logit is quadratic in the token norm, not linear (C48).
+    """Bound the size of a logit with vectors of offsets. It is quadratic in the token norm, not linear as in C48.
 
     Parameters
     ----------

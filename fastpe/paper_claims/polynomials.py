@@ -52,9 +52,9 @@ CLAIMS = (
             "numbers are real, without rounding"
         ),
         "The least distance of rows in [100, 200) is {apart:.6g}, and tanh is strictly increasing. But neighbouring "
-        "rows are equal from {float32_first:.0f} on in float32 ({float32_distinct:.0f} of 4096 rows differ) and from "
-        "{bfloat16_first:.0f} on in bfloat16 ({bfloat16_distinct:.0f} differ). x rounds to 1 from {ones_float32:.0f} "
-        "on in float32 and from {ones_float64:.0f} on in float64",
+        "rows are equal from {float32_first:.0f} on in float32 ({float32_distinct:.0f} different rows of 4096) "
+        "and from {bfloat16_first:.0f} on in bfloat16 ({bfloat16_distinct:.0f} different rows). x rounds to 1 from "
+        "{ones_float32:.0f} on in float32 and from {ones_float64:.0f} on in float64",
         of.rounding, of.ROUNDING,
         ("float32_distinct", "bfloat16_first", "bfloat16_distinct", "ones_float32", "ones_float64"),
     ),
@@ -74,7 +74,7 @@ CLAIMS = (
         "C109", "section 6.2.1", "|P_l| <= 1 on (-1, 1), and rows tend to the vector of ones, as P_l(1) = 1.",
         Holds(lambda largest, end: largest.value <= 1.0 + 1e-12 and end.value <= 1e-12),
         "The largest entry of 4096 rows is {largest:.12g}, and the last row differs from the vector of ones by "
-        "{end:.2g}. After rounding to float64 it equals this vector from position 950 on (C85)",
+        "{end:.2g}. In float64 all rows from position 950 on equal this vector (C85)",
         of.entries, {"largest": "1.000000", "end": "0 .. 1e-12"},
     ),
     Claim(
@@ -132,8 +132,8 @@ CLAIMS = (
         "C117", "section 6.2.4", "|P_l(x(pos)) - P_l(x(N))| ~ 2 l(l + 1) gamma (dp / N) e^(-2 gamma).",
         Holds(lambda actual_63, paper_63: actual_63.value <= 2.0 * paper_63.value <= 4.0 * actual_63.value),
         "For one step at l = 63 the paper says {paper_63:.8g}, but the difference is {actual_63:.6g} and cannot "
-        "exceed 2. The quotient of both is {ratio_1:.5g} at l = 1, {ratio_3:.5g} at l = 3 and {ratio_5:.4g} at l = 5. "
-        "The approximation needs l^2 Delta x << 1",
+        "exceed 2. The paper's value is {ratio_1:.5g} times the difference at l = 1, {ratio_3:.5g} times at l = 3 and "
+        "{ratio_5:.4g} times at l = 5. The approximation needs l^2 Delta x << 1",
         of.degrees,
         {
             "paper_63": "21.826874", "actual_63": "0.0386549", "ratio_1": "1.3088", "ratio_3": "2.7101",

@@ -137,7 +137,9 @@ def zero_from(train_length: int, dim: int = 64, **options: Any) -> Value | None:
     largest = train_length.bit_length() - 1 if settings["scales"] is None else settings["scales"]
     unit = 2.0 ** (chosen.level[used] - (0 if settings["layout"] == "coarse" else largest))
     end = float(np.max(unit * (chosen.shift[used] + len(scaling_filter(settings["wavelet"])) - 1)))
-    return exact(float(max(0, math.ceil(end))), "all supports end there", train_length=train_length, dim=dim, **options)
+    return exact(
+        float(max(0, math.ceil(end))), "the last support ends there", train_length=train_length, dim=dim, **options
+    )
 
 
 def literal_reading(train_length: int, functions: str = "psi", wavelet: str = "db4") -> dict[str, Value]:

@@ -81,8 +81,8 @@ def zero_content_rows(bias: Any, length: int, causal: bool) -> Iterator[Array]:
     Parameters
     ----------
     bias : array_like (2K + 1,)
-        The bias of one head at each offset, key - query, from -K to K. Offsets below -K have
-        the bias of -K, and offsets above K have the bias of K. [0] means no bias.
+        The bias of one head at each offset, key - query, from -K to K. Offsets below -K have the bias of -K, and
+        offsets above K have the bias of K. [0] means no bias.
     length : int
         Number n of queries and of keys.
     causal : bool

@@ -102,10 +102,12 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
         Key of an encoding, or several keys joined by "+".
     **parameters : float
         Parameters of one head:
+
         - alibi: `slope` and, if it is not "constant", `schedule`;
         - hard_alibi: `seen`, the number of keys in the window, which may be infinite;
         - kerple_log: `r1` and `r2`;
         - kerple_power: `a` and `p`.
+
         Other encodings need no parameters, since their biases are bounded for any learned values.
 
     Returns
@@ -117,7 +119,8 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
 
         - registered encodings that fill a bias;
         - `dynamic_bias`, whose network may fall or grow without bound;
-        - sums of several biases if at least one of them falls without bound.
+        - several added biases if at least one of them falls without bound, although the sum is finite if it is finite
+          for one of them.
 
     Raises
     ------

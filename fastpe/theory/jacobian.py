@@ -93,7 +93,7 @@ def unbounded_example(radius: float) -> Value:
 
 
 def attained_share(draws: int = 300, tokens: int = 8, width: int = 4, radius: float = 1.0, seed: int = 0) -> Value:
-    """Return the largest slope of attention over random draws, divided by the certified Lipschitz constant (C54).
+    """Return the largest quotient, over random draws, of the slope of attention and its Lipschitz constant (C54).
 
     Both are measured in the token norm. Tokens, weights and biases are random. Biases are normal with standard
     deviations up to 20, and thus far larger than the biases alpha (N' - 1) of the paper.

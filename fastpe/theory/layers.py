@@ -117,7 +117,10 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: its heads, |WO| as `out`, its other parts, and as `out_bias` the norm of the constant in attention."""
+    """One layer: its heads, and its parts after attention.
+
+    `out` is |WO|, and `out_bias` is the norm of the constant that attention adds.
+    """
 
     heads: tuple[Head, ...]
     out: float

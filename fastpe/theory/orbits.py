@@ -210,7 +210,7 @@ def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
     return _Moments(
         squares=_total(w * w * (last - first + 1) + b * b for w, first, last, b in rows),
         mirrored=_total(
-            # the maximum is the number of positions that both rows share
+            # max(0, ...) counts the positions that a row and the mirror image of the opposite row share
             w * v * max(0, min(last, n + 1 - begin) - max(first, n + 1 - end) + 1) + b * c
             for (w, first, last, b), (v, begin, end, c) in pairs
         ),

@@ -164,9 +164,7 @@ def _answer(chosen: Chosen, length: int, metric: str) -> tuple[Fraction | None, 
         most = Fraction(1, 2) + Fraction(math.comb(length - 1, (length - 1) // 2), 2**length)
         return most, f"{_BLANKS}; the more frequent symbol is right most often"
     if name == "even_pairs":
-        return _ends_differ(
-            length
-        ), "for k ones among N bits in random order, the ends differ with probability 2k(N-k) / (N(N-1))"
+        return _ends_differ(length), "if k random bits of N are 1, the ends differ with probability 2k(N-k) / (N(N-1))"
     return None, f"the largest accuracy of a function of symbol counts on {chosen.whose} is not known"
 
 

@@ -91,7 +91,7 @@ def _of_rounding(subject: Subject, slot: str) -> Iterator[Record]:
     alive = np.flatnonzero(np.abs(table).max(axis=1) > 0)
     last = int(alive[-1]) + 1 if len(alive) else 0
     if last < len(table):
-        why = f"the position from which on all of {len(table)} rows are 0"
+        why = f"the position from which on all rows are 0; {len(table)} rows were tried"
         yield quantity("zero_from", slot).of(exact(float(last), why, rows=len(table)))
     for dtype in ("float32", "bfloat16"):
         horizon = precision.horizon(table, dtype)
