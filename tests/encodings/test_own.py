@@ -49,7 +49,7 @@ def test_a_name_may_hold_a_path_wherever_one_is_taken(tmp_path):
 def test_the_same_file_again_is_fine_and_another_is_not(tmp_path):
     path = write(tmp_path)
     assert fastpe.register(path) == fastpe.register(str(path)) == "mine"
-    assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]  # nothing is left beside it
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]  # no temporary file is left
     write(tmp_path, ("power", "might"))
     with pytest.raises(ValueError, match=r"mine\.py: encoding 'mine' was registered from .* with different content"):
         fastpe.register(path)

@@ -73,7 +73,7 @@ def test_holms_adjustment(p_values):
 
 
 def test_differences_are_adjusted_for_the_family():
-    """Nine encodings beside a baseline, of which the tests would find some if they were alone."""
+    """Nine encodings are compared with a baseline. Tested one at a time, some would seem to differ from it."""
     base, *others = np.random.default_rng(2).normal(np.arange(10)[:, None] / 3, 1.0, (10, 10))
     found = comparison.compare_paired([(each, base) for each in others], larger_is_better=True)
     assert [each.p for each in found] == [comparison.sign_flip(each - base) for each in others]

@@ -1,4 +1,4 @@
-"""Compiled attention beside its reference: every slot and size; what is asked for; limits; kinds of arrays."""
+"""Compiled attention agrees with its reference: every slot and size, gradients on request, limits, kinds of arrays."""
 
 import numpy as np
 import pytest

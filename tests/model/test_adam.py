@@ -1,4 +1,4 @@
-"""Adam with decay of weights and clipping, in the same call as the gradients, beside the reference."""
+"""Adam with weight decay and clipping, in the same call as the gradients, agrees with the reference."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Gates of the model's layers, forget gates and gated slopes (GRAPE-A), beside the reference."""
+"""Gates of the model's layers, forget gates and gated slopes (GRAPE-A), agree with the reference."""
 
 from dataclasses import replace
 

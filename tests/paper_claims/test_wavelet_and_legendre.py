@@ -1,4 +1,4 @@
-"""The two new encodings of Li 2025 beside quadrature, mpmath and the tables.
+"""The two new encodings of Li 2025 agree with quadrature, mpmath and the tables.
 
 The numbers of claims C77 to C119 are stored with the claims, and test_claims.py compares them.
 """

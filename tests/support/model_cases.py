@@ -63,7 +63,7 @@ def tokens_of(config, sequences=4, seed=0):
 
 
 def assert_agrees_with_the_reference(config, sequences=8, *, weighted=False, plain=False):
-    """Outputs, loss and gradients beside the reference in float64.
+    """Assert that outputs, loss and gradients agree with the reference in float64.
 
     weighted: some targets count twice, some not at all. plain: gradients may all but cancel on their way to other
     blocks, and the reference in the model's dtype says how much that costs.
