@@ -36,7 +36,7 @@ _OPTIONS = {
         option(
             "--lengths", metavar="N,N,...",
             help="Lengths for --length-curve, or one length for --receptive-field.  "
-            "[default: 1, 2, 4, 8, 16 times the training length, or twice this length]",
+            "[default: 1, 2, 4, 8, 16 times the training length; 2 times for --receptive-field]",
         ),
         option(
             "--data", type=click.Path(path_type=Path), help="Test on all of another text.  [default: the run's text]"
