@@ -273,7 +273,7 @@ step is timed on one core (the fastest of many calls, two cores of a shared Xeon
 then computed for more threads ("lanes") than that machine has cores. `before`: each lane takes whole groups of
 sequences. `after`: if there are more lanes than groups, lanes take packs of a group in parallel, and add to its
 gradients in turns; otherwise nothing changes. Results are bitwise equal for any number of lanes. If there are more
-lanes than sequences, the others stay idle.
+lanes than sequences, some lanes stay idle.
 
 The simulation ignores memory bandwidth and shared caches, the transfer of gradients between caches, clocks that fall
 when many cores are busy, cores that share units, the time to wake threads, and other processes. All of these make a

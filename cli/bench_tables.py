@@ -204,8 +204,8 @@ def _decoding(measured: Mapping[str, Any], threads: int) -> Table:
         lines.setdefault(row["case"], [row["case"]]).append(f"{row['us']:.1f}: {_verdict(row['sdpa'], _times)}")
     lengths = dict.fromkeys(row["length"] for row in measured["rows"])
     about = (
-        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch: SDPA's time relative to it. "
-        "SDPA gets a dense mask of floats if it has no such argument"
+        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch, then SDPA's time relative to "
+        "it. SDPA gets a dense mask of floats if it has no such argument"
     )
     head, absent = ["keys", *(f"{length:,}" for length in lengths)], measured["absent"]
     notes = [] if absent is None else [f"one query and a cache: {absent}"]

@@ -35,7 +35,8 @@ _OPTIONS = {
         ),
         option(
             "--lengths", metavar="N,N,...",
-            help="Lengths for --length-curve and --receptive-field.  [default: 1 to 16 times the training length]",
+            help="Lengths for --length-curve, or one length for --receptive-field.  "
+            "[default: 1, 2, 4, 8, 16 times the training length; 2 times for --receptive-field]",
         ),
         option(
             "--data", type=click.Path(path_type=Path), help="Test on all of another text.  [default: the run's text]"

@@ -217,9 +217,8 @@ def _long(tell: Tell, threads: int, shorter: int) -> list[dict[str, Any]]:
     for slope in _SLOPES:
         problem = _shortened(Problem(LONG, term="alibi", heads=1, slopes=(slope,)), shorter)
         tell(f"attention: N {problem.length}, one head, slope {slope}")
-        with Worker(
-            "fastpe", threads
-        ) as fresh:  # a new process, because freed memory of an older one would hide growth
+        # a new process, because freed memory of an older one would hide growth
+        with Worker("fastpe", threads) as fresh:
             memory = Candidate("memory", fresh, "attention memory", {"problem": asdict(problem), "threads": threads})
             call = Candidate("call", fresh, "attention", _asked("fastpe", problem, BOTH, threads))
             prepare([memory, call])

@@ -29,7 +29,8 @@ class Problem:
 
     - ``none``, ``rope``;
     - ``alibi``: a bias with the standard slopes 2^-1 ... 2^-8, or with `slopes`;
-    - ``learned`` and ``toeplitz``: a bias whose gradient is computed;
+    - ``learned`` (for comparisons with peers) and ``toeplitz`` (for the cost of a term): a bias whose gradient is
+      computed;
     - ``shaw``: relative keys;
     - ``shaw values``: relative keys and values.
     """

@@ -235,9 +235,8 @@ def _plain(slots: Mapping[str, Any]) -> dict[str, Any]:
 
 def _worst(name: str, got: Array, exact: Array, bound: Array) -> Difference:
     size = allowed_error.fill_error(name, got, exact)
-    worst = int(
-        np.argmax(size / np.maximum(bound, np.finfo(np.float64).tiny))
-    )  # argmax returns the first NaN, if there is one
+    # argmax returns the first NaN, if there is one
+    worst = int(np.argmax(size / np.maximum(bound, np.finfo(np.float64).tiny)))
     entry = tuple(map(int, np.unravel_index(worst, exact.shape)))
     where = f"{name}{list(entry)} is {got.flat[worst]:.9g}, the reference {exact.flat[worst]:.9g}"
     return Difference(float(size.flat[worst]), float(bound.flat[worst]), where)

@@ -36,11 +36,8 @@ Array = np.ndarray[Any, Any]
 LENGTH, LONG, FAR = 12, 36, 2601
 TRAINED, FARTHEST = 50, 64 * 50
 """The training length of `fastpe.TrainConfig`, and the length of the check `far`."""
-SIZES: Mapping[str, Any] = {
-    "dim": 24,
-    "heads": 2,
-    "train_length": LENGTH,
-}  # heads of 12 channels, which every encoding accepts
+# every encoding accepts heads of 12 channels
+SIZES: Mapping[str, Any] = {"dim": 24, "heads": 2, "train_length": LENGTH}
 _MARK, _WORDS = 7, 16
 _MOST = 2**22  # elements of all slots that the check `far` fills at once
 _GRIDS = {2: (3, 4), 3: (2, 2, 3)}  # of LENGTH cells
@@ -427,9 +424,8 @@ def _tells_direction(key: str) -> bool:
     network, rng = Transformer(config), np.random.default_rng(2)
     for name, value in network.parameters.items():
         if "encoding." in name:
-            value += rng.uniform(0.1, 0.5, value.shape) * rng.choice(
-                [-1.0, 1.0], value.shape
-            )  # some parameters have limits
+            # small changes, because some parameters have limits
+            value += rng.uniform(0.1, 0.5, value.shape) * rng.choice([-1.0, 1.0], value.shape)
     x = rng.normal(size=(2, LENGTH))
     forth, back = network(x), network(x[:, ::-1])[:, ::-1]
     return bool(np.abs(forth - back).max() > 1e-9 * np.abs(forth).max())

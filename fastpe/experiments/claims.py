@@ -1,9 +1,8 @@
 """The claims of Li (2025) about its Table 5, and the rules that decide the verdict on each.
 
-Every report of a study with these claims (``claims = "table5"``) contains the verdicts. The rules were fixed without
-regard to the results. Errors are compared as ratios on the same seeds. Two encodings differ significantly if the p
-value of the sign-flip test is at most 0.05, adjusted by Holm for the six pairs of the paper's four encodings at one
-length.
+Every report of a study with these claims (``claims = "table5"``) contains the verdicts. The rules do not depend on
+the results. Errors are compared as ratios on the same seeds. Two encodings differ significantly if the p value of the
+sign-flip test is at most 0.05, adjusted by Holm for the six pairs of the paper's four encodings at one length.
 """
 
 import itertools

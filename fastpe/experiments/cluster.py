@@ -142,7 +142,8 @@ def _run(distributed: Any, client: Any, jobs: Sequence[Job], notify: Listener) -
             if not _connected(client):
                 done = f"{len(outcomes)} of {len(jobs)} runs were done by then"
                 raise ConnectionError(
-                    f"the connection to the scheduler was lost ({done}); to continue, run the same command with another"
+                    f"the connection to the scheduler was lost ({done}); to continue, run the same command with "
+                    "another scheduler"
                 ) from error
             attempts[name] += 1
             if attempts[name] > ATTEMPTS:

@@ -205,9 +205,8 @@ def _power(effect: float, count: int, family: int) -> float:
 
     limit, shift = special.stdtrit(count - 1, 1.0 - ALPHA / (2 * family)), effect * math.sqrt(count)
     tails = (float(special.nctdtr(count - 1, shift, end)) for end in (limit, -limit))
-    below, lower = (
-        0.0 if math.isnan(tail) else tail for tail in tails
-    )  # nctdtr returns NaN for tails that are nearly 0
+    # nctdtr returns NaN for tails that are nearly 0
+    below, lower = (0.0 if math.isnan(tail) else tail for tail in tails)
     return 1.0 - below + lower
 
 

@@ -95,7 +95,7 @@ def _how(study: Study) -> str:
     stops = [task for task in study.tasks if study.config_of(task).stop_solved]
     told = [
         "With the same seed, all encodings have the same initial weights, data, order and test sequences, so run k is",
-        f"compared with run k of {base}. p: of the sign-flip test, at least {least:.2g} with {study.count} seeds.",
+        f"compared with run k of {base}. p: from the sign-flip test, at least {least:.2g} with {study.count} seeds.",
         "Holm: p adjusted for the encodings at one length of one task; below 0.05 the verdict is better or worse.",
         "Intervals: 95 %, Student's t, not adjusted. Could find: the true difference that this number of seeds detects",
         "with a power of 80 %, by the t test at Holm's first step.",

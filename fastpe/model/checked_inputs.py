@@ -74,7 +74,7 @@ class CheckedInputs:
         ------
         TypeError, ValueError
             If `inputs` raises an error for x and the lengths, if the shapes of x, y and weights differ, or if weights
-            are not finite, below 0, or all 0.
+            are negative, not finite, or all 0.
         """
         x, checked = self.inputs(x, lengths)
         x = np.atleast_2d(x)

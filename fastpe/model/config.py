@@ -114,13 +114,12 @@ class ModelConfig:
     start : float
         Position of the first element of a sequence.
     positions : str
-        The positions of a sequence of N elements. They may be drawn at random, with L at least `train_length`:
+        The positions of a sequence of N elements. They may be fixed or random; L is at least `train_length`:
 
         - ``"usual"``: 0, 1, 2, ...
         - ``"random:L"`` (randomised positions, Ruoss et al. 2023, arXiv:2305.16843): N different integers of
           0 .. L - 1, ascending. All sequences of a call share these positions. Training steps and calls in testing draw
-          them from the stream ``positions`` of the seed. The encoding is built for L positions in place of
-          `train_length`.
+          them from the stream ``positions`` of the seed.
         - ``"float:L"``: like ``"random:L"``, but N real numbers of [0, L - 1).
         - ``"pose:L"`` (PoSE, Zhu et al. 2023, arXiv:2309.10400): in training, 0, 1, 2, ... with one gap and a last
           position of at most L - 1. All sequences of a step share the gap. In testing, positions are the usual ones.
@@ -128,8 +127,10 @@ class ModelConfig:
           consecutive rows, and the first one is drawn from 0 .. L - N (stream ``offsets``). In testing, it uses the
           first N rows.
 
-        They may also follow from the tokens by a rule. A rule chooses rows of ``table``. Other slots have the usual
-        positions, so that ``"abacus+rope"`` has both.
+        With these random positions, the encoding is built for L positions in place of `train_length`.
+
+        Positions may also follow from the tokens by a rule. A rule chooses rows of ``table``. Other slots have the
+        usual positions, so that ``"abacus+rope"`` has both.
 
         - ``"digits:K"`` (Abacus): the position of a digit within its number, and 0 for all other tokens. A training
           step adds one random number of 0 .. K to the positions of all digits.

@@ -189,9 +189,9 @@ class Passes:
     def _groups(self, batch: int, lengths: Array) -> Array:
         """Index of the first sequence of each group of a batch, followed by the batch size.
 
-        All groups have about the same number of positions.
-        Groups depend only on shapes and lengths, so that results do not depend on the number of threads. More groups
-        allow more threads, but every group adds work and memory, and the memory should fit into common caches.
+        All groups have about the same number of positions. Groups depend only on shapes and lengths, so that results do
+        not depend on the number of threads. More groups allow more threads, but every group adds work and memory, and
+        the memory should fit into common caches.
         """
         same = lengths.size == 1
         rows = int(lengths[0]) * batch if same else int(lengths.sum())

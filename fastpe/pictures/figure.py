@@ -141,9 +141,8 @@ def _curves(axes: Any, view: Curves) -> None:
     drawn = view.bands or view.lines
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(drawn)))
     few = len(view.x.values) <= 40
-    widths = (
-        np.linspace(1.8, 1.0, len(drawn)) if len(drawn) > 1 else [1.2]
-    )  # different widths, so that equal lines are all visible
+    # different widths, so that equal lines are all visible
+    widths = np.linspace(1.8, 1.0, len(drawn)) if len(drawn) > 1 else [1.2]
     known = view.shown()
     for name, colour, width in zip(drawn, colours, widths, strict=True):
         if view.bands:

@@ -79,9 +79,8 @@ def theory_views(
     scattered = {slot for part in elsewhere for slot in combined.shapes_of(part, spec)}
     trained = slots if spec.length == spec.train_length else filled(spec.train_length)
     found: dict[str, list[View]] = {}
-    turned = any(
-        part.encoding.gate is not None and part.encoding.gate.turns for part in parts
-    )  # if so, rotations also depend on the content
+    # whether rotations also depend on the content
+    turned = any(part.encoding.gate is not None and part.encoding.gate.turns for part in parts)
     biases = [slot for slot in BIASES if slot in slots]
     for slot in ("table", "qk_table", "angles", *biases[:1]):
         if slot in slots and not (slot == "angles" and turned):

@@ -214,9 +214,8 @@ def _over_offsets(slot: str, spec: Spec, slots: Slots) -> list[View]:
     heads = _heads(len(rows), MOST_CURVES)
     if slot == "gain":
         return [Curves(slot, x, {head or slot: rows[h, places] for head, h in heads.items()}, "factor of the score")]
-    lines = {
-        head or slot: _attended(rows[h, places], rows[h, last]) for head, h in heads.items()
-    }  # offset 0 is visible to all queries
+    # scores are compared with that of offset 0, which all queries see
+    lines = {head or slot: _attended(rows[h, places], rows[h, last]) for head, h in heads.items()}
     masked = any(np.isnan(line).any() for line in lines.values())
     return [Curves(slot, x, lines, "added to the score", masked=masked)]
 

@@ -30,5 +30,5 @@ def rate(config: TrainConfig, step: int) -> float:
 
 
 def depends_on_epochs(config: TrainConfig) -> bool:
-    """Return whether updates depend on the number of epochs. Learning rates may do so, data and dropout never do."""
+    """Return whether updates depend on the number of epochs. Only learning rates can, not data or dropout."""
     return config.decay != "constant"

@@ -89,9 +89,8 @@ def image(view: Map) -> bytes:
     levels = np.where(known, np.round(np.where(known, shares, 0.0) * (_LEVELS - 1)), _LEVELS).astype(np.uint8)
     palette = b"".join(rgb(level / (_LEVELS - 1), view.signed) for level in range(_LEVELS)) + bytes(3)
     rows, columns = levels.shape
-    lines = np.concatenate(
-        [np.zeros((rows, 1), np.uint8), levels], axis=1
-    )  # every line of a PNG begins with the number of its filter
+    # every line of a PNG begins with the number of its filter
+    lines = np.concatenate([np.zeros((rows, 1), np.uint8), levels], axis=1)
     head = struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)  # 8 bits a pixel, an index into the palette
     opaque = bytes([255] * _LEVELS + [0])
     chunks = (
