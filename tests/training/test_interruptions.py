@@ -38,7 +38,7 @@ OF_TOKENS = TrainConfig(
     batch=8, epochs=3, test_lengths=("1-5", "6-9", 7), test_sequences=40,
 )  # fmt: skip
 OTHERS = {
-    # the paper's model, on fewer samples: each of its two ends is fused into one map in a step, and computed again after a resume
+    # the paper's model, on fewer samples: both its ends are fused in a step, which a resume computes again
     "fused ends": TrainConfig("learned", samples=80, epochs=3, lr=0.01, test_lengths=(50,), test_sequences=10),
     "random positions": replace(CONFIG, encoding="alibi", options={"learned": True}, positions="random:40"),
     "bfloat16": replace(CONFIG, encoding="alibi", options={}, precision="bfloat16"),
