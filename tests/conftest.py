@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import gc
+import signal
 
 import compiled_kinds
 import pytest
@@ -28,6 +29,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # shells start background jobs with SIGINT ignored, and so would the commands start that tests interrupt
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.import_plugin("isolation")
     config.addinivalue_line("markers", "full(reason): only run with --full, or by name")
     config.addinivalue_line("markers", "unsampled: all its parameter sets belong to the default selection")
