@@ -91,7 +91,7 @@ def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
     rng = np.random.default_rng(5)
     douts = tuple(rng.standard_normal(each.shape).astype(dtype) for each in (out, lse))
     gradients, exact = pullback(douts), exact_pullback(douts)
-    assert list(gradients) == list(exact)
+    assert gradients.keys() == exact.keys()
     sizes = exact_pullback(tuple(each.astype(wider(dtype)).view(Sizes) for each in douts))
     # counts sum up what scores round to, and make scores again: no entry's own terms know of it, NumPy's error does
     ours = plain_pullback(douts) if "counts" in arguments else exact
