@@ -1,6 +1,5 @@
 """``fastpe train``: train and test a model, and write a run folder."""
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -150,10 +149,6 @@ def train(
         if "encoding" not in given and origin is None:
             why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
             raise click.UsageError(f"--encoding is missing{why}; 'fastpe encodings' lists all of them", context)
-        if out is not None and not resume and os.path.lexists(out):
-            if out.is_file():
-                raise click.UsageError(f"--out must be a folder, but {out} is a file", context)
-            raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
     task_options += () if tokens is None else (f"tokens={tokens}",)
     if origin is None:
         config = _configure(stored, given, options, of_layers, paper, protocol, task_options)
@@ -194,9 +189,9 @@ def _scheduled(context: click.Context, schedule: str | None, given: dict[str, An
 
 
 def _stored(out: Path) -> TrainConfig | None:
-    from fastpe.training.config_file import read_config
+    from fastpe.training import config_file
 
-    return read_config(out) if os.path.lexists(out) else None
+    return config_file.read_config(out) if config_file.is_there(out) else None
 
 
 def _configure(

@@ -236,30 +236,29 @@ def check_target(path: str | Path, config: TrainConfig, resume: bool) -> TrainCo
         As `run_folder.Run.create` and `Run.resume` do.
     """
     path = Path(path)
-    if resume and is_there(path):
-        stored_config = read_config(path)
-        check_folder(path)
-        return config if stored_config is None else continued(path, stored_config, config)
-    if os.path.lexists(path):
+    if not is_there(path):
+        check_folder(path.parent)
+        return config
+    if not resume:
         raise exists_already(path)
-    check_folder(path.parent)
-    return config
+    stored_config = read_config(path)
+    check_folder(path)
+    return config if stored_config is None else continued(path, stored_config, config)
 
 
 def exists_already(path: Path) -> RunError:
     """Return the error for a run folder whose path exists already, with FileExistsError as its cause."""
-    if path.is_file():
-        error = RunError(f"run folder {path} cannot be created: it is a file, and a folder is expected")
-    else:
-        error = RunError(f"run folder {path} exists already: choose another, or resume it")
+    error = RunError(f"run folder {path} exists already: choose another, or resume it")
     error.__cause__ = FileExistsError()
     return error
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a folder or file exists; a broken link is an error."""
+    """Return whether a run folder exists; a file or a broken link in its place is an error."""
     if path.is_symlink() and not path.exists():
         raise RunError(f"run folder {path} cannot be used: it is a broken link")
+    if path.is_file():
+        raise RunError(f"run folder {path} cannot be used: it is a file, and a folder is expected")
     return path.exists()
 
 

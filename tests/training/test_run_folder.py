@@ -131,9 +131,9 @@ def test_an_existing_folder_is_left_alone(tmp_path):
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "run").write_text("mine")
-    with pytest.raises(RunError, match="cannot be created: it is a file, and a folder is expected"):
+    with pytest.raises(RunError, match="cannot be used: it is a file, and a folder is expected"):
         Run.create(tmp_path / "run", CONFIG, {})
-    with pytest.raises(RunError, match="cannot be created: it is a file, and a folder is expected"):
+    with pytest.raises(RunError, match="cannot be used: it is a file, and a folder is expected"):
         config_file.check_target(tmp_path / "run", CONFIG, resume=False)
     assert (tmp_path / "run").read_text() == "mine"
 
