@@ -48,14 +48,15 @@ def test_a_name_that_attention_does_not_have(attend, name, meant, value):
 
 
 @pytest.mark.parametrize(
-    ("slots", "begin"),
+    ("encoding", "begin"),
     [
-        (fastpe.build("sinusoidal", 5, dim=8), "table is added to the embeddings: it is not an argument"),
-        (fastpe.build("sincos_2d_detr", 4, dim=8), "qk_table is added to the input of every layer's"),
-        (fastpe.build("conv", 5, dim=8), "taps is a depthwise convolution"),
+        ("sinusoidal", "table is added to the embeddings: it is not an argument"),
+        ("sincos_2d_detr", "qk_table is added to the input of every layer's"),
+        ("conv", "taps is a depthwise convolution"),
     ],
 )
-def test_a_slot_that_acts_elsewhere_says_where(attend, slots, begin):
+def test_a_slot_that_acts_elsewhere_says_where(attend, encoding, begin):
+    slots = fastpe.build(encoding, 4, dim=8)
     with pytest.raises(TypeError, match=f"^{begin}"):
         attend(**{name: value for name, value in slots.items() if name in arguments._ELSEWHERE})
 
