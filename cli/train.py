@@ -145,10 +145,9 @@ def train(
     of_layers = _scheduled(context, schedule, given)
     use_threads(threads)
     stored = _stored(out) if resume and out is not None else None
-    if stored is None:
-        if "encoding" not in given and origin is None:
-            why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
-            raise click.UsageError(f"--encoding is missing{why}; 'fastpe encodings' lists all of them", context)
+    if stored is None and "encoding" not in given and origin is None:
+        why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
+        raise click.UsageError(f"--encoding is missing{why}; 'fastpe encodings' lists all of them", context)
     task_options += () if tokens is None else (f"tokens={tokens}",)
     if origin is None:
         config = _configure(stored, given, options, of_layers, paper, protocol, task_options)
