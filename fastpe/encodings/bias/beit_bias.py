@@ -10,8 +10,8 @@ index and initial values: microsoft/unilm, beit/modeling_finetune.py, RelativePo
 beit/run_class_finetuning.py.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**, separately in every layer: `table` ((2h-1)(2w-1), H), with
-three more rows for a class token. All rows are initially zeros. The authors also use separate tables in fine-tuning; in
-pre-training, all layers share one table.
+three more rows if `class_token` is set. All rows are initially zeros. The authors also use separate tables in
+fine-tuning; in pre-training, all layers share one table.
 
 **Options**
 - `class_token`: whether the first token is a class token, which has no cell. The grid then has N - 1 cells.

@@ -28,8 +28,8 @@ and 1. Legendre polynomials resolve x less finely there, and their values shrink
 
 **Traps.** With gamma = 1, x is only tanh 1 = 0.76 at the training length. For positions >= 0, `tanh` uses only x >= 0,
 half of the interval on which the polynomials are orthogonal. The norm of a row of the second kind grows towards x = 1,
-up to sqrt(C (C+1) (2C+1) / 6), which is 299 for C = 64. With `tanh`, such rows occur beyond the training length only;
-with `clamp`, also within it.
+up to sqrt(C (C+1) (2C+1) / 6), which is 299 for C = 64. With `tanh`, such rows occur beyond the training length; with
+`clamp`, within it.
 
 **Accuracy.** The error of x is at most 2^-51. It is multiplied by the slope |T_l'|, which is at most l^2 in [-1, 1].
 The recurrence adds a similar error. An entry is within (l^2 + 8l) 2^-51 of the exact value, regardless of its size; for

@@ -25,9 +25,9 @@ Positions may be real numbers.
 64, they are zero up to rounding for p >= 1.2 N and for p <= -0.2 N. With a third of the default span, the functions
 oscillate up to p = 2 N.
 
-**Facts.** Columns oscillate at different local frequencies, up to sqrt(2C - 1) / (2 pi) turns per unit of x. Entries
-are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less towards the
-ends.
+**Facts.** Columns oscillate at different local frequencies; the largest is sqrt(2C - 1) / (2 pi) turns per unit of x.
+Entries are at most pi^(-1/4) = 0.75 in absolute value, and a row's norm is about (2C - x^2)^(1/4) / sqrt(pi), less
+towards the ends.
 
 **Traps.** x = 0 is the middle of the training length, not its start. If 2 span / N exceeds pi / sqrt(2C - 1), integer
 positions are too far apart for the fastest oscillations. The columns are then linearly dependent, for example for C =
